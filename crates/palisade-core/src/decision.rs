@@ -1,0 +1,391 @@
+//! The answer to one request, with its reasons. A refusal is a value, not an error.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rule::Rule;
+use crate::time::{MINUTE, Micros, SECOND};
+
+/// What the caller is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Go on.
+    Allow,
+    /// Do not verify now; answer 429 or offer a challenge.
+    SoftBlock,
+    /// A limit, a quota or the lockout refuses.
+    Deny,
+    /// Refuse.
+    HardBlock,
+}
+
+impl Outcome {
+    /// As in the answer's JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::SoftBlock => "soft_block",
+            Self::Deny => "deny",
+            Self::HardBlock => "hard_block",
+        }
+    }
+}
+
+/// A step of the penalty ladder (G-LADDER).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Level {
+    /// 15 seconds.
+    L1,
+    /// 60 seconds.
+    L2,
+    /// 5 minutes.
+    L3,
+    /// 30 minutes.
+    L4,
+    /// 6 hours.
+    L5,
+    /// 24 hours.
+    L6,
+}
+
+impl Level {
+    /// All six, lowest first.
+    pub const ALL: [Self; 6] = [Self::L1, Self::L2, Self::L3, Self::L4, Self::L5, Self::L6];
+
+    /// How long a block of this level lasts, in microseconds.
+    #[must_use]
+    pub const fn duration(self) -> u64 {
+        match self {
+            Self::L1 => 15 * SECOND,
+            Self::L2 => MINUTE,
+            Self::L3 => 5 * MINUTE,
+            Self::L4 => 30 * MINUTE,
+            Self::L5 => 360 * MINUTE,
+            Self::L6 => 1440 * MINUTE,
+        }
+    }
+
+    /// 1 to 6.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The level with this number, if it is 1 to 6.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::L1),
+            2 => Some(Self::L2),
+            3 => Some(Self::L3),
+            4 => Some(Self::L4),
+            5 => Some(Self::L5),
+            6 => Some(Self::L6),
+            _ => None,
+        }
+    }
+
+    /// One level up, at most L6.
+    #[must_use]
+    pub const fn up(self) -> Self {
+        match Self::from_number(self.number() + 1) {
+            Some(level) => level,
+            None => Self::L6,
+        }
+    }
+
+    /// One level down, at least L1.
+    #[must_use]
+    pub const fn down(self) -> Self {
+        match Self::from_number(self.number() - 1) {
+            Some(level) => level,
+            None => Self::L1,
+        }
+    }
+}
+
+/// In which mode the answer was found. Every answer says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The store was asked and answered.
+    #[default]
+    Normal,
+    /// The store could not be asked; refused.
+    FailClosed,
+    /// The store could not be asked; allowed behind local caps.
+    FailOpen,
+    /// Decided by bounded local counters.
+    Degraded,
+}
+
+impl Mode {
+    /// As in the answer's JSON and in metric labels.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::FailClosed => "fail_closed",
+            Self::FailOpen => "fail_open",
+            Self::Degraded => "degraded",
+        }
+    }
+}
+
+/// Which key of the guard a reason speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum KeyKind {
+    /// Address prefix.
+    K1,
+    /// Prefix and user agent.
+    K2,
+    /// Prefix and fingerprint.
+    K3,
+    /// Account.
+    K4,
+    /// Account and fingerprint.
+    K5,
+    /// The fingerprint everywhere.
+    #[serde(rename = "device")]
+    Device,
+    /// Username and prefix (lockout).
+    #[serde(rename = "lockout")]
+    Lockout,
+}
+
+/// One candidate of a decision: which rule said what, and about which key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// The rule.
+    pub rule: Rule,
+    /// The guard key it is about; absent for limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyKind>,
+    /// The limit it is about; absent for the guard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Arc<str>>,
+    /// What it asks for.
+    pub decision: Outcome,
+    /// On which level.
+    pub level: Option<Level>,
+    /// For how many whole seconds.
+    pub retry_after: Option<u64>,
+}
+
+/// What stands between a caller and more: one bucket as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitReading {
+    /// The limit's name in the policy.
+    pub name: Arc<str>,
+    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`.
+    pub scope: &'static str,
+    /// The request's class.
+    pub class: Arc<str>,
+    /// The limit.
+    pub limit: u64,
+    /// What is left now.
+    pub remaining: u64,
+    /// When the whole limit is free again, Unix seconds rounded up.
+    pub reset: u64,
+    /// Seconds until this request would fit; absent if it fits now.
+    pub retry_after: Option<u64>,
+    /// Window in seconds, rounded up; for header parameters.
+    #[serde(skip)]
+    pub window_seconds: u64,
+    /// It only reports (shadow): it never denies.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+}
+
+/// Machine-readable `error` of the answer and of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// An IP, organisation, token, or shared limit, or a guard block.
+    RateLimitExceeded,
+    /// A user's limit.
+    UserRateLimitExceeded,
+    /// An OAuth client's limit.
+    ClientRateLimitExceeded,
+    /// An API key's monthly quota.
+    QuotaExceeded,
+    /// The OWASP lockout.
+    AccountLocked,
+    /// Global throttle, closed class, or store trouble.
+    ServiceUnavailable,
+    /// No API key, or an unknown one.
+    InvalidApiKey,
+    /// A missing scope.
+    Forbidden,
+    /// The cost can never fit the limit.
+    CostExceedsLimit,
+}
+
+impl ErrorCode {
+    /// As in the answer's JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RateLimitExceeded => "rate_limit_exceeded",
+            Self::UserRateLimitExceeded => "user_rate_limit_exceeded",
+            Self::ClientRateLimitExceeded => "client_rate_limit_exceeded",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::AccountLocked => "account_locked",
+            Self::ServiceUnavailable => "service_unavailable",
+            Self::InvalidApiKey => "invalid_api_key",
+            Self::Forbidden => "forbidden",
+            Self::CostExceedsLimit => "cost_exceeds_limit",
+        }
+    }
+}
+
+/// A challenge that the host should put before the next attempt (A-CAPTCHA).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Challenge {
+    /// A captcha.
+    #[default]
+    Captcha,
+    /// A verification over another channel.
+    OutOfBand,
+}
+
+/// State of an API key's quota, for `X-Quota-*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct QuotaReading {
+    /// Monthly quota; `None` is unlimited.
+    pub limit: Option<u64>,
+    /// Used this month, overage included.
+    pub used: u64,
+    /// First instant of the next month, Unix seconds.
+    pub reset: u64,
+}
+
+impl QuotaReading {
+    /// What is left; `None` is unlimited.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.saturating_sub(self.used))
+    }
+}
+
+/// Whether enforcement itself is impaired, for `X-RateLimit-Status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Enforcement {
+    /// As configured.
+    #[default]
+    Full,
+    /// Local counters or caps.
+    Degraded,
+    /// The operator's kill switch is on.
+    Disabled,
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What to do.
+    pub outcome: Outcome,
+    /// Ladder level of a block.
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    pub retry_after: Option<u64>,
+    /// In which mode it was found.
+    pub mode: Mode,
+    /// The rule that decided; `None` for allow.
+    pub rule: Option<Rule>,
+    /// Every candidate.
+    pub reasons: Vec<Reason>,
+    /// Every bucket that was read, most constraining first.
+    pub limits: Vec<LimitReading>,
+    /// Machine-readable error; `None` for allow.
+    pub error: Option<ErrorCode>,
+    /// HTTP status an enforcing surface answers with.
+    pub status: u16,
+    /// Progressive delay to apply before answering (A-BACKOFF).
+    pub delay_ms: Option<u32>,
+    /// Challenge to offer (A-CAPTCHA).
+    pub challenge: Option<Challenge>,
+    /// API-key quota, if one applied.
+    pub quota: Option<QuotaReading>,
+    /// Whether enforcement was impaired.
+    pub enforcement: Enforcement,
+    /// The endpoint class, for labels; never an identifier.
+    pub class: Option<Arc<str>>,
+    /// When it was decided, by the clock that judged.
+    pub at: Micros,
+    /// Revisions of the guard records it was computed from: (kind name, revision).
+    pub revisions: Vec<(&'static str, u64)>,
+}
+
+impl Decision {
+    /// Go on: nothing stands in the way.
+    #[must_use]
+    pub const fn allow(at: Micros) -> Self {
+        Self {
+            outcome: Outcome::Allow,
+            level: None,
+            retry_after: None,
+            mode: Mode::Normal,
+            rule: None,
+            reasons: Vec::new(),
+            limits: Vec::new(),
+            error: None,
+            status: 200,
+            delay_ms: None,
+            challenge: None,
+            quota: None,
+            enforcement: Enforcement::Full,
+            class: None,
+            at,
+            revisions: Vec::new(),
+        }
+    }
+
+    /// A refusal by `rule`.
+    #[must_use]
+    pub const fn refuse(
+        at: Micros,
+        outcome: Outcome,
+        rule: Rule,
+        error: ErrorCode,
+        status: u16,
+    ) -> Self {
+        let mut decision = Self::allow(at);
+        decision.outcome = outcome;
+        decision.rule = Some(rule);
+        decision.error = Some(error);
+        decision.status = status;
+        decision
+    }
+
+    /// True if the caller may go on.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g_ladder_lasts_as_specified() {
+        let seconds: Vec<u64> = Level::ALL.iter().map(|l| l.duration() / SECOND).collect();
+        assert_eq!(seconds, [15, 60, 300, 1800, 21_600, 86_400]);
+        assert_eq!(Level::L6.up(), Level::L6);
+        assert_eq!(Level::L1.down(), Level::L1);
+    }
+
+    #[test]
+    fn strictness_orders_hard_block_deny_soft_block_allow() {
+        assert!(Outcome::HardBlock > Outcome::Deny);
+        assert!(Outcome::Deny > Outcome::SoftBlock);
+        assert!(Outcome::SoftBlock > Outcome::Allow);
+    }
+}

@@ -1,0 +1,354 @@
+//! What is known about one request, validated: a value of these types is within
+//! its bounds (I-KEY).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest identifier, in bytes.
+pub const ID_BYTES_MAX: usize = 512;
+/// Longest path, in bytes.
+pub const PATH_BYTES_MAX: usize = 8192;
+/// Longest user agent or accept-language that is looked at, in bytes.
+pub const HEADER_BYTES_MAX: usize = 2048;
+/// Most scopes a token may carry.
+pub const SCOPES_MAX: usize = 256;
+
+/// A field that was refused: its name and what is wrong, never its value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` {problem}")]
+pub struct FieldError {
+    /// The field, as the interface spells it.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl FieldError {
+    /// A refusal of `field`.
+    #[must_use]
+    pub const fn new(field: &'static str, problem: &'static str) -> Self {
+        Self { field, problem }
+    }
+}
+
+/// An identifier: 1 to [`ID_BYTES_MAX`] bytes, no control characters.
+///
+/// `Debug` hides it: identifiers are personal data.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(Box<str>);
+
+impl Id {
+    /// Validates an identifier that arrived as `field`.
+    ///
+    /// # Errors
+    /// Empty, too long, or with control characters.
+    pub fn new(field: &'static str, text: &str) -> Result<Self, FieldError> {
+        bounded(field, text, ID_BYTES_MAX).map(|()| Self(text.into()))
+    }
+
+    /// The identifier itself.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Id(…)")
+    }
+}
+
+/// Refuses empty, over-long and control-character text.
+///
+/// # Errors
+/// As said, naming `field`.
+pub fn bounded(field: &'static str, text: &str, bytes_max: usize) -> Result<(), FieldError> {
+    if text.is_empty() {
+        return Err(FieldError::new(field, "must not be empty"));
+    }
+    if text.len() > bytes_max {
+        return Err(FieldError::new(field, "is too long"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(FieldError::new(
+            field,
+            "must not contain control characters",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether an OAuth client can keep a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientType {
+    /// A server-side client with a secret.
+    Confidential,
+    /// A browser or mobile application.
+    Public,
+}
+
+/// The OAuth client of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientFacts {
+    /// `client_id`.
+    pub id: Id,
+    /// What the host says it is; otherwise the registered type, otherwise public.
+    pub kind: Option<ClientType>,
+}
+
+/// What a request does with its buckets' plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestKind {
+    /// An HTTP request.
+    #[default]
+    Http,
+    /// A background job about to be enqueued (T-JOBS): org and token quotas only.
+    Job,
+}
+
+/// One request's facts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// Client address, canonical (a mapped IPv4 address is IPv4).
+    pub ip: IpAddr,
+    /// Upper-case method.
+    pub method: Box<str>,
+    /// Path without query.
+    pub path: Box<str>,
+    /// Class given by the caller; otherwise the route decides.
+    pub class: Option<Id>,
+    /// User agent, if the caller passed one.
+    pub user_agent: Option<Box<str>>,
+    /// Organisation of the authenticated context.
+    pub org: Option<Id>,
+    /// User.
+    pub user: Option<Id>,
+    /// Token id.
+    pub token: Option<Id>,
+    /// The token's scopes; `None` if the caller did not say.
+    pub scopes: Option<Vec<Id>>,
+    /// OAuth client.
+    pub client: Option<ClientFacts>,
+    /// API key, raw; only its hash goes further.
+    pub api_key: Option<Id>,
+    /// Cost given by the caller.
+    pub cost: Option<NonZeroU32>,
+    /// HTTP request or background job.
+    pub kind: RequestKind,
+    /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
+    pub bot: bool,
+    /// Echoed in the answer and in logs.
+    pub request_id: Option<Id>,
+    /// Carried into logs and audits.
+    pub correlation_id: Option<Id>,
+}
+
+impl RequestFacts {
+    /// The facts of a bare request.
+    #[must_use]
+    pub fn new(ip: IpAddr, method: &str, path: &str) -> Self {
+        Self {
+            ip: ip.to_canonical(),
+            method: method.into(),
+            path: path.into(),
+            class: None,
+            user_agent: None,
+            org: None,
+            user: None,
+            token: None,
+            scopes: None,
+            client: None,
+            api_key: None,
+            cost: None,
+            kind: RequestKind::Http,
+            bot: false,
+            request_id: None,
+            correlation_id: None,
+        }
+    }
+}
+
+impl fmt::Debug for RequestFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestFacts").finish_non_exhaustive()
+    }
+}
+
+/// How strongly a fingerprint identifies a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// Passive: derived from headers.
+    Low,
+    /// Client-assisted.
+    Medium,
+    /// Session-bound.
+    High,
+}
+
+/// What a host knows about the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// A session id that Palisade issued.
+    pub session_id: Option<Id>,
+    /// A client-assisted id.
+    pub client_id: Option<Id>,
+    /// A fingerprint the host computed.
+    pub fingerprint: Option<Id>,
+    /// Confidence of `fingerprint`; absent is LOW.
+    pub confidence: Option<Confidence>,
+    /// The host asserts that the account knows this device.
+    pub known: bool,
+    /// The host asserts a trusted session of its own.
+    pub trusted: bool,
+}
+
+/// One guard command's facts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GuardFacts {
+    /// Client address, canonical.
+    pub ip: IpAddr,
+    /// User agent.
+    pub user_agent: Option<Box<str>>,
+    /// Accept-Language, for a passive fingerprint.
+    pub accept_language: Option<Box<str>>,
+    /// A platform hint (`Sec-CH-UA-Platform`), for a passive fingerprint.
+    pub platform: Option<Box<str>>,
+    /// Account; required for login and OTP.
+    pub account: Option<Id>,
+    /// Name or email, for the OWASP lockout; only its HMAC is kept.
+    pub username: Option<Id>,
+    /// The device.
+    pub device: DeviceFacts,
+    /// A challenge was passed: a SOFT block yields, a captcha is cleared.
+    pub challenge_passed: bool,
+    /// Makes a retry harmless (G-ONCE).
+    pub request_id: Option<Id>,
+    /// Carried into logs and audits.
+    pub correlation_id: Option<Id>,
+}
+
+impl GuardFacts {
+    /// The facts of a bare command.
+    #[must_use]
+    pub fn new(ip: IpAddr) -> Self {
+        Self {
+            ip: ip.to_canonical(),
+            user_agent: None,
+            accept_language: None,
+            platform: None,
+            account: None,
+            username: None,
+            device: DeviceFacts::default(),
+            challenge_passed: false,
+            request_id: None,
+            correlation_id: None,
+        }
+    }
+}
+
+impl fmt::Debug for GuardFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardFacts").finish_non_exhaustive()
+    }
+}
+
+/// A guard command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GuardOp {
+    /// Before a password is verified.
+    LoginCheck,
+    /// The password was wrong.
+    LoginFailure,
+    /// The password was right.
+    LoginSuccess,
+    /// Before a one-time code is verified.
+    OtpCheck,
+    /// The code was wrong.
+    OtpFailure,
+    /// The code was right.
+    OtpSuccess,
+    /// A heavy endpoint was called.
+    ApiHit,
+}
+
+impl GuardOp {
+    /// Every command.
+    pub const ALL: [Self; 7] = [
+        Self::LoginCheck,
+        Self::LoginFailure,
+        Self::LoginSuccess,
+        Self::OtpCheck,
+        Self::OtpFailure,
+        Self::OtpSuccess,
+        Self::ApiHit,
+    ];
+
+    /// `login.check` and so on, as in policy cases.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LoginCheck => "login.check",
+            Self::LoginFailure => "login.failure",
+            Self::LoginSuccess => "login.success",
+            Self::OtpCheck => "otp.check",
+            Self::OtpFailure => "otp.failure",
+            Self::OtpSuccess => "otp.success",
+            Self::ApiHit => "api.hit",
+        }
+    }
+
+    /// The command with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| op.name() == name)
+    }
+
+    /// The flow it belongs to.
+    #[must_use]
+    pub const fn flow(self) -> crate::record::Flow {
+        use crate::record::Flow;
+        match self {
+            Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess => Flow::Login,
+            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess => Flow::Otp,
+            Self::ApiHit => Flow::Api,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i_key_identifiers_are_bounded() {
+        assert!(Id::new("user", "u-1").is_ok());
+        assert_eq!(
+            Id::new("user", "").unwrap_err().to_string(),
+            "`user` must not be empty"
+        );
+        assert_eq!(
+            Id::new("user", &"x".repeat(10_000)).unwrap_err().problem,
+            "is too long"
+        );
+        assert!(Id::new("user", "a\nb").is_err());
+        assert!(Id::new("user", &"x".repeat(ID_BYTES_MAX)).is_ok());
+    }
+
+    #[test]
+    fn identifiers_never_reach_debug_output() {
+        let id = Id::new("user", "canary-value").unwrap();
+        assert!(!format!("{id:?}").contains("canary"));
+    }
+}

@@ -1,0 +1,26 @@
+//! The pure decision core: what is known about one request goes in, a decision
+//! with its reasons comes out. No I/O, no async, no clock, no globals.
+//!
+//! Read it in the order of one request: [`facts`] → [`policy`] (resolve) →
+//! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
+
+pub mod bodies;
+pub mod decision;
+pub mod facts;
+pub mod failure;
+pub mod guard;
+pub mod headers;
+pub mod key;
+pub mod limit;
+pub mod lockout;
+pub mod plan;
+pub mod policy;
+pub mod record;
+pub mod rule;
+pub mod time;
+
+pub use decision::{Decision, Mode, Outcome};
+pub use facts::{FieldError, Id, RequestFacts};
+pub use key::{Digest, Keyring};
+pub use rule::Rule;
+pub use time::{Clock, Micros};

@@ -1,0 +1,111 @@
+//! Names of the records that stores keep by compare-and-swap.
+
+use crate::key::Digest;
+
+/// A flow of the guard. Nothing of one flow ever counts for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Flow {
+    /// Password logins.
+    Login,
+    /// One-time codes and other step-up checks.
+    Otp,
+    /// Heavy endpoints.
+    Api,
+}
+
+impl Flow {
+    /// Lower-case name, as in operations and policies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Login => "login",
+            Self::Otp => "otp",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// What a record describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RecordKind {
+    /// The guard's account aggregate.
+    Account(Flow),
+    /// The guard's network aggregate.
+    Network(Flow),
+    /// The guard's device aggregate.
+    Device(Flow),
+    /// The OWASP lockout of one (username, prefix).
+    Lockout,
+}
+
+impl RecordKind {
+    /// Every kind, in the order in which a cluster commits them.
+    pub const ALL: [Self; 10] = [
+        Self::Account(Flow::Login),
+        Self::Account(Flow::Otp),
+        Self::Account(Flow::Api),
+        Self::Network(Flow::Login),
+        Self::Network(Flow::Otp),
+        Self::Network(Flow::Api),
+        Self::Device(Flow::Login),
+        Self::Device(Flow::Otp),
+        Self::Device(Flow::Api),
+        Self::Lockout,
+    ];
+
+    /// A stable one-byte code, the same in every store.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Account(flow) => 0x10 + flow as u8,
+            Self::Network(flow) => 0x20 + flow as u8,
+            Self::Device(flow) => 0x30 + flow as u8,
+            Self::Lockout => 0x40,
+        }
+    }
+
+    /// The kind with this code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// A short stable name for keys and listings, for example `account-login`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Account(Flow::Login) => "account-login",
+            Self::Account(Flow::Otp) => "account-otp",
+            Self::Account(Flow::Api) => "account-api",
+            Self::Network(Flow::Login) => "network-login",
+            Self::Network(Flow::Otp) => "network-otp",
+            Self::Network(Flow::Api) => "network-api",
+            Self::Device(Flow::Login) => "device-login",
+            Self::Device(Flow::Otp) => "device-otp",
+            Self::Device(Flow::Api) => "device-api",
+            Self::Lockout => "lockout",
+        }
+    }
+}
+
+/// The name of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordKey {
+    /// What it describes.
+    pub kind: RecordKind,
+    /// Whom it describes, as a keyed digest.
+    pub digest: Digest,
+}
+
+/// One write of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordWrite {
+    /// Which record.
+    pub key: RecordKey,
+    /// The revision that was read; 0 for a record that must not exist yet.
+    pub expect: u64,
+    /// The new bytes; `None` deletes it.
+    pub bytes: Option<Vec<u8>>,
+    /// When nothing in it matters any more. Shared stores use it as the TTL.
+    pub expires_at: crate::time::Micros,
+}
