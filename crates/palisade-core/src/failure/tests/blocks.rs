@@ -74,6 +74,14 @@ fn f_blocks_bind_heavy_endpoints_before_the_breaker_opens_too() {
 }
 
 #[test]
+fn f_blocks_of_accounts_do_not_bind_heavy_endpoints() {
+    World::play(
+        "1s api.hit A 1 fp1 stored=K4/L3; 1s api.hit A 1 fp1 stored=K5/L3; 2s down; \
+         2s api.hit A 1 fp1 -> allow fail_open",
+    );
+}
+
+#[test]
 fn f_blocks_a_blocked_request_uses_up_no_cap() {
     let mut world = World::play("1s login.check A 1 stored=K4/L2");
     world.more(OUTAGE);
@@ -109,15 +117,14 @@ fn f_blocks_a_lifted_block_no_longer_binds() {
 #[test]
 fn f_blocks_only_what_the_store_decided_is_remembered() {
     let mut world = World::play(OUTAGE);
-    let answer = world.node.closed(START);
     let subject = keys(&["A", "1"]);
-    world
-        .node
-        .saw_decision(Flow::Login, &subject, &answer, START);
-    let refused = modes::fail_closed(Rule::F_CLOSED, START);
-    world
-        .node
-        .saw_decision(Flow::Login, &subject, &refused, START);
+    for _ in 0..4 {
+        let decision = world.ask(Flow::Login, OpKind::Check, &subject, None, START);
+        world
+            .node
+            .saw_decision(Flow::Login, &subject, &decision, START);
+    }
+    world.more("3s login.check A 1 -> hard_block F-DEGRADED by=K4");
     assert!(world.node.guard(Flow::Login).blocks().is_empty());
 }
 

@@ -217,6 +217,20 @@ fn f_level_of_a_node_follows_its_store_and_its_breakers() {
 }
 
 #[test]
+fn f_level_returns_to_normal_by_probes_alone() {
+    let mut world = World::new();
+    limits_down(&mut world);
+    world.more("0s up; 19s look limits -> half_open");
+    let level = |world: &World, seconds| {
+        let now = START.plus(seconds * SECOND);
+        world.node.level(SourceHealth::Up, now).number()
+    };
+    assert_eq!(level(&world, 19), 2);
+    world.more("20s look limits -> closed");
+    assert_eq!(level(&world, 20), 0);
+}
+
+#[test]
 fn f_health_quantiles_are_of_the_last_minute_and_bounded() {
     let mut health = Health::default();
     assert_eq!(health.quantile(990, START), None);
