@@ -22,5 +22,7 @@ pub mod time;
 pub use decision::{Decision, Mode, Outcome};
 pub use facts::{FieldError, Id, RequestFacts};
 pub use key::{Digest, Keyring};
+pub use plan::{Charge, Plan};
+pub use policy::PolicySet;
 pub use rule::Rule;
 pub use time::{Clock, Micros};
