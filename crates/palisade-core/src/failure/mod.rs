@@ -20,7 +20,7 @@ pub mod node;
 pub mod security;
 
 #[cfg(test)]
-mod timeline;
+mod tests;
 
 pub use availability::{AvailabilityBreaker, AvailabilitySettings};
 pub use blocks::{BlockCache, SeenBlock};
@@ -29,7 +29,7 @@ pub use caps::{CapTable, DegradedCaps};
 pub use fallback::{Caller, ClassFallback, FallbackPolicy, FallbackRule, LocalCap};
 pub use level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
 pub use modes::{DegradedGuard, DegradedKeys, OpKind, Trust};
-pub use node::{Due, NodeModes};
+pub use node::{Due, GuardModes, NodeModes};
 pub use security::SecurityBreaker;
 
 use crate::record::Flow;
