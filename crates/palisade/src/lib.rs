@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod engine;
+pub mod extract;
 pub mod wire;
 
 pub use clock::{SystemClock, VirtualClock};

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use crate::extract::path::{EncodedSlash, normalise_path};
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason};
 use palisade_core::facts::{
@@ -226,6 +227,7 @@ fn request_path(text: Option<&str>) -> Result<Box<str>, FieldError> {
         return Err(FieldError::new("path", "must start with `/`"));
     }
     let path = text.split(['?', '#']).next().unwrap_or(text);
+    let path = normalise_path(path.as_bytes(), EncodedSlash::default())?;
     Ok(path.into())
 }
 

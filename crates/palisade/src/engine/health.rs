@@ -1,6 +1,7 @@
 //! What `/health/*` and the dashboard show of the engine.
 
-use palisade_core::failure::{DegradationLevel, Policy, SourceHealth};
+use palisade_core::failure::{DegradationLevel, FailureKind, Policy, SourceHealth};
+use palisade_core::time::Micros;
 use palisade_store::Store;
 use serde::Serialize;
 
@@ -49,8 +50,8 @@ impl<S: Store> Engine<S> {
                 state: state_name(level, source),
                 p50_us: health.quantile(500, now),
                 p99_us: health.quantile(990, now),
-                last_error: health.last_failure().map(|kind| kind.name()),
-                since: health.failing_since().map(|at| at.to_rfc3339()),
+                last_error: health.last_failure().map(FailureKind::name),
+                since: health.failing_since().map(Micros::to_rfc3339),
             },
             circuits: Policy::ALL
                 .into_iter()
