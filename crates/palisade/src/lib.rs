@@ -3,6 +3,7 @@
 //! [`Engine`] is the entry: give it a store, a policy and a clock, ask it
 //! [`Engine::check`] for a request and [`Engine::guard`] for a login.
 
+pub mod cases;
 pub mod clock;
 pub mod engine;
 pub mod extract;

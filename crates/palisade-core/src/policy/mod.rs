@@ -399,17 +399,35 @@ impl PolicySet {
             settings: parts.settings,
             routes: Routes::new(parts.routes),
             classes,
-            by_class: HashMap::new(),
-            unclassed: Vec::new(),
-            throttle: Vec::new(),
             limits,
             clients: parts.clients,
             api_keys: parts.api_keys,
             tiers,
             bot_patterns: parts.bot_patterns,
+            ..Self::empty()
         };
         set.index();
         Ok(set)
+    }
+
+    /// A policy without a single limit: every request is denied (L-DEFAULT-DENY).
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            revision: 0,
+            enabled: true,
+            settings: Settings::default(),
+            routes: Routes::default(),
+            classes: HashMap::new(),
+            limits: Vec::new(),
+            by_class: HashMap::new(),
+            unclassed: Vec::new(),
+            throttle: Vec::new(),
+            clients: HashMap::new(),
+            api_keys: HashMap::new(),
+            tiers: HashMap::new(),
+            bot_patterns: Vec::new(),
+        }
     }
 
     fn index(&mut self) {

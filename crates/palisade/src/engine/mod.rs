@@ -3,6 +3,7 @@
 mod allowlist;
 mod charge;
 mod fallback;
+mod guard;
 mod health;
 mod limits;
 mod probes;
