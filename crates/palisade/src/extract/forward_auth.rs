@@ -24,7 +24,7 @@ pub enum OriginalHeaders {
 }
 
 /// The original request's line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Original<'a> {
     pub(super) method: Option<&'a str>,
     pub(super) target: &'a str,
