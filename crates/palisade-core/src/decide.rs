@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::decision::{Decision, ErrorCode, LimitReading, Outcome, QuotaReading, Reason};
 use crate::limit::Reading;
-use crate::plan::{Charge, OnExceed, Plan, QuotaPlan, Refusal};
+use crate::plan::{Charge, OnExceed, QuotaPlan, Refusal};
 use crate::policy::Scope;
 use crate::rule::Rule;
 use crate::time::{Micros, SECOND, retry_after_seconds};
@@ -23,7 +23,7 @@ pub struct Judged<'a> {
 
 /// The decision on a request whose buckets were read.
 #[must_use]
-pub fn decide(plan: &Plan<'_>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
+pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
     let mut found: Vec<Found<'_>> = judged
         .charges
         .iter()
@@ -44,7 +44,7 @@ pub fn decide(plan: &Plan<'_>, class: &Arc<str>, judged: Judged<'_>) -> Decision
         .filter(|one| one.denies())
         .map(|one| one.reason(judged.now))
         .collect();
-    decision.quota = plan.quota.and_then(|quota| quota_reading(quota, judged));
+    decision.quota = quota.and_then(|quota| quota_reading(quota, judged));
     decision.limits = found
         .iter()
         .map(|one| one.show(class, judged.now))

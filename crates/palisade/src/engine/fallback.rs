@@ -11,7 +11,7 @@ use palisade_core::failure::{Caller, FallbackRule, LocalCap, fallback};
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::plan::{Charge, OnExceed, Plan};
-use palisade_core::policy::{Dimension, Limit, LimitDef, OnStoreFailure, PolicySet};
+use palisade_core::policy::{Dimension, Limit, LimitDef, OnStoreFailure};
 use palisade_core::rule::Rule;
 use palisade_core::time::{MINUTE, SECOND};
 use palisade_store::{Store, Take};
@@ -21,7 +21,6 @@ use super::Engine;
 impl<S: Store> Engine<S> {
     pub(super) async fn fall_back(
         &self,
-        policy: &PolicySet,
         plan: &Plan<'_>,
         class: &Arc<str>,
         facts: &RequestFacts,
@@ -45,25 +44,23 @@ impl<S: Store> Engine<S> {
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
                 let charges = with_specs(&plan.charges, &specs);
-                self.charge_locally(plan, class, &charges, take).await
+                self.charge_locally(class, &charges, take).await
             }
             FallbackRule::Local(cap) => {
                 let limits = cap_limits(cap);
                 let charges = self.cap_charges(&limits, facts);
-                self.charge_locally(plan, class, &charges, take).await
+                self.charge_locally(class, &charges, take).await
             }
         };
         if open_bounded(plan) && decision.is_allowed() {
             decision.mode = Mode::FailOpen;
         }
         decision.class = Some(Arc::clone(class));
-        let _ = policy;
         decision
     }
 
     async fn charge_locally(
         &self,
-        plan: &Plan<'_>,
         class: &Arc<str>,
         charges: &[Charge<'_>],
         take: Take,
@@ -76,13 +73,7 @@ impl<S: Store> Engine<S> {
             readings: &charged.readings,
             now: charged.now,
         };
-        let without_quota = Plan {
-            quota: None,
-            charges: Vec::new(),
-            throttle: Vec::new(),
-            ..plan.clone()
-        };
-        degraded(decide(&without_quota, class, judged))
+        degraded(decide(None, class, judged))
     }
 
     fn cap_charges<'l>(&self, limits: &'l [Limit], facts: &RequestFacts) -> Vec<Charge<'l>> {

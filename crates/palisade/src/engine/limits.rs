@@ -5,12 +5,12 @@ use std::sync::Arc;
 use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, LimitReading, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
-use palisade_core::plan::{Charge, Plan};
-use palisade_core::policy::{PolicySet, TenantPolicy, Tier, resolve};
+use palisade_core::plan::{Charge, Plan, QuotaPlan};
+use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
 use palisade_core::rule::Rule;
 use palisade_store::{Store, StoreError, Take};
 
-use super::charge::NoAnswer;
+use super::charge::{Answered, NoAnswer};
 use super::{Engine, Seen, Subject};
 
 /// The answer to a request, with the policy it was found under (for headers and
@@ -106,19 +106,18 @@ impl<S: Store> Engine<S> {
         if let Some(refusal) = plan.refusal {
             return (refuse(refusal, class, self.now()), None);
         }
-        (self.judge(policy, plan, class, facts, take).await, None)
+        (self.judge(plan, class, facts, take).await, None)
     }
 
     async fn judge(
         &self,
-        policy: &PolicySet,
         plan: &Plan<'_>,
         class: &Arc<str>,
         facts: &RequestFacts,
         take: Take,
     ) -> Decision {
         match self.charge(&plan.charges, take).await {
-            Ok(charged) => {
+            Ok(Answered::All(charged)) => {
                 if charged.rebuilt > 0 {
                     self.observer.rebuilt("bucket", charged.rebuilt);
                 }
@@ -127,9 +126,19 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                decide(plan, class, judged)
+                decide(plan.quota, class, judged)
             }
-            Err(_) => self.fall_back(policy, plan, class, facts, take).await,
+            Ok(Answered::Denied(charge, reading, now)) => {
+                let judged = Judged {
+                    charges: std::slice::from_ref(charge),
+                    readings: &[reading],
+                    now,
+                };
+                let quota = plan.quota.filter(|_| charge.limit.scope == Scope::ApiKey);
+                let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
+                decide(quota, class, judged)
+            }
+            Err(_) => self.fall_back(plan, class, facts, take).await,
         }
     }
 
@@ -139,7 +148,7 @@ impl<S: Store> Engine<S> {
         if plan.throttle.is_empty() {
             return None;
         }
-        let charged = self.local.charge(&plan.throttle, take).await.ok()?;
+        let charged = self.take_near(&plan.throttle, take).await.ok()?;
         if charged.admitted {
             return None;
         }
@@ -148,14 +157,7 @@ impl<S: Store> Engine<S> {
             readings: &charged.readings,
             now: charged.now,
         };
-        let empty = Plan {
-            route: plan.route.clone(),
-            throttle: Vec::new(),
-            refusal: None,
-            charges: Vec::new(),
-            quota: None,
-        };
-        Some(decide(&empty, class, judged))
+        Some(decide(None, class, judged))
     }
 
     /// Gives back what a request was charged.
@@ -171,7 +173,8 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                RefundOutcome::Done(decide(&plan, &class, judged).limits)
+                self.forget_cached();
+                RefundOutcome::Done(decide(plan.quota, &class, judged).limits)
             }
             Err(_) => RefundOutcome::Unavailable,
         }
@@ -199,6 +202,7 @@ impl<S: Store> Engine<S> {
         let reset = self
             .within_deadline(self.store.reset(&plan.charges))
             .await?;
+        self.forget_cached();
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())
     }

@@ -2,9 +2,11 @@
 
 mod allowlist;
 mod charge;
+mod denials;
 mod fallback;
 mod guard;
 mod health;
+mod lease;
 mod limits;
 mod probes;
 
@@ -143,6 +145,8 @@ pub struct Engine<S> {
     local: LocalStore,
     fallback: LocalStore,
     allowlist: allowlist::Allowlist,
+    leases: lease::Leases,
+    denials: denials::Denials,
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
 }
 
@@ -157,6 +161,8 @@ impl<S: Store> Engine<S> {
             fallback: LocalStore::new(Arc::clone(&config.clock)),
             allowlist: allowlist::Allowlist::default(),
             tiers: ArcSwap::default(),
+            leases: lease::Leases::default(),
+            denials: denials::Denials::default(),
             store: config.store,
             policy: ArcSwap::new(config.policy),
             keyring: config.keyring,
@@ -180,6 +186,13 @@ impl<S: Store> Engine<S> {
             .lock()
             .reconfigure(settings.availability, settings.fallback.clone());
         self.policy.store(policy);
+        self.forget_cached();
+    }
+
+    /// Drops cached denials and leased tokens: the next request asks the store.
+    pub fn forget_cached(&self) {
+        self.leases.clear();
+        self.denials.clear();
     }
 
     /// The store.
