@@ -39,7 +39,7 @@ impl Default for HeaderFamilies {
 /// Most policies that `RateLimit-Policy` lists.
 const POLICIES_MAX: usize = 8;
 
-/// One header: a static lower-case name and an ASCII value.
+/// One header: its name in canonical case and an ASCII value.
 pub type Header = (&'static str, String);
 
 /// The headers of an answer. They describe the most constraining bucket
@@ -49,19 +49,19 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
     let mut headers = Vec::with_capacity(8);
     if let Some(reading) = decision.limits.first() {
         if families.x_ratelimit {
-            headers.push(("x-ratelimit-limit", reading.limit.to_string()));
-            headers.push(("x-ratelimit-remaining", reading.remaining.to_string()));
-            headers.push(("x-ratelimit-reset", reading.reset.to_string()));
+            headers.push(("X-RateLimit-Limit", reading.limit.to_string()));
+            headers.push(("X-RateLimit-Remaining", reading.remaining.to_string()));
+            headers.push(("X-RateLimit-Reset", reading.reset.to_string()));
         }
         if families.ietf {
-            headers.push(("ratelimit-policy", policies(&decision.limits)));
-            headers.push(("ratelimit", current(reading, decision)));
+            headers.push(("RateLimit-Policy", policies(&decision.limits)));
+            headers.push(("RateLimit", current(reading, decision)));
         }
         if families.org {
             let limit = format!("{};w={}", reading.limit, reading.window_seconds);
-            headers.push(("ratelimit-limit", limit));
-            headers.push(("ratelimit-remaining", reading.remaining.to_string()));
-            headers.push(("ratelimit-reset", reading.reset.to_string()));
+            headers.push(("RateLimit-Limit", limit));
+            headers.push(("RateLimit-Remaining", reading.remaining.to_string()));
+            headers.push(("RateLimit-Reset", reading.reset.to_string()));
         }
     }
     push_retry_after(decision, &mut headers);
@@ -96,23 +96,23 @@ fn current(reading: &LimitReading, decision: &Decision) -> String {
 fn push_retry_after(decision: &Decision, headers: &mut Vec<Header>) {
     if matches!(decision.status, 429 | 503) {
         let seconds = decision.retry_after.unwrap_or(1).max(1);
-        headers.push(("retry-after", seconds.to_string()));
+        headers.push(("Retry-After", seconds.to_string()));
     }
 }
 
 fn push_quota(decision: &Decision, headers: &mut Vec<Header>) {
     let Some(quota) = decision.quota else { return };
     let show = |amount: Option<u64>| amount.map_or("unlimited".to_owned(), |n| n.to_string());
-    headers.push(("x-quota-limit", show(quota.limit)));
-    headers.push(("x-quota-remaining", show(quota.remaining())));
-    headers.push(("x-quota-reset", quota.reset.to_string()));
+    headers.push(("X-Quota-Limit", show(quota.limit)));
+    headers.push(("X-Quota-Remaining", show(quota.remaining())));
+    headers.push(("X-Quota-Reset", quota.reset.to_string()));
 }
 
 fn push_status(decision: &Decision, headers: &mut Vec<Header>) {
     match decision.enforcement {
         Enforcement::Full => {}
-        Enforcement::Degraded => headers.push(("x-ratelimit-status", "degraded".to_owned())),
-        Enforcement::Disabled => headers.push(("x-ratelimit-status", "disabled".to_owned())),
+        Enforcement::Degraded => headers.push(("X-RateLimit-Status", "degraded".to_owned())),
+        Enforcement::Disabled => headers.push(("X-RateLimit-Status", "disabled".to_owned())),
     }
 }
 
@@ -164,15 +164,15 @@ mod tests {
         assert_eq!(
             lines(&denied(), all),
             [
-                "x-ratelimit-limit: 10",
-                "x-ratelimit-remaining: 0",
-                "x-ratelimit-reset: 1735934400",
-                "ratelimit-policy: \"ip-auth\";q=10;w=60",
-                "ratelimit: \"ip-auth\";r=0;t=45",
-                "ratelimit-limit: 10;w=60",
-                "ratelimit-remaining: 0",
-                "ratelimit-reset: 1735934400",
-                "retry-after: 45",
+                "X-RateLimit-Limit: 10",
+                "X-RateLimit-Remaining: 0",
+                "X-RateLimit-Reset: 1735934400",
+                "RateLimit-Policy: \"ip-auth\";q=10;w=60",
+                "RateLimit: \"ip-auth\";r=0;t=45",
+                "RateLimit-Limit: 10;w=60",
+                "RateLimit-Remaining: 0",
+                "RateLimit-Reset: 1735934400",
+                "Retry-After: 45",
             ]
         );
     }
@@ -181,7 +181,7 @@ mod tests {
     fn the_ietf_fields_are_structured_fields() {
         let decision = denied();
         for (name, value) in headers(&decision, HeaderFamilies::default()) {
-            if name.starts_with("ratelimit") {
+            if name.starts_with("RateLimit") {
                 let parsed = sfv::Parser::new(&value).parse::<sfv::List>().unwrap();
                 assert_eq!(parsed.len(), 1, "{name}");
             }
@@ -200,9 +200,9 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "x-quota-limit: unlimited",
-                "x-quota-remaining: unlimited",
-                "x-quota-reset: 60"
+                "X-Quota-Limit: unlimited",
+                "X-Quota-Remaining: unlimited",
+                "X-Quota-Reset: 60"
             ]
         );
     }
@@ -214,7 +214,7 @@ mod tests {
         decision.limits.clear();
         assert_eq!(
             lines(&decision, HeaderFamilies::default()),
-            ["retry-after: 1"]
+            ["Retry-After: 1"]
         );
     }
 }

@@ -221,12 +221,15 @@ impl BucketSpec {
         }
     }
 
-    /// The same limit at half its amount, at least one: the fallback of the auth
-    /// class while the store is down.
+    /// The same limit with its amounts changed by `scale`, at least one: the
+    /// fallback of a class while the store is down.
     #[must_use]
-    pub fn halved(&self) -> Self {
-        let half = NonZeroU32::new(self.limit / 2).unwrap_or(NonZeroU32::MIN);
-        let burst = NonZeroU32::new(self.burst / 2).unwrap_or(NonZeroU32::MIN);
-        Self::new(self.algorithm, half, self.window, Some(burst)).unwrap_or(*self)
+    pub fn scaled(&self, scale: impl Fn(u32) -> u64) -> Self {
+        let amount = |n| {
+            let scaled = u32::try_from(scale(n)).unwrap_or(u32::MAX);
+            NonZeroU32::new(scaled).unwrap_or(NonZeroU32::MIN)
+        };
+        let (limit, burst) = (amount(self.limit), amount(self.burst));
+        Self::new(self.algorithm, limit, self.window, Some(burst)).unwrap_or(*self)
     }
 }
