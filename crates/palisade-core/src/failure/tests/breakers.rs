@@ -16,6 +16,21 @@ fn f_security_trips_on_three_failures_within_ten_seconds() {
     );
 }
 
+fn trips_on(kind: FailureKind) {
+    let mut world = World::new();
+    world.store = Err(kind);
+    world.more("0s call login; 0s call login; 0s call login -> open degraded");
+    assert_eq!(world.node.health().last_failure(), Some(kind));
+}
+
+#[test]
+fn f_pool_exhaustion_and_f_store_full_are_failures_like_any_other() {
+    trips_on(FailureKind::Exhausted);
+    trips_on(FailureKind::TimedOut);
+    trips_on(FailureKind::Unreachable);
+    trips_on(FailureKind::Corrupt);
+}
+
 #[test]
 fn f_security_a_failure_ten_seconds_old_no_longer_counts() {
     World::play(
@@ -253,7 +268,7 @@ fn f_late_results_of_calls_made_before_the_opening_change_nothing() {
 }
 
 #[test]
-fn f_an_instant_that_arrives_late_does_not_shorten_the_dwell() {
+fn f_clock_an_instant_that_arrives_late_does_not_shorten_the_dwell() {
     let mut breaker = SecurityBreaker::new();
     for at in [START, START, START.minus(MINUTE)] {
         let permit = breaker.admit(at).permit().unwrap();
@@ -326,6 +341,23 @@ fn f_availability_figures_are_configurable() {
     assert_eq!(breaker.next_probe_at(), Some(START.plus(SECOND)));
     breaker.on_probe(ProbeResult::Healthy, START.plus(SECOND));
     assert_eq!(breaker.circuit(), Circuit::Closed);
+}
+
+#[test]
+fn f_availability_figures_of_zero_stall_nothing() {
+    let mut world = World::new();
+    let zero = AvailabilitySettings {
+        trip_failures: 0,
+        probe_dwell: 0,
+        probe_interval: 0,
+        close_successes: 0,
+        prolonged_after: 0,
+    };
+    world.node.reconfigure(zero, FallbackPolicy::default());
+    world.more(
+        "0s down; 0s call limits -> open; 1s look limits -> open; 1s up; \
+         2s look limits -> closed normal",
+    );
 }
 
 #[test]

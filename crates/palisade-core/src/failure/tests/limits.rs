@@ -1,8 +1,24 @@
 //! failure.md §3 (limits) and §4 (degradation level).
 
-use super::fallback::{Outage, Share, Smoothing};
+use super::fallback::strictest;
 use super::*;
 use crate::decision::{Enforcement, ErrorCode, Mode};
+use crate::limit::{Algorithm, BucketSpec, Window};
+use crate::policy::{ClassKind, OnStoreFailure};
+
+const AUTH: Affected<'_> = Affected {
+    class: ClassKind::Auth,
+    path: "/auth/token",
+    caller: Caller::Anonymous,
+    limits: OnStoreFailure::Fallback,
+};
+
+const READ: Affected<'_> = Affected {
+    class: ClassKind::Ordinary,
+    path: "/reports",
+    caller: Caller::Tenant,
+    limits: OnStoreFailure::Fallback,
+};
 
 fn limits_down(world: &mut World) {
     world.more("0s down");
@@ -11,25 +27,63 @@ fn limits_down(world: &mut World) {
     }
 }
 
-fn rule(class: &str, path: &str, caller: Caller, outage: Outage) -> FallbackRule {
-    FallbackPolicy::default().select(class, path, caller, outage)
+fn select(request: Affected<'_>, outage: Outage) -> FallbackRule {
+    FallbackPolicy::default().select(request, outage)
+}
+
+/// `"100/60s log, 2/1s burst 50"`, with the mode.
+fn cap_of(rule: FallbackRule) -> (String, Mode) {
+    let FallbackRule::Local { cap, mode } = rule else {
+        panic!("{rule:?} is no local cap");
+    };
+    let say = |spec: &BucketSpec| {
+        format!(
+            "{} {}/{}s most {}",
+            spec.algorithm().name(),
+            spec.limit(),
+            spec.window_us() / SECOND,
+            spec.capacity()
+        )
+    };
+    (cap.specs().map(say).collect::<Vec<_>>().join(", "), mode)
 }
 
 #[test]
 fn f_fallback_auth_has_half_of_each_limit_and_at_least_one() {
-    let FallbackRule::Share(share) = rule("auth", "/auth/token", Caller::Anonymous, Outage::Brief)
-    else {
-        panic!("auth is local at a share");
+    assert_eq!(
+        select(AUTH, Outage::Brief),
+        FallbackRule::Share(Share::HALF)
+    );
+    let halves = [1, 2, 3, 10, 1_000, u32::MAX].map(|n| Share::HALF.of(n).get());
+    assert_eq!(halves, [1, 1, 1, 5, 500, u32::MAX / 2]);
+}
+
+#[test]
+fn f_fallback_a_share_cuts_the_burst_too() {
+    let figure = |n| std::num::NonZeroU32::new(n).unwrap();
+    let bucket = |limit, burst| {
+        let window = Window::Span(MINUTE);
+        BucketSpec::new(
+            Algorithm::TokenBucket,
+            figure(limit),
+            window,
+            Some(figure(burst)),
+        )
+        .unwrap()
     };
-    let halves: Vec<u64> = [1, 2, 3, 10, 1_000, u64::MAX].map(|n| share.of(n)).to_vec();
-    assert_eq!(halves, [1, 1, 1, 5, 500, u64::MAX / 2]);
+    assert_eq!(Share::HALF.of_spec(&bucket(60, 20)), bucket(30, 10));
+    assert_eq!(Share::HALF.of_spec(&bucket(1, 1)), bucket(1, 1));
 }
 
 #[test]
 fn f_fallback_admin_is_closed_until_the_next_probe() {
+    let admin = Affected {
+        class: ClassKind::Admin,
+        path: "/admin/users",
+        ..READ
+    };
     for outage in [Outage::Brief, Outage::Prolonged] {
-        let admin = rule("admin", "/admin/users", Caller::Tenant, outage);
-        assert_eq!(admin, FallbackRule::Closed);
+        assert_eq!(select(admin, outage), FallbackRule::Closed);
     }
     let mut world = World::new();
     assert_eq!(world.node.closed(START).retry_after, Some(1));
@@ -45,37 +99,73 @@ fn f_fallback_admin_is_closed_until_the_next_probe() {
 
 #[test]
 fn f_fallback_a_known_tenant_has_100_a_minute_and_2_a_second_beyond_50() {
-    let FallbackRule::Local(cap) = rule("read", "/reports", Caller::Tenant, Outage::Brief) else {
-        panic!("a tenant is capped locally");
-    };
-    assert_eq!(cap.per_minute.get(), 100);
-    let Some(Smoothing { burst, per_second }) = cap.smoothing else {
-        panic!("a tenant is smoothed");
-    };
-    assert_eq!((burst.get(), per_second.get()), (50, 2));
+    for outage in [Outage::Brief, Outage::Prolonged] {
+        let (cap, mode) = cap_of(select(READ, outage));
+        assert_eq!(
+            cap,
+            "sliding-log 100/60s most 100, token-bucket 2/1s most 50"
+        );
+        assert_eq!(mode, Mode::Degraded);
+    }
 }
 
 #[test]
 fn f_fallback_an_anonymous_caller_has_50_a_minute() {
+    let anonymous = Affected {
+        caller: Caller::Anonymous,
+        ..READ
+    };
     for outage in [Outage::Brief, Outage::Prolonged] {
-        let FallbackRule::Local(cap) = rule("write", "/x", Caller::Anonymous, outage) else {
-            panic!("an anonymous caller is capped locally");
-        };
-        assert_eq!((cap.per_minute.get(), cap.smoothing), (50, None));
+        let (cap, mode) = cap_of(select(anonymous, outage));
+        assert_eq!(
+            (&*cap, mode),
+            ("sliding-log 50/60s most 50", Mode::Degraded)
+        );
     }
 }
 
 #[test]
 fn f_fallback_health_and_metrics_are_allowed() {
+    let found = |path, outage| select(Affected { path, ..READ }, outage);
     for path in ["/health", "/health/live", "/metrics"] {
         for outage in [Outage::Brief, Outage::Prolonged] {
-            let found = rule("read", path, Caller::Anonymous, outage);
-            assert_eq!(found, FallbackRule::Exempt, "{path}");
+            assert_eq!(found(path, outage), FallbackRule::Exempt, "{path}");
         }
     }
-    for path in ["/healthy", "/metrics/x", "/", "/api/health"] {
-        let found = rule("read", path, Caller::Anonymous, Outage::Brief);
-        assert!(matches!(found, FallbackRule::Local(_)), "{path}");
+    let others = [
+        "/healthy",
+        "/metrics/x",
+        "/",
+        "/api/health",
+        "/health/../reports",
+        "/health/%2e%2e/reports",
+    ];
+    for path in others {
+        assert_ne!(found(path, Outage::Brief), FallbackRule::Exempt, "{path}");
+    }
+}
+
+#[test]
+fn f_fallback_a_limit_may_ask_for_closed_or_bounded_open() {
+    let asking = |limits| select(Affected { limits, ..READ }, Outage::Brief);
+    assert_eq!(asking(OnStoreFailure::Closed), FallbackRule::Closed);
+    let (cap, mode) = cap_of(asking(OnStoreFailure::OpenBounded));
+    assert_eq!(
+        (&*cap, mode),
+        ("sliding-log 50/60s most 50", Mode::FailOpen)
+    );
+}
+
+#[test]
+fn f_fallback_the_strictest_of_a_requests_limits_decides() {
+    use OnStoreFailure::{Closed, Fallback, OpenBounded};
+    for (limits, expected) in [
+        (vec![], Fallback),
+        (vec![OpenBounded], OpenBounded),
+        (vec![OpenBounded, Fallback], Fallback),
+        (vec![Closed, Fallback, OpenBounded], Closed),
+    ] {
+        assert_eq!(strictest(limits.clone()), expected, "{limits:?}");
     }
 }
 
@@ -83,10 +173,15 @@ fn f_fallback_health_and_metrics_are_allowed() {
 fn f_fallback_auth_is_never_unlimited() {
     let mut policy = FallbackPolicy::default();
     policy.exempt.push("/*".into());
-    let found = policy.select("auth", "/auth/token", Caller::Tenant, Outage::Brief);
-    assert_eq!(found, FallbackRule::Share(Share::HALF));
-    let found = policy.select("admin", "/admin", Caller::Tenant, Outage::Brief);
-    assert_eq!(found, FallbackRule::Closed);
+    for limits in [OnStoreFailure::Fallback, OnStoreFailure::OpenBounded] {
+        let found = policy.select(Affected { limits, ..AUTH }, Outage::Brief);
+        assert_eq!(found, FallbackRule::Share(Share::HALF));
+    }
+    let admin = Affected {
+        class: ClassKind::Admin,
+        ..READ
+    };
+    assert_eq!(policy.select(admin, Outage::Brief), FallbackRule::Closed);
     assert!(Share::new("fallback.auth", 0).is_err());
     assert!(Share::new("fallback.auth", 101).is_err());
     assert_eq!(
@@ -97,16 +192,19 @@ fn f_fallback_auth_is_never_unlimited() {
 
 #[test]
 fn f_fallback_answers_say_that_they_are_degraded() {
-    let allowed = fallback::allowed(START);
+    let allowed = fallback::allowed(Mode::Degraded, START);
     assert!(allowed.is_allowed());
     assert_eq!((allowed.mode, allowed.rule), (Mode::Degraded, None));
     assert_eq!(allowed.enforcement, Enforcement::Degraded);
     assert_eq!(allowed.reasons[0].rule, Rule::F_FALLBACK);
 
-    let over = fallback::exceeded(1_500_000, START);
+    let over = fallback::exceeded(Mode::Degraded, 1_500_000, START);
     assert_eq!(words_of(&over), "deny degraded http429 F-FALLBACK 2s");
     assert_eq!(over.error, Some(ErrorCode::RateLimitExceeded));
     assert_eq!(over.enforcement, Enforcement::Degraded);
+    let urls = crate::bodies::Urls::default();
+    let body = crate::bodies::body(&over, &urls, "r").unwrap();
+    assert_eq!(body.code, "throttling.enforcement_degraded");
 }
 
 #[test]
@@ -115,9 +213,7 @@ fn f_prolonged_after_five_minutes_without_an_answered_probe_auth_closes_and_read
     limits_down(&mut world);
     let auth = |world: &World, seconds| {
         let now = START.plus(seconds * SECOND);
-        let rule = world
-            .node
-            .fallback("auth", "/auth/token", Caller::Tenant, now);
+        let rule = world.node.fallback(AUTH, now);
         (rule, world.node.is_ready(now))
     };
     world.more("4m59s look limits -> open");

@@ -164,7 +164,7 @@ fn f_open_api_is_allowed_behind_local_caps_before_the_breaker_opens() {
 }
 
 #[test]
-fn f_open_is_bounded_by_the_same_caps() {
+fn f_bounded_fail_open_has_the_same_caps() {
     let mut guard = DegradedGuard::new(Flow::Api);
     let ask = |guard: &mut DegradedGuard, ua: &str, mode, at| {
         words_of(&guard.answer(OpKind::Hit, &keys(&["1", ua]), mode, at))
@@ -231,13 +231,25 @@ fn f_degraded_every_answer_says_that_enforcement_is_degraded() {
     }
 }
 
+fn refuses_one_request(rule: Rule) {
+    let answer = words_of(&modes::fail_closed(rule, START));
+    assert_eq!(
+        answer,
+        format!("hard_block fail_closed http503 {} L2 60s", rule.id())
+    );
+}
+
 #[test]
-fn f_conflict_corrupt_and_version_fail_closed_under_their_own_rule() {
-    for rule in [Rule::F_CONFLICT, Rule::F_CORRUPT, Rule::F_VERSION] {
-        let answer = words_of(&modes::fail_closed(rule, START));
-        assert_eq!(
-            answer,
-            format!("hard_block fail_closed http503 {} L2 60s", rule.id())
-        );
-    }
+fn f_conflict_exhausted_refuses_that_request() {
+    refuses_one_request(Rule::F_CONFLICT);
+}
+
+#[test]
+fn f_corrupt_record_refuses_that_request() {
+    refuses_one_request(Rule::F_CORRUPT);
+}
+
+#[test]
+fn f_version_newer_than_ours_refuses_that_request() {
+    refuses_one_request(Rule::F_VERSION);
 }
