@@ -220,16 +220,4 @@ impl BucketSpec {
             Window::Month => start.month_bounds().1,
         }
     }
-
-    /// The same limit with its amounts changed by `scale`, at least one: the
-    /// fallback of a class while the store is down.
-    #[must_use]
-    pub fn scaled(&self, scale: impl Fn(u32) -> u64) -> Self {
-        let amount = |n| {
-            let scaled = u32::try_from(scale(n)).unwrap_or(u32::MAX);
-            NonZeroU32::new(scaled).unwrap_or(NonZeroU32::MIN)
-        };
-        let (limit, burst) = (amount(self.limit), amount(self.burst));
-        Self::new(self.algorithm, limit, self.window, Some(burst)).unwrap_or(*self)
-    }
 }

@@ -27,7 +27,7 @@ pub(super) const fn failure_kind(error: &StoreError) -> FailureKind {
     match error {
         StoreError::TimedOut => FailureKind::TimedOut,
         StoreError::Unreachable(_) => FailureKind::Unreachable,
-        StoreError::Corrupt(_) => FailureKind::Refused,
+        StoreError::Corrupt(_) => FailureKind::Corrupt,
         StoreError::Exhausted(_) => FailureKind::Exhausted,
     }
 }

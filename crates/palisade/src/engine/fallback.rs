@@ -7,13 +7,13 @@ use arrayvec::ArrayVec;
 use palisade_core::decide::{Judged, decide};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
-use palisade_core::failure::{Caller, FallbackRule, LocalCap, fallback};
+use palisade_core::failure::fallback::{self, Affected, Share};
+use palisade_core::failure::{Caller, FallbackRule, LocalCap};
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed, Plan};
-use palisade_core::policy::{Dimension, Limit, LimitDef, OnStoreFailure};
+use palisade_core::policy::{Dimension, Limit, LimitDef, PolicySet};
 use palisade_core::rule::Rule;
-use palisade_core::time::{MINUTE, SECOND};
 use palisade_store::{Store, Take};
 
 use super::Engine;
@@ -21,40 +21,39 @@ use super::Engine;
 impl<S: Store> Engine<S> {
     pub(super) async fn fall_back(
         &self,
+        policy: &PolicySet,
         plan: &Plan<'_>,
         class: &Arc<str>,
         facts: &RequestFacts,
         take: Take,
     ) -> Decision {
         let now = self.now();
-        let caller = if facts.org.is_some() {
-            Caller::Tenant
-        } else {
-            Caller::Anonymous
+        let request = Affected {
+            class: policy.class_kind(class),
+            path: &facts.path,
+            caller: caller(facts),
+            limits: fallback::strictest(
+                plan.charges
+                    .iter()
+                    .map(|charge| charge.limit.def.on_store_failure),
+            ),
         };
-        let rule = self.modes.lock().fallback(class, &facts.path, caller, now);
-        let closed = plan
-            .charges
-            .iter()
-            .any(|charge| charge.limit.def.on_store_failure == OnStoreFailure::Closed);
+        let rule = self.modes.lock().fallback(request, now);
         let mut decision = match rule {
-            FallbackRule::Exempt => fallback::allowed(now),
+            FallbackRule::Exempt => fallback::allowed(Mode::Degraded, now),
             FallbackRule::Closed => self.modes.lock().closed(now),
-            _ if closed => self.modes.lock().closed(now),
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
                 let charges = with_specs(&plan.charges, &specs);
-                self.charge_locally(class, &charges, take).await
+                let answer = self.charge_locally(class, &charges, take).await;
+                degraded(answer, Mode::Degraded)
             }
-            FallbackRule::Local(cap) => {
-                let limits = cap_limits(cap);
+            FallbackRule::Local { cap, mode } => {
+                let limits = cap_limits(&cap);
                 let charges = self.cap_charges(&limits, facts);
-                self.charge_locally(class, &charges, take).await
+                degraded(self.charge_locally(class, &charges, take).await, mode)
             }
         };
-        if open_bounded(plan) && decision.is_allowed() {
-            decision.mode = Mode::FailOpen;
-        }
         decision.class = Some(Arc::clone(class));
         decision
     }
@@ -73,16 +72,18 @@ impl<S: Store> Engine<S> {
             readings: &charged.readings,
             now: charged.now,
         };
-        degraded(decide(None, class, judged))
+        decide(None, class, judged)
     }
 
     fn cap_charges<'l>(&self, limits: &'l [Limit], facts: &RequestFacts) -> Vec<Charge<'l>> {
-        let org = facts.org.as_ref();
-        let ip = self
-            .keyring
-            .segment(SegmentKind::Ip, &[Prefix::of(facts.ip).bytes()]);
-        let org = org.map(|org| self.keyring.segment(SegmentKind::Org, &[org.as_bytes()]));
+        let prefix = Prefix::of(facts.ip);
+        let ip = self.keyring.segment(SegmentKind::Ip, &[prefix.bytes()]);
+        let org = facts
+            .org
+            .as_ref()
+            .map(|org| self.keyring.segment(SegmentKind::Org, &[org.as_bytes()]));
         let segments: ArrayVec<Segment, SEGMENTS_MAX> = org.into_iter().chain([ip]).collect();
+        let cost = facts.cost.map_or(1, NonZeroU32::get);
         limits
             .iter()
             .map(|limit| Charge {
@@ -90,68 +91,56 @@ impl<S: Store> Engine<S> {
                 spec: &limit.def.spec,
                 id: self.keyring.combine(limit.digest, &segments),
                 segments: segments.clone(),
-                cost: facts.cost.map_or(1, NonZeroU32::get),
+                cost: cost.min(limit.def.spec.capacity()),
                 on_exceed: OnExceed::Deny,
             })
             .collect()
     }
 }
 
-fn open_bounded(plan: &Plan<'_>) -> bool {
-    !plan.charges.is_empty()
-        && plan
-            .charges
-            .iter()
-            .all(|charge| charge.limit.def.on_store_failure == OnStoreFailure::OpenBounded)
+const fn caller(facts: &RequestFacts) -> Caller {
+    match facts.org {
+        Some(_) => Caller::Tenant,
+        None => Caller::Anonymous,
+    }
 }
 
-fn shares(charges: &[Charge<'_>], share: fallback::Share) -> Vec<BucketSpec> {
+fn shares(charges: &[Charge<'_>], share: Share) -> Vec<BucketSpec> {
     charges
         .iter()
-        .map(|charge| charge.spec.scaled(|amount| share.of(u64::from(amount))))
+        .map(|charge| share.of_spec(charge.spec))
         .collect()
 }
 
+/// A cost that fits the limit but not its share takes the whole share.
 fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge<'s>> {
     charges
         .iter()
         .zip(specs)
         .map(|(charge, spec)| Charge {
             spec,
+            cost: charge.cost.min(spec.capacity()),
             ..charge.clone()
         })
         .collect()
 }
 
 /// The buckets of a local cap: a sliding minute and, for tenants, a token bucket.
-fn cap_limits(cap: LocalCap) -> Vec<Limit> {
+fn cap_limits(cap: &LocalCap) -> Vec<Limit> {
     let by = vec![Dimension::Org, Dimension::Ip];
-    let minute = BucketSpec::new(
-        Algorithm::default_for(cap.per_minute.get()),
-        cap.per_minute,
-        Window::Span(MINUTE),
-        None,
-    );
-    let smooth = cap.smoothing.map(|smoothing| {
-        BucketSpec::new(
-            Algorithm::TokenBucket,
-            smoothing.per_second,
-            Window::Span(SECOND),
-            Some(smoothing.burst),
-        )
-    });
-    [
-        ("fallback-minute", Some(minute)),
-        ("fallback-smoothing", smooth),
-    ]
-    .into_iter()
-    .filter_map(|(name, spec)| Some(Limit::bind(LimitDef::new(name, by.clone(), spec?.ok()?))))
-    .collect()
+    ["fallback-minute", "fallback-smoothing"]
+        .into_iter()
+        .zip(cap.specs())
+        .map(|(name, spec)| Limit::bind(LimitDef::new(name, by.clone(), *spec)))
+        .collect()
 }
 
 /// Marks an answer of local counters as such.
-fn degraded(mut decision: Decision) -> Decision {
-    decision.mode = Mode::Degraded;
+fn degraded(mut decision: Decision, mode: Mode) -> Decision {
+    if decision.mode == Mode::FailClosed {
+        return decision;
+    }
+    decision.mode = mode;
     decision.enforcement = Enforcement::Degraded;
     decision.reasons.insert(
         0,

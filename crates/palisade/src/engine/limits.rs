@@ -106,11 +106,12 @@ impl<S: Store> Engine<S> {
         if let Some(refusal) = plan.refusal {
             return (refuse(refusal, class, self.now()), None);
         }
-        (self.judge(plan, class, facts, take).await, None)
+        (self.judge(policy, plan, class, facts, take).await, None)
     }
 
     async fn judge(
         &self,
+        policy: &PolicySet,
         plan: &Plan<'_>,
         class: &Arc<str>,
         facts: &RequestFacts,
@@ -138,7 +139,7 @@ impl<S: Store> Engine<S> {
                 let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
                 decide(quota, class, judged)
             }
-            Err(_) => self.fall_back(plan, class, facts, take).await,
+            Err(_) => self.fall_back(policy, plan, class, facts, take).await,
         }
     }
 
