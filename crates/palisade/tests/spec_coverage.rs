@@ -16,6 +16,7 @@ fn rule_ids() -> BTreeSet<String> {
         for line in text.lines().filter(|line| line.starts_with("| ")) {
             let cell = line[2..].split('|').next().unwrap().trim();
             let is_id = cell.len() > 2
+                && cell.as_bytes()[0].is_ascii_uppercase()
                 && cell.as_bytes()[1] == b'-'
                 && cell.chars().all(|c| c.is_ascii_uppercase() || c == '-');
             if is_id {
