@@ -251,6 +251,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;
+
+    /// True if other processes use the same state and asking costs a round trip:
+    /// then leases and remembered denials pay off.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// The longest a single call may take unless configured otherwise.

@@ -6,6 +6,9 @@ use super::breaker::{
 };
 use crate::time::{MINUTE, Micros, SECOND};
 
+/// Probes are never closer together than this, whatever is configured.
+pub const PROBE_GAP_MIN: u64 = SECOND / 100;
+
 /// Figures of the `availability` profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailabilitySettings {
@@ -109,9 +112,9 @@ impl AvailabilityBreaker {
         events.push(Event::DegradedEntered);
     }
 
-    const fn dwelling(&self, now: Micros) -> State {
+    fn dwelling(&self, now: Micros) -> State {
         State::Open {
-            next_probe: now.plus(self.settings.probe_dwell),
+            next_probe: now.plus(self.settings.probe_dwell.max(PROBE_GAP_MIN)),
         }
     }
 
@@ -131,7 +134,7 @@ impl AvailabilityBreaker {
         }
         self.state = State::HalfOpen {
             successes: before + 1,
-            next_probe: now.plus(self.settings.probe_interval),
+            next_probe: now.plus(self.settings.probe_interval.max(PROBE_GAP_MIN)),
         };
     }
 

@@ -73,7 +73,7 @@ impl BlockCache {
             .blocks
             .get(&key)
             .is_some_and(|old| old.until >= block.until);
-        if stands || block.until <= now {
+        if stands {
             return;
         }
         self.remove(key);

@@ -1,16 +1,16 @@
 //! What a limit falls back to while the store cannot be asked: figures and pure
 //! selection. The caller charges local buckets accordingly.
 //!
-//! There is no unlimited variant for a class, so that no configuration can leave
-//! auth unlimited.
+//! Auth has no unlimited variant: no configuration can leave it without a limit.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::decision::{Decision, Enforcement, ErrorCode, Mode, Outcome, Reason};
 use crate::facts::FieldError;
+use crate::limit::{Algorithm, BucketSpec, SpecError, Window};
+use crate::policy::{ClassKind, OnStoreFailure};
 use crate::rule::Rule;
-use crate::time::{Micros, retry_after_seconds};
+use crate::time::{MINUTE, Micros, SECOND, retry_after_seconds};
 
 /// A share of a limit: 1 to 100 percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,9 +39,23 @@ impl Share {
 
     /// This share of `limit`, rounded down, at least 1.
     #[must_use]
-    pub fn of(self, limit: u64) -> u64 {
-        let share = u128::from(limit) * u128::from(self.0) / 100;
-        u64::try_from(share).unwrap_or(limit).max(1)
+    pub fn of(self, limit: u32) -> NonZeroU32 {
+        let share = u64::from(limit) * u64::from(self.0) / 100;
+        let share = u32::try_from(share).unwrap_or(limit);
+        NonZeroU32::new(share).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// A limit cut to this share, its burst too.
+    #[must_use]
+    pub fn of_spec(self, spec: &BucketSpec) -> BucketSpec {
+        let cut = |burst| {
+            let limit = self.of(spec.limit());
+            BucketSpec::new(spec.algorithm(), limit, spec.window(), burst)
+        };
+        // A burst can become too long to refill by rounding; the limit then is the burst.
+        cut(Some(self.of(spec.capacity())))
+            .or_else(|_| cut(None))
+            .unwrap_or(*spec)
     }
 }
 
@@ -57,21 +71,32 @@ pub struct Smoothing {
 /// A local cap of one node, keyed by tenant and address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalCap {
-    /// Requests in any minute.
-    pub per_minute: NonZeroU32,
-    /// A token bucket on top of it.
-    pub smoothing: Option<Smoothing>,
+    per_minute: BucketSpec,
+    smoothing: Option<BucketSpec>,
 }
 
-/// What a class of endpoints does in an outage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClassFallback {
-    /// Each of its limits locally, at this share. Closes when the outage is prolonged.
-    Share(Share),
-    /// Closed: 503.
-    Closed,
-    /// The local cap of the caller's kind.
-    Local,
+impl LocalCap {
+    /// At most `per_minute` in any minute and, beyond a burst, no faster than
+    /// `smoothing` says.
+    ///
+    /// # Errors
+    /// A burst that takes too long to refill.
+    pub fn new(per_minute: NonZeroU32, smoothing: Option<Smoothing>) -> Result<Self, SpecError> {
+        let algorithm = Algorithm::default_for(per_minute.get());
+        let smooth = |Smoothing { burst, per_second }| {
+            let window = Window::Span(SECOND);
+            BucketSpec::new(Algorithm::TokenBucket, per_second, window, Some(burst))
+        };
+        Ok(Self {
+            per_minute: BucketSpec::new(algorithm, per_minute, Window::Span(MINUTE), None)?,
+            smoothing: smoothing.map(smooth).transpose()?,
+        })
+    }
+
+    /// The buckets to charge, all or nothing.
+    pub fn specs(&self) -> impl Iterator<Item = &BucketSpec> {
+        std::iter::once(&self.per_minute).chain(&self.smoothing)
+    }
 }
 
 /// Who calls.
@@ -92,15 +117,33 @@ pub enum Outage {
     Prolonged,
 }
 
+/// What is known of a request that the store did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Affected<'a> {
+    /// The kind of its class.
+    pub class: ClassKind,
+    /// Its path.
+    pub path: &'a str,
+    /// Who calls.
+    pub caller: Caller,
+    /// What its limits ask for; see [`strictest`].
+    pub limits: OnStoreFailure,
+}
+
 /// The rule for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallbackRule {
     /// Allowed: a health or metrics route.
     Exempt,
-    /// Charge each limit locally, with [`Share::of`] the limit.
+    /// Charge each limit locally, cut by [`Share::of_spec`].
     Share(Share),
     /// Charge this cap locally, keyed tenant and prefix.
-    Local(LocalCap),
+    Local {
+        /// The cap.
+        cap: LocalCap,
+        /// What the answers say: `degraded`, or `fail_open` where a limit asked for it.
+        mode: Mode,
+    },
     /// Refuse with [`closed`].
     Closed,
 }
@@ -108,82 +151,118 @@ pub enum FallbackRule {
 /// Figures of the fallback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FallbackPolicy {
+    /// What is left of each limit of an auth class.
+    pub auth: Share,
     /// Cap of a known tenant.
     pub tenant: LocalCap,
     /// Cap of an anonymous caller.
     pub anonymous: LocalCap,
-    /// What a class does; a class that is not listed has its caller's local cap.
-    pub classes: BTreeMap<Box<str>, ClassFallback>,
-    /// Paths that are always allowed; a trailing `/*` covers everything below.
+    /// Paths that are always allowed, unless their class is auth or admin; a
+    /// trailing `/*` covers everything below.
     pub exempt: Vec<Box<str>>,
 }
 
 impl Default for FallbackPolicy {
+    #[expect(
+        clippy::expect_used,
+        reason = "the default figures are constants that a test builds"
+    )]
     fn default() -> Self {
         const fn figure(n: u32) -> NonZeroU32 {
             NonZeroU32::MIN.saturating_add(n - 1)
         }
+        let smoothing = Smoothing {
+            burst: figure(50),
+            per_second: figure(2),
+        };
         Self {
-            tenant: LocalCap {
-                per_minute: figure(100),
-                smoothing: Some(Smoothing {
-                    burst: figure(50),
-                    per_second: figure(2),
-                }),
-            },
-            anonymous: LocalCap {
-                per_minute: figure(50),
-                smoothing: None,
-            },
-            classes: BTreeMap::from([
-                ("auth".into(), ClassFallback::Share(Share::HALF)),
-                ("admin".into(), ClassFallback::Closed),
-            ]),
+            auth: Share::HALF,
+            tenant: LocalCap::new(figure(100), Some(smoothing)).expect("a valid default"),
+            anonymous: LocalCap::new(figure(50), None).expect("a valid default"),
             exempt: vec!["/health".into(), "/health/*".into(), "/metrics".into()],
         }
     }
 }
 
 impl FallbackPolicy {
-    /// The rule for a request of `class` to `path`. A class of its own is never
-    /// exempt, whatever its path.
+    /// The rule for one request.
     #[must_use]
-    pub fn select(&self, class: &str, path: &str, caller: Caller, outage: Outage) -> FallbackRule {
-        let class = self.classes.get(class).copied();
-        match (class.unwrap_or(ClassFallback::Local), outage) {
-            (ClassFallback::Closed, _) | (ClassFallback::Share(_), Outage::Prolonged) => {
-                FallbackRule::Closed
-            }
-            (ClassFallback::Share(share), Outage::Brief) => FallbackRule::Share(share),
-            (ClassFallback::Local, _) if self.is_exempt(path) => FallbackRule::Exempt,
-            (ClassFallback::Local, _) => FallbackRule::Local(self.cap(caller)),
+    pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
+        match request.class {
+            ClassKind::Admin => FallbackRule::Closed,
+            ClassKind::Auth => self.auth(request.limits, outage),
+            ClassKind::Ordinary if self.is_exempt(request.path) => FallbackRule::Exempt,
+            ClassKind::Ordinary => self.ordinary(request),
         }
     }
 
-    /// The local cap of a kind of caller.
-    #[must_use]
-    pub const fn cap(&self, caller: Caller) -> LocalCap {
+    /// Never unlimited, whatever the limits ask for.
+    const fn auth(&self, limits: OnStoreFailure, outage: Outage) -> FallbackRule {
+        match (limits, outage) {
+            (OnStoreFailure::Closed, _) | (_, Outage::Prolonged) => FallbackRule::Closed,
+            (OnStoreFailure::Fallback | OnStoreFailure::OpenBounded, Outage::Brief) => {
+                FallbackRule::Share(self.auth)
+            }
+        }
+    }
+
+    const fn ordinary(&self, request: Affected<'_>) -> FallbackRule {
+        match request.limits {
+            OnStoreFailure::Closed => FallbackRule::Closed,
+            OnStoreFailure::Fallback => FallbackRule::Local {
+                cap: self.cap(request.caller),
+                mode: Mode::Degraded,
+            },
+            OnStoreFailure::OpenBounded => FallbackRule::Local {
+                cap: self.anonymous,
+                mode: Mode::FailOpen,
+            },
+        }
+    }
+
+    const fn cap(&self, caller: Caller) -> LocalCap {
         match caller {
             Caller::Tenant => self.tenant,
             Caller::Anonymous => self.anonymous,
         }
     }
 
+    /// A path that an application may read as another one is not exempt.
     fn is_exempt(&self, path: &str) -> bool {
-        self.exempt
-            .iter()
-            .any(|pattern| match pattern.strip_suffix('*') {
-                Some(stem) => path.starts_with(stem),
-                None => path == &**pattern,
-            })
+        let plain = !path.contains("..") && !path.contains('%');
+        plain
+            && self
+                .exempt
+                .iter()
+                .any(|pattern| match pattern.strip_suffix('*') {
+                    Some(stem) => path.starts_with(stem),
+                    None => path == &**pattern,
+                })
     }
 }
 
-/// Allowed by the local fallback.
+/// What a request with these limits does: closed if one of them is, bounded
+/// open only if all are.
 #[must_use]
-pub fn allowed(now: Micros) -> Decision {
+pub fn strictest(limits: impl IntoIterator<Item = OnStoreFailure>) -> OnStoreFailure {
+    const fn strictness(limit: OnStoreFailure) -> u8 {
+        match limit {
+            OnStoreFailure::OpenBounded => 0,
+            OnStoreFailure::Fallback => 1,
+            OnStoreFailure::Closed => 2,
+        }
+    }
+    limits
+        .into_iter()
+        .max_by_key(|limit| strictness(*limit))
+        .unwrap_or_default()
+}
+
+/// Allowed by the local fallback, in the rule's mode.
+#[must_use]
+pub fn allowed(mode: Mode, now: Micros) -> Decision {
     Decision {
-        mode: Mode::Degraded,
+        mode,
         enforcement: Enforcement::Degraded,
         reasons: vec![reason(Outcome::Allow, None)],
         ..Decision::allow(now)
@@ -192,14 +271,8 @@ pub fn allowed(now: Micros) -> Decision {
 
 /// Over a local cap: 429, and the body says that enforcement is degraded.
 #[must_use]
-pub fn exceeded(wait_us: u64, now: Micros) -> Decision {
-    refused(
-        ErrorCode::RateLimitExceeded,
-        429,
-        Mode::Degraded,
-        wait_us,
-        now,
-    )
+pub fn exceeded(mode: Mode, wait_us: u64, now: Micros) -> Decision {
+    refused(ErrorCode::RateLimitExceeded, 429, mode, wait_us, now)
 }
 
 /// A closed class: 503 until the next probe, `wait_us` away.

@@ -76,8 +76,8 @@ pub enum FailureKind {
     Unreachable,
     /// Pool, memory or disk exhausted (F-POOL, F-STORE-FULL).
     Exhausted,
-    /// The store answered with an error.
-    Refused,
+    /// The store's answer could not be understood.
+    Corrupt,
 }
 
 impl FailureKind {
@@ -85,10 +85,10 @@ impl FailureKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::TimedOut => "timed_out",
+            Self::TimedOut => "timeout",
             Self::Unreachable => "unreachable",
             Self::Exhausted => "exhausted",
-            Self::Refused => "refused",
+            Self::Corrupt => "corrupt",
         }
     }
 }

@@ -20,16 +20,16 @@ pub mod node;
 pub mod security;
 
 #[cfg(test)]
-mod timeline;
+mod tests;
 
 pub use availability::{AvailabilityBreaker, AvailabilitySettings};
 pub use blocks::{BlockCache, SeenBlock};
 pub use breaker::{Breaker, CallDecision, Circuit, Event, Events, Permit, PolicyMode, ProbeResult};
 pub use caps::{CapTable, DegradedCaps};
-pub use fallback::{Caller, ClassFallback, FallbackPolicy, FallbackRule, LocalCap};
+pub use fallback::{Affected, Caller, FallbackPolicy, FallbackRule, LocalCap, Outage, Share};
 pub use level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
 pub use modes::{DegradedGuard, DegradedKeys, OpKind, Trust};
-pub use node::{Due, NodeModes};
+pub use node::{Due, GuardModes, NodeModes};
 pub use security::SecurityBreaker;
 
 use crate::record::Flow;

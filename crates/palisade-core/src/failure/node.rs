@@ -3,13 +3,59 @@
 //!
 //! The background task of a server and the virtual clock of a test drive it the
 //! same way: ask [`NodeModes::next_due`], wait until then, do it, ask again.
+//!
+//! One guard operation:
+//!
+//! ```
+//! use palisade_core::failure::{
+//!     CallDecision, DegradedKeys, FailureKind, NodeModes, OpKind, Policy, Trust,
+//! };
+//! use palisade_core::record::Flow;
+//! use palisade_core::{Decision, Digest, Micros, Mode};
+//!
+//! fn check(
+//!     node: &mut NodeModes,
+//!     keys: &DegradedKeys,
+//!     store: impl Fn() -> Result<Decision, FailureKind>,
+//!     now: Micros,
+//! ) -> Decision {
+//!     let CallDecision::Call(permit) = node.admit(Policy::Login, now) else {
+//!         return node.answer(Flow::Login, OpKind::Check, keys, now);
+//!     };
+//!     match store() {
+//!         Ok(decision) => {
+//!             node.on_success(Policy::Login, permit, 800, now);
+//!             node.saw_decision(Flow::Login, keys, &decision, now);
+//!             decision
+//!         }
+//!         Err(kind) => {
+//!             node.on_failure(Policy::Login, permit, kind, now);
+//!             node.answer(Flow::Login, OpKind::Check, keys, now)
+//!         }
+//!     }
+//! }
+//!
+//! let keys = DegradedKeys {
+//!     prefix: Digest(1),
+//!     user_agent: Digest(2),
+//!     account: Some(Digest(3)),
+//!     fingerprint: None,
+//!     trust: Trust::Untrusted,
+//! };
+//! let mut node = NodeModes::default();
+//! let modes: Vec<Mode> = (0..4)
+//!     .map(|n| check(&mut node, &keys, || Err(FailureKind::TimedOut), Micros(n)).mode)
+//!     .collect();
+//! assert_eq!(modes[..2], [Mode::FailClosed; 2]);
+//! assert_eq!(modes[2..], [Mode::Degraded; 2]);
+//! ```
 
 use super::Policy;
 use super::availability::{AvailabilityBreaker, AvailabilitySettings};
 use super::breaker::{
     Breaker, CallDecision, Circuit, Event, Events, Permit, PolicyMode, ProbeResult,
 };
-use super::fallback::{Caller, FallbackPolicy, FallbackRule, Outage, closed};
+use super::fallback::{Affected, FallbackPolicy, FallbackRule, Outage, closed};
 use super::level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
 use super::modes::{DegradedGuard, DegradedKeys, OpKind};
 use super::security::SecurityBreaker;
@@ -223,8 +269,8 @@ impl NodeModes {
 
     /// What a limited request falls back to.
     #[must_use]
-    pub fn fallback(&self, class: &str, path: &str, caller: Caller, now: Micros) -> FallbackRule {
-        self.fallback.select(class, path, caller, self.outage(now))
+    pub fn fallback(&self, request: Affected<'_>, now: Micros) -> FallbackRule {
+        self.fallback.select(request, self.outage(now))
     }
 
     /// The refusal of a closed class, with the time to the next probe.

@@ -168,7 +168,7 @@ impl Breaker for SecurityBreaker {
     fn on_failure(&mut self, permit: Permit, now: Micros) -> Events {
         let mut events = self.advance(now);
         let now = self.latest;
-        if permit.openings != self.openings || self.state != State::Closed {
+        if permit.openings != self.openings {
             return events;
         }
         self.failures.retain(|at| now.since(*at) < TRIP_WINDOW);

@@ -233,7 +233,9 @@ pub struct Limit {
 }
 
 impl Limit {
-    fn bind(def: LimitDef) -> Self {
+    /// Makes a definition chargeable.
+    #[must_use]
+    pub fn bind(def: LimitDef) -> Self {
         let scope = if def.throttle {
             Scope::Global
         } else {
@@ -315,6 +317,23 @@ pub struct TenantPolicy {
     pub limits: HashMap<Arc<str>, BucketSpec>,
 }
 
+/// Figures beside the limits.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The guard.
+    pub guard: crate::guard::GuardPolicy,
+    /// The OWASP lockout.
+    pub lockout: crate::lockout::LockoutPolicy,
+    /// What limits fall back to while the store is down.
+    pub fallback: crate::failure::FallbackPolicy,
+    /// The breaker of limits and quotas.
+    pub availability: crate::failure::AvailabilitySettings,
+    /// Links in bodies.
+    pub urls: crate::bodies::Urls,
+    /// Header families.
+    pub headers: crate::headers::HeaderFamilies,
+}
+
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
 #[derive(Clone, Debug)]
 pub struct PolicySet {
@@ -322,6 +341,8 @@ pub struct PolicySet {
     pub revision: u64,
     /// False is the operator's kill switch.
     pub enabled: bool,
+    /// Figures beside the limits.
+    pub settings: Settings,
     routes: Routes,
     classes: HashMap<Arc<str>, ClassKind>,
     limits: Vec<Limit>,
@@ -339,6 +360,8 @@ pub struct PolicySet {
 pub struct PolicyParts {
     /// Kill switch off.
     pub enabled: bool,
+    /// Figures beside the limits.
+    pub settings: Settings,
     /// Routes; more specific ones win whatever the order.
     pub routes: Vec<Route>,
     /// Classes with a behaviour other than ordinary.
@@ -373,19 +396,38 @@ impl PolicySet {
         let mut set = Self {
             revision,
             enabled: parts.enabled,
+            settings: parts.settings,
             routes: Routes::new(parts.routes),
             classes,
-            by_class: HashMap::new(),
-            unclassed: Vec::new(),
-            throttle: Vec::new(),
             limits,
             clients: parts.clients,
             api_keys: parts.api_keys,
             tiers,
             bot_patterns: parts.bot_patterns,
+            ..Self::empty()
         };
         set.index();
         Ok(set)
+    }
+
+    /// A policy without a single limit: every request is denied (L-DEFAULT-DENY).
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            revision: 0,
+            enabled: true,
+            settings: Settings::default(),
+            routes: Routes::default(),
+            classes: HashMap::new(),
+            limits: Vec::new(),
+            by_class: HashMap::new(),
+            unclassed: Vec::new(),
+            throttle: Vec::new(),
+            clients: HashMap::new(),
+            api_keys: HashMap::new(),
+            tiers: HashMap::new(),
+            bot_patterns: Vec::new(),
+        }
     }
 
     fn index(&mut self) {
