@@ -452,19 +452,38 @@ pub(crate) fn settings(root: &Table, server: Option<&Server>, sink: &mut Sink) -
 
 /// The guard's figures, each part checked by the core's own bounds.
 fn guard(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
-    let whole = read_table::<GuardTable>(root, sink).map(|table| whole(&table));
-    let api = read_table::<ApiTable>(root, sink).map(|table| api(&table));
+    let table = read_table::<GuardTable>(root, sink).map(|table| whole(&table));
     let login = login::read(root, sink);
     let otp = otp::read(root, sink);
-    let mut policy = whole?;
-    validate(&policy, "guard", root, sink)?;
-    policy.login = login?;
-    validate(&policy, "guard.login", root, sink)?;
-    policy.otp = otp?;
-    validate(&policy, "guard.otp", root, sink)?;
-    policy.api = api?;
-    validate(&policy, "guard.api", root, sink)?;
-    Some(policy)
+    let api = read_table::<ApiTable>(root, sink).map(|table| api(&table));
+    // One part at a time beside defaults, so that the error can name its table.
+    let others = GuardPolicy::default;
+    let parts = [
+        ("guard", table.clone()),
+        (
+            "guard.login",
+            login.clone().map(|login| GuardPolicy { login, ..others() }),
+        ),
+        (
+            "guard.otp",
+            otp.clone().map(|otp| GuardPolicy { otp, ..others() }),
+        ),
+        (
+            "guard.api",
+            api.clone().map(|api| GuardPolicy { api, ..others() }),
+        ),
+    ];
+    let valid = parts.iter().fold(true, |valid, (path, part)| {
+        part.as_ref()
+            .is_some_and(|part| validate(part, path, root, sink))
+            && valid
+    });
+    Some(GuardPolicy {
+        login: login?,
+        otp: otp?,
+        api: api?,
+        ..table.filter(|_| valid)?
+    })
 }
 
 fn whole(from: &GuardTable) -> GuardPolicy {
@@ -498,19 +517,16 @@ fn api(from: &ApiTable) -> ApiPolicy {
     }
 }
 
-fn validate(policy: &GuardPolicy, path: &str, root: &Table, sink: &mut Sink) -> Option<()> {
-    let error = policy.validate().err();
-    match error {
-        None => Some(()),
-        Some(error) => {
-            let origin = lookup(root, path).map_or(Origin::Nowhere, |entry| entry.key.clone());
-            sink.report(
-                &origin,
-                format!("`{path}`: `{}` {}", error.field, error.problem),
-            );
-            None
-        }
-    }
+fn validate(policy: &GuardPolicy, path: &str, root: &Table, sink: &mut Sink) -> bool {
+    let Err(error) = policy.validate() else {
+        return true;
+    };
+    let origin = lookup(root, path).map_or(Origin::Nowhere, |entry| entry.key.clone());
+    sink.report(
+        &origin,
+        format!("`{path}`: `{}` {}", error.field, error.problem),
+    );
+    false
 }
 
 /// The lockout's figures.
