@@ -245,6 +245,10 @@ name = "spaces in names"
 by = ["org", "org"]
 rate = "5/min"
 [[limit]]
+name = "api-key-quota"
+by = ["org"]
+rate = "5/min"
+[[limit]]
 name = "slow"
 by = ["org"]
 rate = "1/1000day"

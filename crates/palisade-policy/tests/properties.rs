@@ -36,6 +36,11 @@ fn almost_a_policy() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn any_text_is_read_without_a_panic(text in "\\PC*") {
         let _ = read(&text, &Env::default());
