@@ -8,20 +8,13 @@ use tokio::time::Instant;
 
 use super::batch::Batcher;
 use super::cluster::Cluster;
-use super::config::{Options, RedisConfig, RedisConfigError, Replicas, Target};
+use super::config::{Effect, Options, RedisConfig, RedisConfigError, Target};
 use super::error::Fault;
 use super::link::Link;
 use super::script::Call;
 
 /// Script calls in flight on each connection.
 const CALLS_PER_CONNECTION: usize = 2;
-
-/// Whether a call changes anything: only then do replicas have to confirm it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
-    Reads,
-    Writes,
-}
 
 /// A single server.
 pub(super) struct Single {
@@ -65,10 +58,7 @@ impl Backend {
         options: &Options,
         due: Instant,
     ) -> Result<Value, Fault> {
-        let replicas = match effect {
-            Effect::Reads => Replicas::default(),
-            Effect::Writes => options.replicas,
-        };
+        let replicas = options.replicas_of(Some(effect));
         match self {
             Self::Single(single) => single.link().script(call, replicas, due).await,
             Self::Cluster(cluster) => cluster.script(call, replicas, due).await,

@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::config::Options;
+use super::config::{Effect, Options};
 use super::error::misread;
 use super::link::Link;
 use super::script::{CHARGE, Call};
@@ -31,6 +31,7 @@ const QUEUE_MAX: usize = 4_096;
 struct Job {
     keys: Vec<String>,
     decision: Vec<u8>,
+    effect: Effect,
     reply: oneshot::Sender<Result<Vec<u8>, StoreError>>,
 }
 
@@ -102,12 +103,14 @@ impl Batcher {
         self: &Arc<Self>,
         keys: Vec<String>,
         decision: Vec<u8>,
+        effect: Effect,
         due: Instant,
     ) -> Result<Vec<u8>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Job {
             keys,
             decision,
+            effect,
             reply,
         })?;
         match tokio::time::timeout_at(due, answer).await {
@@ -158,12 +161,13 @@ impl Lane {
 async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     let mut call = Call::new(&CHARGE);
     let mut waiting = Vec::with_capacity(jobs.len());
+    let effect = jobs.iter().map(|job| job.effect).max();
     for job in jobs {
         call.append(job.keys, job.decision);
         waiting.push(job.reply);
     }
     let due = Instant::now() + options.deadline;
-    let result = match link.script(&call, options.replicas, due).await {
+    let result = match link.script(&call, options.replicas_of(effect), due).await {
         Ok(value) => decisions(value, waiting.len()),
         Err(fault) => Err(fault.into()),
     };

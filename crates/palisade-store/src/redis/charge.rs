@@ -14,7 +14,7 @@ use super::backend::Single;
 use super::batch::decisions;
 use super::cluster::Cluster;
 use super::codec::{self, Bucket, Decided, Operation};
-use super::config::{Options, Replicas};
+use super::config::Options;
 use super::keys::Keys;
 use super::script::{CHARGE, Call};
 use crate::{Charged, StoreError};
@@ -30,7 +30,10 @@ pub(super) async fn on_single(
     let decision = codec::encode(operation, &buckets, now)?;
     let count = buckets.len();
     let keys = buckets.into_iter().map(|bucket| bucket.key).collect();
-    let answer = single.batcher.decide(keys, decision, due).await?;
+    let answer = single
+        .batcher
+        .decide(keys, decision, operation.effect(), due)
+        .await?;
     codec::decode(&answer, count)
 }
 
@@ -76,10 +79,7 @@ impl Reach {
         let decision = codec::encode(operation, buckets, self.now)?;
         let keys = buckets.iter().map(|bucket| bucket.key.clone()).collect();
         call.append(keys, decision);
-        let replicas = match operation {
-            Operation::Peek => Replicas::default(),
-            _ => self.options.replicas,
-        };
+        let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
         let answer = decisions(value, 1)?.swap_remove(0);
         codec::decode(&answer, buckets.len())

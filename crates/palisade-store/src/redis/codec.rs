@@ -7,6 +7,7 @@ use palisade_core::limit::{Algorithm, Hits, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
+use super::config::Effect;
 use super::error::misread;
 use crate::{Charged, StoreError, Take};
 
@@ -40,6 +41,13 @@ impl From<Take> for Operation {
 }
 
 impl Operation {
+    pub(super) const fn effect(self) -> Effect {
+        match self {
+            Self::Peek => Effect::Reads,
+            Self::Charge | Self::Refund | Self::Undo(_) => Effect::Writes,
+        }
+    }
+
     const fn code(self) -> u8 {
         match self {
             Self::Charge => 0,

@@ -266,6 +266,13 @@ impl Replicas {
     }
 }
 
+/// Whether a call changes anything: only then do replicas have to confirm it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effect {
+    Reads,
+    Writes,
+}
+
 /// What every call needs to know.
 #[derive(Clone, Copy)]
 pub(super) struct Options {
@@ -274,6 +281,14 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Who must confirm a call with this effect.
+    pub(super) fn replicas_of(&self, effect: Option<Effect>) -> Replicas {
+        match effect {
+            Some(Effect::Writes) => self.replicas,
+            Some(Effect::Reads) | None => Replicas::default(),
+        }
+    }
+
     /// When a call that begins now must have ended.
     pub(super) fn due(&self) -> Instant {
         Instant::now() + self.deadline

@@ -37,10 +37,10 @@ use crate::{
     Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
     StoreStats, Take,
 };
-use backend::{Backend, Effect};
+use backend::Backend;
 use charge::Reach;
 use codec::{Bucket, Operation};
-use config::{Options, Replicas};
+use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
 use records::Position;
@@ -160,28 +160,40 @@ impl Shared {
         first.ok_or_else(|| misread("probe"))
     }
 
-    async fn load_one(
-        &self,
-        key: RecordKey,
-        now: Option<Micros>,
-        due: Instant,
-    ) -> Result<Loaded, StoreError> {
-        let call = records::load_call(&self.keys, &[key], now);
-        records::read_loaded(self.script(&call, Effect::Reads, due).await?, 1)
-    }
-
     async fn commit_some(
         &self,
         writes: &[&RecordWrite],
-        now: Option<Micros>,
         due: Instant,
     ) -> Result<Commit, StoreError> {
-        let call = records::commit_call(&self.keys, writes.iter().copied(), now);
+        let call = records::commit_call(&self.keys, writes.iter().copied(), self.time.now());
         match self.script(&call, Effect::Writes, due).await? {
             Value::Int(1) => Ok(Commit::Done),
             Value::Int(0) => Ok(Commit::Conflict),
             _ => Err(misread("commit")),
         }
+    }
+
+    /// Each record in its own slot, in the given order. A look first keeps most
+    /// conflicts from leaving a part written.
+    async fn commit_one_by_one(
+        self: &Arc<Self>,
+        writes: &[&RecordWrite],
+        due: Instant,
+    ) -> Result<Commit, StoreError> {
+        if writes.len() > 1 {
+            let keys: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
+            let current = self.load(&keys, due).await?.records;
+            let revisions = current.iter().map(|r| r.as_ref().map_or(0, |r| r.revision));
+            if !writes.iter().map(|write| write.expect).eq(revisions) {
+                return Ok(Commit::Conflict);
+            }
+        }
+        for write in writes {
+            if self.commit_some(&[write], due).await? == Commit::Conflict {
+                return Ok(Commit::Conflict);
+            }
+        }
+        Ok(Commit::Done)
     }
 
     /// Whom the next page shows; moves `position` behind it, `None` at the end.
@@ -213,19 +225,25 @@ impl Shared {
         Ok(page)
     }
 
-    /// Reads records, each where it is.
-    async fn load(self: &Arc<Self>, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        let due = self.options.due();
-        let now = self.time.now();
-        if keys.is_empty() || matches!(self.backend, Backend::Single(_)) {
-            let call = records::load_call(&self.keys, keys, now);
-            let answer = self.script(&call, Effect::Reads, due).await?;
-            return records::read_loaded(answer, keys.len());
+    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<Loaded, StoreError> {
+        let call = records::load_call(&self.keys, keys, self.time.now());
+        let answer = self.script(&call, Effect::Reads, due).await?;
+        records::read_loaded(answer, keys.len())
+    }
+
+    /// Reads records: on one server in one call, on a cluster each where it is.
+    async fn load(
+        self: &Arc<Self>,
+        keys: &[RecordKey],
+        due: Instant,
+    ) -> Result<Loaded, StoreError> {
+        if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
+            return self.load_call(keys, due).await;
         }
         let mut running = JoinSet::new();
         for (place, key) in keys.iter().enumerate() {
             let (shared, key) = (Arc::clone(self), *key);
-            running.spawn(async move { (place, shared.load_one(key, now, due).await) });
+            running.spawn(async move { (place, shared.load_call(&[key], due).await) });
         }
         let mut loaded = Loaded {
             now: Micros(0),
@@ -276,24 +294,18 @@ impl Store for RedisStore {
     }
 
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        self.shared.load(keys).await
+        self.shared.load(keys, self.shared.options.due()).await
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
         let shared = &self.shared;
         let due = shared.options.due();
-        let now = shared.time.now();
         let mut ordered: Vec<&RecordWrite> = writes.iter().collect();
         ordered.sort_by_key(|write| write.key.kind);
-        if matches!(shared.backend, Backend::Single(_)) {
-            return shared.commit_some(&ordered, now, due).await;
+        match &shared.backend {
+            Backend::Single(_) => shared.commit_some(&ordered, due).await,
+            Backend::Cluster(_) => shared.commit_one_by_one(&ordered, due).await,
         }
-        for write in ordered {
-            if shared.commit_some(&[write], now, due).await? == Commit::Conflict {
-                return Ok(Commit::Conflict);
-            }
-        }
-        Ok(Commit::Done)
     }
 
     async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
@@ -318,7 +330,8 @@ impl Store for RedisStore {
             .shared
             .find(kind, &mut position, count_max.max(1))
             .await?;
-        let loaded = self.shared.load(&found).await?;
+        let due = self.shared.options.due();
+        let loaded = self.shared.load(&found, due).await?;
         let records = found
             .into_iter()
             .zip(loaded.records)
