@@ -133,23 +133,32 @@ impl<S: Store> Engine<S> {
         }
     }
 
+    /// A leased limit on a store that nobody shares is a local one.
+    fn is_local(&self, charge: &Charge<'_>) -> bool {
+        match charge.limit.def.accuracy {
+            Accuracy::Local => true,
+            Accuracy::Leased => !self.store.is_shared(),
+            Accuracy::Exact => false,
+        }
+    }
+
+    fn local_of<'p>(&self, near: &[Charge<'p>]) -> Vec<Charge<'p>> {
+        let local = near.iter().filter(|charge| self.is_local(charge));
+        local.cloned().collect()
+    }
+
     /// Takes from buckets that live here, all or nothing.
     pub(super) async fn take_near(
         &self,
         near: &[Charge<'_>],
         take: Take,
     ) -> Result<Charged, NoAnswer> {
-        let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
-        let local: Vec<Charge<'_>> = near.iter().filter(is_local).cloned().collect();
-        let mut found = self
-            .local
-            .charge(&local, take)
-            .await
-            .map_err(|_| NoAnswer::Failed)?;
+        let local: Vec<Charge<'_>> = self.local_of(near);
+        let mut found = self.local.charge_now(&local, take);
         let mut local_readings = std::mem::take(&mut found.readings).into_iter();
         let mut served: Vec<&Charge<'_>> = Vec::new();
         for charge in near {
-            if charge.limit.def.accuracy == Accuracy::Local {
+            if self.is_local(charge) {
                 found.readings.extend(local_readings.next());
                 continue;
             }
@@ -165,9 +174,12 @@ impl<S: Store> Engine<S> {
             for charge in served {
                 self.put_back_lease(charge);
             }
-            if found.readings.iter().zip(near).any(|(reading, charge)| {
-                reading.retry_at.is_some() && charge.limit.def.accuracy == Accuracy::Leased
-            }) {
+            if found
+                .readings
+                .iter()
+                .zip(near)
+                .any(|(reading, charge)| reading.retry_at.is_some() && !self.is_local(charge))
+            {
                 let _ = self.local.refund(&local).await;
             }
         }
@@ -175,10 +187,8 @@ impl<S: Store> Engine<S> {
     }
 
     async fn put_back(&self, near: &[Charge<'_>]) {
-        let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
-        let local: Vec<Charge<'_>> = near.iter().filter(is_local).cloned().collect();
-        let _ = self.local.refund(&local).await;
-        for charge in near.iter().filter(|charge| !is_local(charge)) {
+        let _ = self.local.refund(&self.local_of(near)).await;
+        for charge in near.iter().filter(|charge| !self.is_local(charge)) {
             self.put_back_lease(charge);
         }
     }

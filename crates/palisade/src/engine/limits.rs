@@ -140,7 +140,7 @@ impl<S: Store> Engine<S> {
                 let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
                 decide(quota, class, judged)
             }
-            Err(_) => self.fall_back(policy, plan, class, facts, take).await,
+            Err(_) => self.fall_back(policy, plan, class, facts, take),
         }
     }
 
