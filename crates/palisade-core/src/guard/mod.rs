@@ -9,6 +9,8 @@ pub mod account;
 pub mod aggregate;
 pub mod api;
 pub mod blocks;
+#[cfg(test)]
+mod bounds;
 pub mod budget;
 pub mod codec;
 mod correlation;
