@@ -8,8 +8,9 @@ use crate::rule::Rule;
 
 use super::account::Kin;
 use super::ladder::{Class, Issuer, KeyState, Memory, Order};
+use super::orders::interval;
 use super::sets::{Reach, Sight, keep_recent};
-use super::steps::{Steps, interval};
+use super::steps::Steps;
 use crate::decision::Level;
 
 /// How an unknown device arrived on its account.
