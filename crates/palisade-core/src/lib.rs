@@ -5,6 +5,7 @@
 //! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
 
 pub mod bodies;
+pub mod decide;
 pub mod decision;
 pub mod facts;
 pub mod failure;
@@ -22,5 +23,7 @@ pub mod time;
 pub use decision::{Decision, Mode, Outcome};
 pub use facts::{FieldError, Id, RequestFacts};
 pub use key::{Digest, Keyring};
+pub use plan::{Charge, Plan};
+pub use policy::PolicySet;
 pub use rule::Rule;
 pub use time::{Clock, Micros};

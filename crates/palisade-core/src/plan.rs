@@ -1,1 +1,122 @@
-//! (written next)
+//! What one request asks of the store: the buckets it charges, all or nothing.
+
+use std::fmt::Write;
+
+use arrayvec::ArrayVec;
+
+use crate::decision::ErrorCode;
+use crate::key::{Digest, SEGMENTS_MAX, Segment, SegmentKind};
+use crate::limit::BucketSpec;
+use crate::policy::{Limit, RouteMatch};
+use crate::rule::Rule;
+
+/// What happens when a bucket is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExceed {
+    /// The request is denied and nothing is consumed.
+    #[default]
+    Deny,
+    /// It only reports: a full bucket is left as it is and does not deny (shadow).
+    Report,
+    /// It is counted all the same and does not deny (paid overage).
+    Count,
+}
+
+/// One bucket of a decision.
+#[derive(Clone, Debug)]
+pub struct Charge<'p> {
+    /// The limit it belongs to.
+    pub limit: &'p Limit,
+    /// What it allows; a tenant's override, if there is one.
+    pub spec: &'p BucketSpec,
+    /// The bucket's name in the embedded store.
+    pub id: Digest,
+    /// Whom it counts, organisation first.
+    pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
+    /// How much it takes.
+    pub cost: u32,
+    /// What happens when it is full.
+    pub on_exceed: OnExceed,
+}
+
+impl Charge<'_> {
+    /// The bucket's name in shared stores (T-KEYS):
+    /// `rl:{org}:user:…:class:…:name:…:w60s`.
+    ///
+    /// The braces hold the Redis Cluster hash tag: the organisation if there is
+    /// one, else the first identifier, so that buckets of one subject share a slot.
+    /// Identifiers are hexadecimal digests and policy names are escaped, so no
+    /// input can forge another key.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let mut key = String::with_capacity(128);
+        key.push_str(self.limit.family.prefix());
+        key.push_str(":{");
+        key.push_str(&self.hash_tag());
+        key.push('}');
+        for segment in self.segments.iter().filter(|s| s.kind != SegmentKind::Org) {
+            let _ = write!(key, ":{}:{:032x}", segment.kind.name(), segment.digest.0);
+        }
+        key.push_str(&self.limit.key_suffix);
+        key
+    }
+
+    /// What decides the Redis Cluster slot.
+    #[must_use]
+    pub fn hash_tag(&self) -> String {
+        match self.segments.first() {
+            Some(segment) if segment.kind == SegmentKind::Org => segment.digest.hex(),
+            Some(segment) => format!("{}:{:032x}", segment.kind.name(), segment.digest.0),
+            None => escape(&self.limit.name),
+        }
+    }
+}
+
+/// Escapes a policy name for use in a key: only `[A-Za-z0-9_.-]` stay as they are.
+#[must_use]
+pub fn escape(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"_.-".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02x}");
+        }
+    }
+    escaped
+}
+
+/// A refusal that needs no store: nothing is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule that refuses.
+    pub rule: Rule,
+    /// The error a client sees.
+    pub error: ErrorCode,
+    /// The HTTP status.
+    pub status: u16,
+}
+
+/// The API key of a request, as far as the policy knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaPlan {
+    /// Index of the quota's charge in [`Plan::charges`].
+    pub charge: usize,
+    /// Whether the tier has no limit: the count is kept, nothing is shown as left.
+    pub unlimited: bool,
+}
+
+/// Everything one request asks for.
+#[derive(Clone, Debug)]
+pub struct Plan<'p> {
+    /// Route, class and operation.
+    pub route: RouteMatch<'p>,
+    /// The global throttle, taken first and alone.
+    pub throttle: Vec<Charge<'p>>,
+    /// A refusal before anything is counted.
+    pub refusal: Option<Refusal>,
+    /// All other buckets, in the order of the layers.
+    pub charges: Vec<Charge<'p>>,
+    /// Which charge is the API key's quota.
+    pub quota: Option<QuotaPlan>,
+}

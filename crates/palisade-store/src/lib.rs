@@ -1,1 +1,264 @@
-//! stub
+//! Palisade's stores. One trait, one conformance suite, three engines: embedded
+//! ([`memory`]), Redis ([`redis`]) and Postgres ([`postgres`]).
+//!
+//! The pure functions of `palisade_core::limit` are the definition; a script or a
+//! statement here is a translation of them.
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod memory;
+pub mod model;
+pub mod postgres;
+pub mod redis;
+
+use std::future::Future;
+use std::time::Duration;
+
+use palisade_core::limit::Reading;
+use palisade_core::plan::Charge;
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::Micros;
+
+/// Why a store could not answer. Each is a failure in the sense of the failure
+/// rules, except [`StoreError::Corrupt`], which concerns one record or bucket.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// No answer within the deadline. What was asked may have been done.
+    #[error("the store did not answer within its deadline")]
+    TimedOut,
+    /// No connection, or it broke.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
+    /// The store answered something that cannot be understood.
+    #[error("the store gave an answer that cannot be read: {0}")]
+    Corrupt(String),
+    /// The store is full, read-only, or out of connections.
+    #[error("the store cannot take more: {0}")]
+    Exhausted(String),
+}
+
+impl StoreError {
+    /// A bounded label for metrics.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::TimedOut => "timeout",
+            Self::Unreachable(_) => "unreachable",
+            Self::Corrupt(_) => "corrupt",
+            Self::Exhausted(_) => "exhausted",
+        }
+    }
+}
+
+/// Whether a charge takes from the buckets or only looks at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// All or nothing: if one bucket denies, none is consumed (L-ATOMIC).
+    Consume,
+    /// Nothing is consumed.
+    Peek,
+}
+
+/// What a charge found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// The instant it was judged at, by the store's clock.
+    pub now: Micros,
+    /// True if every bucket admitted. With [`Take::Consume`] they were then charged.
+    pub admitted: bool,
+    /// One reading per charge, in order, after the charge. `retry_at` is `Some` on
+    /// a bucket that could not take the cost (also one that only reports).
+    pub readings: Vec<Reading>,
+    /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
+    pub rebuilt: u32,
+}
+
+/// A record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its revision: 1 when created, one more with each commit.
+    pub revision: u64,
+}
+
+/// What a load found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The store's clock at the time of the read.
+    pub now: Micros,
+    /// One per key, in order; `None` if there is none or it has expired.
+    pub records: Vec<Option<Record>>,
+}
+
+/// How a commit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// Everything was written.
+    Done,
+    /// A record had changed; nothing was written (on Redis Cluster: the writes
+    /// before the conflicting one stand).
+    Conflict,
+}
+
+/// A named collection of small shared entries that every node keeps a copy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Registry {
+    /// The allowlist.
+    Allowlist,
+    /// Tiers that an operator changed, by API-key hash.
+    Tiers,
+    /// Resets that other nodes must hear of (they drop cached denials).
+    Resets,
+}
+
+impl Registry {
+    /// Every registry.
+    pub const ALL: [Self; 3] = [Self::Allowlist, Self::Tiers, Self::Resets];
+
+    /// A short stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowlist => "allowlist",
+            Self::Tiers => "tiers",
+            Self::Resets => "resets",
+        }
+    }
+}
+
+/// One entry of a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name: a digest or a hash, never an identifier. At most 128 bytes.
+    pub id: String,
+    /// Its content. At most 4 KiB.
+    pub bytes: Vec<u8>,
+    /// When it stops; `None` never.
+    pub expires_at: Option<Micros>,
+}
+
+/// A registry as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries {
+    /// Grows with every change; cheap to compare.
+    pub version: u64,
+    /// The entries, by id. Expired ones are left out.
+    pub entries: Vec<Entry>,
+}
+
+/// Most entries a registry may have.
+pub const REGISTRY_ENTRIES_MAX: usize = 100_000;
+
+/// A page of records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordPage {
+    /// Key and content.
+    pub records: Vec<(RecordKey, Record)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What a reset did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResetDone {
+    /// For each charge, in order, whether its bucket was cleared. A cluster may do
+    /// some and not others; every other store does all or fails.
+    pub done: Vec<bool>,
+}
+
+/// Figures about the store itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Buckets and records held in this process.
+    pub tracked_keys: u64,
+    /// Entries that had to leave before they expired.
+    pub evictions: u64,
+    /// New keys that had to share the overflow bucket.
+    pub overflowed: u64,
+    /// Commands waiting for the store.
+    pub queue_depth: u64,
+}
+
+/// What the engine asks of a store. Every method is bounded in time by the engine;
+/// none is retried by it after a time-out.
+pub trait Store: Send + Sync + 'static {
+    /// Evaluates all buckets of a decision at one instant.
+    fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+
+    /// Gives back what was charged, in one go.
+    fn refund(
+        &self,
+        charges: &[Charge<'_>],
+    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+
+    /// Clears buckets, all in one transaction where the engine has one.
+    fn reset(
+        &self,
+        charges: &[Charge<'_>],
+    ) -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+
+    /// Reads records and the store's clock.
+    fn load(&self, keys: &[RecordKey]) -> impl Future<Output = Result<Loaded, StoreError>> + Send;
+
+    /// Writes records if none has changed since it was read.
+    fn commit(
+        &self,
+        writes: &[RecordWrite],
+    ) -> impl Future<Output = Result<Commit, StoreError>> + Send;
+
+    /// Moves a record that cannot be read out of the way, for inspection, for at
+    /// most a day (F-CORRUPT).
+    fn set_aside(&self, key: RecordKey) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Lists records of a kind, a page at a time.
+    fn scan(
+        &self,
+        kind: RecordKind,
+        cursor: Option<&str>,
+        count_max: usize,
+    ) -> impl Future<Output = Result<RecordPage, StoreError>> + Send;
+
+    /// Adds or replaces an entry of a registry.
+    fn put_entry(
+        &self,
+        registry: Registry,
+        entry: Entry,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Removes an entry; false if there was none.
+    fn remove_entry(
+        &self,
+        registry: Registry,
+        id: &str,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// The registry, or `None` if it still has version `seen`.
+    fn entries(
+        &self,
+        registry: Registry,
+        seen: Option<u64>,
+    ) -> impl Future<Output = Result<Option<Entries>, StoreError>> + Send;
+
+    /// Asks for a sign of life; answers with the store's clock.
+    fn probe(&self) -> impl Future<Output = Result<Micros, StoreError>> + Send;
+
+    /// Makes what was acknowledged durable; part of a graceful end.
+    fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Figures about the store.
+    fn stats(&self) -> StoreStats;
+
+    /// True if other processes use the same state and asking costs a round trip:
+    /// then leases and remembered denials pay off.
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+/// The longest a single call may take unless configured otherwise.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(100);

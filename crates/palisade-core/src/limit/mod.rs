@@ -1,1 +1,157 @@
-//! x
+//! One counter's arithmetic: the definition that every store follows.
+//!
+//! | algorithm | state | cost | bound |
+//! | --- | --- | --- | --- |
+//! | sliding log | ≤ `limit` instants | O(1) amortised | ≤ `limit` in any window slice |
+//! | sliding wheel | ≤ 65 slots | O(1) amortised, O(65) on a denial | the same; a hit is held at most one slot longer |
+//! | token bucket | one word | O(1) | ≤ burst + rate × w in any time w |
+//! | fixed window | one counter | O(1) | ≤ `limit` per aligned window |
+//!
+//! A hit counts in (t − window, t]: one exactly a window old is out. Log and wheel
+//! share one state, a queue of (instant, hits): the wheel is the log with instants
+//! rounded up to the end of their slot, so a limit may move from one to the other
+//! and keep what was used.
+
+mod fixed_window;
+mod gcra;
+mod sliding;
+mod spec;
+
+pub use sliding::Hits;
+pub use spec::{Algorithm, BucketSpec, SpecError, WHEEL_SLOTS, Window};
+
+use crate::time::Micros;
+
+/// A bucket's state, as the algorithms see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing was used.
+    #[default]
+    Empty,
+    /// Sliding log or wheel.
+    Hits(Hits),
+    /// Token bucket: theoretical arrival time in ticks of 2⁻¹² µs.
+    Gcra(u64),
+    /// Fixed window.
+    Fixed {
+        /// First instant of the window that is being counted.
+        start: Micros,
+        /// Used in it.
+        count: u64,
+    },
+}
+
+/// A bucket as one request finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Used now.
+    pub used: u64,
+    /// What is left.
+    pub remaining: u64,
+    /// When the whole limit is free again if nothing more is used.
+    pub reset_at: Micros,
+    /// When the asked cost would fit; `None` if it fits now.
+    pub retry_at: Option<Micros>,
+}
+
+impl BucketSpec {
+    /// When `cost` would fit: `None` means now.
+    ///
+    /// A cost above [`BucketSpec::capacity`] never fits; callers refuse it first
+    /// (L-COST), and it is answered with the end of time here.
+    #[must_use]
+    pub fn fits(&self, state: &State, now: Micros, cost: u32) -> Option<Micros> {
+        if cost > self.capacity() {
+            return Some(Micros(u64::MAX));
+        }
+        match state {
+            State::Empty => None,
+            State::Hits(hits) => hits.fits(self, now, cost),
+            State::Gcra(tat) => gcra::fits(self, *tat, now, cost),
+            State::Fixed { start, count } => fixed_window::fits(self, *start, *count, now, cost),
+        }
+    }
+
+    /// Records `cost` unconditionally. Ask [`BucketSpec::fits`] first.
+    pub fn take(&self, state: &mut State, now: Micros, cost: u32) {
+        self.adopt(state, now);
+        match self.algorithm() {
+            Algorithm::SlidingLog | Algorithm::SlidingWheel => {
+                sliding::of(state).push(self, now, cost);
+            }
+            Algorithm::TokenBucket => gcra::take(self, state, now, cost),
+            Algorithm::FixedWindow => fixed_window::take(self, state, now, cost),
+        }
+    }
+
+    /// Gives `cost` back, at most what is used.
+    ///
+    /// A sliding counter gives back its oldest hits: what stays is then never
+    /// younger than what was really used, and no window slice is exceeded.
+    pub fn give_back(&self, state: &mut State, now: Micros, cost: u32) {
+        self.adopt(state, now);
+        match state {
+            State::Empty => {}
+            State::Hits(hits) => hits.pop_oldest(self, now, cost),
+            State::Gcra(tat) => gcra::give_back(self, tat, now, cost),
+            State::Fixed { start, count } => {
+                fixed_window::give_back(self, *start, count, now, cost);
+            }
+        }
+    }
+
+    /// Reads the bucket as a request of `cost` finds it.
+    #[must_use]
+    pub fn read(&self, state: &State, now: Micros, cost: u32) -> Reading {
+        let (used, reset_at) = match state {
+            State::Empty => (0, now),
+            State::Hits(hits) => hits.used(self, now),
+            State::Gcra(tat) => gcra::used(self, *tat, now),
+            State::Fixed { start, count } => fixed_window::used(self, *start, *count, now),
+        };
+        Reading {
+            used,
+            remaining: u64::from(self.capacity()).saturating_sub(used),
+            reset_at,
+            retry_at: self.fits(state, now, cost),
+        }
+    }
+
+    /// When the state no longer matters and may be forgotten.
+    #[must_use]
+    pub fn expires_at(&self, state: &State) -> Micros {
+        match state {
+            State::Empty => Micros(0),
+            State::Hits(hits) => hits.newest().plus(self.window_us()),
+            State::Gcra(tat) => Micros(tat.div_ceil(gcra::TICKS_PER_MICRO)),
+            State::Fixed { start, .. } => self.window_end(*start),
+        }
+    }
+
+    /// Makes the state one of this algorithm, so that a changed limit keeps what
+    /// was used. Between unlike algorithms the used amount carries over as if it
+    /// were used now: on the safe side.
+    fn adopt(&self, state: &mut State, now: Micros) {
+        let fits = matches!(
+            (self.algorithm(), &*state),
+            (_, State::Empty)
+                | (
+                    Algorithm::SlidingLog | Algorithm::SlidingWheel,
+                    State::Hits(_)
+                )
+                | (Algorithm::TokenBucket, State::Gcra(_))
+                | (Algorithm::FixedWindow, State::Fixed { .. })
+        );
+        if fits {
+            return;
+        }
+        let used = self.read(state, now, 1).used.min(u64::from(u32::MAX));
+        *state = State::Empty;
+        if let Ok(used @ 1..) = u32::try_from(used) {
+            self.take(state, now, used.min(self.capacity()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

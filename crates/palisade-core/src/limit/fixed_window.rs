@@ -1,0 +1,47 @@
+//! Fixed window: one counter per aligned window; for quotas.
+
+use super::{BucketSpec, State};
+use crate::time::Micros;
+
+/// What counts at `now`: a clock that went back stays in the window it was in.
+fn current(spec: &BucketSpec, start: Micros, count: u64, now: Micros) -> (Micros, u64) {
+    let aligned = spec.window_start(now);
+    if aligned > start {
+        (aligned, 0)
+    } else {
+        (start, count)
+    }
+}
+
+pub(super) fn fits(
+    spec: &BucketSpec,
+    start: Micros,
+    count: u64,
+    now: Micros,
+    cost: u32,
+) -> Option<Micros> {
+    let (start, count) = current(spec, start, count, now);
+    (count + u64::from(cost) > u64::from(spec.limit())).then(|| spec.window_end(start))
+}
+
+pub(super) fn take(spec: &BucketSpec, state: &mut State, now: Micros, cost: u32) {
+    let (start, count) = match state {
+        State::Fixed { start, count } => current(spec, *start, *count, now),
+        _ => (spec.window_start(now), 0),
+    };
+    *state = State::Fixed {
+        start,
+        count: count.saturating_add(u64::from(cost)),
+    };
+}
+
+pub(super) fn give_back(spec: &BucketSpec, start: Micros, count: &mut u64, now: Micros, cost: u32) {
+    if current(spec, start, *count, now).0 == start {
+        *count = count.saturating_sub(u64::from(cost));
+    }
+}
+
+pub(super) fn used(spec: &BucketSpec, start: Micros, count: u64, now: Micros) -> (u64, Micros) {
+    let (start, count) = current(spec, start, count, now);
+    (count, spec.window_end(start))
+}

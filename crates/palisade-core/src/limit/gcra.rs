@@ -1,0 +1,65 @@
+//! Token bucket as the generic cell rate algorithm: one word, the theoretical
+//! arrival time.
+//!
+//! Time is counted in ticks of 2⁻¹² µs so that millions of tokens a second keep
+//! their rate to better than 0.1 %; the interval is rounded up, so the bound
+//! burst + rate × w is never exceeded. When the rate changes, the time until the
+//! bucket is full carries over: never too much is admitted.
+
+use std::num::NonZeroU32;
+
+use super::{BucketSpec, State};
+use crate::time::Micros;
+
+/// Ticks in a microsecond.
+pub(super) const TICKS_PER_MICRO: u64 = 1 << 12;
+
+pub(super) fn ticks(span_us: u64, limit: NonZeroU32, burst: NonZeroU32) -> Option<(u64, u64)> {
+    let interval =
+        (u128::from(span_us) * u128::from(TICKS_PER_MICRO)).div_ceil(u128::from(limit.get()));
+    let tolerance = interval * u128::from(burst.get());
+    // A third of the range each for the present, the burst and the sum.
+    (tolerance < u128::from(u64::MAX / 3)).then(|| {
+        Some((
+            u64::try_from(interval).ok()?,
+            u64::try_from(tolerance).ok()?,
+        ))
+    })?
+}
+
+fn of(now: Micros) -> u64 {
+    now.0.saturating_mul(TICKS_PER_MICRO)
+}
+
+fn to_micros_ceil(ticks: u64) -> Micros {
+    Micros(ticks.div_ceil(TICKS_PER_MICRO))
+}
+
+pub(super) fn fits(spec: &BucketSpec, tat: u64, now: Micros, cost: u32) -> Option<Micros> {
+    let after = tat
+        .max(of(now))
+        .saturating_add(spec.interval_ticks.saturating_mul(u64::from(cost)));
+    let allowed_at = after.saturating_sub(spec.tolerance_ticks);
+    (allowed_at > of(now)).then(|| to_micros_ceil(allowed_at))
+}
+
+pub(super) fn take(spec: &BucketSpec, state: &mut State, now: Micros, cost: u32) {
+    let tat = match state {
+        State::Gcra(tat) => (*tat).max(of(now)),
+        _ => of(now),
+    };
+    *state = State::Gcra(tat.saturating_add(spec.interval_ticks.saturating_mul(u64::from(cost))));
+}
+
+pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u32) {
+    let back = tat.saturating_sub(spec.interval_ticks.saturating_mul(u64::from(cost)));
+    *tat = back.max(of(now)).min((*tat).max(of(now)));
+}
+
+pub(super) fn used(spec: &BucketSpec, tat: u64, now: Micros) -> (u64, Micros) {
+    let ahead = tat.saturating_sub(of(now));
+    (
+        ahead.div_ceil(spec.interval_ticks),
+        to_micros_ceil(tat.max(of(now))),
+    )
+}

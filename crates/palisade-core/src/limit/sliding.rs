@@ -1,0 +1,143 @@
+//! Sliding log and sliding wheel: a queue of (instant, hits), oldest first.
+
+use std::collections::VecDeque;
+
+use super::{BucketSpec, State};
+use crate::time::Micros;
+
+/// Hits of a sliding counter, oldest first. Hits of one instant (or one slot of the
+/// wheel) share an entry, so the queue is never longer than the limit, nor than 65
+/// entries on a wheel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    entries: VecDeque<(Micros, u32)>,
+    total: u64,
+}
+
+/// The hits in `state`, made empty if it holds none.
+pub(super) fn of(state: &mut State) -> &mut Hits {
+    if !matches!(state, State::Hits(_)) {
+        *state = State::Hits(Hits::default());
+    }
+    match state {
+        State::Hits(hits) => hits,
+        _ => unreachable!("just made"),
+    }
+}
+
+impl Hits {
+    /// Rebuilds hits from stored entries; instants out of order are lifted to their
+    /// predecessor's (a hit may be held longer, never shorter).
+    #[must_use]
+    pub fn from_entries(stored: impl IntoIterator<Item = (Micros, u32)>) -> Self {
+        let mut hits = Self::default();
+        for (at, count) in stored {
+            hits.append(at, count);
+        }
+        hits
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = (Micros, u32)> + '_ {
+        self.entries.iter().copied()
+    }
+
+    /// How many entries are held; bounds the memory.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if nothing is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn newest(&self) -> Micros {
+        self.entries.back().map_or(Micros(0), |(at, _)| *at)
+    }
+
+    pub(super) fn push(&mut self, spec: &BucketSpec, now: Micros, cost: u32) {
+        self.prune(spec, now);
+        self.append(spec.slot_instant(now), cost);
+    }
+
+    fn append(&mut self, at: Micros, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        self.total += u64::from(cost);
+        let at = at.max(self.newest());
+        match self.entries.back_mut() {
+            Some((last, count)) if *last == at && count.checked_add(cost).is_some() => {
+                *count += cost;
+            }
+            _ => self.entries.push_back((at, cost)),
+        }
+    }
+
+    fn prune(&mut self, spec: &BucketSpec, now: Micros) {
+        while let Some((at, count)) = self.entries.front() {
+            if is_live(spec, *at, now) {
+                break;
+            }
+            self.total -= u64::from(*count);
+            self.entries.pop_front();
+        }
+    }
+
+    pub(super) fn pop_oldest(&mut self, spec: &BucketSpec, now: Micros, cost: u32) {
+        self.prune(spec, now);
+        let mut left = cost;
+        while left > 0
+            && let Some((_, count)) = self.entries.front_mut()
+        {
+            let gone = left.min(*count);
+            *count -= gone;
+            left -= gone;
+            self.total -= u64::from(gone);
+            if *count == 0 {
+                self.entries.pop_front();
+            }
+        }
+    }
+
+    fn expired(&self, spec: &BucketSpec, now: Micros) -> u64 {
+        self.entries
+            .iter()
+            .take_while(|(at, _)| !is_live(spec, *at, now))
+            .map(|(_, count)| u64::from(*count))
+            .sum()
+    }
+
+    pub(super) fn used(&self, spec: &BucketSpec, now: Micros) -> (u64, Micros) {
+        let used = self.total - self.expired(spec, now);
+        let reset = if used == 0 {
+            now
+        } else {
+            self.newest().plus(spec.window_us())
+        };
+        (used, reset)
+    }
+
+    pub(super) fn fits(&self, spec: &BucketSpec, now: Micros, cost: u32) -> Option<Micros> {
+        let room = u64::from(spec.capacity()) - u64::from(cost);
+        let mut held = self.total;
+        if held <= room {
+            return None;
+        }
+        for (at, count) in &self.entries {
+            held -= u64::from(*count);
+            let free_at = at.plus(spec.window_us());
+            if held <= room {
+                return (free_at > now).then_some(free_at);
+            }
+        }
+        None
+    }
+}
+
+fn is_live(spec: &BucketSpec, at: Micros, now: Micros) -> bool {
+    at.plus(spec.window_us()) > now
+}

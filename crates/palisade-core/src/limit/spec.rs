@@ -1,0 +1,223 @@
+//! What one bucket allows. A value of [`BucketSpec`] is always usable: the limit
+//! is not zero, the window neither zero nor overflowing.
+
+use std::num::NonZeroU32;
+
+use super::gcra;
+use crate::time::{DAY, Micros};
+
+/// Slots of the time wheel.
+pub const WHEEL_SLOTS: u64 = 64;
+
+/// Longest window: 10 years.
+const WINDOW_US_MAX: u64 = 3_660 * DAY;
+
+/// How a bucket counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Exact instants.
+    SlidingLog,
+    /// 64 slots of instants.
+    SlidingWheel,
+    /// GCRA.
+    TokenBucket,
+    /// Aligned windows.
+    FixedWindow,
+}
+
+impl Algorithm {
+    /// As in the policy file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlidingLog => "sliding-log",
+            Self::SlidingWheel => "sliding-wheel",
+            Self::TokenBucket => "token-bucket",
+            Self::FixedWindow => "fixed-window",
+        }
+    }
+
+    /// The default for "N per window": exact instants while they are few.
+    #[must_use]
+    pub const fn default_for(limit: u32) -> Self {
+        if limit <= 256 {
+            Self::SlidingLog
+        } else {
+            Self::SlidingWheel
+        }
+    }
+}
+
+/// The time a limit counts over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// A span of microseconds; aligned to the epoch for fixed windows.
+    Span(u64),
+    /// A UTC calendar month (fixed windows only).
+    Month,
+}
+
+impl Window {
+    /// `w60s`, `w1h`, `w1d`, `w1mo`: as in T-KEYS.
+    #[must_use]
+    pub fn label(self) -> String {
+        const UNITS: [(u64, &str); 3] = [(DAY, "d"), (DAY / 24, "h"), (1_000_000, "s")];
+        let Self::Span(span) = self else {
+            return "w1mo".to_owned();
+        };
+        UNITS
+            .iter()
+            .find(|(unit, _)| span.is_multiple_of(*unit))
+            .map_or_else(
+                || format!("w{}us", span),
+                |(unit, name)| format!("w{}{name}", span / unit),
+            )
+    }
+}
+
+/// Why a limit cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A window of nothing.
+    #[error("the window must not be zero")]
+    ZeroWindow,
+    /// A window beyond ten years.
+    #[error("the window must not be longer than 10 years")]
+    WindowTooLong,
+    /// A calendar month only makes sense for aligned windows.
+    #[error("a calendar month needs the algorithm `fixed-window`")]
+    MonthNeedsFixedWindow,
+    /// The burst takes longer to refill than time can say.
+    #[error("the burst takes too long to refill; lower `burst` or raise the rate")]
+    BurstTooLong,
+}
+
+/// A validated limit: algorithm, amount, window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketSpec {
+    algorithm: Algorithm,
+    limit: u32,
+    window: Window,
+    /// Slot length of the wheel, 1 for the log.
+    slot_us: u64,
+    /// Token bucket: ticks per token, ticks per full burst.
+    pub(super) interval_ticks: u64,
+    pub(super) tolerance_ticks: u64,
+    burst: u32,
+}
+
+impl BucketSpec {
+    /// A limit of `limit` per `window`. `burst` only matters to token buckets and
+    /// defaults to the limit.
+    ///
+    /// # Errors
+    /// See [`SpecError`].
+    pub fn new(
+        algorithm: Algorithm,
+        limit: NonZeroU32,
+        window: Window,
+        burst: Option<NonZeroU32>,
+    ) -> Result<Self, SpecError> {
+        let span = match window {
+            Window::Span(0) => return Err(SpecError::ZeroWindow),
+            Window::Span(span) if span > WINDOW_US_MAX => return Err(SpecError::WindowTooLong),
+            Window::Span(span) => span,
+            Window::Month if algorithm == Algorithm::FixedWindow => 31 * DAY,
+            Window::Month => return Err(SpecError::MonthNeedsFixedWindow),
+        };
+        let burst = burst.unwrap_or(limit);
+        let (interval_ticks, tolerance_ticks) = match algorithm {
+            Algorithm::TokenBucket => {
+                gcra::ticks(span, limit, burst).ok_or(SpecError::BurstTooLong)?
+            }
+            // Only read when a limit that was a token bucket becomes something else.
+            _ => gcra::ticks(span, limit, limit).unwrap_or((u64::MAX / 3, u64::MAX / 3)),
+        };
+        let slot_us = match algorithm {
+            Algorithm::SlidingWheel => span.div_ceil(WHEEL_SLOTS),
+            _ => 1,
+        };
+        Ok(Self {
+            algorithm,
+            limit: limit.get(),
+            window,
+            slot_us,
+            interval_ticks,
+            tolerance_ticks,
+            burst: burst.get(),
+        })
+    }
+
+    /// How it counts.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The configured amount per window.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The window.
+    #[must_use]
+    pub const fn window(&self) -> Window {
+        self.window
+    }
+
+    /// The most that can be used at one instant: the burst of a token bucket,
+    /// the limit of every other.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::TokenBucket => self.burst,
+            _ => self.limit,
+        }
+    }
+
+    /// The window's length in microseconds (31 days for a calendar month).
+    #[must_use]
+    pub const fn window_us(&self) -> u64 {
+        match self.window {
+            Window::Span(span) => span,
+            Window::Month => 31 * DAY,
+        }
+    }
+
+    /// Slot length in microseconds: an instant is held until the end of its slot.
+    #[must_use]
+    pub const fn slot_us(&self) -> u64 {
+        self.slot_us
+    }
+
+    /// Ticks (2⁻¹² µs) per token and per full burst of a token bucket.
+    #[must_use]
+    pub const fn gcra_ticks(&self) -> (u64, u64) {
+        (self.interval_ticks, self.tolerance_ticks)
+    }
+
+    /// The instant as it is kept: the last one of its slot.
+    #[must_use]
+    pub const fn slot_instant(&self, now: Micros) -> Micros {
+        Micros((now.0 - now.0 % self.slot_us).saturating_add(self.slot_us - 1))
+    }
+
+    /// First instant of the aligned window that `now` is in.
+    #[must_use]
+    pub fn window_start(&self, now: Micros) -> Micros {
+        match self.window {
+            Window::Span(span) => Micros(now.0 - now.0 % span),
+            Window::Month => now.month_bounds().0,
+        }
+    }
+
+    /// First instant after the aligned window that starts at `start`.
+    #[must_use]
+    pub fn window_end(&self, start: Micros) -> Micros {
+        match self.window {
+            Window::Span(span) => start.plus(span),
+            Window::Month => start.month_bounds().1,
+        }
+    }
+}

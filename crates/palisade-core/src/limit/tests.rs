@@ -1,0 +1,320 @@
+//! Each algorithm's bound for any sequence, and the exactness of `retry_at`.
+
+use std::num::NonZeroU32;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::time::{DAY, HOUR, MINUTE, SECOND};
+
+fn spec(algorithm: Algorithm, limit: u32, window: Window) -> BucketSpec {
+    BucketSpec::new(algorithm, NonZeroU32::new(limit).unwrap(), window, None).unwrap()
+}
+
+fn hit(spec: &BucketSpec, state: &mut State, now: Micros, cost: u32) -> Result<(), Micros> {
+    match spec.fits(state, now, cost) {
+        None => {
+            spec.take(state, now, cost);
+            Ok(())
+        }
+        Some(at) => Err(at),
+    }
+}
+
+/// `"0s A; 59s D1s"`: at 0 s admitted; at 59 s denied with one second to wait.
+fn script(spec: &BucketSpec, text: &str) {
+    let mut state = State::Empty;
+    for step in text.split(';').map(str::trim) {
+        let (at, expected) = step.split_once(' ').unwrap();
+        let now = Micros(at.strip_suffix("ms").unwrap().parse::<u64>().unwrap() * 1000);
+        let got = match hit(spec, &mut state, now, 1) {
+            Ok(()) => "A".to_owned(),
+            Err(at) => format!("D{}", at.since(now) / 1000),
+        };
+        assert_eq!(got, expected, "at {at} of {text}");
+    }
+}
+
+#[test]
+fn sliding_log_admits_again_exactly_a_window_after_the_oldest_hit() {
+    let two = spec(Algorithm::SlidingLog, 2, Window::Span(MINUTE));
+    script(
+        &two,
+        "0ms A; 1000ms A; 1000ms D59000; 59999ms D1; 60000ms A; 60000ms D1000; 61000ms A",
+    );
+}
+
+#[test]
+fn token_bucket_refills_one_by_one() {
+    let bucket = BucketSpec::new(
+        Algorithm::TokenBucket,
+        NonZeroU32::new(10).unwrap(),
+        Window::Span(SECOND),
+        NonZeroU32::new(2),
+    )
+    .unwrap();
+    script(
+        &bucket,
+        "0ms A; 0ms A; 0ms D100; 99ms D1; 100ms A; 100ms D100; 300ms A; 300ms A",
+    );
+}
+
+#[test]
+fn fixed_window_frees_at_its_aligned_end() {
+    let two = spec(Algorithm::FixedWindow, 2, Window::Span(MINUTE));
+    script(
+        &two,
+        "59000ms A; 59000ms A; 59000ms D1000; 60000ms A; 61000ms A; 61000ms D59000",
+    );
+}
+
+#[test]
+fn fixed_window_of_a_month_follows_the_calendar() {
+    let month = spec(Algorithm::FixedWindow, 1, Window::Month);
+    let mut state = State::Empty;
+    let at = |text| Micros::parse_rfc3339(text).unwrap();
+    assert!(hit(&month, &mut state, at("2028-02-01T00:00:00Z"), 1).is_ok());
+    assert_eq!(
+        hit(&month, &mut state, at("2028-02-29T23:59:59.999Z"), 1),
+        Err(at("2028-03-01T00:00:00Z"))
+    );
+    assert!(hit(&month, &mut state, at("2028-03-01T00:00:00Z"), 1).is_ok());
+}
+
+#[test]
+fn two_hits_of_one_instant_are_two_hits() {
+    let two = spec(Algorithm::SlidingLog, 2, Window::Span(MINUTE));
+    script(&two, "5ms A; 5ms A; 5ms D60000");
+}
+
+#[test]
+fn a_wheel_holds_a_hit_at_most_one_slot_longer() {
+    let wheel = spec(Algorithm::SlidingWheel, 1, Window::Span(64 * SECOND));
+    let mut state = State::Empty;
+    assert!(hit(&wheel, &mut state, Micros(0), 1).is_ok());
+    let free_at = hit(&wheel, &mut state, Micros(64 * SECOND), 1).unwrap_err();
+    assert_eq!(free_at, Micros(65 * SECOND - 1));
+    assert!(hit(&wheel, &mut state, Micros(free_at.0 - 1), 1).is_err());
+    assert!(hit(&wheel, &mut state, free_at, 1).is_ok());
+}
+
+#[test]
+fn l_cost_above_the_capacity_never_fits() {
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+    ] {
+        let small = spec(algorithm, 3, Window::Span(SECOND));
+        assert_eq!(small.fits(&State::Empty, Micros(0), 3), None);
+        assert_eq!(
+            small.fits(&State::Empty, Micros(0), 4),
+            Some(Micros(u64::MAX))
+        );
+    }
+}
+
+#[test]
+fn extremes_are_total() {
+    let year = Window::Span(365 * DAY);
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWheel,
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+    ] {
+        for limit in [1, u32::MAX] {
+            for window in [Window::Span(1), Window::Span(1000), year] {
+                let made =
+                    BucketSpec::new(algorithm, NonZeroU32::new(limit).unwrap(), window, None);
+                let Ok(spec) = made else { continue };
+                for now in [0, 1, 1_900_000_000 * SECOND, u64::MAX / 2, u64::MAX] {
+                    let mut state = State::Empty;
+                    let _ = hit(&spec, &mut state, Micros(now), 1);
+                    let _ = hit(&spec, &mut state, Micros(now), limit);
+                    let _ = hit(&spec, &mut state, Micros(0), 1);
+                    spec.give_back(&mut state, Micros(now), limit);
+                    let _ = spec.read(&state, Micros(now), 1);
+                    let _ = spec.expires_at(&state);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_zero_or_endless_window_cannot_be_built() {
+    let one = NonZeroU32::MIN;
+    let make = |algorithm, window| BucketSpec::new(algorithm, one, window, None).unwrap_err();
+    assert_eq!(
+        make(Algorithm::SlidingLog, Window::Span(0)),
+        SpecError::ZeroWindow
+    );
+    assert_eq!(
+        make(Algorithm::SlidingLog, Window::Span(u64::MAX)),
+        SpecError::WindowTooLong
+    );
+    assert_eq!(
+        make(Algorithm::SlidingLog, Window::Month),
+        SpecError::MonthNeedsFixedWindow
+    );
+}
+
+#[test]
+fn a_clock_that_goes_back_frees_nothing() {
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWheel,
+        Algorithm::FixedWindow,
+    ] {
+        let two = spec(algorithm, 2, Window::Span(MINUTE));
+        let mut state = State::Empty;
+        assert!(hit(&two, &mut state, Micros(10 * MINUTE), 1).is_ok());
+        assert!(hit(&two, &mut state, Micros(5 * MINUTE), 1).is_ok());
+        assert!(hit(&two, &mut state, Micros(5 * MINUTE), 1).is_err());
+        assert!(
+            hit(&two, &mut state, Micros(10 * MINUTE + SECOND), 1).is_err(),
+            "{algorithm:?}"
+        );
+    }
+}
+
+#[test]
+fn a_changed_limit_keeps_what_was_used() {
+    let now = Micros(HOUR);
+    let all = [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWheel,
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+    ];
+    for from in all {
+        for to in all {
+            let old = spec(from, 10, Window::Span(MINUTE));
+            let new = spec(to, 20, Window::Span(MINUTE));
+            let mut state = State::Empty;
+            for _ in 0..10 {
+                old.take(&mut state, now, 1);
+            }
+            let mut admitted = 0;
+            while hit(&new, &mut state, now, 1).is_ok() {
+                admitted += 1;
+            }
+            if from == Algorithm::TokenBucket {
+                assert!(admitted <= 10, "{from:?} to {to:?}: {admitted}");
+            } else {
+                assert_eq!(admitted, 10, "{from:?} to {to:?}");
+            }
+        }
+    }
+}
+
+/// The naive model: every admitted hit with its instant.
+fn in_window(admitted: &[(u64, u32)], now: u64, window: u64) -> u64 {
+    admitted
+        .iter()
+        .filter(|(at, _)| *at <= now && *at + window > now)
+        .map(|(_, cost)| u64::from(*cost))
+        .sum()
+}
+
+prop_compose! {
+    fn steps()(steps in proptest::collection::vec((0_u64..40, 1_u32..4, any::<bool>()), 1..120))
+        -> Vec<(u64, u32, bool)> { steps }
+}
+
+proptest! {
+    #[test]
+    fn sliding_log_equals_the_naive_model(steps in steps(), limit in 1_u32..20, window in 1_u64..200) {
+        let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::new(), 1_000);
+        for (gap, cost, jump) in steps {
+            now += if jump { gap } else { 0 };
+            let cost = cost.min(limit);
+            let expected = in_window(&admitted, now, window) + u64::from(cost) <= u64::from(limit);
+            let got = hit(&log, &mut state, Micros(now), cost);
+            prop_assert_eq!(got.is_ok(), expected);
+            if let Err(at) = got {
+                prop_assert!(log.fits(&state, Micros(at.0 - 1), cost).is_some(), "one earlier: denied");
+                prop_assert!(log.fits(&state, at, cost).is_none(), "at it: admitted");
+            } else {
+                admitted.push((now, cost));
+            }
+        }
+    }
+
+    #[test]
+    fn wheel_never_exceeds_the_limit_and_is_within_one_slot_of_the_log(
+        steps in steps(), limit in 1_u32..20, window in 1_u64..2_000,
+    ) {
+        let wheel = spec(Algorithm::SlidingWheel, limit, Window::Span(window));
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 10_000);
+        for (gap, cost, jump) in steps {
+            now += if jump { gap * 10 } else { 0 };
+            let cost = cost.min(limit);
+            let fits = |window| in_window(&admitted, now, window) + u64::from(cost) <= u64::from(limit);
+            let got = hit(&wheel, &mut state, Micros(now), cost);
+            prop_assert!(got.is_err() || fits(window), "over-admitted");
+            prop_assert!(got.is_ok() || !fits(window + wheel.slot_us()), "held longer than a slot");
+            if let Err(at) = got {
+                prop_assert!(wheel.fits(&state, Micros(at.0 - 1), cost).is_some());
+                prop_assert!(wheel.fits(&state, at, cost).is_none());
+            } else {
+                admitted.push((now, cost));
+            }
+            if let State::Hits(hits) = &state {
+                prop_assert!(hits.len() <= 66, "{} entries", hits.len());
+            }
+        }
+    }
+
+    #[test]
+    fn token_bucket_admits_at_most_burst_plus_rate_times_time(
+        steps in steps(), limit in 1_u32..50, window in 1_u64..500, burst in 1_u32..30,
+    ) {
+        let bucket = BucketSpec::new(
+            Algorithm::TokenBucket, NonZeroU32::new(limit).unwrap(), Window::Span(window), NonZeroU32::new(burst),
+        ).unwrap();
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 1_000);
+        for (gap, cost, jump) in steps {
+            now += if jump { gap } else { 0 };
+            let cost = cost.min(burst);
+            match hit(&bucket, &mut state, Micros(now), cost) {
+                Ok(()) => admitted.push((now, cost)),
+                Err(at) => {
+                    prop_assert!(bucket.fits(&state, Micros(at.0 - 1), cost).is_some());
+                    prop_assert!(bucket.fits(&state, at, cost).is_none());
+                }
+            }
+        }
+        for (index, (from, _)) in admitted.iter().enumerate() {
+            let mut sum = 0_u128;
+            for (at, cost) in &admitted[index..] {
+                sum += u128::from(*cost);
+                let allowed = u128::from(burst) * u128::from(window) + u128::from(limit) * u128::from(at - from);
+                prop_assert!(sum * u128::from(window) <= allowed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refund_never_lets_more_through_than_the_true_remainder(
+        steps in proptest::collection::vec((0_u64..40, 0_usize..4), 1..120), limit in 1_u32..10, window in 1_u64..200,
+    ) {
+        let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
+        let (mut state, mut admitted, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 1_000);
+        for (gap, action) in steps {
+            now += gap;
+            if action == 3 && !admitted.is_empty() {
+                // Give back a hit that is still in the window: any of them may be the caller's.
+                if let Some(index) = admitted.iter().rposition(|(at, _)| *at + window > now) {
+                    admitted.remove(index);
+                    log.give_back(&mut state, Micros(now), 1);
+                }
+            } else if hit(&log, &mut state, Micros(now), 1).is_ok() {
+                admitted.push((now, 1));
+            }
+            prop_assert!(in_window(&admitted, now, window) <= u64::from(limit));
+        }
+    }
+}

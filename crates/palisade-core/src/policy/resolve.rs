@@ -1,0 +1,309 @@
+//! Facts → plan, in the order of L-ORDER.
+
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+use sha2::{Digest as _, Sha256};
+
+use super::{Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
+use crate::decision::ErrorCode;
+use crate::facts::{ClientType, RequestFacts, RequestKind};
+use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use crate::plan::{Charge, Plan, QuotaPlan, Refusal};
+use crate::rule::Rule;
+
+/// Turns what is known about a request into what it asks of the store.
+///
+/// `tier_of` answers which tier an API key is on now: an operator may have changed
+/// it since the policy was written.
+pub fn resolve<'p>(
+    policy: &'p PolicySet,
+    tenant: Option<&'p TenantPolicy>,
+    keyring: &Keyring,
+    facts: &RequestFacts,
+    tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
+) -> Plan<'p> {
+    let route = policy.routes.find(&facts.method, &facts.path);
+    let mut identity = Identity::new(policy, keyring, facts, route.pattern);
+    let throttle = policy
+        .throttle_limits()
+        .filter_map(|limit| identity.charge(limit, None, facts.cost))
+        .collect();
+    let mut plan = Plan {
+        route,
+        throttle,
+        refusal: None,
+        charges: Vec::with_capacity(6),
+        quota: None,
+    };
+    plan.refusal = scope_refusal(&plan.route, facts);
+    if plan.refusal.is_none() {
+        charge_limits(policy, tenant, &mut identity, facts, &mut plan);
+        plan.refusal = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
+            .or_else(|| final_refusal(&plan));
+    }
+    plan
+}
+
+fn scope_refusal(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<Refusal> {
+    let needed = route.scope?;
+    let held = facts
+        .scopes
+        .as_ref()
+        .is_some_and(|scopes| scopes.iter().any(|scope| scope.as_str() == needed));
+    (!held && facts.api_key.is_none()).then_some(Refusal {
+        rule: Rule::T_SCOPE,
+        error: ErrorCode::Forbidden,
+        status: 403,
+    })
+}
+
+fn charge_limits<'p>(
+    policy: &'p PolicySet,
+    tenant: Option<&'p TenantPolicy>,
+    identity: &mut Identity<'_>,
+    facts: &RequestFacts,
+    plan: &mut Plan<'p>,
+) {
+    let class = facts.class.as_ref().map_or_else(
+        || plan.route.class.map_or("", |class| &**class),
+        |class| class.as_str(),
+    );
+    let operation = plan.route.operation.map(|operation| &**operation);
+    for limit in policy.candidates(class) {
+        let in_kind =
+            facts.kind == RequestKind::Http || matches!(limit.scope, Scope::Org | Scope::Token);
+        if in_kind
+            && limit.applies_to(class, operation)
+            && let Some(charge) = identity.charge(limit, tenant, facts.cost)
+        {
+            plan.charges.push(charge);
+        }
+    }
+}
+
+fn charge_quota<'p>(
+    policy: &'p PolicySet,
+    identity: &mut Identity<'_>,
+    facts: &RequestFacts,
+    plan: &mut Plan<'p>,
+    tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
+) -> Option<Refusal> {
+    const INVALID: Refusal = Refusal {
+        rule: Rule::I_APIKEY,
+        error: ErrorCode::InvalidApiKey,
+        status: 401,
+    };
+    let Some(api_key) = &facts.api_key else {
+        return plan.route.api_key_required.then_some(INVALID);
+    };
+    let hash = hash_api_key(api_key.as_str());
+    let Some(registered) = policy.api_key(&hash) else {
+        return Some(INVALID);
+    };
+    let covered = match (&registered.scopes, plan.route.scope) {
+        (Some(scopes), Some(needed)) => scopes.iter().any(|scope| scope == needed),
+        _ => true,
+    };
+    if !covered {
+        return Some(Refusal {
+            rule: Rule::I_APIKEY,
+            error: ErrorCode::Forbidden,
+            status: 403,
+        });
+    }
+    let Some(tier) = tier_of(&hash).or_else(|| policy.tier(&registered.tier)) else {
+        return Some(default_deny());
+    };
+    identity.api_key = Some(hash);
+    if let Some(mut charge) = identity.charge(&tier.limit, None, facts.cost) {
+        charge.id = quota_id(&tier.limit, &charge.segments);
+        plan.quota = Some(QuotaPlan {
+            charge: plan.charges.len(),
+            unlimited: tier.quota.is_none(),
+        });
+        plan.charges.push(charge);
+    }
+    None
+}
+
+/// A quota outlives a secret: its id is made of the key's own hash only.
+fn quota_id(limit: &Limit, segments: &[Segment]) -> Digest {
+    let sum = segments.iter().fold(limit.digest.0, |sum, segment| {
+        sum.wrapping_add(segment.digest.0)
+    });
+    Digest(sum)
+}
+
+/// The segment that stands for an API key: the first half of its SHA-256.
+#[must_use]
+pub fn api_key_segment(hash: &str) -> Option<Segment> {
+    let digest = Digest::from_hex(hash.get(..32)?)?;
+    Some(Segment {
+        kind: SegmentKind::ApiKey,
+        digest,
+    })
+}
+
+/// The charge on an API key's quota, for administration: read, reset, bill.
+#[must_use]
+pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>> {
+    let segments: ArrayVec<Segment, SEGMENTS_MAX> = [api_key_segment(hash)?].into_iter().collect();
+    Some(Charge {
+        limit: &tier.limit,
+        spec: &tier.limit.def.spec,
+        id: quota_id(&tier.limit, &segments),
+        segments,
+        cost: 1,
+        on_exceed: tier.limit.def.on_exceed,
+    })
+}
+
+/// L-DEFAULT-DENY and L-COST: what no bucket may be asked for.
+fn final_refusal(plan: &Plan<'_>) -> Option<Refusal> {
+    if plan.charges.is_empty() {
+        return Some(default_deny());
+    }
+    let too_dear = plan.charges.iter().any(|charge| {
+        charge.on_exceed == crate::plan::OnExceed::Deny && charge.cost > charge.spec.capacity()
+    });
+    too_dear.then_some(Refusal {
+        rule: Rule::L_COST,
+        error: ErrorCode::CostExceedsLimit,
+        status: 400,
+    })
+}
+
+const fn default_deny() -> Refusal {
+    Refusal {
+        rule: Rule::L_DEFAULT_DENY,
+        error: ErrorCode::ServiceUnavailable,
+        status: 503,
+    }
+}
+
+/// The only form in which an API key is kept: lower-case hexadecimal SHA-256.
+#[must_use]
+pub fn hash_api_key(key: &str) -> String {
+    use std::fmt::Write;
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(key.as_bytes()) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+/// The request's identifiers, each digested at most once.
+struct Identity<'a> {
+    keyring: &'a Keyring,
+    facts: &'a RequestFacts,
+    pattern: Option<&'a str>,
+    client_type: Option<ClientType>,
+    is_bot: bool,
+    api_key: Option<String>,
+    digested: ArrayVec<Segment, 8>,
+}
+
+impl<'a> Identity<'a> {
+    fn new(
+        policy: &PolicySet,
+        keyring: &'a Keyring,
+        facts: &'a RequestFacts,
+        pattern: Option<&'a str>,
+    ) -> Self {
+        let by_agent = facts
+            .user_agent
+            .as_deref()
+            .is_some_and(|agent| policy.is_bot(agent));
+        Self {
+            keyring,
+            facts,
+            pattern,
+            client_type: facts.client.as_ref().map(|client| {
+                client
+                    .kind
+                    .unwrap_or_else(|| policy.client_type(client.id.as_str()))
+            }),
+            is_bot: facts.bot || by_agent,
+            api_key: None,
+            digested: ArrayVec::new(),
+        }
+    }
+
+    /// The charge on `limit`, if the request has all that the limit counts by.
+    fn charge<'p>(
+        &mut self,
+        limit: &'p Limit,
+        tenant: Option<&'p TenantPolicy>,
+        cost: Option<NonZeroU32>,
+    ) -> Option<Charge<'p>> {
+        if limit.def.bots_only && !self.is_bot {
+            return None;
+        }
+        if limit.def.client_type.is_some() && limit.def.client_type != self.client_type {
+            return None;
+        }
+        let segments = self.segments(&limit.def.by)?;
+        let spec = tenant
+            .and_then(|tenant| tenant.limits.get(&limit.name))
+            .unwrap_or(&limit.def.spec);
+        Some(Charge {
+            limit,
+            spec,
+            id: self.keyring.combine(limit.digest, &segments),
+            segments,
+            cost: limit
+                .def
+                .cost
+                .get()
+                .saturating_mul(cost.map_or(1, NonZeroU32::get)),
+            on_exceed: limit.def.on_exceed,
+        })
+    }
+
+    /// The segments of a limit's bucket, organisation first. Users and tokens nest
+    /// under their organisation where one is known (T-ORG).
+    fn segments(&mut self, by: &[Dimension]) -> Option<ArrayVec<Segment, SEGMENTS_MAX>> {
+        let mut segments = ArrayVec::new();
+        let nests = by
+            .iter()
+            .any(|d| matches!(d, Dimension::User | Dimension::Token));
+        if by.contains(&Dimension::Org) || (nests && self.facts.org.is_some()) {
+            segments.push(self.segment(SegmentKind::Org)?);
+        }
+        for dimension in by {
+            let kind = match dimension {
+                Dimension::Org => continue,
+                Dimension::Ip => SegmentKind::Ip,
+                Dimension::User => SegmentKind::User,
+                Dimension::Token => SegmentKind::Token,
+                Dimension::Client => SegmentKind::Client,
+                Dimension::ApiKey => SegmentKind::ApiKey,
+                Dimension::Endpoint => SegmentKind::Endpoint,
+                Dimension::Account | Dimension::Descriptor(_) => return None,
+            };
+            segments.try_push(self.segment(kind)?).ok()?;
+        }
+        Some(segments)
+    }
+
+    fn segment(&mut self, kind: SegmentKind) -> Option<Segment> {
+        if let Some(known) = self.digested.iter().find(|segment| segment.kind == kind) {
+            return Some(*known);
+        }
+        let facts = self.facts;
+        let digest = |bytes: &[u8]| Some(self.keyring.segment(kind, &[bytes]));
+        let segment = match kind {
+            SegmentKind::Ip => digest(Prefix::of(facts.ip).bytes()),
+            SegmentKind::Org => digest(facts.org.as_ref()?.as_bytes()),
+            SegmentKind::User => digest(facts.user.as_ref()?.as_bytes()),
+            SegmentKind::Token => digest(facts.token.as_ref()?.as_bytes()),
+            SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
+            SegmentKind::ApiKey => api_key_segment(self.api_key.as_ref()?),
+            SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
+            SegmentKind::Account | SegmentKind::Descriptor => None,
+        }?;
+        let _ = self.digested.try_push(segment);
+        Some(segment)
+    }
+}

@@ -1,0 +1,227 @@
+//! Route → class and operation. The most specific pattern wins.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Why a pattern cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It does not start at the root.
+    #[error("a path must start with `/`")]
+    NotAbsolute,
+    /// A `*` that is not the last character.
+    #[error("`*` may only stand at the end of a path")]
+    InnerWildcard,
+    /// Longer than a path may be.
+    #[error("the path is too long")]
+    TooLong,
+}
+
+/// A route of the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Literal part of the pattern.
+    literal: Box<str>,
+    /// Whether anything may follow it.
+    open: bool,
+    /// Upper-case method; `None` is any.
+    pub method: Option<Box<str>>,
+    /// The class it assigns; `None` leaves it to a less specific route.
+    pub class: Option<Arc<str>>,
+    /// The operation it assigns; `None` leaves it to a less specific route.
+    pub operation: Option<Arc<str>>,
+    /// The scope a token needs (T-SCOPE).
+    pub scope: Option<Box<str>>,
+    /// Whether an API key is required (I-APIKEY).
+    pub api_key_required: bool,
+    pattern: Arc<str>,
+}
+
+impl Route {
+    /// A route for `pattern`: a path, or a prefix that ends in `*`. `/x/*` covers
+    /// `/x` and what is under it; `/x*` covers `/xy` too. A trailing slash of a path
+    /// is dropped, as it is of requests.
+    ///
+    /// # Errors
+    /// See [`PatternError`].
+    pub fn new(pattern: &str) -> Result<Self, PatternError> {
+        if !pattern.starts_with('/') {
+            return Err(PatternError::NotAbsolute);
+        }
+        if pattern.len() > crate::facts::PATH_BYTES_MAX {
+            return Err(PatternError::TooLong);
+        }
+        let (literal, open) = match pattern.strip_suffix('*') {
+            Some(prefix) => (prefix, true),
+            None if pattern.len() > 1 => (pattern.trim_end_matches('/'), false),
+            None => (pattern, false),
+        };
+        if literal.contains('*') {
+            return Err(PatternError::InnerWildcard);
+        }
+        Ok(Self {
+            literal: literal.into(),
+            open,
+            method: None,
+            class: None,
+            operation: None,
+            scope: None,
+            api_key_required: false,
+            pattern: pattern.into(),
+        })
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// True for a path under an open pattern. `/x/*` covers `/x` itself: that is how
+    /// `/x/` is spelt after normalisation, and it must not escape its class.
+    fn covers(&self, path: &str) -> bool {
+        match path.strip_prefix(&*self.literal) {
+            Some(_) => true,
+            None => self.literal.strip_suffix('/') == Some(path),
+        }
+    }
+
+    fn covers_method(&self, method: &str) -> bool {
+        self.method.as_deref().is_none_or(|own| own == method)
+    }
+
+    fn rank(&self) -> (bool, usize, bool) {
+        (!self.open, self.literal.len(), self.method.is_some())
+    }
+}
+
+/// All routes, ordered so that the first match is the most specific.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    exact: HashMap<Box<str>, Vec<Route>>,
+    open: Vec<Route>,
+}
+
+/// What the routes say about one request.
+#[derive(Clone, Debug, Default)]
+pub struct RouteMatch<'p> {
+    /// Its class; `None` if no route assigns one.
+    pub class: Option<&'p Arc<str>>,
+    /// Its operation.
+    pub operation: Option<&'p Arc<str>>,
+    /// The scope the most specific route needs.
+    pub scope: Option<&'p str>,
+    /// Whether the most specific route needs an API key.
+    pub api_key_required: bool,
+    /// The most specific pattern: what `endpoint` counts by.
+    pub pattern: Option<&'p str>,
+}
+
+impl Routes {
+    /// Orders the routes. A later route with the same pattern and method replaces
+    /// an earlier one, so that a file can override a default.
+    #[must_use]
+    pub fn new(routes: Vec<Route>) -> Self {
+        let mut all = Self::default();
+        for route in routes {
+            let list = if route.open {
+                &mut all.open
+            } else {
+                all.exact.entry(route.literal.clone()).or_default()
+            };
+            list.retain(|old| old.pattern != route.pattern || old.method != route.method);
+            list.push(route);
+        }
+        all.open
+            .sort_by_key(|route| std::cmp::Reverse(route.rank()));
+        for list in all.exact.values_mut() {
+            list.sort_by_key(|route| std::cmp::Reverse(route.rank()));
+        }
+        all
+    }
+
+    /// Every route, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.exact.values().flatten().chain(&self.open)
+    }
+
+    /// What applies to a request.
+    #[must_use]
+    pub fn find(&self, method: &str, path: &str) -> RouteMatch<'_> {
+        let exact = self.exact.get(path).into_iter().flatten();
+        let open = self.open.iter().filter(|route| route.covers(path));
+        let mut found = RouteMatch::default();
+        for route in exact
+            .chain(open)
+            .filter(|route| route.covers_method(method))
+        {
+            if found.pattern.is_none() {
+                found.pattern = Some(&route.pattern);
+                found.scope = route.scope.as_deref();
+                found.api_key_required = route.api_key_required;
+            }
+            found.class = found.class.or(route.class.as_ref());
+            found.operation = found.operation.or(route.operation.as_ref());
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(text: &str) -> Route {
+        let (method, rest) = text.split_once(' ').unwrap();
+        let (path, class) = rest.split_once(" -> ").unwrap();
+        let mut route = Route::new(path).unwrap();
+        route.method = (method != "ANY").then(|| method.into());
+        route.class = Some(class.into());
+        route
+    }
+
+    fn class_of(routes: &[&str], method: &str, path: &str) -> Option<String> {
+        let routes = Routes::new(routes.iter().map(|text| route(text)).collect());
+        routes.find(method, path).class.map(ToString::to_string)
+    }
+
+    #[test]
+    fn the_most_specific_route_wins_whatever_the_order() {
+        let routes = [
+            "ANY /* -> write",
+            "GET /* -> read",
+            "ANY /auth/token -> auth",
+            "ANY /auth/* -> a",
+        ];
+        for (method, path, class) in [
+            ("GET", "/x", "read"),
+            ("POST", "/x", "write"),
+            ("GET", "/auth/token", "auth"),
+            ("GET", "/auth/other", "a"),
+            ("GET", "/auth/token/x", "a"),
+            ("GET", "/auth", "a"),
+            ("GET", "/authority", "read"),
+        ] {
+            assert_eq!(
+                class_of(&routes, method, path).as_deref(),
+                Some(class),
+                "{method} {path}"
+            );
+        }
+        assert_eq!(class_of(&["GET /a -> x"], "GET", "/b"), None);
+    }
+
+    #[test]
+    fn a_later_route_replaces_the_same_pattern() {
+        assert_eq!(
+            class_of(&["ANY /a -> x", "ANY /a -> y"], "GET", "/a").as_deref(),
+            Some("y")
+        );
+    }
+
+    #[test]
+    fn patterns_are_checked() {
+        assert_eq!(Route::new("a"), Err(PatternError::NotAbsolute));
+        assert_eq!(Route::new("/a/*/b"), Err(PatternError::InnerWildcard));
+    }
+}
