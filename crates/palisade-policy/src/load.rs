@@ -1,5 +1,6 @@
 //! File, environment and flags → [`Config`].
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ impl Config {
 
 /// The part of the configuration that decisions are made by. A reload replaces it
 /// as a whole.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PolicyBundle {
     /// Routes, limits, clients, keys, tiers, and every figure beside them.
     pub policy: Arc<PolicySet>,
@@ -98,6 +99,16 @@ pub struct PolicyBundle {
     pub outcomes: Arc<[OutcomeRoute]>,
     /// A second policy that is evaluated beside the first and never enforced.
     pub candidate: Option<Arc<PolicySet>>,
+}
+
+/// Shows how much there is and nothing of whom it is about.
+impl fmt::Debug for PolicyBundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyBundle")
+            .field("revision", &self.policy.revision)
+            .field("limits", &self.policy.limits().len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Reads the configuration: flags win over the environment, the environment over
