@@ -119,7 +119,10 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
         HEAD   /anything             read       -
         POST   /anything             write      -
         OPTIONS /anything            write      -
-        PATCH  /mfa                  write      -
+        PATCH  /mfa                  auth       -
+        POST   /mfasomething         write      -
+        GET    /registry             read       registry
+        PUT    /admin                admin      -
     ";
     let config = defaults();
     for line in TABLE.lines().filter(|line| !line.trim().is_empty()) {
