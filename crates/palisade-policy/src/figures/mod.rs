@@ -201,3 +201,72 @@ fn breaker(root: &Table, sink: &mut Sink) -> Option<AvailabilitySettings> {
         prolonged_after: micros(from.prolonged_after),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Sources;
+    use crate::tree::{Node, set};
+
+    /// Figures that are judged together with another one.
+    const TOGETHER: [&str; 8] = [
+        "guard.login.thresholds.soft",
+        "guard.login.thresholds.hard",
+        "guard.login.thresholds.severe",
+        "guard.otp.thresholds.soft",
+        "guard.otp.thresholds.hard",
+        "guard.otp.thresholds.severe",
+        "guard.login.correlation.new_per_account",
+        "guard.otp.correlation.new_per_account",
+    ];
+
+    fn errors_with(path: &str, text: &str) -> Option<String> {
+        let mut root = Table::new();
+        set(&mut root, path, Node::text(text, Origin::Nowhere));
+        let mut sink = Sink::default();
+        let server = read_table::<Server>(&Table::new(), &mut sink);
+        let settings = settings(&root, server.as_ref(), &mut sink);
+        let sources = Sources {
+            path: None,
+            file: "",
+            builtin: "",
+        };
+        let errors = sink.finish(sources).map(|errors| errors.to_string());
+        assert_eq!(settings.is_some(), errors.is_none());
+        errors
+    }
+
+    #[test]
+    fn the_declared_bounds_are_what_the_core_accepts() {
+        let mut tried = 0;
+        for schema in schemas() {
+            for key in schema.keys {
+                let path = format!("{}.{}", schema.path, key.name);
+                let Some((min, max)) = key.bounds else {
+                    continue;
+                };
+                if TOGETHER.contains(&path.as_str()) {
+                    continue;
+                }
+                for bound in [min, max] {
+                    assert_eq!(errors_with(&path, bound), None, "{path} = {bound}");
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 100, "{tried}");
+    }
+
+    #[test]
+    fn figures_that_contradict_each_other_name_their_table() {
+        for (path, text, table) in [
+            ("guard.login.thresholds.soft", "9", "`guard.login`"),
+            ("guard.otp.correlation.new_per_account", "5", "`guard.otp`"),
+            ("guard.api.severe_level", "L4", "`guard.api`"),
+            ("guard.ladder", "15s,60s,5min,30min,6h,5h", "`guard`"),
+        ] {
+            let errors = errors_with(path, text).unwrap_or_default();
+            assert!(errors.contains(table), "{path}: {errors}");
+        }
+    }
+}
