@@ -150,12 +150,12 @@ fn apply_one(name: &str, path: &str, value: &str, root: &mut Table, sink: &mut S
         (Some(schema), [_, member, _], [_, _, key]) if has_key(&schema, key) => {
             set_member(&schema, member, key, node, root, sink);
         }
-        (Some(schema), ..) => unknown(name, variables_of_array(&schema, root), sink),
+        (Some(schema), ..) => unknown(name, &variables_of_array(&schema, root), sink),
         (None, _, [tables @ .., key]) => {
             let table = tables.join(".");
             let found = schemas().any(|schema| schema.path == table && has_key(&schema, key));
             if !found {
-                unknown(name, variables_of_tables(), sink);
+                unknown(name, &variables_of_tables(), sink);
             } else if !set(root, &format!("{table}.{key}"), node) {
                 // The file has something else there, which is reported by itself.
             }
@@ -193,7 +193,7 @@ fn set_member(
         }
         [] => {
             let Origin::Env(name) = &origin else { return };
-            unknown(name, variables_of_array(schema, root), sink);
+            unknown(name, &variables_of_array(schema, root), sink);
         }
         _ => sink.report_with(
             &origin,
@@ -255,7 +255,7 @@ fn variables_of_array(schema: &Schema, root: &Table) -> Vec<String> {
         .collect()
 }
 
-fn unknown(name: &str, known: Vec<String>, sink: &mut Sink) {
+fn unknown(name: &str, known: &[String], sink: &mut Sink) {
     let origin = Origin::Env(name.into());
     let hint = match nearest(name, known.iter().map(String::as_str)) {
         Some(variable) => format!("did you mean `{variable}`?"),

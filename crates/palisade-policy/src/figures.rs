@@ -1,24 +1,27 @@
 //! The figures of guard, lockout, fallback and the availability breaker. Their
 //! defaults are compared with the core's own by a test.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use palisade_core::decision::{Challenge, Level};
 use palisade_core::failure::fallback::{Share, Smoothing};
-use palisade_core::failure::{AvailabilitySettings, ClassFallback, FallbackPolicy, LocalCap};
+use palisade_core::failure::{AvailabilitySettings, FallbackPolicy, LocalCap};
 use palisade_core::guard::policy::{
     ApiLimit, ApiPolicy, BudgetPolicy, BudgetScope, CorrelationPolicy, DecayPolicy, Eligible,
     EquilibriumPolicy, FlowPolicy, GuardPolicy, LadderPolicy, Pattern, ScorePolicy,
     ThresholdPolicy,
 };
+use palisade_core::headers::HeaderFamilies;
 use palisade_core::lockout::LockoutPolicy;
+use palisade_core::policy::Settings;
 
 use crate::decode::named;
 use crate::error::{Origin, Sink};
 use crate::schema::{Schema, Section, read_table, section};
+use crate::sections::{Server, Urls};
 use crate::tree::{Table, lookup};
+use crate::values::HeaderFamily;
 
 named!(Level {
     "L1" => Self::L1,
@@ -421,8 +424,34 @@ pub(crate) fn schemas() -> impl Iterator<Item = Schema> {
         ])
 }
 
+/// All figures beside the limits.
+pub(crate) fn settings(root: &Table, server: Option<&Server>, sink: &mut Sink) -> Option<Settings> {
+    let guard = guard(root, sink);
+    let lockout = lockout(root, sink);
+    let fallback = fallback(root, sink);
+    let availability = breaker(root, sink);
+    let urls = read_table::<Urls>(root, sink);
+    let families = &server?.headers;
+    let urls = urls?;
+    Some(Settings {
+        guard: guard?,
+        lockout: lockout?,
+        fallback: fallback?,
+        availability: availability?,
+        urls: palisade_core::bodies::Urls {
+            support: urls.support_url.as_str().into(),
+            upgrade: urls.upgrade_url.as_str().into(),
+        },
+        headers: HeaderFamilies {
+            x_ratelimit: families.contains(&HeaderFamily::XRateLimit),
+            ietf: families.contains(&HeaderFamily::Ietf),
+            org: families.contains(&HeaderFamily::Org),
+        },
+    })
+}
+
 /// The guard's figures, each part checked by the core's own bounds.
-pub(crate) fn guard(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
+fn guard(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
     let whole = read_table::<GuardTable>(root, sink).map(|table| whole(&table));
     let api = read_table::<ApiTable>(root, sink).map(|table| api(&table));
     let login = login::read(root, sink);
@@ -485,7 +514,7 @@ fn validate(policy: &GuardPolicy, path: &str, root: &Table, sink: &mut Sink) -> 
 }
 
 /// The lockout's figures.
-pub(crate) fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
+fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
     let from = read_table::<LockoutTable>(root, sink)?;
     let policy = LockoutPolicy {
         enabled: from.enabled,
@@ -507,34 +536,37 @@ pub(crate) fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
     Some(policy)
 }
 
-/// The fallback's figures, without classes, and the share of authentication classes.
-pub(crate) fn fallback(root: &Table, sink: &mut Sink) -> Option<(FallbackPolicy, ClassFallback)> {
+/// The fallback's figures.
+fn fallback(root: &Table, sink: &mut Sink) -> Option<FallbackPolicy> {
     let from = read_table::<FallbackTable>(root, sink)?;
-    let share = Share::new("fallback.auth_percent", from.auth_percent).ok()?;
-    let policy = FallbackPolicy {
-        tenant: LocalCap {
-            per_minute: from.tenant_per_minute,
-            smoothing: Some(Smoothing {
-                burst: from.tenant_burst,
-                per_second: from.tenant_per_second,
-            }),
-        },
-        anonymous: LocalCap {
-            per_minute: from.anonymous_per_minute,
-            smoothing: None,
-        },
-        classes: BTreeMap::new(),
-        exempt: from
-            .exempt
-            .into_iter()
-            .map(String::into_boxed_str)
-            .collect(),
+    let smoothing = Smoothing {
+        burst: from.tenant_burst,
+        per_second: from.tenant_per_second,
     };
-    Some((policy, ClassFallback::Share(share)))
+    let tenant = LocalCap::new(from.tenant_per_minute, Some(smoothing));
+    let anonymous = LocalCap::new(from.anonymous_per_minute, None);
+    match (tenant, anonymous) {
+        (Ok(tenant), Ok(anonymous)) => Some(FallbackPolicy {
+            auth: Share::new("fallback.auth_percent", from.auth_percent).ok()?,
+            tenant,
+            anonymous,
+            exempt: from
+                .exempt
+                .into_iter()
+                .map(String::into_boxed_str)
+                .collect(),
+        }),
+        (Err(error), _) | (_, Err(error)) => {
+            let origin =
+                lookup(root, "fallback").map_or(Origin::Nowhere, |entry| entry.key.clone());
+            sink.report(&origin, format!("`fallback`: {error}"));
+            None
+        }
+    }
 }
 
 /// The figures of the `availability` breaker.
-pub(crate) fn breaker(root: &Table, sink: &mut Sink) -> Option<AvailabilitySettings> {
+fn breaker(root: &Table, sink: &mut Sink) -> Option<AvailabilitySettings> {
     let from = read_table::<BreakerTable>(root, sink)?;
     Some(AvailabilitySettings {
         trip_failures: from.failures,

@@ -2,7 +2,7 @@
 //! other sources beside them.
 //!
 //! [`load`] turns them into a [`Config`], or into all errors at once, each with its
-//! place and a hint. Read it in this order: [`tree`](crate) (text with places) →
+//! place and a hint. Read it in this order: tree (text with places) →
 //! schema (what may stand there) → sections, tables, figures (the declarations) →
 //! resolve and limits (what they mean together) → load.
 
@@ -34,6 +34,7 @@ pub use sections::{
 };
 pub use tables::{Outcome, UsernameSource};
 pub use values::{
-    ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl,
-    Rate, Secret, SecretRef, SourceUrl, StoreUrl, Url, WebUrl,
+    AgentFragment, ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel,
+    OneOrMany, OriginalRequest, PostgresUrl, Rate, Secret, SecretRef, SlashMeaning, SourceUrl,
+    StoreUrl, TokenExpiry, Url, WebUrl,
 };

@@ -3,10 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::failure::{AvailabilitySettings, FallbackPolicy};
-use palisade_core::guard::policy::GuardPolicy;
-use palisade_core::lockout::LockoutPolicy;
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{PolicySet, Settings};
 
 use crate::env::{self, Env, Overrides};
 use crate::error::{ConfigError, ConfigErrors, Origin, Place, Sink, Sources};
@@ -15,10 +12,9 @@ use crate::resolve::{OutcomeRoute, duplicates, origin_of, resolve};
 use crate::schema::read_table;
 use crate::sections::{
     Admin, Audit, Bots, Candidate, Identity, Jwt, Log, Metrics, PolicyTable, Proxy, Repair,
-    Secrets, Server, Store, Urls,
+    Secrets, Server, Store,
 };
 use crate::tree::{Table, lookup, merge, parse};
-use crate::values::HeaderFamily;
 use crate::{figures, unknown};
 
 /// The policy that `defaults = true` starts from.
@@ -72,22 +68,10 @@ impl Config {
 /// as a whole.
 #[derive(Clone, Debug)]
 pub struct PolicyBundle {
-    /// Routes, limits, clients, keys, tiers.
+    /// Routes, limits, clients, keys, tiers, and every figure beside them.
     pub policy: Arc<PolicySet>,
-    /// The guard's figures.
-    pub guard: Arc<GuardPolicy>,
-    /// The lockout's figures.
-    pub lockout: Arc<LockoutPolicy>,
-    /// What limits fall back to.
-    pub fallback: Arc<FallbackPolicy>,
-    /// The breaker of limits and quotas.
-    pub breaker: AvailabilitySettings,
-    /// `[urls]`.
-    pub urls: Urls,
-    /// Header families on enforced answers.
-    pub headers: Vec<HeaderFamily>,
-    /// Whether a missing user agent marks a bot on enforcing surfaces.
-    pub bot_without_user_agent: bool,
+    /// `[bots]`, for surfaces that see the client's own request.
+    pub bots: Bots,
     /// Routes on which the proxy reports how a login ended.
     pub outcomes: Arc<[OutcomeRoute]>,
     /// A second policy that is evaluated beside the first and never enforced.
@@ -184,6 +168,11 @@ fn read_file(path: &Path) -> Result<String, ConfigErrors> {
     String::from_utf8(bytes).map_err(|_| refuse("the file is not UTF-8", "save it as UTF-8"))
 }
 
+const NO_BOTS: Bots = Bots {
+    patterns: Vec::new(),
+    missing_user_agent: true,
+};
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
     /// The operator's own file.
@@ -248,7 +237,6 @@ impl Loader<'_> {
     }
 
     fn decode(&self, root: &Table, sink: &mut Sink) -> Option<Config> {
-        let enabled = env::enabled(self.env, sink);
         let server = read_table::<Server>(root, sink);
         let proxy = read_table::<Proxy>(root, sink);
         let store = read_table::<Store>(root, sink);
@@ -261,8 +249,8 @@ impl Loader<'_> {
         let repair = read_table::<Repair>(root, sink);
         let log = read_table::<Log>(root, sink);
         let metrics = read_table::<Metrics>(root, sink);
-        let headers = server.as_ref().map(|server| server.headers.clone());
-        let bundle = self.bundle(root, source.as_ref(), headers, enabled, sink);
+        let settings = figures::settings(root, server.as_ref(), sink);
+        let bundle = self.bundle(root, source.as_ref(), settings, sink);
         if let (Some(admin), Some(jwt)) = (&admin, &jwt) {
             check_admin(admin, jwt, root, sink);
         }
@@ -288,35 +276,25 @@ impl Loader<'_> {
         &self,
         root: &Table,
         source: Option<&PolicyTable>,
-        headers: Option<Vec<HeaderFamily>>,
-        enabled: bool,
+        settings: Option<Settings>,
         sink: &mut Sink,
     ) -> Option<PolicyBundle> {
-        let guard = figures::guard(root, sink);
-        let lockout = figures::lockout(root, sink);
-        let fallback = figures::fallback(root, sink);
-        let breaker = figures::breaker(root, sink);
-        let urls = read_table::<Urls>(root, sink);
+        let enabled = env::enabled(self.env, sink);
         let bots = read_table::<Bots>(root, sink);
         let candidate = read_table::<Candidate>(root, sink);
         let candidate = self.candidate(candidate.as_ref(), root, sink);
-        let (mut fallback, auth_fallback) = fallback?;
-        let bots = bots?;
-        let bot_without_user_agent = bots.missing_user_agent;
-        let resolved = resolve(root, source?, bots, auth_fallback, enabled, sink);
-        fallback.classes = resolved.fallbacks;
+        // Limits are checked even if a figure elsewhere is wrong: all errors at once.
+        let class = source.and_then(|source| source.default_class.as_deref());
+        let patterns = bots.clone().unwrap_or(NO_BOTS);
+        let complete = settings.is_some();
+        let settings = settings.unwrap_or_default();
+        let resolved = resolve(root, class, &patterns, settings, enabled, sink);
         let policy = PolicySet::new(self.revision, resolved.parts)
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
             .ok()?;
         Some(PolicyBundle {
-            policy: Arc::new(policy),
-            guard: Arc::new(guard?),
-            lockout: Arc::new(lockout?),
-            fallback: Arc::new(fallback),
-            breaker: breaker?,
-            urls: urls?,
-            headers: headers?,
-            bot_without_user_agent,
+            policy: complete.then(|| Arc::new(policy))?,
+            bots: bots?,
             outcomes: resolved.outcomes.into(),
             candidate,
         })

@@ -3,15 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use palisade_core::failure::ClassFallback;
-use palisade_core::policy::{ApiKey, Class, ClassKind, LimitDef, PolicyParts, Route};
+use palisade_core::policy::{ApiKey, Class, ClassKind, LimitDef, PolicyParts, Route, Settings};
 use palisade_core::record::Flow;
 
 use crate::error::{Origin, Sink, nearest, shown};
 use crate::identity::{identity, key_of};
 use crate::limits;
 use crate::schema::read_array;
-use crate::sections::{Bots, PolicyTable};
+use crate::sections::Bots;
 use crate::tables::{
     ApiKeyTable, ClassTable, ClientTable, Outcome, RouteTable, TierTable, UsernameSource,
 };
@@ -38,7 +37,6 @@ pub struct OutcomeRoute {
 pub(crate) struct Resolved {
     pub(crate) parts: PolicyParts,
     pub(crate) outcomes: Vec<OutcomeRoute>,
-    pub(crate) fallbacks: BTreeMap<Box<str>, ClassFallback>,
 }
 
 /// What limits may refer to.
@@ -54,20 +52,25 @@ pub(crate) struct Known {
 /// Resolves everything; errors go to the sink.
 pub(crate) fn resolve(
     root: &Table,
-    policy: &PolicyTable,
-    bots: Bots,
-    auth_fallback: ClassFallback,
+    default_class: Option<&str>,
+    bots: &Bots,
+    settings: Settings,
     enabled: bool,
     sink: &mut Sink,
 ) -> Resolved {
     let (mut routes, outcomes) = routes(root, sink);
-    add_default_class(&mut routes, policy.default_class.as_deref());
-    let (classes, fallbacks) = classes(root, auth_fallback, sink);
+    add_default_class(&mut routes, default_class);
+    let classes = classes(root, sink);
     let known = known(&routes, &classes);
     let limits: Vec<LimitDef> = limits::read(root, &known, sink);
     let tiers = tiers(root, sink);
+    let patterns = bots
+        .patterns
+        .iter()
+        .map(|pattern| pattern.as_str().to_owned());
     let parts = PolicyParts {
         enabled,
+        settings,
         routes,
         classes,
         limits,
@@ -77,17 +80,9 @@ pub(crate) fn resolve(
             .into_iter()
             .map(|tier| (tier.name, tier.quota.0, tier.overage.0))
             .collect(),
-        bot_patterns: bots
-            .patterns
-            .iter()
-            .map(|pattern| pattern.to_lowercase())
-            .collect(),
+        bot_patterns: patterns.collect(),
     };
-    Resolved {
-        parts,
-        outcomes,
-        fallbacks,
-    }
+    Resolved { parts, outcomes }
 }
 
 /// Reports members of an array with the same identity, without naming it where it
@@ -202,36 +197,14 @@ fn add_default_class(routes: &mut Vec<Route>, class: Option<&str>) {
     }
 }
 
-fn classes(
-    root: &Table,
-    auth_fallback: ClassFallback,
-    sink: &mut Sink,
-) -> (Vec<Class>, BTreeMap<Box<str>, ClassFallback>) {
-    let mut classes = Vec::new();
-    let mut fallbacks = BTreeMap::new();
-    for (table, item) in read_array::<ClassTable>(root, sink) {
-        let chosen = table.fallback.map(|choice| choice.0);
-        if table.kind == ClassKind::Auth && chosen == Some(ClassFallback::Local) {
-            sink.report_with(
-                &member_origin(item, "fallback"),
-                "`class.fallback` must not be `local` for an authentication class",
-                "use a share such as `50%`, or `closed`",
-            );
-        }
-        let fallback = chosen.unwrap_or(match table.kind {
-            ClassKind::Auth => auth_fallback,
-            ClassKind::Admin => ClassFallback::Closed,
-            ClassKind::Ordinary => ClassFallback::Local,
-        });
-        if fallback != ClassFallback::Local {
-            fallbacks.insert(table.name.as_str().into(), fallback);
-        }
-        classes.push(Class {
-            name: table.name.into(),
-            kind: table.kind,
-        });
-    }
-    (classes, fallbacks)
+fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
+    read_array::<ClassTable>(root, sink)
+        .into_iter()
+        .map(|(class, _)| Class {
+            name: class.name.into(),
+            kind: class.kind,
+        })
+        .collect()
 }
 
 fn known(routes: &[Route], classes: &[Class]) -> Known {

@@ -8,8 +8,9 @@ use ipnet::IpNet;
 
 use crate::schema::{Schema, Section, section};
 use crate::values::{
-    ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl,
-    SecretRef, SourceUrl, StoreUrl, WebUrl,
+    AgentFragment, ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel,
+    OneOrMany, OriginalRequest, PostgresUrl, SecretRef, SlashMeaning, SourceUrl, StoreUrl,
+    TokenExpiry, WebUrl,
 };
 use crate::{figures, tables};
 
@@ -83,10 +84,6 @@ section! {
         keys_max: u64 = "10000000" where "1000"..="1000000000";
         /// Longest time that a change of the embedded store waits to be on disk.
         sync_interval: Duration = "1s" where "1ms"..="1min";
-        /// Largest share of a leased limit that one node takes at once, in percent.
-        lease_percent_max: u8 = "10" where "1"..="100";
-        /// Time after which what is left of a lease is no longer served.
-        lease_time: Duration = "1s" where "10ms"..="1min";
     }
 }
 
@@ -131,22 +128,30 @@ section! {
 section! {
     /// How a request tells who it comes from.
     pub struct Identity(Table "identity") {
-        /// Header with the client's address, believed from trusted proxies only.
+        /// Header with the client's address, believed from trusted proxies only; the
+        /// other one is read if it is absent, unless `-only` says otherwise.
         forwarded: ForwardedHeader = "x-forwarded-for";
-        /// Header with the user, believed from trusted proxies only.
-        user_header: Option<HeaderName>;
-        /// Header with the organisation, believed from trusted proxies only.
-        org_header: Option<HeaderName>;
-        /// Header with the token id, believed from trusted proxies only.
-        token_header: Option<HeaderName>;
-        /// Header with scopes, separated by spaces, believed from trusted proxies only.
-        scopes_header: Option<HeaderName>;
-        /// Header with the API key.
-        api_key_header: HeaderName = "x-api-key";
-        /// Header with the request id.
-        request_id_header: HeaderName = "x-request-id";
-        /// Header with the correlation id.
-        correlation_id_header: HeaderName = "x-correlation-id";
+        /// Longest such header that is read, in bytes; longer ones are refused.
+        forwarded_bytes_max: u32 = "500" where "64"..="8192";
+        /// Whether trusted proxies state user, organisation, token and scopes in headers.
+        /// They must overwrite or remove these headers on every request.
+        headers: bool = "false";
+        /// Header with the user.
+        user_header: HeaderName = "x-palisade-user";
+        /// Header with the organisation.
+        org_header: HeaderName = "x-palisade-org";
+        /// Header with the token id.
+        token_header: HeaderName = "x-palisade-token";
+        /// Header with scopes, separated by spaces or commas.
+        scopes_header: HeaderName = "x-palisade-scopes";
+        /// Which headers describe the original request in forward-auth.
+        original: OriginalRequest = "either";
+        /// Whether an escaped slash in a path separates segments or is part of one.
+        encoded_slash: SlashMeaning = "separator";
+        /// Paths on which an OAuth client names itself in the query.
+        oauth_authorize: Vec<String> = "/auth/authorize";
+        /// Paths on which it does in the form or the Basic header.
+        oauth_credentials: Vec<String> = "/auth/token,/auth/revoke,/auth/introspect";
     }
 }
 
@@ -161,20 +166,14 @@ section! {
         algorithm: Option<JwtAlgorithm>;
         /// Required issuer.
         issuer: Option<String>;
-        /// Required audience.
-        audience: Option<String>;
-        /// Tolerated difference of clocks.
-        leeway: Duration = "30s" where "0s"..="5min";
-        /// Claim with the user.
-        user_claim: String = "sub";
+        /// Accepted audiences; any if left out.
+        audience: Option<OneOrMany>;
         /// Claim with the organisation.
         org_claim: String = "org_id";
-        /// Claim with the token id.
-        token_claim: String = "jti";
-        /// Claim with scopes.
-        scopes_claim: String = "scope";
-        /// Claim with roles, for administration.
-        roles_claim: String = "roles";
+        /// Whether a token must say when it expires.
+        expiry: TokenExpiry = "required";
+        /// Tolerated difference of clocks.
+        leeway: Duration = "60s" where "0s"..="5min";
     }
 }
 
@@ -183,7 +182,7 @@ section! {
     pub struct Bots(Table "bots") {
         /// Fragments of user agents that mark a bot, whatever their case. The embedded
         /// default policy lists well-known scanners.
-        patterns: Vec<String> = "";
+        patterns: Vec<AgentFragment> = "";
         /// Whether a request without a user agent is a bot on enforcing surfaces.
         missing_user_agent: bool = "true";
     }
@@ -226,9 +225,9 @@ section! {
     /// Addresses that answers may name.
     pub struct Urls(Table "urls") {
         /// Where a locked-out user finds help.
-        support_url: Option<WebUrl>;
+        support_url: WebUrl = "https://example.com/support";
         /// Where an API key's owner finds a larger tier.
-        upgrade_url: Option<WebUrl>;
+        upgrade_url: WebUrl = "https://example.com/plans";
     }
 }
 

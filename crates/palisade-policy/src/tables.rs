@@ -3,8 +3,6 @@
 use std::num::NonZeroU32;
 
 use palisade_core::facts::ClientType;
-use palisade_core::failure::ClassFallback;
-use palisade_core::failure::fallback::Share;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{Accuracy, ClassKind, Dimension, Family, OnStoreFailure, Overage};
 use palisade_core::record::Flow;
@@ -51,9 +49,6 @@ section! {
         name: String;
         /// `auth` is halved locally, `admin` is closed, `ordinary` has a local cap.
         kind: ClassKind = "ordinary";
-        /// Instead of what the kind says: `closed`, `local`, or a share of each limit
-        /// such as `25%`.
-        fallback: Option<FallbackChoice>;
     }
 }
 
@@ -303,34 +298,6 @@ impl Plain {
             Self::Account => Dimension::Account,
             Self::Endpoint => Dimension::Endpoint,
         }
-    }
-}
-
-/// What a class does in an outage, if it is not what its kind says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FallbackChoice(pub(crate) ClassFallback);
-
-impl Decode for FallbackChoice {
-    fn kind() -> String {
-        "`closed`, `local`, `N%`".into()
-    }
-
-    fn decode(node: &Node) -> Result<Self, Problems> {
-        let text = text_of(node)?;
-        let choice = match text {
-            "closed" => Some(ClassFallback::Closed),
-            "local" => Some(ClassFallback::Local),
-            _ => text
-                .strip_suffix('%')
-                .and_then(|percent| percent.parse().ok())
-                .and_then(|percent| Share::new("fallback", percent).ok())
-                .map(ClassFallback::Share),
-        };
-        choice.map(Self).ok_or_else(|| {
-            vec![Problem::new(
-                "must be `closed`, `local` or a share from `1%` to `100%`",
-            )]
-        })
     }
 }
 

@@ -420,19 +420,96 @@ named!(HeaderFamily {
 /// Which header tells the client's address behind a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedHeader {
-    /// `X-Forwarded-For`.
+    /// `X-Forwarded-For`, or `Forwarded` if there is none.
     XForwardedFor,
-    /// `Forwarded` (RFC 7239).
+    /// `Forwarded` (RFC 7239), or `X-Forwarded-For` if there is none.
     Forwarded,
-    /// None: the peer is the client.
-    None,
+    /// Only `X-Forwarded-For`.
+    XForwardedForOnly,
+    /// Only `Forwarded`.
+    ForwardedOnly,
 }
 
 named!(ForwardedHeader {
     "x-forwarded-for" => Self::XForwardedFor,
     "forwarded" => Self::Forwarded,
-    "none" => Self::None,
+    "x-forwarded-for-only" => Self::XForwardedForOnly,
+    "forwarded-only" => Self::ForwardedOnly,
 });
+
+/// Which headers describe the original request in forward-auth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginalRequest {
+    /// Either family; if both are sent they must agree.
+    Either,
+    /// `X-Forwarded-Method` and `X-Forwarded-Uri`.
+    XForwarded,
+    /// `X-Original-Method` and `X-Original-URI`.
+    XOriginal,
+}
+
+named!(OriginalRequest {
+    "either" => Self::Either,
+    "x-forwarded" => Self::XForwarded,
+    "x-original" => Self::XOriginal,
+});
+
+/// What an escaped slash in a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlashMeaning {
+    /// Between two segments.
+    Separator,
+    /// Part of one.
+    Literal,
+}
+
+named!(SlashMeaning {
+    "separator" => Self::Separator,
+    "literal" => Self::Literal,
+});
+
+/// Whether a token must say when it expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenExpiry {
+    /// One without is refused.
+    Required,
+    /// One without never expires.
+    Optional,
+}
+
+named!(TokenExpiry {
+    "required" => Self::Required,
+    "optional" => Self::Optional,
+});
+
+/// A lower-case fragment of a user agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentFragment(String);
+
+impl AgentFragment {
+    /// The fragment.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Decode for AgentFragment {
+    fn kind() -> String {
+        "string".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?.trim();
+        if text.is_empty() || text.len() > 256 || text.contains(['*', '?']) {
+            return Err(vec![
+                Problem::new("must be 1 to 256 characters without `*` and `?`")
+                    .hint("a fragment matches anywhere in the user agent"),
+            ]);
+        }
+        Ok(Self(text.to_lowercase()))
+    }
+}
 
 /// The one algorithm that tokens are verified with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -565,9 +642,17 @@ impl Decode for HeaderName {
     }
 }
 
-/// A string or a list of strings.
+/// A string or a list of strings, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OneOrMany(pub(crate) Vec<String>);
+pub struct OneOrMany(pub(crate) Vec<String>);
+
+impl OneOrMany {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        &self.0
+    }
+}
 
 impl Decode for OneOrMany {
     fn kind() -> String {

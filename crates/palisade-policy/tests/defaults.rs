@@ -1,28 +1,29 @@
 //! What holds without a file.
 
+use palisade_core::bodies::Urls;
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy};
 use palisade_core::guard::policy::GuardPolicy;
+use palisade_core::headers::HeaderFamilies;
 use palisade_core::limit::{Algorithm, Window};
 use palisade_core::lockout::LockoutPolicy;
 use palisade_core::policy::{Accuracy, ClassKind, Family, Scope};
 use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
-use palisade_policy::{Config, Env, HeaderFamily, Overrides, StoreUrl, load};
+use palisade_policy::{Config, Env, Overrides, StoreUrl, load};
 
 fn defaults() -> Config {
-    load(None, &Env::default(), &Overrides::default()).unwrap_or_else(|errors| panic!("{errors}"))
+    load(None, &Env::default(), &Overrides::default()).expect("the defaults are valid")
 }
 
 #[test]
 fn the_figures_are_those_of_the_core() {
-    let bundle = defaults().bundle;
-    assert_eq!(*bundle.guard, GuardPolicy::default());
-    assert_eq!(*bundle.lockout, LockoutPolicy::default());
-    assert_eq!(*bundle.fallback, FallbackPolicy::default());
-    assert_eq!(bundle.breaker, AvailabilitySettings::default());
-    assert_eq!(
-        bundle.headers,
-        [HeaderFamily::XRateLimit, HeaderFamily::Ietf]
-    );
+    let config = defaults();
+    let settings = &config.policy().settings;
+    assert_eq!(settings.guard, GuardPolicy::default());
+    assert_eq!(settings.lockout, LockoutPolicy::default());
+    assert_eq!(settings.fallback, FallbackPolicy::default());
+    assert_eq!(settings.availability, AvailabilitySettings::default());
+    assert_eq!(settings.headers, HeaderFamilies::default());
+    assert_eq!(settings.urls, Urls::default());
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
 fn q_tiers_and_class_kinds() {
     let config = defaults();
     let policy = config.policy();
-    let quota = |name: &str| policy.tier(name).unwrap().quota.map(|quota| quota.get());
+    let quota = |name: &str| policy.tier(name).unwrap().quota.map(std::num::NonZero::get);
     assert_eq!(quota("free"), Some(1_000));
     assert_eq!(quota("starter"), Some(10_000));
     assert_eq!(quota("business"), Some(100_000));
