@@ -3,6 +3,7 @@
 
 use crate::decision::Level;
 use crate::facts::FieldError;
+use crate::record::Flow;
 use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
 /// Highest score a key can have.
@@ -12,13 +13,15 @@ pub const SET_MAX: usize = 16;
 /// Largest budget threshold: the times of that many failures are kept.
 pub const BUDGET_MAX: usize = 64;
 /// Largest micro-cap of a known device.
-pub const MICRO_CAP_MAX: usize = 16;
+pub const MICRO_CAP_MAX: usize = 10;
 /// Largest count of soft blocks or rotation episodes that a rule may ask for.
 pub const HISTORY_MAX: usize = 8;
 /// Most new fingerprints per prefix that may get an entry within a window.
 pub const FINGERPRINTS_MAX: usize = 50;
 /// Most new fingerprints per account that may get an entry within a window.
-pub const NEW_DEVICES_MAX: usize = 16;
+pub const NEW_DEVICES_MAX: usize = 10;
+/// Largest number of fingerprint changes that G-CHURN may ask for.
+pub const CHANGES_MAX: usize = 6;
 
 /// All of the guard's figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,11 +38,51 @@ pub struct GuardPolicy {
     pub decay: DecayPolicy,
     /// How long a `request_id` is remembered, in microseconds (G-ONCE).
     pub once_window: u64,
+    /// How long a known device or a session is remembered after its last use, in
+    /// microseconds.
+    pub familiar_for: u64,
     /// Strangers' blocks on the account do not bind a trusted session device.
     pub owner_lane: bool,
     /// The one rule that a test has switched off.
     #[cfg(feature = "rule-switches")]
     pub switched_off: Option<&'static str>,
+}
+
+impl GuardPolicy {
+    /// True unless a test has switched the rule off.
+    #[cfg(feature = "rule-switches")]
+    pub(crate) fn on(&self, rule: &str) -> bool {
+        self.switched_off != Some(rule)
+    }
+
+    /// True: outside of tests every rule is on.
+    #[cfg(not(feature = "rule-switches"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    pub(crate) const fn on(&self, _rule: &str) -> bool {
+        true
+    }
+
+    /// The figures of login or OTP; `None` for the heavy API.
+    #[must_use]
+    pub const fn flow(&self, flow: Flow) -> Option<&FlowPolicy> {
+        match flow {
+            Flow::Login => Some(&self.login),
+            Flow::Otp => Some(&self.otp),
+            Flow::Api => None,
+        }
+    }
+
+    /// How long a block of `level` lasts.
+    pub(crate) fn duration(&self, level: Level) -> u64 {
+        if self.on("G-LADDER") {
+            self.ladder.duration(level)
+        } else {
+            self.ladder.duration(Level::L1)
+        }
+    }
 }
 
 impl Default for GuardPolicy {
@@ -51,6 +94,7 @@ impl Default for GuardPolicy {
             ladder: LadderPolicy::default(),
             decay: DecayPolicy::default(),
             once_window: 10 * MINUTE,
+            familiar_for: 365 * DAY,
             owner_lane: false,
             #[cfg(feature = "rule-switches")]
             switched_off: None,
@@ -191,7 +235,7 @@ pub struct BudgetPolicy {
     pub cooldown: u64,
     /// Which failures count.
     pub eligible: Eligible,
-    /// Failures of one known device within an epoch that do not count; at most
+    /// Failures of one known device within an epoch's length that do not count; at most
     /// [`MICRO_CAP_MAX`].
     pub micro_cap: u32,
     /// On which commands it answers.
@@ -430,14 +474,14 @@ impl GuardPolicy {
         require(
             decay
                 .iter()
-                .all(|interval| (SECOND..=DAY).contains(interval)),
+                .all(|interval| (SECOND..=6 * HOUR).contains(interval)),
             "decay",
-            "intervals must be between 1 second and 1 day",
+            "intervals must be between 1 second and 6 hours",
         )?;
         require(
-            self.decay.pause <= DAY && self.decay.pause_window <= 30 * DAY,
+            self.decay.pause <= DAY && self.decay.pause_window <= 7 * DAY,
             "decay.pause",
-            "must be at most 1 day, within at most 30 days",
+            "must be at most 1 day, within at most 7 days",
         )?;
         require(
             self.ladder.durations.is_sorted() && self.ladder.durations[0] >= SECOND,
@@ -445,14 +489,15 @@ impl GuardPolicy {
             "must rise from at least 1 second",
         )?;
         require(
-            self.ladder.durations[5] <= 30 * DAY && (SECOND..=DAY).contains(&self.ladder.forget),
+            self.ladder.durations[5] <= 7 * DAY
+                && (SECOND..=6 * HOUR).contains(&self.ladder.forget),
             "ladder",
-            "levels last at most 30 days and `forget` at most 1 day",
+            "levels last at most 7 days and `forget` at most 6 hours",
         )?;
         require(
-            self.once_window <= DAY,
+            self.once_window <= DAY && self.familiar_for <= 5 * 365 * DAY,
             "once_window",
-            "must be at most 1 day",
+            "must be at most 1 day, and `familiar_for` at most 5 years",
         )
     }
 }
@@ -490,7 +535,7 @@ impl BudgetPolicy {
         require(
             within(self.micro_cap, MICRO_CAP_MAX),
             "budget.micro_cap",
-            "must be 1 to 16",
+            "must be 1 to 10",
         )?;
         require(
             (MINUTE..=DAY).contains(&self.epoch),
@@ -504,6 +549,11 @@ impl CorrelationPolicy {
     fn validate(&self) -> Result<(), FieldError> {
         let sets = [&self.spray, &self.rotation, &self.dilution, &self.churn];
         require(
+            within(self.churn.threshold, CHANGES_MAX),
+            "correlation.churn",
+            "must be 2 to 6",
+        )?;
+        require(
             sets.iter()
                 .all(|p| p.threshold >= 2 && within(p.threshold, SET_MAX)),
             "correlation",
@@ -513,7 +563,7 @@ impl CorrelationPolicy {
             within(self.new_per_account, NEW_DEVICES_MAX)
                 && (2..=self.new_per_account).contains(&self.flood.threshold),
             "correlation.flood",
-            "must be 2 to `new_per_account`, which is at most 16",
+            "must be 2 to `new_per_account`, which is at most 10",
         )?;
         require(
             within(self.new_per_prefix, FINGERPRINTS_MAX),

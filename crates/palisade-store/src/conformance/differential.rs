@@ -1,0 +1,259 @@
+//! The store beside the model on random plans and records: same answers.
+
+use std::sync::Arc;
+
+use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::{Clock, HOUR, MINUTE, SECOND};
+
+use super::records::{key, write};
+use super::registries::{entry, list};
+use super::{Conversions, Rng, TestClock, TestLimits, spec};
+use crate::model::ModelStore;
+use crate::{Charged, Entries, Registry, Store, Take};
+
+/// What to compare.
+#[derive(Clone, Copy, Debug)]
+pub struct Differential {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// How many calls.
+    pub steps: u32,
+    /// Which changes of a limit to make on the way.
+    pub conversions: Conversions,
+}
+
+/// Drives `store`, which must be empty and judge by `clock`, and a
+/// [`ModelStore`] with the same calls, and compares every answer.
+///
+/// # Panics
+/// If an answer differs; the message names seed and step.
+pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Differential) {
+    let mut run = Run {
+        store,
+        clock,
+        model: ModelStore::new(Arc::clone(clock)),
+        rng: Rng::new(plan.seed),
+        policies: policies(plan.conversions),
+    };
+    for step in 0..plan.steps {
+        let name = format!("seed {} step {step}", plan.seed);
+        run.pass_time();
+        match run.rng.below(12) {
+            0..=6 => run.charge(&name).await,
+            7 => run.refund(&name).await,
+            8 => run.reset().await,
+            9 | 10 => run.commit(&name).await,
+            _ => run.registry(&name).await,
+        }
+    }
+}
+
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// Limits by name, in several versions: the same windows, other amounts and, on the
+/// first three, other algorithms.
+fn policies(conversions: Conversions) -> Vec<TestLimits> {
+    use Algorithm::{FixedWindow, SlidingLog, SlidingWheel, TokenBucket};
+    const ALL: [Algorithm; 4] = [SlidingLog, SlidingWheel, TokenBucket, FixedWindow];
+    let version = |version: usize| {
+        let turning = match conversions {
+            Conversions::LogAndWheel => ALL[version % 2],
+            Conversions::All => ALL[version % 4],
+        };
+        let back = match conversions {
+            Conversions::LogAndWheel => ALL[(version + 1) % 2],
+            Conversions::All => ALL[(version + 1) % 4],
+        };
+        let more = if version == 2 { 3 } else { 0 };
+        TestLimits::new([
+            ("a", spec(turning, 3 + more, Window::Span(10 * SECOND))),
+            ("b", spec(back, 9, Window::Span(MINUTE))),
+            ("c", spec(SlidingLog, 4 + more, Window::Span(SECOND))),
+            ("d", spec(SlidingWheel, 300, Window::Span(MINUTE))),
+            ("e", spec(TokenBucket, 7, Window::Span(3 * SECOND))),
+            ("f", gcra(11, 5)),
+            ("g", spec(FixedWindow, 5 + more, Window::Span(10 * SECOND))),
+            ("h", spec(FixedWindow, 40, Window::Month)),
+        ])
+    };
+    (0..4).map(version).collect()
+}
+
+#[expect(clippy::unwrap_used, reason = "part of a test suite")]
+fn gcra(limit: u32, burst: u32) -> BucketSpec {
+    let [limit, burst] = [limit, burst].map(|n| n.try_into().unwrap());
+    BucketSpec::new(
+        Algorithm::TokenBucket,
+        limit,
+        Window::Span(SECOND),
+        Some(burst),
+    )
+    .unwrap()
+}
+
+struct Run<'a, S> {
+    store: &'a S,
+    clock: &'a TestClock,
+    model: ModelStore<Arc<TestClock>>,
+    rng: Rng,
+    policies: Vec<TestLimits>,
+}
+
+/// One to five buckets, distinct by limit.
+fn charges<'p>(policies: &'p [TestLimits], rng: &mut Rng) -> Vec<Charge<'p>> {
+    let limits = rng.pick(policies);
+    let subject = *rng.pick(&["x", "y"]);
+    let (first, count) = (rng.index(NAMES.len()), 1 + rng.index(5));
+    let names = NAMES.iter().cycle().skip(first).take(count);
+    names
+        .map(|name| {
+            let on_exceed = match rng.below(8) {
+                0 => OnExceed::Report,
+                1 => OnExceed::Count,
+                _ => OnExceed::Deny,
+            };
+            let cost = u32::try_from(1 + rng.below(3)).unwrap_or(1);
+            limits.charge_of(name, subject, cost, on_exceed)
+        })
+        .collect()
+}
+
+/// Nothing used: a store may have forgotten the bucket, and with it `reset_at`.
+fn comparable(mut charged: Charged) -> Charged {
+    for reading in &mut charged.readings {
+        if reading.used == 0 {
+            *reading = Reading {
+                reset_at: charged.now,
+                ..*reading
+            };
+        }
+    }
+    charged
+}
+
+impl<S: Store> Run<'_, S> {
+    fn pass_time(&mut self) {
+        let us = match self.rng.below(10) {
+            0..=3 => 0,
+            4 => self.rng.below(4),
+            5..=7 => self.rng.below(SECOND),
+            8 => self.rng.below(MINUTE),
+            _ => self.rng.below(SECOND) * 1_000,
+        };
+        self.clock.advance(us);
+    }
+
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn charge(&mut self, name: &str) {
+        let charges = charges(&self.policies, &mut self.rng);
+        let take = if self.rng.one_in(5) {
+            Take::Peek
+        } else {
+            Take::Consume
+        };
+        let expected = self.model.charge(&charges, take).await.unwrap();
+        let got = self.store.charge(&charges, take).await.unwrap();
+        let asked: Vec<_> = charges
+            .iter()
+            .map(|c| (&c.limit.name, c.cost, c.on_exceed))
+            .collect();
+        assert_eq!(
+            comparable(got),
+            comparable(expected),
+            "{name}: {take:?} {asked:?}"
+        );
+    }
+
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn refund(&mut self, name: &str) {
+        let charges = charges(&self.policies, &mut self.rng);
+        let expected = self.model.refund(&charges).await.unwrap();
+        let got = self.store.refund(&charges).await.unwrap();
+        assert_eq!(comparable(got), comparable(expected), "{name}: refund");
+    }
+
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn reset(&mut self) {
+        let charges = charges(&self.policies, &mut self.rng);
+        self.model.reset(&charges).await.unwrap();
+        self.store.reset(&charges).await.unwrap();
+    }
+
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn commit(&mut self, name: &str) {
+        let keys = record_keys();
+        let known = self.model.load(&keys).await.unwrap();
+        assert_eq!(self.store.load(&keys).await.unwrap(), known, "{name}: load");
+        let rng = &mut self.rng;
+        let (first, count) = (rng.index(keys.len()), 1 + rng.index(3));
+        let now = self.clock.now();
+        let writes: Vec<RecordWrite> = (first..first + count)
+            .map(|index| index % keys.len())
+            .map(|index| {
+                let revision = known.records[index].as_ref().map_or(0, |r| r.revision);
+                let expect = if rng.one_in(8) {
+                    rng.below(4)
+                } else {
+                    revision
+                };
+                let mut one = write(keys[index], expect, &rng.next().to_be_bytes());
+                one.expires_at = now.plus(rng.below(HOUR));
+                if rng.one_in(6) {
+                    one.bytes = None;
+                }
+                one
+            })
+            .collect();
+        if self.rng.one_in(10) {
+            self.model.set_aside(writes[0].key).await.unwrap();
+            self.store.set_aside(writes[0].key).await.unwrap();
+        }
+        let expected = self.model.commit(&writes).await.unwrap();
+        let got = self.store.commit(&writes).await.unwrap();
+        assert_eq!(got, expected, "{name}: commit");
+        let expected = self.model.load(&keys).await.unwrap();
+        assert_eq!(
+            self.store.load(&keys).await.unwrap(),
+            expected,
+            "{name}: after commit"
+        );
+    }
+
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn registry(&mut self, name: &str) {
+        let rng = &mut self.rng;
+        let registry = *rng.pick(&Registry::ALL);
+        let id = *rng.pick(&["one", "two", "three"]);
+        if rng.one_in(3) {
+            let expected = self.model.remove_entry(registry, id).await.unwrap();
+            let got = self.store.remove_entry(registry, id).await.unwrap();
+            assert_eq!(got, expected, "{name}: remove");
+        } else {
+            let until = (!rng.one_in(3)).then(|| self.clock.now().plus(rng.below(HOUR)));
+            let new = entry(id, &rng.next().to_be_bytes(), until);
+            self.model.put_entry(registry, new.clone()).await.unwrap();
+            self.store.put_entry(registry, new).await.unwrap();
+        }
+        let Entries { entries, .. } = list(&self.model, registry).await;
+        assert_eq!(
+            list(self.store, registry).await.entries,
+            entries,
+            "{name}: entries"
+        );
+    }
+}
+
+fn record_keys() -> Vec<RecordKey> {
+    let kinds = [
+        RecordKind::Account(Flow::Login),
+        RecordKind::Network(Flow::Login),
+        RecordKind::Device(Flow::Login),
+        RecordKind::Lockout,
+    ];
+    kinds
+        .into_iter()
+        .flat_map(|kind| (1..=2).map(move |number| key(kind, number)))
+        .collect()
+}

@@ -1,0 +1,35 @@
+//! The reference store passes the suite that it is the reference for.
+
+use palisade_store::conformance::{
+    Conversions, Differential, TestClock, differential, registry_is_bounded, run_with,
+};
+use palisade_store::model::ModelStore;
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_store_conforms() {
+    run_with(
+        |clock| async move { ModelStore::new(clock) },
+        Conversions::All,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_model_store_bounds_its_registries() {
+    registry_is_bounded(|clock| async move { ModelStore::new(clock) }).await;
+}
+
+#[tokio::test]
+async fn the_model_store_agrees_with_itself() {
+    for seed in 0..50 {
+        let clock = Arc::new(TestClock::default());
+        let store = ModelStore::new(Arc::clone(&clock));
+        let plan = Differential {
+            seed,
+            steps: 200,
+            conversions: Conversions::All,
+        };
+        differential(&store, &clock, plan).await;
+    }
+}
