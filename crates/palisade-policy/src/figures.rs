@@ -527,6 +527,7 @@ fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
         captcha_lockouts: from.captcha_lockouts,
         captcha_window: micros(from.captcha_window),
         challenge: from.challenge,
+        ..LockoutPolicy::default()
     };
     if let Err(error) = policy.validate() {
         let origin = lookup(root, "lockout").map_or(Origin::Nowhere, |entry| entry.key.clone());

@@ -37,7 +37,12 @@ pub(super) async fn batch(
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
     let correlation = correlation_id(&parts.headers);
-    let bytes = body::read(body, api.bounds.body_bytes_max * BODY_FACTOR, api.bounds.read_timeout).await?;
+    let bytes = body::read(
+        body,
+        api.bounds.body_bytes_max * BODY_FACTOR,
+        api.bounds.read_timeout,
+    )
+    .await?;
     let batch: Batch<'_> = wire::parse(&bytes)?;
     if batch.checks.is_empty() || batch.checks.len() > api.bounds.batch_max {
         let problem = format!("must have 1 to {} members", api.bounds.batch_max);

@@ -4,9 +4,9 @@ use http::Request;
 use hyper::body::Incoming;
 use palisade::engine::RefundOutcome;
 use palisade::wire::{self, RawRequest};
+use palisade_core::RequestFacts;
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestKind;
-use palisade_core::RequestFacts;
 use serde::Serialize;
 
 use super::ids::{RequestId, correlation_id};

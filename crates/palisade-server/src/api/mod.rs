@@ -22,8 +22,6 @@ use palisade::Engine;
 use palisade::extract::EdgeConfig;
 
 pub(crate) use caller::{CallerToken, Place};
-pub(crate) use forward_auth::in_class;
-pub(crate) use reply::enforced;
 
 use crate::serve::Handler;
 use crate::store::AnyStore;
@@ -89,9 +87,7 @@ impl Api {
             Route::Peek => checks::peek(self, request, id).await,
             Route::Refund => checks::refund(self, request, id).await,
             Route::Batch => batch::batch(self, request, id).await,
-            Route::ForwardAuth => {
-                forward_auth::forward_auth(self, peer, request, id).await
-            }
+            Route::ForwardAuth => forward_auth::forward_auth(self, peer, request, id).await,
         }
     }
 }

@@ -171,10 +171,6 @@ impl Problem {
         self
     }
 
-    pub(crate) const fn status(&self) -> StatusCode {
-        self.kind.parts().0
-    }
-
     /// The answer.
     pub(crate) fn respond(&self, id: &RequestId) -> Reply {
         let (status, r#type, title) = self.kind.parts();

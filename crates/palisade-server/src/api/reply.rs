@@ -25,7 +25,12 @@ pub(super) fn as_data(answer: &RequestAnswer, id: &RequestId) -> Reply {
 /// The answer's JSON form.
 pub(super) fn rendered<'a>(answer: &'a RequestAnswer, id: &'a RequestId) -> Answer<'a> {
     let settings = &answer.policy.settings;
-    Answer::new(&answer.decision, settings.headers, &settings.urls, id.as_str())
+    Answer::new(
+        &answer.decision,
+        settings.headers,
+        &settings.urls,
+        id.as_str(),
+    )
 }
 
 /// A JSON body with HTTP 200.
@@ -45,8 +50,8 @@ pub(super) fn json(value: &impl Serialize) -> Reply {
 pub(crate) fn enforced(answer: &RequestAnswer, id: &RequestId) -> Reply {
     let decision = &answer.decision;
     let settings = &answer.policy.settings;
-    let bytes = body(decision, &settings.urls, id.as_str())
-        .and_then(|body| serde_json::to_vec(&body).ok());
+    let bytes =
+        body(decision, &settings.urls, id.as_str()).and_then(|body| serde_json::to_vec(&body).ok());
     let has_body = bytes.is_some();
     let mut reply = Response::new(Full::new(Bytes::from(bytes.unwrap_or_default())));
     *reply.status_mut() =

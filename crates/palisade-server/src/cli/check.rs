@@ -23,8 +23,11 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> Ending {
-        let checked =
-            palisade_policy::load(Some(&self.file), &Env::from_process(), &Overrides::default());
+        let checked = palisade_policy::load(
+            Some(&self.file),
+            &Env::from_process(),
+            &Overrides::default(),
+        );
         match (&checked, self.json) {
             (Ok(config), false) => output::line(&summary(&self.file.display().to_string(), config)),
             (Ok(config), true) => output::json(&accepted(config)),

@@ -5,45 +5,83 @@ use std::sync::Arc;
 use http::HeaderName;
 use palisade::extract::EdgeConfig;
 use palisade::extract::bot::BotPatterns;
+use palisade::extract::client_id::OAuthRoutes;
 use palisade::extract::client_ip::ChainHeader;
+use palisade::extract::forward_auth::OriginalHeaders;
 use palisade::extract::identity::IdentityHeaders;
-use palisade::extract::jwt::{JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
-use palisade_policy::{Config, Env, ForwardedHeader, Identity, Jwt};
+use palisade::extract::jwt::{Expiry, JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
+use palisade::extract::path::EncodedSlash;
+use palisade_policy::{
+    AgentFragment, Config, Env, ForwardedHeader, Identity, Jwt, JwtAlgorithm, OriginalRequest,
+    SlashMeaning, TokenExpiry,
+};
 
 use crate::failure::Failure;
 
 /// How this configuration reads requests.
 pub(crate) fn edge(config: &Config, env: &Env) -> Result<EdgeConfig, Failure> {
-    let chain_header = match config.identity.forwarded {
-        ForwardedHeader::XForwardedFor => ChainHeader::XForwardedForOnly,
-        ForwardedHeader::Forwarded => ChainHeader::ForwardedOnly,
-        ForwardedHeader::None => ChainHeader::default(),
-    };
+    let identity = &config.identity;
     Ok(EdgeConfig {
         trusted_proxies: config.server.trusted_proxies.clone().into(),
-        chain_header,
+        chain_header: chain_header(identity.forwarded),
+        chain_bytes_max: usize::try_from(identity.forwarded_bytes_max).unwrap_or(usize::MAX),
         jwt: verifier(&config.jwt, env)?.map(Arc::new),
-        identity_headers: identity_headers(&config.identity),
-        bots: BotPatterns::default(),
-        ..EdgeConfig::default()
+        identity_headers: identity_headers(identity)?,
+        oauth_routes: OAuthRoutes {
+            authorize: boxed(&identity.oauth_authorize),
+            credentials: boxed(&identity.oauth_credentials),
+        },
+        bots: bots(config)?,
+        encoded_slash: match identity.encoded_slash {
+            SlashMeaning::Separator => EncodedSlash::Separator,
+            SlashMeaning::Literal => EncodedSlash::Literal,
+        },
+        original_headers: match identity.original {
+            OriginalRequest::Either => OriginalHeaders::Either,
+            OriginalRequest::XForwarded => OriginalHeaders::XForwarded,
+            OriginalRequest::XOriginal => OriginalHeaders::XOriginal,
+        },
     })
 }
 
-fn identity_headers(identity: &Identity) -> Option<IdentityHeaders> {
-    let name = |name: &Option<palisade_policy::HeaderName>| {
-        HeaderName::from_bytes(name.as_ref()?.as_str().as_bytes()).ok()
+const fn chain_header(configured: ForwardedHeader) -> ChainHeader {
+    match configured {
+        ForwardedHeader::XForwardedFor => ChainHeader::XForwardedFor,
+        ForwardedHeader::Forwarded => ChainHeader::Forwarded,
+        ForwardedHeader::XForwardedForOnly => ChainHeader::XForwardedForOnly,
+        ForwardedHeader::ForwardedOnly => ChainHeader::ForwardedOnly,
+    }
+}
+
+fn boxed(texts: &[String]) -> Vec<Box<str>> {
+    texts.iter().map(|text| text.as_str().into()).collect()
+}
+
+fn bots(config: &Config) -> Result<BotPatterns, Failure> {
+    let patterns = &config.bundle.bots.patterns;
+    let patterns: Vec<&str> = patterns.iter().map(AgentFragment::as_str).collect();
+    BotPatterns::new(&patterns)
+        .map_err(|error| Failure::usage(error.to_string(), "correct `[bots] patterns`"))
+}
+
+fn identity_headers(identity: &Identity) -> Result<Option<IdentityHeaders>, Failure> {
+    if !identity.headers {
+        return Ok(None);
+    }
+    let name = |name: &palisade_policy::HeaderName| {
+        HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| {
+            Failure::usage(
+                "a header name of `[identity]` cannot be used",
+                "use letters, digits and dashes",
+            )
+        })
     };
-    let headers = IdentityHeaders {
-        user: name(&identity.user_header),
-        org: name(&identity.org_header),
-        token: name(&identity.token_header),
-        scopes: name(&identity.scopes_header),
-    };
-    let none = headers.user.is_none()
-        && headers.org.is_none()
-        && headers.token.is_none()
-        && headers.scopes.is_none();
-    (!none).then_some(headers)
+    Ok(Some(IdentityHeaders {
+        user: name(&identity.user_header)?,
+        org: name(&identity.org_header)?,
+        token: name(&identity.token_header)?,
+        scopes: name(&identity.scopes_header)?,
+    }))
 }
 
 fn verifier(jwt: &Jwt, env: &Env) -> Result<Option<TokenVerifier>, Failure> {
@@ -57,7 +95,7 @@ fn verifier(jwt: &Jwt, env: &Env) -> Result<Option<TokenVerifier>, Failure> {
         )
     };
     let symmetric = algorithm.is_symmetric();
-    let algorithm = parse_algorithm(algorithm.name()).map_err(|error| refused(&error))?;
+    let algorithm = parse_algorithm(name(algorithm)).map_err(|error| refused(&error))?;
     let keys = match (&jwt.key, &jwt.jwks) {
         (Some(key), _) => {
             let key = key.read(env)?;
@@ -75,11 +113,35 @@ fn verifier(jwt: &Jwt, env: &Env) -> Result<Option<TokenVerifier>, Failure> {
     };
     let rules = JwtRules {
         issuer: jwt.issuer.as_deref().map(Into::into),
-        audiences: jwt.audience.iter().map(|text| text.as_str().into()).collect(),
+        audiences: jwt
+            .audience
+            .as_ref()
+            .map(|list| boxed(list.all()))
+            .unwrap_or_default(),
         org_claim: jwt.org_claim.as_str().into(),
         leeway: jwt.leeway,
-        ..JwtRules::default()
+        expiry: match jwt.expiry {
+            TokenExpiry::Required => Expiry::Required,
+            TokenExpiry::Optional => Expiry::Optional,
+        },
     };
     let keys = keys.map_err(|error| refused(&error))?;
     Ok(Some(TokenVerifier::new(keys, rules)))
+}
+
+const fn name(algorithm: JwtAlgorithm) -> &'static str {
+    match algorithm {
+        JwtAlgorithm::Hs256 => "HS256",
+        JwtAlgorithm::Hs384 => "HS384",
+        JwtAlgorithm::Hs512 => "HS512",
+        JwtAlgorithm::Rs256 => "RS256",
+        JwtAlgorithm::Rs384 => "RS384",
+        JwtAlgorithm::Rs512 => "RS512",
+        JwtAlgorithm::Ps256 => "PS256",
+        JwtAlgorithm::Ps384 => "PS384",
+        JwtAlgorithm::Ps512 => "PS512",
+        JwtAlgorithm::Es256 => "ES256",
+        JwtAlgorithm::Es384 => "ES384",
+        JwtAlgorithm::EdDsa => "EdDSA",
+    }
 }

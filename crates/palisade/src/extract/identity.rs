@@ -9,26 +9,26 @@ use super::header;
 /// Names of the headers in which a trusted proxy says who asks.
 ///
 /// The proxy must set or remove each of them on every request: one that it lets
-/// through is the client's own claim. A fact without a name is not read.
+/// through is the client's own claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityHeaders {
     /// The user.
-    pub user: Option<HeaderName>,
+    pub user: HeaderName,
     /// The organisation.
-    pub org: Option<HeaderName>,
+    pub org: HeaderName,
     /// The token's id.
-    pub token: Option<HeaderName>,
+    pub token: HeaderName,
     /// The token's scopes, separated by spaces or commas.
-    pub scopes: Option<HeaderName>,
+    pub scopes: HeaderName,
 }
 
 impl Default for IdentityHeaders {
     fn default() -> Self {
         Self {
-            user: Some(HeaderName::from_static("x-palisade-user")),
-            org: Some(HeaderName::from_static("x-palisade-org")),
-            token: Some(HeaderName::from_static("x-palisade-token")),
-            scopes: Some(HeaderName::from_static("x-palisade-scopes")),
+            user: HeaderName::from_static("x-palisade-user"),
+            org: HeaderName::from_static("x-palisade-org"),
+            token: HeaderName::from_static("x-palisade-token"),
+            scopes: HeaderName::from_static("x-palisade-scopes"),
         }
     }
 }
@@ -47,10 +47,10 @@ impl IdentityHeaders {
     /// What the proxy states. The caller has checked that it is trusted.
     pub(super) fn read(&self, headers: &HeaderMap) -> Result<Identity, FieldError> {
         Ok(Identity {
-            user: id(headers, self.user.as_ref(), "user")?,
-            org: id(headers, self.org.as_ref(), "org")?,
-            token: id(headers, self.token.as_ref(), "token")?,
-            scopes: scopes(headers, self.scopes.as_ref())?,
+            user: id(headers, &self.user, "user")?,
+            org: id(headers, &self.org, "org")?,
+            token: id(headers, &self.token, "token")?,
+            scopes: scopes(headers, &self.scopes)?,
             roles: Vec::new(),
         })
     }
@@ -58,21 +58,16 @@ impl IdentityHeaders {
 
 fn id(
     headers: &HeaderMap,
-    name: Option<&HeaderName>,
+    name: &HeaderName,
     field: &'static str,
 ) -> Result<Option<Id>, FieldError> {
-    let Some(name) = name else { return Ok(None) };
     header::single(headers, name, field)?
         .map(|text| Id::new(field, text))
         .transpose()
 }
 
-fn scopes(
-    headers: &HeaderMap,
-    name: Option<&HeaderName>,
-) -> Result<Option<Vec<Id>>, FieldError> {
+fn scopes(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<Id>>, FieldError> {
     const FIELD: &str = "scopes";
-    let Some(name) = name else { return Ok(None) };
     let Some(text) = header::single(headers, name, FIELD)? else {
         return Ok(None);
     };
