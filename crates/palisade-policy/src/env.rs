@@ -257,8 +257,11 @@ fn variables_of_array(schema: &Schema, root: &Table) -> Vec<String> {
 
 fn unknown(name: &str, known: &[String], sink: &mut Sink) {
     let origin = Origin::Env(name.into());
-    let hint = match nearest(name, known.iter().map(String::as_str)) {
-        Some(variable) => format!("did you mean `{variable}`?"),
+    // The prefix that all share would make everything look alike.
+    let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
+    let paths: Vec<String> = known.iter().map(|name| bare(name)).collect();
+    let hint = match nearest(&bare(name), paths.iter().map(String::as_str)) {
+        Some(path) => format!("did you mean `{PREFIX}{path}`?"),
         None => "see the configuration reference for the names of keys".to_owned(),
     };
     sink.report_with(

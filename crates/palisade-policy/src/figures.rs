@@ -60,22 +60,24 @@ section! {
         owner_lane: bool = "false";
         /// How long a `request_id` is remembered, so that a retry changes nothing.
         once_window: Duration = "10min" where "0s"..="1day";
-        /// How long a block of each level lasts, L1 to L6.
+        /// How long a known device or a session is remembered after its last use.
+        familiar_for: Duration = "365day" where "1day"..="1825day";
+        /// How long a block of each level lasts, L1 to L6: rising, at most 7 days.
         ladder: [Duration; 6] = "15s,60s,5min,30min,6h,24h";
         /// Quiet time after which a remembered L1 is forgotten; each level doubles it.
-        ladder_forget: Duration = "10min" where "1s"..="1day";
+        ladder_forget: Duration = "10min" where "1s"..="6h";
         /// An account's score falls by one in this time.
-        decay_account: Duration = "10min" where "1s"..="1day";
+        decay_account: Duration = "10min" where "1s"..="6h";
         /// A device's score falls by one in this time.
-        decay_device: Duration = "5min" where "1s"..="1day";
+        decay_device: Duration = "5min" where "1s"..="6h";
         /// A network's score falls by one in this time.
-        decay_network: Duration = "3min" where "1s"..="1day";
+        decay_network: Duration = "3min" where "1s"..="6h";
         /// Remembered level from which decay takes twice as long.
         decay_slow_from: Level = "L2";
         /// How long decay pauses after a repeated hard block.
         decay_pause: Duration = "10min" where "0s"..="1day";
         /// Two hard blocks within this time are repeated.
-        decay_pause_window: Duration = "24h" where "1s"..="30day";
+        decay_pause_window: Duration = "24h" where "1s"..="7day";
     }
 }
 
@@ -148,7 +150,7 @@ macro_rules! flow {
                     /// up to the micro-cap.
                     eligible: Eligible = $eligible;
                     /// Failures of one known device that do not count.
-                    micro_cap: u32 = "8" where "1"..="16";
+                    micro_cap: u32 = "8" where "1"..="10";
                     /// What an exhausted budget answers to.
                     scope: BudgetScope = $scope;
                     /// Whether a strong or known device gets one softer answer, L2, before
@@ -191,7 +193,7 @@ macro_rules! flow {
                     /// Level of that block.
                     rotation_repeat_level: Level = "L4";
                     /// Changes of fingerprint on one network and user agent.
-                    churn: u32 = "3" where "2"..="16";
+                    churn: u32 = "3" where "2"..="6";
                     /// Within this time.
                     churn_window: Duration = "10min" where "1s"..="1day";
                     /// Level of the block.
@@ -203,7 +205,7 @@ macro_rules! flow {
                     /// Level of the block.
                     dilution_level: Level = "L2";
                     /// Devices first seen on one account.
-                    flood: u32 = "6" where "2"..="16";
+                    flood: u32 = "6" where "2"..="10";
                     /// Within this time.
                     flood_window: Duration = "15min" where "1s"..="1day";
                     /// Level of the soft block.
@@ -213,7 +215,7 @@ macro_rules! flow {
                     /// How long reaching one below a threshold is remembered.
                     watch_window: Duration = "30min" where "1s"..="1day";
                     /// New devices that are recorded per account.
-                    new_per_account: u32 = "10" where "1"..="16";
+                    new_per_account: u32 = "10" where "2"..="10";
                     /// New devices that are recorded per network.
                     new_per_prefix: u32 = "50" where "1"..="50";
                     /// Within this time.
@@ -359,21 +361,23 @@ section! {
         /// Failures after which the next attempt is denied.
         window_failures: u32 = "5" where "1"..="16";
         /// Within this time.
-        window: Duration = "15min" where "1s"..="30day";
+        window: Duration = "15min" where "1s"..="20day";
         /// Every so many failures lock.
         hard_failures: u32 = "10" where "1"..="32";
         /// Within this time.
-        hard_window: Duration = "24h" where "1s"..="30day";
+        hard_window: Duration = "24h" where "1s"..="20day";
         /// How long a lock lasts.
-        lock: Duration = "15min" where "1s"..="30day";
+        lock: Duration = "15min" where "1s"..="20day";
         /// Delay after one, two, and more consecutive failures, in milliseconds.
         delays_ms: [u32; 3] = "250,500,1000";
         /// Lockouts that ask for a challenge.
         captcha_lockouts: u32 = "3" where "1"..="8";
         /// Within this time.
-        captcha_window: Duration = "24h" where "1s"..="30day";
+        captcha_window: Duration = "24h" where "1s"..="20day";
         /// Which challenge.
         challenge: Challenge = "captcha";
+        /// How long an unanswered challenge stands.
+        challenge_for: Duration = "20day" where "1s"..="20day";
     }
 }
 
@@ -452,19 +456,38 @@ pub(crate) fn settings(root: &Table, server: Option<&Server>, sink: &mut Sink) -
 
 /// The guard's figures, each part checked by the core's own bounds.
 fn guard(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
-    let whole = read_table::<GuardTable>(root, sink).map(|table| whole(&table));
-    let api = read_table::<ApiTable>(root, sink).map(|table| api(&table));
+    let table = read_table::<GuardTable>(root, sink).map(|table| whole(&table));
     let login = login::read(root, sink);
     let otp = otp::read(root, sink);
-    let mut policy = whole?;
-    validate(&policy, "guard", root, sink)?;
-    policy.login = login?;
-    validate(&policy, "guard.login", root, sink)?;
-    policy.otp = otp?;
-    validate(&policy, "guard.otp", root, sink)?;
-    policy.api = api?;
-    validate(&policy, "guard.api", root, sink)?;
-    Some(policy)
+    let api = read_table::<ApiTable>(root, sink).map(|table| api(&table));
+    // One part at a time beside defaults, so that the error can name its table.
+    let others = GuardPolicy::default;
+    let parts = [
+        ("guard", table.clone()),
+        (
+            "guard.login",
+            login.clone().map(|login| GuardPolicy { login, ..others() }),
+        ),
+        (
+            "guard.otp",
+            otp.clone().map(|otp| GuardPolicy { otp, ..others() }),
+        ),
+        (
+            "guard.api",
+            api.clone().map(|api| GuardPolicy { api, ..others() }),
+        ),
+    ];
+    let valid = parts.iter().fold(true, |valid, (path, part)| {
+        part.as_ref()
+            .is_some_and(|part| validate(part, path, root, sink))
+            && valid
+    });
+    Some(GuardPolicy {
+        login: login?,
+        otp: otp?,
+        api: api?,
+        ..table.filter(|_| valid)?
+    })
 }
 
 fn whole(from: &GuardTable) -> GuardPolicy {
@@ -482,6 +505,7 @@ fn whole(from: &GuardTable) -> GuardPolicy {
             pause_window: micros(from.decay_pause_window),
         },
         once_window: micros(from.once_window),
+        familiar_for: micros(from.familiar_for),
         owner_lane: from.owner_lane,
         ..GuardPolicy::default()
     }
@@ -498,24 +522,22 @@ fn api(from: &ApiTable) -> ApiPolicy {
     }
 }
 
-fn validate(policy: &GuardPolicy, path: &str, root: &Table, sink: &mut Sink) -> Option<()> {
-    let error = policy.validate().err();
-    match error {
-        None => Some(()),
-        Some(error) => {
-            let origin = lookup(root, path).map_or(Origin::Nowhere, |entry| entry.key.clone());
-            sink.report(
-                &origin,
-                format!("`{path}`: `{}` {}", error.field, error.problem),
-            );
-            None
-        }
-    }
+fn validate(policy: &GuardPolicy, path: &str, root: &Table, sink: &mut Sink) -> bool {
+    let Err(error) = policy.validate() else {
+        return true;
+    };
+    let origin = lookup(root, path).map_or(Origin::Nowhere, |entry| entry.key.clone());
+    sink.report(
+        &origin,
+        format!("`{path}`: `{}` {}", error.field, error.problem),
+    );
+    false
 }
 
 /// The lockout's figures.
 fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
     let from = read_table::<LockoutTable>(root, sink)?;
+    #[allow(clippy::needless_update, reason = "a feature for tests adds a field")]
     let policy = LockoutPolicy {
         enabled: from.enabled,
         window_failures: from.window_failures,
@@ -527,6 +549,7 @@ fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
         captcha_lockouts: from.captcha_lockouts,
         captcha_window: micros(from.captcha_window),
         challenge: from.challenge,
+        challenge_for: micros(from.challenge_for),
         ..LockoutPolicy::default()
     };
     if let Err(error) = policy.validate() {

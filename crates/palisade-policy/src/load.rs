@@ -7,7 +7,6 @@ use palisade_core::policy::{PolicySet, Settings};
 
 use crate::env::{self, Env, Overrides};
 use crate::error::{ConfigError, ConfigErrors, Origin, Place, Sink, Sources};
-use crate::identity::identity;
 use crate::resolve::{OutcomeRoute, duplicates, origin_of, resolve};
 use crate::schema::read_table;
 use crate::sections::{
@@ -218,7 +217,7 @@ impl Loader<'_> {
         if self.starts_from_defaults(&file) {
             root = parse(DEFAULT_POLICY, Origin::Builtin, sink);
         }
-        merge(&mut root, file, &identity);
+        merge(&mut root, file);
         env::apply(self.env, &mut root, sink);
         self.flags.apply(&mut root);
         root
@@ -319,16 +318,22 @@ impl Loader<'_> {
         }
         let folder = self.path.and_then(Path::parent).unwrap_or(Path::new(""));
         let path = folder.join(file);
-        let loaded = read_file(&path).and_then(|text| {
-            Loader {
-                path: Some(&path),
-                env: &Env::default(),
-                flags: &Overrides::default(),
-                revision: self.revision,
-                depth: Depth::Candidate,
-            }
-            .load(&text)
-        });
+        let Ok(text) = read_file(&path) else {
+            sink.report_with(
+                &origin_of(root, "candidate", "file"),
+                "`candidate.file` cannot be read",
+                "check the path: it is relative to the file that names it",
+            );
+            return None;
+        };
+        let loaded = Loader {
+            path: Some(&path),
+            env: &Env::default(),
+            flags: &Overrides::default(),
+            revision: self.revision,
+            depth: Depth::Candidate,
+        }
+        .load(&text);
         match loaded {
             Ok(config) => Some(config.bundle.policy),
             Err(errors) => {

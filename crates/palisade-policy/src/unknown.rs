@@ -29,6 +29,9 @@ pub(crate) fn check(root: &Table, sink: &mut Sink) {
 fn check_table(path: &str, table: &Table, all: &[Schema], sink: &mut Sink) {
     let own = all.iter().find(|schema| schema.path == path);
     for (name, entry) in table {
+        if sink.is_full() {
+            return;
+        }
         let inner = join(path, name);
         let is_key = own.is_some_and(|schema| schema.keys.iter().any(|key| key.name == name));
         if is_key {

@@ -1,5 +1,7 @@
 //! What holds without a file.
 
+#![expect(clippy::expect_used, reason = "a helper of tests may fail them")]
+
 use palisade_core::bodies::Urls;
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy};
 use palisade_core::guard::policy::GuardPolicy;

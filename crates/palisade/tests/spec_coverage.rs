@@ -1,6 +1,7 @@
 //! Every rule id has a test named after it, and every test that looks like a rule's
 //! names one that exists.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,5 +90,8 @@ fn every_rule_has_a_test_and_every_rule_test_a_rule() {
         .filter(|name| families.iter().any(|family| name.starts_with(family)))
         .filter(|name| !ids.iter().any(|id| starts(name, &as_prefix(id))))
         .collect();
-    assert!(unknown.is_empty(), "tests of rules that do not exist: {unknown:?}");
+    assert!(
+        unknown.is_empty(),
+        "tests of rules that do not exist: {unknown:?}"
+    );
 }

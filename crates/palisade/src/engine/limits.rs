@@ -54,6 +54,7 @@ impl<S: Store> Engine<S> {
                 subject: Subject::Request(facts),
                 decision: &decision,
                 bypassed: bypassed.as_deref(),
+                guard: None,
             });
         }
         RequestAnswer { decision, policy }

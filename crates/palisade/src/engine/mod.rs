@@ -23,6 +23,7 @@ use palisade_store::Store;
 use parking_lot::Mutex;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
+pub use guard::GuardNotes;
 pub use health::{DependencyReport, HealthReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 
@@ -76,6 +77,8 @@ pub struct Seen<'a> {
     pub decision: &'a palisade_core::Decision,
     /// The allowlist entry that let it pass, if one did.
     pub bypassed: Option<&'a str>,
+    /// What a guard command did beyond its answer.
+    pub guard: Option<&'a GuardNotes>,
 }
 
 /// What a decision was about.
@@ -147,6 +150,7 @@ pub struct Engine<S> {
     allowlist: allowlist::Allowlist,
     leases: lease::Leases,
     denials: denials::Denials,
+    stripes: guard::Stripes,
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
 }
 
@@ -163,6 +167,7 @@ impl<S: Store> Engine<S> {
             tiers: ArcSwap::default(),
             leases: lease::Leases::default(),
             denials: denials::Denials::default(),
+            stripes: guard::Stripes::default(),
             store: config.store,
             policy: ArcSwap::new(config.policy),
             keyring: config.keyring,
