@@ -316,6 +316,9 @@ impl Lockout {
         if !self.streak_lasts(policy, now) {
             self.streak = 0;
         }
+        if self.streak == 0 {
+            self.failed = Micros(0);
+        }
         if self.locked_until <= now {
             self.locked_until = Micros(0);
         }
@@ -346,7 +349,7 @@ impl Lockout {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(VERSION, self.touched);
         writer.byte(self.streak);
-        writer.near(self.failed);
+        writer.near_option(Some(self.failed).filter(|_| self.streak > 0));
         writer.times(&self.window);
         writer.times(&self.day);
         writer.times(&self.locks);
@@ -364,7 +367,7 @@ impl Lockout {
         let lockout = Self {
             touched: reader.base(),
             streak: reader.byte()?,
-            failed: reader.instant()?,
+            failed: reader.instant_option()?.unwrap_or_default(),
             window: reader.times(WINDOW_MAX)?,
             day: reader.times(HARD_MAX)?,
             locks: reader.times(LOCKOUTS_MAX)?,

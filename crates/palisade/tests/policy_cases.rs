@@ -7,16 +7,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use palisade::cases::{Replayer, parse_event};
 use palisade_core::Keyring;
+use palisade_policy::{Env, Overrides};
 
 async fn mismatches(path: &Path) -> usize {
-    let policy = palisade_policy::load_text("", "default")
-        .unwrap()
-        .policy
-        .set;
+    let config = palisade_policy::load(None, &Env::default(), &Overrides::default()).unwrap();
+    let policy = config.bundle.policy;
     let keyring = Keyring::new(&[9; 32], None).unwrap();
     let mut replayer = Replayer::new(policy, keyring);
     let mut found = 0;
@@ -36,12 +34,14 @@ async fn every_policy_case_holds() {
     let (mut files, mut found) = (0, 0);
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "jsonl") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "jsonl")
+        {
             files += 1;
             found += mismatches(&path).await;
         }
     }
     assert!(files >= 17, "only {files} files");
     assert_eq!(found, 0);
-    let _ = Arc::new(());
 }

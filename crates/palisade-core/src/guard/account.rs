@@ -232,6 +232,8 @@ impl Account {
             .last_failure
             .filter(|failure| now.since(failure.at) <= window);
         self.prune_recent(flow, now);
+        let rotation = &sets.rotation;
+        self.rotating &= self.recent.live(rotation.window, now) >= rotation.threshold as usize;
         self.rotation_watch.prune(sets.watch_window, now);
         self.flood_watch.prune(sets.watch_window, now);
         self.once.prune(guard.once_window, now);

@@ -46,6 +46,10 @@ impl Steps<'_> {
         };
         self.trace.changed.network = true;
         let window = policy.spray.window;
+        self.network
+            .accounts
+            .0
+            .retain(|member| now.since(member.last) < window);
         if self.network.accounts.see(&account, window, now, now) == Sight::Again {
             return;
         }

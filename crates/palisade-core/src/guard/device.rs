@@ -90,6 +90,7 @@ impl Device {
     }
 
     pub(super) fn prune(&mut self, guard: &GuardPolicy, policy: &CorrelationPolicy, now: Micros) {
+        self.roll(policy.dilution.window, now);
         self.key.prune(guard, guard.decay.device, now);
         self.watch.prune(policy.watch_window, now);
         self.touched = now;

@@ -63,15 +63,14 @@ impl<'a> Steps<'a> {
         let account = &mut records.account;
         let session = signals
             .session
-            .is_some_and(|session| account.has_session(policy, &session, now));
-        let fingerprint = signals.fingerprint.map(|found| Fingerprint {
-            confidence: match found.source {
-                Source::Session if session => Confidence::High,
-                _ => found.confidence,
-            },
-            ..found
+            .filter(|session| account.has_session(policy, &session.bound, now));
+        let of_session = session.map(|session| Fingerprint {
+            digest: session.device,
+            confidence: Confidence::High,
+            source: Source::Session,
         });
-        let trusted = session || signals.trusted;
+        let fingerprint = of_session.or(signals.fingerprint);
+        let trusted = session.is_some() || signals.trusted;
         let remembered = fingerprint.is_some_and(|found| account.knows(policy, &found.digest, now));
         Self {
             policy,
@@ -113,7 +112,7 @@ impl<'a> Steps<'a> {
             ),
             found(
                 KeyKind::Device,
-                fingerprint.and_then(|_| self.device.key.hard(now)),
+                self.device_key().and_then(|key| key.hard(now)),
             ),
             found(KeyKind::K1, self.network.key.hard(now)).filter(|_| !advisory),
             found(
@@ -130,6 +129,15 @@ impl<'a> Steps<'a> {
         } else {
             found.next_back()
         }
+    }
+
+    /// The memory of the fingerprint itself. The record is the one of the weaker
+    /// fingerprint that comes with a session, and says nothing of the session's
+    /// device, which is trusted and never observed.
+    fn device_key(&self) -> Option<&KeyState> {
+        let found = self.fingerprint?;
+        let told = self.signals.fingerprint?;
+        (found.digest == told.digest).then_some(&self.device.key)
     }
 
     /// K1 and K2 never bind a trusted session device (G-ADVISORY).
@@ -162,15 +170,15 @@ impl<'a> Steps<'a> {
         self.thresholds(hits);
         self.running_soft();
         self.observe();
-        self.equilibrium();
         if counted == Counted::Recovered {
             self.recovery_answer();
         }
+        self.equilibrium();
         self.budget_answer();
     }
 
-    /// A success that something refuses changes nothing.
-    pub(super) fn refused(&mut self) {
+    /// A success under a HARD block, or that the lockout denies, changes nothing.
+    pub(super) fn void(&mut self) {
         let block = self.active_hard(Attempt::Success);
         self.trace.candidates.extend(block);
     }
@@ -187,7 +195,9 @@ impl<'a> Steps<'a> {
                 self.trace.changed.account = true;
             }
             self.trace.changed.account |= self.account.recent.remove(&found.digest);
-            self.trace.changed.device |= self.device.leave(&self.signals.prefix);
+            if self.device_key().is_some() {
+                self.trace.changed.device |= self.device.leave(&self.signals.prefix);
+            }
         }
         if let Some(account) = &self.signals.account {
             self.trace.changed.network |= self.network.leave(account, who.as_ref());
@@ -369,7 +379,11 @@ impl<'a> Steps<'a> {
     /// The budget's answer: once per cooldown, and never beside a HARD candidate.
     fn budget_answer(&mut self) {
         let budget = &self.flow.budget;
-        if !self.account.budget.may_answer(budget, self.now) || !self.policy.on("G-BUDGET") {
+        let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;
+        if !self.account.budget.may_answer(budget, self.now)
+            || self.trace.candidates.iter().any(hard)
+            || !self.policy.on("G-BUDGET")
+        {
             return;
         }
         let level = if self.trusted {
@@ -377,23 +391,17 @@ impl<'a> Steps<'a> {
         } else {
             budget.level
         };
-        if self.soft_answer(Rule::G_BUDGET, level) {
-            self.account.budget.answer(self.now);
-            self.trace.changed.account = true;
-        }
+        self.soft_answer(Rule::G_BUDGET, level);
+        self.account.budget.answer(self.now);
+        self.trace.changed.account = true;
     }
 
     /// An answer that is not stored as a block.
-    fn soft_answer(&mut self, rule: Rule, level: Level) -> bool {
-        let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;
-        if self.trace.candidates.iter().any(hard) {
-            return false;
-        }
+    fn soft_answer(&mut self, rule: Rule, level: Level) {
         let candidate = self.candidate(KeyKind::K4, Class::Soft, level, rule);
         self.trace.candidates.push(candidate);
         self.trace.issued.push(candidate);
         self.soft_issued = true;
-        true
     }
 
     pub(super) fn candidate(
@@ -493,7 +501,7 @@ impl<'a> Steps<'a> {
                 let found = self.fingerprint?;
                 Some(&self.account.device(&found.digest)?.key)
             }
-            KeyKind::Device => Some(&self.device.key),
+            KeyKind::Device => self.device_key(),
             KeyKind::K3 | KeyKind::Lockout => None,
         }
     }

@@ -23,7 +23,7 @@ use palisade_store::Store;
 use parking_lot::Mutex;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
-pub use guard::GuardNotes;
+pub use guard::{BLOCKS_LISTED_MAX, BlockView, GuardNotes, LiftTarget};
 pub use health::{DependencyReport, HealthReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 

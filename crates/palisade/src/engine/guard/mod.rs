@@ -3,8 +3,10 @@
 
 mod api;
 mod login;
+mod operate;
 mod records;
 mod serial;
+mod sessions;
 
 use std::future::Future;
 
@@ -22,6 +24,7 @@ use palisade_store::{Store, StoreError};
 use super::charge::failure_kind;
 use super::{Engine, RequestAnswer, Seen, Subject};
 
+pub use operate::{BLOCKS_LISTED_MAX, BlockView, LiftTarget};
 pub(super) use serial::Stripes;
 
 /// How often a lost compare-and-swap is tried again (F-CONFLICT).
