@@ -5,6 +5,7 @@ mod body;
 mod caller;
 mod checks;
 mod forward_auth;
+mod guard;
 pub(crate) mod ids;
 pub(crate) mod problem;
 mod reply;
@@ -20,6 +21,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use palisade::Engine;
 use palisade::extract::EdgeConfig;
+use palisade_core::facts::GuardOp;
 
 pub(crate) use caller::{CallerToken, Place};
 
@@ -87,6 +89,8 @@ impl Api {
             Route::Peek => checks::peek(self, request, id).await,
             Route::Refund => checks::refund(self, request, id).await,
             Route::Batch => batch::batch(self, request, id).await,
+            Route::Guard(op) => guard::command(self, op, request, id).await,
+            Route::Sessions => guard::sessions(self, request, id).await,
             Route::ForwardAuth => forward_auth::forward_auth(self, peer, request, id).await,
         }
     }
@@ -99,6 +103,8 @@ enum Route {
     Peek,
     Refund,
     Batch,
+    Guard(GuardOp),
+    Sessions,
     ForwardAuth,
 }
 
@@ -110,7 +116,8 @@ impl Route {
             "/v1/refund" => Self::Refund,
             "/v1/batch" => Self::Batch,
             "/forward-auth" => Self::ForwardAuth,
-            _ => return None,
+            "/v1/guard/sessions" => Self::Sessions,
+            _ => Self::Guard(guard::operation(path.strip_prefix("/v1/guard/")?)?),
         })
     }
 
@@ -118,6 +125,7 @@ impl Route {
     const fn allow(self) -> (&'static str, &'static [Method]) {
         match self {
             Self::ForwardAuth => ("GET, POST", &[Method::GET, Method::POST]),
+            Self::Sessions => ("POST, DELETE", &[Method::POST, Method::DELETE]),
             _ => ("POST", &[Method::POST]),
         }
     }

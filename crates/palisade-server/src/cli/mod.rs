@@ -2,8 +2,10 @@
 
 mod check;
 mod completions;
+mod offline;
 mod quota;
 mod serve;
+mod test;
 
 use clap::{Parser, Subcommand};
 
@@ -24,6 +26,7 @@ pub(crate) struct Cli {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Test(test::Test),
     Quota(quota::Quota),
     Completions(completions::Completions),
 }
@@ -33,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
     match cli.command {
         Command::Serve(command) => command.run(),
         Command::Check(command) => Ok(command.run()),
+        Command::Test(command) => command.run(),
         Command::Quota(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
     }

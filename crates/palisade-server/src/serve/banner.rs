@@ -32,6 +32,7 @@ impl Started<'_> {
             row("enforcement", "OFF: RATE_LIMIT_ENABLED is false");
         }
         text.push_str(&self.try_it());
+        text.push_str("ready\n");
         text
     }
 

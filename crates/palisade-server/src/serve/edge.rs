@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use palisade::extract::EdgeConfig;
-use palisade::extract::bot::BotPatterns;
+use palisade::extract::bot::{BotPatterns, MissingUserAgent};
 use palisade::extract::client_id::OAuthRoutes;
 use palisade::extract::client_ip::ChainHeader;
 use palisade::extract::forward_auth::OriginalHeaders;
@@ -32,6 +32,11 @@ pub(crate) fn edge(config: &Config, env: &Env) -> Result<EdgeConfig, Failure> {
             credentials: boxed(&identity.oauth_credentials),
         },
         bots: bots(config)?,
+        missing_user_agent: if config.bundle.bots.missing_user_agent {
+            MissingUserAgent::Marks
+        } else {
+            MissingUserAgent::SaysNothing
+        },
         encoded_slash: match identity.encoded_slash {
             SlashMeaning::Separator => EncodedSlash::Separator,
             SlashMeaning::Literal => EncodedSlash::Literal,

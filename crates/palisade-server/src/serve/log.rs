@@ -9,6 +9,7 @@ pub(crate) fn start(log: &Log) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr);
     let _ = match log.format {
         LogFormat::Text => lines.try_init(),
