@@ -11,22 +11,24 @@ use palisade_core::failure::fallback::{self, Affected, Share};
 use palisade_core::failure::{Caller, FallbackRule, LocalCap};
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
-use palisade_core::plan::{Charge, OnExceed, Plan};
-use palisade_core::policy::{Dimension, Limit, LimitDef, PolicySet};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 
 use super::Engine;
+use super::limits::Asked;
 
 impl<S: Store> Engine<S> {
-    pub(super) fn fall_back(
-        &self,
-        policy: &PolicySet,
-        plan: &Plan<'_>,
-        class: &Arc<str>,
-        facts: &RequestFacts,
-        take: Take,
-    ) -> Decision {
+    pub(super) fn fall_back(&self, asked: Asked<'_>) -> Decision {
+        let Asked {
+            policy,
+            plan,
+            class,
+            facts,
+            take,
+            ..
+        } = asked;
         let now = self.now();
         let request = Affected {
             class: policy.class_kind(class),
