@@ -89,5 +89,8 @@ fn every_rule_has_a_test_and_every_rule_test_a_rule() {
         .filter(|name| families.iter().any(|family| name.starts_with(family)))
         .filter(|name| !ids.iter().any(|id| starts(name, &as_prefix(id))))
         .collect();
-    assert!(unknown.is_empty(), "tests of rules that do not exist: {unknown:?}");
+    assert!(
+        unknown.is_empty(),
+        "tests of rules that do not exist: {unknown:?}"
+    );
 }

@@ -51,7 +51,10 @@ impl<S: Store> Engine<S> {
         let started = self.now();
         let permit = match self.modes.lock().admit(policy, started) {
             CallDecision::Call(permit) => permit,
-            CallDecision::DoNotCall => return Err(NoAnswer::NotAsked),
+            CallDecision::DoNotCall => {
+                self.observer.not_asked(policy);
+                return Err(NoAnswer::NotAsked);
+            }
         };
         let result = self.within_deadline(call).await;
         let now = self.now();
@@ -228,6 +231,7 @@ impl<S: Store> Engine<S> {
                 .await?;
             let now = charged.now;
             let (reading, admitted) = first(&charged)?;
+            self.observer.refilled(self.now().since(asked_at));
             if admitted {
                 let unused = lease.fill(batch - charge.cost, reading, asked_at);
                 self.give_back_unused(charge, spec, unused).await;
