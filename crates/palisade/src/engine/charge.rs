@@ -95,7 +95,11 @@ impl<S: Store> Engine<S> {
         let started = self.now();
         let permit = match self.modes.lock().admit(policy, started) {
             CallDecision::Call(permit) if Instant::now() < ends => permit,
-            CallDecision::Call(_) | CallDecision::DoNotCall => return Err(NoAnswer::NotAsked),
+            CallDecision::Call(_) => return Err(NoAnswer::NotAsked),
+            CallDecision::DoNotCall => {
+                self.observer.not_asked(policy);
+                return Err(NoAnswer::NotAsked);
+            }
         };
         let result = tokio::time::timeout_at(ends, call)
             .await
@@ -347,6 +351,7 @@ impl<S: Store> Engine<S> {
             let asked = self.store.charge(&charges, Take::Consume);
             let charged = self.call(Policy::Limits, ends, asked).await?;
             let reading = first(&charged, asked_at)?;
+            self.observer.refilled(self.now().since(asked_at));
             if charged.admitted {
                 let (until, unused) = lease.fill(batch - charge.cost, reading, asked_at);
                 self.give_back_unused(charge, spec, unused, ends).await;
