@@ -23,6 +23,7 @@ use crate::admin::{Admin, Metrics};
 use crate::api::{Api, Bounds, CallerToken};
 use crate::failure::{Ending, Failure};
 use crate::output;
+use crate::proxy::{Proxy, Upstream};
 use crate::store::{self, AnyStore};
 use banner::Started;
 use connection::Patience;
@@ -56,6 +57,8 @@ struct Service<'a> {
     admin: Admin,
     listeners: Vec<TcpListener>,
     admin_listener: TcpListener,
+    upstream: Option<Upstream>,
+    proxy_listeners: Vec<TcpListener>,
 }
 
 impl<'a> Service<'a> {
@@ -76,7 +79,14 @@ impl<'a> Service<'a> {
         let admin_listener = sockets::bind("admin", config.server.admin, 1)?
             .pop()
             .ok_or_else(no_socket)?;
+        let upstream = Upstream::of(config)?;
+        let proxy_listeners = match upstream {
+            Some(_) => sockets::bind("proxy", config.proxy.listen, workers)?,
+            None => Vec::new(),
+        };
         Ok(Self {
+            upstream,
+            proxy_listeners,
             admin: Admin::new(Arc::clone(&engine), caller, metrics(&engine)),
             config,
             engine,
@@ -90,8 +100,25 @@ impl<'a> Service<'a> {
         let (stopper, stop) = stop::stopper();
         let drain = self.config.server.drain_timeout;
         self.announce()?;
-        let serving = serving(self.config, stop.clone());
-        let threads = workers::spawn("api", self.listeners, || Arc::clone(&self.api), &serving)?;
+        let mut threads = workers::spawn(
+            "api",
+            self.listeners,
+            || Arc::clone(&self.api),
+            &serving(self.config, stop.clone()),
+        )?;
+        if let Some(upstream) = self.upstream {
+            let make = || {
+                let (engine, edge) = (Arc::clone(&self.engine), Arc::clone(&self.api.edge));
+                Arc::new(Proxy::new(engine, edge, upstream.clone()))
+            };
+            let serving = serving(self.config, stop.clone());
+            threads.extend(workers::spawn(
+                "proxy",
+                self.proxy_listeners,
+                make,
+                &serving,
+            )?);
+        }
         let background = tokio::spawn(background(Arc::clone(&self.engine)));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
         stop::asked().await.map_err(|error| {
@@ -130,6 +157,10 @@ impl<'a> Service<'a> {
             config: self.config,
             listen: address(self.listeners.first())?,
             admin: address(Some(&self.admin_listener))?,
+            proxy: match self.proxy_listeners.first() {
+                Some(listener) => Some(address(Some(listener))?),
+                None => None,
+            },
         };
         output::print(&started.text());
         Ok(())
