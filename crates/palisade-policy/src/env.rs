@@ -154,10 +154,11 @@ fn apply_one(name: &str, path: &str, value: &str, root: &mut Table, sink: &mut S
         (None, _, [tables @ .., key]) => {
             let table = tables.join(".");
             let found = schemas().any(|schema| schema.path == table && has_key(&schema, key));
-            if !found {
+            if found {
+                // False where the file has no table there, which is reported by itself.
+                set(root, &format!("{table}.{key}"), node);
+            } else {
                 unknown(name, &variables_of_tables(), sink);
-            } else if !set(root, &format!("{table}.{key}"), node) {
-                // The file has something else there, which is reported by itself.
             }
         }
         _ => {}

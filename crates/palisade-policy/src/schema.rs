@@ -200,7 +200,7 @@ macro_rules! section {
         }
     ) => {
         $(#[doc = $doc])*
-        #[derive(Clone, Debug)]
+        #[derive(Clone, Debug, PartialEq)]
         $vis struct $name {
             $($(#[doc = $fdoc])* pub $field: $type,)*
         }

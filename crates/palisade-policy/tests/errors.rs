@@ -129,7 +129,7 @@ path = "/a"
 method = "get"
 class = "read"
 [[route]]
-path = "/a"
+path = "/a/"
 method = "GET"
 class = "write"
 [[client]]

@@ -7,6 +7,7 @@ pub mod cases;
 pub mod clock;
 pub mod engine;
 pub mod extract;
+pub mod observe;
 pub mod wire;
 
 pub use clock::{SystemClock, VirtualClock};

@@ -1,5 +1,9 @@
 //! Decisions as the arrays that `palisade.decide` takes, and its answer taken apart.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
@@ -10,7 +14,10 @@ use crate::{Charged, StoreError};
 
 /// The one statement of every decision.
 pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+
+/// Places of [`Known`]: a mebibyte.
+const KNOWN_PLACES: usize = 1 << 17;
 
 /// What is asked of the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +61,7 @@ impl Ask {
 pub(super) struct Batch<'a> {
     now: Option<i64>,
     keys: Vec<&'a str>,
+    need: Vec<bool>,
     create: Vec<bool>,
     kinds: Vec<i16>,
     months: Vec<bool>,
@@ -84,18 +92,35 @@ impl<'a> Batch<'a> {
         // The order in which rows are locked, on every node.
         batch.keys.sort_unstable();
         batch.keys.dedup();
-        batch.create = vec![false; batch.keys.len()];
+        batch.need = vec![false; batch.keys.len()];
         asks.for_each(|ask| batch.push(ask));
+        batch.create = batch.need.clone();
         batch
+    }
+
+    /// Leaves out the making of buckets that were there a moment ago. If one is not,
+    /// the server says so and nothing is done.
+    pub(super) fn trust(&mut self, known: &Known) {
+        for (key, create) in self.keys.iter().zip(&mut self.create) {
+            *create &= !known.has(key);
+        }
+    }
+
+    /// The buckets that exist now.
+    pub(super) fn confirm(&self, known: &Known) {
+        let needed = self.keys.iter().zip(&self.need);
+        needed
+            .filter(|(_, need)| **need)
+            .for_each(|(key, _)| known.add(key));
     }
 
     fn push(&mut self, ask: &Ask) {
         for bucket in &ask.charges {
             let key = self.keys.partition_point(|key| *key < bucket.key.as_str());
             if ask.op == Op::Consume
-                && let Some(create) = self.create.get_mut(key)
+                && let Some(need) = self.need.get_mut(key)
             {
-                *create = true;
+                *need = true;
             }
             let spec = self.spec_number(&bucket.spec);
             self.key_numbers.push(number(key + 1));
@@ -132,10 +157,11 @@ impl<'a> Batch<'a> {
         number(self.specs.len())
     }
 
-    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 16] {
+    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 17] {
         [
             &self.now,
             &self.keys,
+            &self.need,
             &self.create,
             &self.kinds,
             &self.months,
@@ -151,6 +177,40 @@ impl<'a> Batch<'a> {
             &self.costs,
             &self.exceeds,
         ]
+    }
+}
+
+/// Buckets that were seen lately, as far as a small table can tell: one hash per
+/// place, the last one stays.
+pub(super) struct Known {
+    places: Vec<AtomicU64>,
+    hasher: RandomState,
+}
+
+impl Known {
+    pub(super) fn new() -> Self {
+        Self {
+            places: (0..KNOWN_PLACES).map(|_| AtomicU64::new(0)).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    fn place(&self, key: &str) -> (u64, Option<&AtomicU64>) {
+        let hash = self.hasher.hash_one(key) | 1;
+        let index = usize::try_from(hash >> 40).unwrap_or(0) % KNOWN_PLACES;
+        (hash, self.places.get(index))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        let (hash, place) = self.place(key);
+        place.is_some_and(|place| place.load(Ordering::Relaxed) == hash)
+    }
+
+    fn add(&self, key: &str) {
+        let (hash, place) = self.place(key);
+        if let Some(place) = place {
+            place.store(hash, Ordering::Relaxed);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use palisade_core::time::{Clock, Micros};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::batch::{Answers, Ask, Batch, DECIDE};
+use super::batch::{Answers, Ask, Batch, DECIDE, Known};
 use super::config::PostgresConfig;
 use super::connect::{Connections, Phase};
 use super::error;
@@ -36,6 +36,7 @@ pub(super) struct Lanes {
     connections: Arc<Connections>,
     clock: Option<Arc<dyn Clock>>,
     queue: Mutex<Queue>,
+    known: Known,
     lanes_max: usize,
     batch_max: usize,
     queue_max: usize,
@@ -51,6 +52,7 @@ impl Lanes {
             connections,
             clock,
             queue: Mutex::default(),
+            known: Known::new(),
             lanes_max: config.lanes.max(1),
             batch_max: config.batch_max.max(1),
             queue_max: config.queue_max.max(1),
@@ -124,9 +126,15 @@ impl Lanes {
         let call = async {
             let mut held = self.connections.checkout(&phases).await?;
             for attempt in 1.. {
-                let batch = Batch::new(jobs.iter().map(|job| &job.ask), self.now());
+                let mut batch = Batch::new(jobs.iter().map(|job| &job.ask), self.now());
+                if attempt == 1 {
+                    batch.trust(&self.known);
+                }
                 match held.query(DECIDE, &batch.params()).await {
-                    Ok(rows) => return Answers::read(&rows),
+                    Ok(rows) => {
+                        batch.confirm(&self.known);
+                        return Answers::read(&rows);
+                    }
                     Err(lost) if attempt < ATTEMPTS_MAX && error::may_be_repeated(&lost) => {}
                     Err(lost) => return Err(error::of(&lost)),
                 }

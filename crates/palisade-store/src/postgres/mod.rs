@@ -183,6 +183,10 @@ impl Store for PostgresStore {
         Ok(())
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> StoreStats {
         StoreStats {
             queue_depth: self.lanes.depth() as u64,

@@ -386,6 +386,10 @@ impl Store for RedisStore {
         Ok(())
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> StoreStats {
         let queue_depth = match &self.shared.backend {
             Backend::Single(single) => single.batcher.depth() as u64,

@@ -38,13 +38,15 @@ END $$;
 -- Decides any number of requests, one after the other, at one instant.
 --
 -- `p_keys` are the buckets of all of them, distinct and in byte order: rows are made
--- and locked in that order, so no two calls wait for each other. Specifications
--- are numbered (`s_`), decisions are runs of charges (`d_last` is the last one of
+-- and locked in that order, so no two calls wait for each other. A bucket that is
+-- needed must exist: `p_create` makes the ones that may be missing, and where that
+-- guess was wrong nothing is done (`serialization_failure`). Specifications are
+-- numbered (`s_`), decisions are runs of charges (`d_last` is the last one of
 -- each), and a charge (`c_`) names its bucket and specification by number.
 -- Operations: 0 consume, 1 peek, 2 refund, 3 reset. On exceeding: 0 deny, 1 report,
 -- 2 count. `retry_at` is 0 where the cost fits.
 CREATE FUNCTION palisade.decide(
-    p_now bigint, p_keys text[], p_create boolean[],
+    p_now bigint, p_keys text[], p_need boolean[], p_create boolean[],
     s_kind smallint[], s_month boolean[], s_capacity bigint[], s_span bigint[],
     s_slot bigint[], s_step bigint[], s_burst bigint[],
     d_op smallint[], d_last int[],
@@ -56,62 +58,73 @@ DECLARE
     forever CONSTANT bigint := 9223372036854775807;
     tat_max CONSTANT numeric := 18446744073709551615;
     k_count CONSTANT int := cardinality(p_keys);
-    k_kind  smallint[] := array_fill(0::smallint, ARRAY[k_count]);
-    k_at    bigint[] := array_fill(0::bigint, ARRAY[k_count]);
-    k_n     bigint[] := k_at;
-    k_end   bigint[] := k_at;
-    k_hits  palisade.hits[] := array_fill(NULL::palisade.hits, ARRAY[k_count]);
-    k_found boolean[] := array_fill(false, ARRAY[k_count]);
-    k_bad   boolean[] := k_found;
-    k_dirty boolean[] := k_found;
-    bucket  record;
-    boxed   palisade.hits;
+    k_ord   bigint[];
+    k_kind  smallint[];
+    k_at    bigint[];
+    k_n     bigint[];
+    k_end   bigint[];
+    k_hits  palisade.hits[];
+    k_bad   boolean[];
+    k_dirty boolean[] := array_fill(false, ARRAY[k_count]);
+    found int; boxed palisade.hits;
     first int; last int := 0; op smallint; ok boolean; bad int;
     k int; s int; cost bigint; wait bigint;
     kind smallint; at bigint; n bigint; h bigint[]; p int; len int;
     span bigint; start bigint; room bigint; slot_at bigint;
     gap numeric; changes boolean; dirty_count int := 0;
 BEGIN
-    INSERT INTO palisade.bucket AS b (key, window_end, kind, at, n)
-    SELECT u.key, 0, 0, 0, 0
-      FROM unnest(p_keys, p_create) AS u (key, wanted)
-     WHERE u.wanted
-    ON CONFLICT (key) DO NOTHING;
+    IF true = ANY (p_create) THEN
+        INSERT INTO palisade.bucket AS b (key, window_end, kind, at, n)
+        SELECT u.key, 0, 0, 0, 0
+          FROM unnest(p_keys, p_create) AS u (key, wanted)
+         WHERE u.wanted
+        ON CONFLICT (key) DO NOTHING;
+    END IF;
 
-    FOR bucket IN
-        SELECT u.ord, b.kind, b.at, b.n, b.hits, b.window_end
-          FROM unnest(p_keys) WITH ORDINALITY AS u (key, ord)
-          JOIN palisade.bucket b ON b.key = u.key
-         ORDER BY u.ord
-           FOR UPDATE OF b
-    LOOP
-        k := bucket.ord;
-        k_found[k] := true;
-        IF bucket.kind = 0 OR bucket.kind IN (2, 3) AND bucket.at >= 0 AND bucket.n >= 0
-           OR bucket.kind = 1 AND bucket.n > 0 AND array_ndims(bucket.hits) = 1
-              AND cardinality(bucket.hits) % 2 = 0 AND array_position(bucket.hits, NULL) IS NULL
-        THEN
-            k_kind[k] := bucket.kind;
-            k_at[k] := bucket.at;
-            k_n[k] := bucket.n;
-            k_end[k] := bucket.window_end;
-            IF bucket.kind = 1 THEN
-                boxed.h := bucket.hits;
-                k_hits[k] := boxed;
+    SELECT count(*), array_agg(x.ord), array_agg(x.kind), array_agg(x.at), array_agg(x.n),
+           array_agg(x.window_end), array_agg(x.boxed), array_agg(x.bad)
+      INTO found, k_ord, k_kind, k_at, k_n, k_end, k_hits, k_bad
+      FROM (SELECT u.ord, b.kind, b.at, b.n, b.window_end, ROW(b.hits)::palisade.hits AS boxed,
+                   NOT coalesce(CASE b.kind
+                       WHEN 0 THEN true
+                       WHEN 1 THEN b.n > 0 AND array_ndims(b.hits) = 1
+                                   AND cardinality(b.hits) % 2 = 0
+                                   AND array_position(b.hits, NULL) IS NULL
+                       WHEN 2 THEN b.at >= 0 AND b.n BETWEEN 0 AND 4095
+                       WHEN 3 THEN b.at >= 0 AND b.n >= 0
+                   END, false) AS bad
+              FROM unnest(p_keys) WITH ORDINALITY AS u (key, ord)
+              JOIN palisade.bucket b ON b.key = u.key
+             ORDER BY u.ord
+               FOR UPDATE OF b) x;
+
+    IF found < k_count THEN
+        -- The found ones move to their places, last first; the others are empty.
+        p := found;
+        FOR i IN REVERSE k_count..1 LOOP
+            IF p > 0 AND k_ord[p] = i THEN
+                k_kind[i] := k_kind[p]; k_at[i] := k_at[p]; k_n[i] := k_n[p];
+                k_end[i] := k_end[p]; k_hits[i] := k_hits[p]; k_bad[i] := k_bad[p];
+                p := p - 1;
+            ELSIF p_need[i] THEN
+                -- Expiry took it, or the guess was wrong. Nothing was done yet.
+                RAISE EXCEPTION USING ERRCODE = 'serialization_failure';
+            ELSE
+                k_kind[i] := 0; k_at[i] := 0; k_n[i] := 0;
+                k_end[i] := 0; k_hits[i] := NULL; k_bad[i] := false;
             END IF;
-        ELSE
-            k_bad[k] := true;
-            k_dirty[k] := true;
-            dirty_count := dirty_count + 1;
-        END IF;
-    END LOOP;
-
-    FOR i IN 1..k_count LOOP
-        -- Expiry took it between the two statements; nothing was done yet.
-        IF p_create[i] AND NOT k_found[i] THEN
-            RAISE EXCEPTION USING ERRCODE = 'serialization_failure';
-        END IF;
-    END LOOP;
+        END LOOP;
+    END IF;
+    IF true = ANY (k_bad) THEN
+        FOR i IN 1..k_count LOOP
+            IF k_bad[i] THEN
+                k_kind[i] := 0;
+                k_end[i] := 0;
+                k_dirty[i] := true;
+                dirty_count := dirty_count + 1;
+            END IF;
+        END LOOP;
+    END IF;
 
     -- After the locks: instants then follow the order of the decisions.
     now_us := coalesce(p_now, palisade.clock());
