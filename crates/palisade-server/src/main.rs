@@ -5,6 +5,7 @@ mod api;
 mod cli;
 mod failure;
 mod output;
+mod proxy;
 mod serve;
 mod store;
 

@@ -73,7 +73,7 @@ async fn facts(
 
 /// The caller's id goes into the answer; without one the answer's goes into the
 /// facts, so that logs and audits can be joined with it.
-pub(super) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
+pub(crate) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
     match &facts.request_id {
         Some(given) => *id = RequestId::given(given),
         None => facts.request_id = id.id(),

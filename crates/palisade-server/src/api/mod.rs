@@ -23,7 +23,11 @@ use palisade::Engine;
 use palisade::extract::EdgeConfig;
 use palisade_core::facts::GuardOp;
 
+pub(crate) use body::read as read_body;
 pub(crate) use caller::{CallerToken, Place};
+pub(crate) use checks::identify;
+pub(crate) use forward_auth::in_class;
+pub(crate) use reply::{apply_headers, enforced};
 
 use crate::serve::Handler;
 use crate::store::AnyStore;

@@ -32,6 +32,8 @@ enum Kind {
     Unauthorized,
     Forbidden,
     Unavailable,
+    BadGateway,
+    GatewayTimeout,
 }
 
 impl Kind {
@@ -81,6 +83,16 @@ impl Kind {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "urn:palisade:problem:unavailable",
                 "The service cannot answer now",
+            ),
+            Self::BadGateway => (
+                StatusCode::BAD_GATEWAY,
+                "urn:palisade:problem:bad-gateway",
+                "The application cannot be reached",
+            ),
+            Self::GatewayTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "urn:palisade:problem:gateway-timeout",
+                "The application took too long",
             ),
         }
     }
@@ -143,6 +155,20 @@ impl Problem {
         Self::new(
             Kind::Forbidden,
             "this interface is for backends: requests of web pages are refused",
+        )
+    }
+
+    pub(crate) fn bad_gateway() -> Self {
+        Self::new(
+            Kind::BadGateway,
+            "the application did not answer; try again later",
+        )
+    }
+
+    pub(crate) fn gateway_timeout() -> Self {
+        Self::new(
+            Kind::GatewayTimeout,
+            "the application did not answer in time; try again later",
         )
     }
 

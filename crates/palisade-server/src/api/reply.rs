@@ -1,7 +1,7 @@
 //! Decision → answer.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use palisade::engine::RequestAnswer;
@@ -56,11 +56,16 @@ pub(crate) fn enforced(answer: &RequestAnswer, id: &RequestId) -> Reply {
     let mut reply = Response::new(Full::new(Bytes::from(bytes.unwrap_or_default())));
     *reply.status_mut() =
         StatusCode::from_u16(decision.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-    let target = reply.headers_mut();
     if has_body {
-        target.insert(CONTENT_TYPE, JSON);
+        reply.headers_mut().insert(CONTENT_TYPE, JSON);
     }
-    for (name, value) in headers(decision, settings.headers) {
+    apply_headers(reply.headers_mut(), answer);
+    reply
+}
+
+/// Puts a decision's headers on an answer.
+pub(crate) fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
+    for (name, value) in headers(&answer.decision, answer.policy.settings.headers) {
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(name.as_bytes()),
             HeaderValue::try_from(value),
@@ -68,5 +73,4 @@ pub(crate) fn enforced(answer: &RequestAnswer, id: &RequestId) -> Reply {
             target.insert(name, value);
         }
     }
-    reply
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod completions;
+mod migrate;
 mod offline;
 mod quota;
 mod serve;
@@ -28,6 +29,7 @@ enum Command {
     Check(check::Check),
     Test(test::Test),
     Quota(quota::Quota),
+    Migrate(migrate::Migrate),
     Completions(completions::Completions),
 }
 
@@ -38,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Check(command) => Ok(command.run()),
         Command::Test(command) => command.run(),
         Command::Quota(command) => command.run(),
+        Command::Migrate(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
     }
 }

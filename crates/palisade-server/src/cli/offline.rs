@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// A runtime for engines on a virtual clock.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
         .map_err(|error| {
             Failure::unavailable(format!("cannot start the runtime: {error}"), "try again")

@@ -25,6 +25,12 @@ pub(crate) struct Serve {
     /// Store: memory: · embedded:DIR · redis://… · postgres://… [default: embedded:./palisade-data]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Also be a reverse proxy in front of this application
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// Address of the reverse proxy [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS")]
+    proxy: Option<String>,
 }
 
 impl Serve {
@@ -33,6 +39,8 @@ impl Serve {
             listen: self.listen,
             admin: self.admin,
             store: self.store,
+            upstream: self.upstream,
+            proxy: self.proxy,
             ..Overrides::default()
         };
         let env = Env::from_process();

@@ -12,6 +12,7 @@ pub(crate) struct Started<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) proxy: Option<SocketAddr>,
 }
 
 impl Started<'_> {
@@ -26,6 +27,9 @@ impl Started<'_> {
             "admin",
             &format!("http://{} (/metrics, /health/ready)", self.admin),
         );
+        if let Some(proxy) = self.proxy {
+            row("proxy", &format!("http://{proxy}"));
+        }
         row("store", &store(&self.config.store.url));
         row("policy", &policy(self.config));
         if !self.config.policy().enabled {

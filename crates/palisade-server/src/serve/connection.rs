@@ -3,10 +3,11 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -18,6 +19,8 @@ use tokio::net::TcpStream;
 pub(crate) struct Activity {
     phase: AtomicU8,
     ticks: AtomicU32,
+    /// The client does not take what is written.
+    stuck: AtomicBool,
 }
 
 const IDLE: u8 = 0;
@@ -30,7 +33,7 @@ impl Activity {
         self.enter(ANSWERING);
     }
 
-    /// The answer is on its way.
+    /// The last of an answer has been handed over.
     pub(crate) fn answered(&self) {
         self.enter(IDLE);
     }
@@ -38,6 +41,13 @@ impl Activity {
     fn received_bytes(&self) {
         if self.phase.load(Ordering::Relaxed) == IDLE {
             self.enter(RECEIVING);
+        }
+    }
+
+    fn wrote(&self, stuck: bool) {
+        if self.stuck.load(Ordering::Relaxed) != stuck {
+            self.stuck.store(stuck, Ordering::Relaxed);
+            self.ticks.store(0, Ordering::Relaxed);
         }
     }
 
@@ -50,6 +60,7 @@ impl Activity {
     pub(crate) fn tick(&self, patience: &Patience) -> bool {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         match self.phase.load(Ordering::Relaxed) {
+            _ if self.stuck.load(Ordering::Relaxed) => ticks > patience.idle_ticks,
             IDLE => ticks > patience.idle_ticks,
             RECEIVING => ticks > patience.header_ticks,
             _ => false,
@@ -113,7 +124,9 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.activity.wrote(result.is_pending());
+        result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -129,11 +142,51 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.activity.wrote(result.is_pending());
+        result
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// A body that tells when it has been handed over or given up.
+pub(crate) struct Tracked<B> {
+    body: B,
+    activity: Arc<Activity>,
+}
+
+impl<B> Tracked<B> {
+    pub(crate) const fn new(body: B, activity: Arc<Activity>) -> Self {
+        Self { body, activity }
+    }
+}
+
+impl<B> Drop for Tracked<B> {
+    fn drop(&mut self) {
+        self.activity.answered();
+    }
+}
+
+impl<B: Body + Unpin> Body for Tracked<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -156,6 +209,18 @@ mod tests {
         activity.received_bytes();
         assert_eq!(ticks_until_expired(&activity, &patience), 5);
         activity.answering();
+        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_given_up_and_a_quiet_stream_is_not() {
+        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
+        let activity = Activity::default();
+        activity.answering();
+        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
+        activity.wrote(true);
+        assert_eq!(ticks_until_expired(&activity, &patience), 9);
+        activity.wrote(false);
         assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
     }
 

@@ -21,31 +21,43 @@ use crate::failure::Failure;
 /// How this configuration reads requests.
 pub(crate) fn edge(config: &Config, env: &Env) -> Result<EdgeConfig, Failure> {
     let identity = &config.identity;
+    let encoded_slash = match identity.encoded_slash {
+        SlashMeaning::Separator => EncodedSlash::Separator,
+        SlashMeaning::Literal => EncodedSlash::Literal,
+    };
     Ok(EdgeConfig {
         trusted_proxies: config.server.trusted_proxies.clone().into(),
         chain_header: chain_header(identity.forwarded),
         chain_bytes_max: usize::try_from(identity.forwarded_bytes_max).unwrap_or(usize::MAX),
         jwt: verifier(&config.jwt, env)?.map(Arc::new),
         identity_headers: identity_headers(identity)?,
-        oauth_routes: OAuthRoutes {
-            authorize: boxed(&identity.oauth_authorize),
-            credentials: boxed(&identity.oauth_credentials),
-        },
+        oauth_routes: oauth_routes(identity, encoded_slash)?,
         bots: bots(config)?,
         missing_user_agent: if config.bundle.bots.missing_user_agent {
             MissingUserAgent::Marks
         } else {
             MissingUserAgent::SaysNothing
         },
-        encoded_slash: match identity.encoded_slash {
-            SlashMeaning::Separator => EncodedSlash::Separator,
-            SlashMeaning::Literal => EncodedSlash::Literal,
-        },
+        encoded_slash,
         original_headers: match identity.original {
             OriginalRequest::Either => OriginalHeaders::Either,
             OriginalRequest::XForwarded => OriginalHeaders::XForwarded,
             OriginalRequest::XOriginal => OriginalHeaders::XOriginal,
         },
+    })
+}
+
+fn oauth_routes(identity: &Identity, slash: EncodedSlash) -> Result<OAuthRoutes, Failure> {
+    OAuthRoutes::new(
+        &identity.oauth_authorize,
+        &identity.oauth_credentials,
+        slash,
+    )
+    .map_err(|_| {
+        Failure::usage(
+            "`identity.oauth_authorize` or `oauth_credentials` holds a path that no request has",
+            "write paths that start with `/`",
+        )
     })
 }
 

@@ -16,14 +16,15 @@ use arc_swap::ArcSwap;
 use palisade::store::Store;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_core::time::Clock;
-use palisade_policy::{Config, Env, StoreUrl};
+use palisade_policy::{Config, Env};
 use tokio::sync::Semaphore;
 
 use crate::admin::{Admin, Metrics};
 use crate::api::{Api, Bounds, CallerToken};
 use crate::failure::{Ending, Failure};
 use crate::output;
-use crate::store::{AnyStore, Embedded};
+use crate::proxy::{Proxy, Upstream};
+use crate::store::{self, AnyStore};
 use banner::Started;
 use connection::Patience;
 use workers::Serving;
@@ -44,7 +45,7 @@ pub(crate) fn run(config: &Config, env: &Env) -> Result<Ending, Failure> {
                 "raise the limit on open files",
             )
         })?;
-    control.block_on(Service::start(config, env)?.run())?;
+    control.block_on(async { Service::start(config, env).await?.run().await })?;
     Ok(Ending::Done)
 }
 
@@ -56,11 +57,13 @@ struct Service<'a> {
     admin: Admin,
     listeners: Vec<TcpListener>,
     admin_listener: TcpListener,
+    upstream: Option<Upstream>,
+    proxy_listeners: Vec<TcpListener>,
 }
 
 impl<'a> Service<'a> {
-    fn start(config: &'a Config, env: &Env) -> Result<Self, Failure> {
-        let engine = Arc::new(engine(config, env)?);
+    async fn start(config: &'a Config, env: &Env) -> Result<Self, Failure> {
+        let engine = Arc::new(engine(config, env).await?);
         let caller = match &config.server.caller_token {
             Some(reference) => Some(Arc::new(CallerToken::new(reference.read(env)?))),
             None => None,
@@ -76,7 +79,14 @@ impl<'a> Service<'a> {
         let admin_listener = sockets::bind("admin", config.server.admin, 1)?
             .pop()
             .ok_or_else(no_socket)?;
+        let upstream = Upstream::of(config)?;
+        let proxy_listeners = match upstream {
+            Some(_) => sockets::bind("proxy", config.proxy.listen, workers)?,
+            None => Vec::new(),
+        };
         Ok(Self {
+            upstream,
+            proxy_listeners,
             admin: Admin::new(Arc::clone(&engine), caller, metrics(&engine)),
             config,
             engine,
@@ -90,8 +100,25 @@ impl<'a> Service<'a> {
         let (stopper, stop) = stop::stopper();
         let drain = self.config.server.drain_timeout;
         self.announce()?;
-        let serving = serving(self.config, stop.clone());
-        let threads = workers::spawn("worker", self.listeners, &self.api, &serving)?;
+        let mut threads = workers::spawn(
+            "api",
+            self.listeners,
+            || Arc::clone(&self.api),
+            &serving(self.config, stop.clone()),
+        )?;
+        if let Some(upstream) = self.upstream {
+            let make = || {
+                let (engine, edge) = (Arc::clone(&self.engine), Arc::clone(&self.api.edge));
+                Arc::new(Proxy::new(engine, edge, upstream.clone()))
+            };
+            let serving = serving(self.config, stop.clone());
+            threads.extend(workers::spawn(
+                "proxy",
+                self.proxy_listeners,
+                make,
+                &serving,
+            )?);
+        }
         let background = tokio::spawn(background(Arc::clone(&self.engine)));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
         stop::asked().await.map_err(|error| {
@@ -130,6 +157,10 @@ impl<'a> Service<'a> {
             config: self.config,
             listen: address(self.listeners.first())?,
             admin: address(Some(&self.admin_listener))?,
+            proxy: match self.proxy_listeners.first() {
+                Some(listener) => Some(address(Some(listener))?),
+                None => None,
+            },
         };
         output::print(&started.text());
         Ok(())
@@ -164,28 +195,14 @@ async fn background(engine: Arc<Engine<AnyStore>>) {
     tokio::join!(engine.probe_forever(), engine.follow_registries());
 }
 
-fn engine(config: &Config, env: &Env) -> Result<Engine<AnyStore>, Failure> {
+async fn engine(config: &Config, env: &Env) -> Result<Engine<AnyStore>, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let directory = data::directory(&config.store.url)?;
     let keyring = data::keyring(config, env, directory.as_deref())?;
-    let store = open_store(&config.store.url, &clock)?;
+    let store = store::open(&config.store, &clock).await?;
     let mut parts = EngineConfig::new(store, (**config.policy()).clone(), keyring, clock);
     parts.deadline = config.store.timeout;
     Ok(Engine::new(parts))
-}
-
-fn open_store(url: &StoreUrl, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
-    match url {
-        StoreUrl::Memory | StoreUrl::Embedded(_) => {
-            Ok(AnyStore::Embedded(Embedded::new(Arc::clone(clock))))
-        }
-        StoreUrl::Redis(_) | StoreUrl::RedisCluster(_) | StoreUrl::Postgres(_) => {
-            Err(Failure::usage(
-                "this build has no client for that store",
-                "use `--store embedded:DIR` or `--store memory:`",
-            ))
-        }
-    }
 }
 
 fn bounds(config: &Config) -> Bounds {

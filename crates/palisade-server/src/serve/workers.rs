@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::connection::{Activity, Patience, Watched};
+use super::connection::{Activity, Patience, Tracked, Watched};
 use super::stop::Stop;
 use crate::failure::Failure;
 
@@ -34,6 +34,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// What its answers consist of.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
+        + Unpin
         + 'static;
 
     /// Answers a request of `peer`.
@@ -54,11 +55,11 @@ pub(crate) struct Serving {
     pub(crate) stop: Stop,
 }
 
-/// Starts a worker thread for each listener.
+/// Starts a worker thread, with a handler from `make`, for each listener.
 pub(crate) fn spawn<H: Handler>(
     name: &'static str,
     listeners: Vec<TcpListener>,
-    handler: &Arc<H>,
+    make: impl Fn() -> Arc<H>,
     serving: &Serving,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let refused = |error: std::io::Error| {
@@ -73,7 +74,7 @@ pub(crate) fn spawn<H: Handler>(
             .enable_all()
             .build()
             .map_err(refused)?;
-        let (handler, serving) = (Arc::clone(handler), serving.clone());
+        let (handler, serving) = (make(), serving.clone());
         let thread = std::thread::Builder::new()
             .name(format!("palisade-{name}"))
             .spawn(move || runtime.block_on(run(listener, handler, serving)))
@@ -207,15 +208,14 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<H::Body> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
         self.activity.answering();
         let mut response = self.handler.answer(self.peer, request).await;
-        self.activity.answered();
         if self.stop.is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response
+        response.map(|body| Tracked::new(body, Arc::clone(&self.activity)))
     }
 }

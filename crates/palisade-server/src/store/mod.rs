@@ -1,22 +1,30 @@
 //! The store that a process was started with.
 
+mod open;
+
 use std::sync::Arc;
 
+use palisade::store::memory::MemoryStore;
+use palisade::store::postgres::PostgresStore;
+use palisade::store::redis::RedisStore;
 use palisade::store::{
     Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take, model::ModelStore,
+    StoreStats, Take,
 };
 use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
-/// Counters in this process.
-pub(crate) type Embedded = ModelStore<Arc<dyn Clock>>;
+pub(crate) use open::{open, postgres_config};
 
 /// One of the stores, chosen at the start.
 pub(crate) enum AnyStore {
     /// In this process.
-    Embedded(Embedded),
+    Embedded(MemoryStore<Arc<dyn Clock>>),
+    /// Redis or a Redis Cluster.
+    Redis(RedisStore),
+    /// Postgres.
+    Postgres(PostgresStore),
 }
 
 /// Hands a call on to the store that was chosen.
@@ -24,6 +32,8 @@ macro_rules! on_each {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             Self::Embedded($store) => $call,
+            Self::Redis($store) => $call,
+            Self::Postgres($store) => $call,
         }
     };
 }
