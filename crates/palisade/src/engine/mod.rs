@@ -1,5 +1,6 @@
 //! One request, end to end: resolve → charge → decide → record.
 
+mod admin;
 mod allowlist;
 mod charge;
 mod denials;
@@ -10,9 +11,12 @@ mod health;
 mod lease;
 mod limits;
 mod probes;
+mod quota;
+mod reset;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,10 +27,13 @@ use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 use parking_lot::Mutex;
 
+pub use admin::{Admin, AdminError};
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
 pub use figures::Figures;
 pub use health::{DependencyReport, HealthReport};
 pub use limits::{RefundOutcome, RequestAnswer};
+pub use quota::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
+pub use reset::{ResetLine, ResetSelector, SELECTORS_MAX};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
 pub type LocalStore = palisade_store::model::ModelStore<Arc<dyn Clock>>;
@@ -258,6 +265,7 @@ pub struct Engine<S> {
     leases: lease::Leases,
     denials: denials::Denials,
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
+    resets_seen: AtomicU64,
 }
 
 impl<S: Store> Engine<S> {
@@ -274,6 +282,7 @@ impl<S: Store> Engine<S> {
             fallback: LocalStore::new(Arc::clone(&config.clock)),
             allowlist: allowlist::Allowlist::default(),
             tiers: ArcSwap::default(),
+            resets_seen: AtomicU64::default(),
             leases: lease::Leases::default(),
             denials: denials::Denials::default(),
             store: config.store,
