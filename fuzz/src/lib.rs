@@ -16,6 +16,8 @@ use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, Expiry, JwtKeys, JwtRules, TokenVerifier};
 use palisade::extract::path::{EncodedSlash, split_target};
 use palisade::extract::{EdgeConfig, EdgeRequest, extract, extract_forward_auth, normalise_path};
+use palisade::wire::{RawGuard, RawRequest, WireError, parse};
+use palisade_core::facts::RequestKind;
 use palisade_core::key::{Domain, Keyring, SegmentKind};
 use palisade_core::{Digest, Micros};
 
@@ -23,12 +25,13 @@ use palisade_core::{Digest, Micros};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("xff", xff),
     ("forwarded", forwarded),
     ("jwt", jwt),
     ("path", path),
     ("request", request),
+    ("http_bodies", http_bodies),
     ("key_encoding", key_encoding),
 ];
 
@@ -186,6 +189,23 @@ pub fn request(data: &[u8]) {
     for facts in found.into_iter().flatten().map(|found| found.facts) {
         assert_eq!(facts.ip, facts.ip.to_canonical());
         assert_eq!(*facts.method, facts.method.to_ascii_uppercase());
+    }
+}
+
+/// Bodies of the decision API: canonical facts, or an error of bounded size
+/// (a value in it would be as long as its sender likes).
+pub fn http_bodies(data: &[u8]) {
+    for kind in [RequestKind::Http, RequestKind::Job] {
+        let facts = parse::<RawRequest<'_>>(data).and_then(|raw| Ok(raw.into_facts(kind)?));
+        bounded(&facts.map(|facts| assert_eq!(facts.ip, facts.ip.to_canonical())));
+    }
+    let facts = parse::<RawGuard<'_>>(data).and_then(|raw| Ok(raw.into_facts()?));
+    bounded(&facts.map(|facts| assert_eq!(facts.ip, facts.ip.to_canonical())));
+}
+
+fn bounded(result: &Result<(), WireError>) {
+    if let Err(error) = result {
+        assert!(error.to_string().len() <= 160);
     }
 }
 

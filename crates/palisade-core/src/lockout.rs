@@ -316,6 +316,9 @@ impl Lockout {
         if !self.streak_lasts(policy, now) {
             self.streak = 0;
         }
+        if self.streak == 0 {
+            self.failed = Micros(0);
+        }
         if self.locked_until <= now {
             self.locked_until = Micros(0);
         }
@@ -346,7 +349,7 @@ impl Lockout {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(VERSION, self.touched);
         writer.byte(self.streak);
-        writer.near(self.failed);
+        writer.near_option(Some(self.failed).filter(|_| self.streak > 0));
         writer.times(&self.window);
         writer.times(&self.day);
         writer.times(&self.locks);
@@ -364,7 +367,7 @@ impl Lockout {
         let lockout = Self {
             touched: reader.base(),
             streak: reader.byte()?,
-            failed: reader.instant()?,
+            failed: reader.instant_option()?.unwrap_or_default(),
             window: reader.times(WINDOW_MAX)?,
             day: reader.times(HARD_MAX)?,
             locks: reader.times(LOCKOUTS_MAX)?,
@@ -381,4 +384,54 @@ fn keep(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
     times.retain(|at| now.since(*at) < window);
     let surplus = times.len().saturating_sub(max);
     times.drain(..surplus);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_lockout_record_fits_half_a_kibibyte() {
+        let far = Micros(u64::MAX);
+        let lockout = Lockout {
+            touched: Micros(0),
+            window: vec![far; WINDOW_MAX],
+            day: vec![far; HARD_MAX],
+            locks: vec![far; LOCKOUTS_MAX],
+            locked_until: far,
+            streak: u8::MAX,
+            failed: far,
+            challenged: Some(far),
+        };
+        let bytes = lockout.encode();
+        assert!(bytes.len() <= 512, "{} bytes", bytes.len());
+        assert!(Lockout::decode(&bytes).is_ok());
+    }
+
+    #[test]
+    fn figures_that_the_record_cannot_hold_are_refused() {
+        assert_eq!(LockoutPolicy::default().validate(), Ok(()));
+        let policy = LockoutPolicy {
+            hard_failures: 33,
+            ..LockoutPolicy::default()
+        };
+        assert_eq!(
+            policy.validate().unwrap_err().field,
+            "lockout.hard_failures"
+        );
+    }
+
+    #[test]
+    fn a_lifted_lock_denies_no_more() {
+        let policy = LockoutPolicy::default();
+        let mut lockout = Lockout::default();
+        let now = Micros(DAY);
+        for _ in 0..10 {
+            lockout.apply(&policy, Flow::Login, Attempt::Failure, false, now);
+        }
+        assert!(lockout.is_denying(&policy, now));
+        assert!(lockout.lift(&policy, now));
+        assert!(!lockout.is_denying(&policy, now));
+        assert!(!lockout.lift(&policy, now));
+    }
 }

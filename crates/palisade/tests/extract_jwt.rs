@@ -227,8 +227,9 @@ fn i_jwt_every_kind_of_key_verifies_its_own_tokens_only() {
     for (algorithm, private, public) in kinds {
         let token = signed(algorithm, Some("k1"), &private, &good_claims());
         let from_pem = JwtKeys::from_pem(public, algorithm).unwrap();
+        let from_key = JwtKeys::from_key(public, algorithm).unwrap();
         let from_set = jwks(&[jwk(public, algorithm, "k1")], algorithm).unwrap();
-        for keys in [from_pem, from_set] {
+        for keys in [from_pem, from_key, from_set] {
             let verifier = TokenVerifier::new(keys, JwtRules::default());
             assert!(verifier.verify(&token, now()).is_ok(), "{algorithm:?}");
             let end = token.rfind('.').unwrap() + 1;
@@ -525,6 +526,7 @@ fn i_jwt_static_keys_are_checked_when_loaded() {
             .unwrap_err()
             .to_string()
     };
+    assert!(JwtKeys::from_key(SECRET, Algorithm::HS256).is_ok());
     assert_eq!(
         secret(b"short", Algorithm::HS256),
         "the HMAC secret is shorter than 32 bytes"

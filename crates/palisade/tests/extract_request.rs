@@ -8,11 +8,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use jsonwebtoken::{EncodingKey, Header, encode};
-use palisade::extract::client_id::FORM_BYTES_MAX;
+use palisade::extract::bot::MissingUserAgent;
+use palisade::extract::client_id::{FORM_BYTES_MAX, OAuthRoutes};
 use palisade::extract::client_ip::TrustedProxies;
 use palisade::extract::forward_auth::OriginalHeaders;
 use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, JwtKeys, JwtRules, TokenRefusal, TokenVerifier};
+use palisade::extract::path::EncodedSlash;
 use palisade::extract::{
     EdgeConfig, EdgeRequest, ExtractError, Extracted, TokenStatus, extract, extract_forward_auth,
 };
@@ -269,6 +271,29 @@ fn i_client_comes_from_the_form_or_the_basic_header_on_token_routes() {
 }
 
 #[test]
+fn i_client_routes_are_configurable_in_any_spelling() {
+    let routes = OAuthRoutes::new(
+        &["/oauth/authorize/"],
+        &["/oauth//%74oken"],
+        EncodedSlash::Separator,
+    );
+    let configured = |mut case: Case| {
+        case.config.oauth_routes = routes.clone().unwrap();
+        case.client()
+    };
+    assert_eq!(
+        configured(post("/oauth/token").basic("spa:x")).as_deref(),
+        Some("spa")
+    );
+    assert_eq!(
+        configured(get("/oauth/authorize?client_id=spa")).as_deref(),
+        Some("spa")
+    );
+    assert_eq!(configured(post("/auth/token").basic("spa:x")), None);
+    assert!(OAuthRoutes::new(&["/a%00"], &[], EncodedSlash::Separator).is_err());
+}
+
+#[test]
 fn i_client_named_twice_must_be_the_same() {
     let both = |form| post("/auth/token").basic("spa:x").form(form);
     assert_eq!(both("client_id=spa").client().as_deref(), Some("spa"));
@@ -354,7 +379,10 @@ fn i_bot_scanners_and_missing_user_agents_are_marked() {
     assert!(bot("SQLMap/1.0"));
     assert!(bot(" "));
     assert!(!bot("Mozilla/5.0 Firefox/140.0"));
-    assert!(get("/").run().unwrap().facts.bot);
+    let mut without = get("/");
+    assert!(without.run().unwrap().facts.bot);
+    without.config.missing_user_agent = MissingUserAgent::SaysNothing;
+    assert!(!without.run().unwrap().facts.bot);
 }
 
 #[test]

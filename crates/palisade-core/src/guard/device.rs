@@ -90,6 +90,7 @@ impl Device {
     }
 
     pub(super) fn prune(&mut self, guard: &GuardPolicy, policy: &CorrelationPolicy, now: Micros) {
+        self.roll(policy.dilution.window, now);
         self.key.prune(guard, guard.decay.device, now);
         self.watch.prune(policy.watch_window, now);
         self.touched = now;
@@ -149,5 +150,20 @@ impl Device {
         };
         reader.finish()?;
         Ok(device)
+    }
+}
+
+#[cfg(test)]
+impl Device {
+    pub(super) fn full() -> Self {
+        Self {
+            touched: Micros(0),
+            key: super::bounds::full_key(),
+            window: u64::MAX,
+            prefixes: vec![Short(u64::MAX); SET_MAX],
+            met: true,
+            met_before: true,
+            watch: super::bounds::full_watch(),
+        }
     }
 }

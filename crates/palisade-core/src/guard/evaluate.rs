@@ -129,7 +129,7 @@ pub fn evaluate(
         return Evaluation::replayed(records, answer);
     }
     let locking = lockout.enabled && signals.username.is_some();
-    let refused = attempt == Attempt::Success
+    let void = attempt == Attempt::Success
         && (locking && records.lockout.is_denying(lockout, now)
             || is_blocked(guard, flow, signals, &mut records, now));
 
@@ -139,18 +139,22 @@ pub fn evaluate(
         match attempt {
             Attempt::Check => steps.check(),
             Attempt::Failure => steps.failure(),
-            Attempt::Success if refused => steps.refused(),
+            Attempt::Success if void => steps.void(),
             Attempt::Success => steps.success(),
         }
         trace = steps.finish();
     }
     let mut verdict = crate::lockout::Verdict::default();
-    if locking && refused {
+    if locking && void {
         verdict = records.lockout.look(lockout, now);
     } else if locking {
         verdict = records
             .lockout
             .apply(lockout, flow, attempt, signals.challenge_passed, now);
+    }
+    #[cfg(feature = "rule-switches")]
+    if !guard.on("A-UNIFORM") && !records.account.devices.iter().any(|d| d.known) {
+        verdict.delay_ms = None;
     }
     trace.changed.lockout = verdict.changed;
     trace.candidates.extend(verdict.candidates);
@@ -182,7 +186,23 @@ fn replay(
     once.answer(request, policy.once_window, now).cloned()
 }
 
-/// True if a HARD block stands against a success.
+/// The HARD block that binds the command now, if any; nothing is scored or observed.
+#[must_use]
+pub fn active_hard_block(
+    guard: &GuardPolicy,
+    flow: Flow,
+    attempt: Attempt,
+    signals: &Signals,
+    records: &Records,
+    now: Micros,
+) -> Option<Candidate> {
+    let policy = guard.flow(flow).filter(|policy| policy.enabled)?;
+    let mut records = records.clone();
+    Steps::new(guard, policy, signals, &mut records, now).active_hard(attempt)
+}
+
+/// True if the command comes under a running HARD block. A success is answered by
+/// one on K1 or K2 as if it were not there, but leaves no trace either.
 fn is_blocked(
     guard: &GuardPolicy,
     flow: Flow,
@@ -195,7 +215,7 @@ fn is_blocked(
         .filter(|policy| policy.enabled)
         .is_some_and(|policy| {
             Steps::new(guard, policy, signals, records, now)
-                .active_hard(Attempt::Success)
+                .active_hard(Attempt::Check)
                 .is_some()
         })
 }

@@ -10,7 +10,7 @@ use super::user_agent::UserAgent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Source {
-    /// A session id; HIGH once it matches the account's, else LOW.
+    /// A session id: HIGH if it is the account's, else LOW.
     Session = 1,
     /// A client-assisted id.
     Client = 2,
@@ -25,10 +25,20 @@ pub enum Source {
 pub struct Fingerprint {
     /// Its digest.
     pub digest: Rotating,
-    /// How strongly it identifies the device. That of an unconfirmed session is LOW.
+    /// How strongly it identifies the device.
     pub confidence: Confidence,
     /// Where it comes from.
     pub source: Source,
+}
+
+/// A session id that a command carries. Whether it is the account's, only the
+/// account's record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionSignal {
+    /// Bound to the account, as the account keeps it.
+    pub bound: Rotating,
+    /// The device it stands for if it is the account's.
+    pub device: Rotating,
 }
 
 /// Everything the rules see of one command.
@@ -38,12 +48,12 @@ pub struct Signals {
     pub prefix: Rotating,
     /// Family and major version; with the prefix it is K2.
     pub user_agent: Rotating,
-    /// The device; `None` is *missing*.
+    /// The device, unless the session tells it; `None` is *missing*.
     pub fingerprint: Option<Fingerprint>,
     /// K4; absent for some heavy-API hits.
     pub account: Option<Rotating>,
-    /// The session id, bound to the account.
-    pub session: Option<Rotating>,
+    /// The session, if there is one and an account.
+    pub session: Option<SessionSignal>,
     /// The lockout's key: username and prefix.
     pub username: Option<Rotating>,
     /// The command and its request id (G-ONCE).
@@ -74,7 +84,10 @@ impl Signals {
             account: account.map(|id| keyring.hmac(Domain::Account, &[id.as_bytes()])),
             session: account
                 .zip(facts.device.session_id.as_ref())
-                .map(|(id, session)| session_digest(keyring, id.as_bytes(), session.as_bytes())),
+                .map(|(id, session)| SessionSignal {
+                    bound: session_digest(keyring, id.as_bytes(), session.as_bytes()),
+                    device: device_digest(keyring, Source::Session, &[session.as_bytes()]),
+                }),
             username: facts
                 .username
                 .as_ref()
@@ -143,39 +156,46 @@ pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> Rotatin
     keyring.hmac(Domain::Username, &[name.as_bytes(), prefix.bytes()])
 }
 
-/// The strongest fingerprint that the facts allow.
+fn device_digest(keyring: &Keyring, source: Source, parts: &[&[u8]]) -> Rotating {
+    let code = [source as u8];
+    let mut all: Vec<&[u8]> = vec![&code];
+    all.extend_from_slice(parts);
+    keyring.hmac(Domain::Fingerprint, &all)
+}
+
+/// The strongest fingerprint that the facts allow without knowing the account's
+/// sessions. A session id that stands alone still tells devices apart, but proves
+/// nothing: LOW.
 fn fingerprint(keyring: &Keyring, facts: &GuardFacts, user_agent: &str) -> Option<Fingerprint> {
     let device = &facts.device;
-    let keyed = |source: Source, confidence, parts: &[&[u8]]| {
-        let code = [source as u8];
-        let mut all: Vec<&[u8]> = vec![&code];
-        all.extend_from_slice(parts);
-        Fingerprint {
-            digest: keyring.hmac(Domain::Fingerprint, &all),
+    let keyed = |source, confidence, parts: &[&[u8]]| {
+        Some(Fingerprint {
+            digest: device_digest(keyring, source, parts),
             confidence,
             source,
-        }
+        })
     };
-    if let Some(id) = &device.session_id {
-        return Some(keyed(Source::Session, Confidence::Low, &[id.as_bytes()]));
-    }
-    let host = device.fingerprint.as_ref().map(|id| {
-        let confidence = device.confidence.unwrap_or(Confidence::Low);
-        (id, confidence)
-    });
-    match (&device.client_id, host) {
-        (client, Some((id, confidence))) if client.is_none() || confidence == Confidence::High => {
-            Some(keyed(Source::Host, confidence, &[id.as_bytes()]))
+    let host = device.fingerprint.as_ref();
+    let confidence = device.confidence.unwrap_or(Confidence::Low);
+    let client = device.client_id.as_ref();
+    match (host, client) {
+        (Some(id), client) if client.is_none() || confidence == Confidence::High => {
+            keyed(Source::Host, confidence, &[id.as_bytes()])
         }
-        (Some(id), _) => Some(keyed(Source::Client, Confidence::Medium, &[id.as_bytes()])),
-        (None, _) => passive(facts).map(|[language, platform]| {
-            let parts = [
-                user_agent.as_bytes(),
-                language.as_bytes(),
-                platform.as_bytes(),
-            ];
-            keyed(Source::Passive, Confidence::Low, &parts)
-        }),
+        (_, Some(id)) => keyed(Source::Client, Confidence::Medium, &[id.as_bytes()]),
+        (_, None) => match (passive(facts), &device.session_id) {
+            (Some([language, platform]), _) => keyed(
+                Source::Passive,
+                Confidence::Low,
+                &[
+                    user_agent.as_bytes(),
+                    language.as_bytes(),
+                    platform.as_bytes(),
+                ],
+            ),
+            (None, Some(id)) => keyed(Source::Session, Confidence::Low, &[id.as_bytes()]),
+            (None, None) => None,
+        },
     }
 }
 
@@ -245,7 +265,7 @@ pub struct ApiCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Id;
+    use crate::facts::{DeviceFacts, Id};
 
     fn ring() -> Keyring {
         Keyring::new(&[7; 32], None).unwrap()
@@ -279,7 +299,10 @@ mod tests {
         assert_eq!(resolved(&facts), Some((Source::Client, Confidence::Medium)));
         facts.device.confidence = Some(Confidence::High);
         assert_eq!(resolved(&facts), Some((Source::Host, Confidence::High)));
+        facts.device = DeviceFacts::default();
         facts.device.session_id = id("s1");
+        assert_eq!(resolved(&facts), Some((Source::Passive, Confidence::Low)));
+        facts.user_agent = None;
         assert_eq!(resolved(&facts), Some((Source::Session, Confidence::Low)));
     }
 

@@ -4,15 +4,16 @@
 use crate::decision::{KeyKind, Level, Outcome};
 use crate::facts::Confidence;
 use crate::rule::Rule;
-use crate::time::{Micros, retry_after_seconds};
+use crate::time::Micros;
 
 use super::account::{Account, Kin, LastFailure};
 use super::aggregate::Candidate;
 use super::budget::Counted;
 use super::device::Device;
-use super::evaluate::{Attempt, Changed, Records, Scored, aggregate};
+use super::evaluate::{Attempt, Changed, Records, Scored};
 use super::ladder::{Class, Issuer, KeyState, Memory, Order};
 use super::network::Network;
+use super::orders::interval;
 use super::policy::{BudgetScope, Eligible, FlowPolicy, GuardPolicy};
 use super::sets::count_recent;
 use super::signals::{Fingerprint, Signals, Source};
@@ -37,10 +38,10 @@ pub(super) struct Steps<'a> {
     pub(super) device: &'a mut Device,
     pub(super) fingerprint: Option<Fingerprint>,
     trusted: bool,
-    known: bool,
-    orders: Vec<(KeyKind, Order)>,
+    pub(super) known: bool,
+    pub(super) orders: Vec<(KeyKind, Order)>,
     /// A budget or recovery answer was given, or a SOFT block on K4 or K5 issued.
-    soft_issued: bool,
+    pub(super) soft_issued: bool,
     pub(super) trace: Trace,
 }
 
@@ -63,15 +64,14 @@ impl<'a> Steps<'a> {
         let account = &mut records.account;
         let session = signals
             .session
-            .is_some_and(|session| account.has_session(policy, &session, now));
-        let fingerprint = signals.fingerprint.map(|found| Fingerprint {
-            confidence: match found.source {
-                Source::Session if session => Confidence::High,
-                _ => found.confidence,
-            },
-            ..found
+            .filter(|session| account.has_session(policy, &session.bound, now));
+        let of_session = session.map(|session| Fingerprint {
+            digest: session.device,
+            confidence: Confidence::High,
+            source: Source::Session,
         });
-        let trusted = session || signals.trusted;
+        let fingerprint = of_session.or(signals.fingerprint);
+        let trusted = session.is_some() || signals.trusted;
         let remembered = fingerprint.is_some_and(|found| account.knows(policy, &found.digest, now));
         Self {
             policy,
@@ -113,7 +113,7 @@ impl<'a> Steps<'a> {
             ),
             found(
                 KeyKind::Device,
-                fingerprint.and_then(|_| self.device.key.hard(now)),
+                self.device_key().and_then(|key| key.hard(now)),
             ),
             found(KeyKind::K1, self.network.key.hard(now)).filter(|_| !advisory),
             found(
@@ -132,8 +132,17 @@ impl<'a> Steps<'a> {
         }
     }
 
+    /// The memory of the fingerprint itself. The record is the one of the weaker
+    /// fingerprint that comes with a session, and says nothing of the session's
+    /// device, which is trusted and never observed.
+    pub(super) fn device_key(&self) -> Option<&KeyState> {
+        let found = self.fingerprint?;
+        let told = self.signals.fingerprint?;
+        (found.digest == told.digest).then_some(&self.device.key)
+    }
+
     /// K1 and K2 never bind a trusted session device (G-ADVISORY).
-    fn network_binds(&self) -> bool {
+    pub(super) fn network_binds(&self) -> bool {
         !self.trusted || !self.policy.on("G-ADVISORY")
     }
 
@@ -162,15 +171,15 @@ impl<'a> Steps<'a> {
         self.thresholds(hits);
         self.running_soft();
         self.observe();
-        self.equilibrium();
         if counted == Counted::Recovered {
             self.recovery_answer();
         }
+        self.equilibrium();
         self.budget_answer();
     }
 
-    /// A success that something refuses changes nothing.
-    pub(super) fn refused(&mut self) {
+    /// A success under a HARD block, or that the lockout denies, changes nothing.
+    pub(super) fn void(&mut self) {
         let block = self.active_hard(Attempt::Success);
         self.trace.candidates.extend(block);
     }
@@ -187,7 +196,9 @@ impl<'a> Steps<'a> {
                 self.trace.changed.account = true;
             }
             self.trace.changed.account |= self.account.recent.remove(&found.digest);
-            self.trace.changed.device |= self.device.leave(&self.signals.prefix);
+            if self.device_key().is_some() {
+                self.trace.changed.device |= self.device.leave(&self.signals.prefix);
+            }
         }
         if let Some(account) = &self.signals.account {
             self.trace.changed.network |= self.network.leave(account, who.as_ref());
@@ -369,7 +380,11 @@ impl<'a> Steps<'a> {
     /// The budget's answer: once per cooldown, and never beside a HARD candidate.
     fn budget_answer(&mut self) {
         let budget = &self.flow.budget;
-        if !self.account.budget.may_answer(budget, self.now) || !self.policy.on("G-BUDGET") {
+        let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;
+        if !self.account.budget.may_answer(budget, self.now)
+            || self.trace.candidates.iter().any(hard)
+            || !self.policy.on("G-BUDGET")
+        {
             return;
         }
         let level = if self.trusted {
@@ -377,176 +392,21 @@ impl<'a> Steps<'a> {
         } else {
             budget.level
         };
-        if self.soft_answer(Rule::G_BUDGET, level) {
-            self.account.budget.answer(self.now);
-            self.trace.changed.account = true;
-        }
+        self.soft_answer(Rule::G_BUDGET, level);
+        self.account.budget.answer(self.now);
+        self.trace.changed.account = true;
     }
 
     /// An answer that is not stored as a block.
-    fn soft_answer(&mut self, rule: Rule, level: Level) -> bool {
-        let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;
-        if self.trace.candidates.iter().any(hard) {
-            return false;
-        }
+    fn soft_answer(&mut self, rule: Rule, level: Level) {
         let candidate = self.candidate(KeyKind::K4, Class::Soft, level, rule);
         self.trace.candidates.push(candidate);
         self.trace.issued.push(candidate);
         self.soft_issued = true;
-        true
-    }
-
-    pub(super) fn candidate(
-        &self,
-        key: KeyKind,
-        class: Class,
-        level: Level,
-        rule: Rule,
-    ) -> Candidate {
-        Candidate {
-            rule,
-            key,
-            outcome: class.outcome(),
-            level: Some(level),
-            retry_after: retry_after_seconds(self.policy.duration(level)),
-        }
-    }
-
-    /// Asks for a block on one of the command's own keys. It is placed at the end:
-    /// of several on one key the strongest. False if what runs there stands.
-    pub(super) fn order(
-        &mut self,
-        key: KeyKind,
-        class: Class,
-        level: Level,
-        rule: Rule,
-        memory: Memory,
-    ) -> bool {
-        let stands = |state: &KeyState| !state.gives_way_to(class, level, self.now);
-        if self.state(key).is_some_and(stands) {
-            return false;
-        }
-        let issuer = if self.known {
-            Issuer::Familiar
-        } else {
-            Issuer::Stranger
-        };
-        let order = Order {
-            class,
-            level,
-            rule,
-            memory,
-            issuer,
-        };
-        self.orders.push((key, order));
-        let binds = !matches!(key, KeyKind::K1 | KeyKind::K2) || self.network_binds();
-        if binds {
-            let candidate = self.candidate(key, class, level, rule);
-            self.trace.candidates.push(candidate);
-        }
-        true
-    }
-
-    /// Places the orders and notes whether a SOFT block was issued.
-    pub(super) fn finish(mut self) -> Trace {
-        let orders = std::mem::take(&mut self.orders);
-        for key in [
-            KeyKind::K4,
-            KeyKind::K5,
-            KeyKind::Device,
-            KeyKind::K1,
-            KeyKind::K2,
-        ] {
-            let on_key = orders.iter().filter(|(ordered, _)| *ordered == key);
-            let strongest = on_key.rev().max_by_key(|(_, o)| (o.class, o.level));
-            if let Some((_, order)) = strongest {
-                self.place(key, *order);
-            }
-        }
-        let answer = aggregate(self.policy, self.trace.candidates.clone());
-        if self.soft_issued && answer.outcome == Outcome::SoftBlock {
-            self.account.soft_blocks.push(self.now);
-            self.trace.changed.account = true;
-        }
-        self.trace
-    }
-
-    fn place(&mut self, key: KeyKind, order: Order) {
-        let (policy, now) = (self.policy, self.now);
-        let interval = interval(policy, key);
-        if let Some(state) = self.state_for_change(key) {
-            state.place(policy, interval, order, now);
-        }
-        let soft = order.class == Class::Soft;
-        self.soft_issued |= soft && matches!(key, KeyKind::K4 | KeyKind::K5);
-        let candidate = self.candidate(key, order.class, order.level, order.rule);
-        self.trace.issued.push(candidate);
-    }
-
-    /// The memory of one of the command's own keys.
-    pub(super) fn state(&self, key: KeyKind) -> Option<&KeyState> {
-        match key {
-            KeyKind::K1 => Some(&self.network.key),
-            KeyKind::K2 => self.network.agent(&self.signals.user_agent),
-            KeyKind::K4 => Some(&self.account.key),
-            KeyKind::K5 => {
-                let found = self.fingerprint?;
-                Some(&self.account.device(&found.digest)?.key)
-            }
-            KeyKind::Device => Some(&self.device.key),
-            KeyKind::K3 | KeyKind::Lockout => None,
-        }
-    }
-
-    /// The same, to be changed; K2's and a familiar K5's entry is made if need be.
-    fn state_for_change(&mut self, key: KeyKind) -> Option<&mut KeyState> {
-        match key {
-            KeyKind::K1 => {
-                self.trace.changed.network = true;
-                Some(&mut self.network.key)
-            }
-            KeyKind::K2 => {
-                self.trace.changed.network = true;
-                let agent = &self.signals.user_agent;
-                Some(&mut self.network.enter_agent(agent, self.now).key)
-            }
-            KeyKind::K4 => {
-                self.trace.changed.account = true;
-                Some(&mut self.account.key)
-            }
-            KeyKind::K5 => {
-                self.trace.changed.account = true;
-                let who = self.fingerprint?.digest;
-                let exists = self.account.device(&who).is_some();
-                let kin = if self.known {
-                    Kin::Familiar
-                } else {
-                    Kin::Stranger
-                };
-                if !self.known && !exists {
-                    return None;
-                }
-                Some(&mut self.account.enter(&who, kin, self.now)?.key)
-            }
-            KeyKind::Device => {
-                self.trace.changed.device = true;
-                Some(&mut self.device.key)
-            }
-            KeyKind::K3 | KeyKind::Lockout => None,
-        }
     }
 
     /// True if the command is one that the sets observe.
     pub(super) const fn is_observed(&self) -> bool {
         !self.known
-    }
-}
-
-/// The decay interval of a key.
-pub(super) const fn interval(policy: &GuardPolicy, key: KeyKind) -> u64 {
-    match key {
-        KeyKind::K1 | KeyKind::K2 => policy.decay.network,
-        KeyKind::K3 | KeyKind::K5 | KeyKind::Device => policy.decay.device,
-        KeyKind::K4 | KeyKind::Lockout => policy.decay.account,
     }
 }

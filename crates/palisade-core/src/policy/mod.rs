@@ -353,6 +353,7 @@ pub struct PolicySet {
     api_keys: HashMap<Box<str>, ApiKey>,
     tiers: HashMap<Arc<str>, Tier>,
     bot_patterns: Vec<String>,
+    api_limits: Option<[Limit; 3]>,
 }
 
 /// The parts of a policy, as a source delivers them.
@@ -388,6 +389,7 @@ impl PolicySet {
         let mut limits: Vec<Limit> = parts.limits.into_iter().map(Limit::bind).collect();
         limits.sort_by_key(|limit| limit.scope);
         let tiers = bind_tiers(parts.tiers)?;
+        let api_limits = bind_api(&parts.settings.guard.api)?;
         let classes: HashMap<_, _> = parts
             .classes
             .into_iter()
@@ -404,6 +406,7 @@ impl PolicySet {
             api_keys: parts.api_keys,
             tiers,
             bot_patterns: parts.bot_patterns,
+            api_limits: Some(api_limits),
             ..Self::empty()
         };
         set.index();
@@ -427,6 +430,7 @@ impl PolicySet {
             api_keys: HashMap::new(),
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
+            api_limits: None,
         }
     }
 
@@ -510,6 +514,12 @@ impl PolicySet {
             .any(|pattern| lower.contains(pattern.as_str()))
     }
 
+    /// The counters of heavy-API hits: K2, K3, K1 (G-API).
+    #[must_use]
+    pub const fn api_limits(&self) -> Option<&[Limit; 3]> {
+        self.api_limits.as_ref()
+    }
+
     fn candidates(&self, class: &str) -> impl Iterator<Item = &Limit> {
         let indexes = self.by_class.get(class).unwrap_or(&self.unclassed);
         indexes.iter().map(|index| &self.limits[*index])
@@ -518,6 +528,23 @@ impl PolicySet {
     fn throttle_limits(&self) -> impl Iterator<Item = &Limit> {
         self.throttle.iter().map(|index| &self.limits[*index])
     }
+}
+
+fn bind_api(api: &crate::guard::ApiPolicy) -> Result<[Limit; 3], crate::limit::SpecError> {
+    use crate::limit::{Algorithm, Window};
+    let bind = |name: &str, amount: u32| {
+        let amount = NonZeroU32::new(amount).unwrap_or(NonZeroU32::MIN);
+        let window = Window::Span(api.window);
+        let spec = BucketSpec::new(Algorithm::SlidingWheel, amount, window, None)?;
+        let mut def = LimitDef::new(name, vec![Dimension::Ip], spec);
+        def.on_exceed = OnExceed::Count;
+        Ok(Limit::bind(def))
+    };
+    Ok([
+        bind("guard-api-minor", api.minor.limit)?,
+        bind("guard-api-moderate", api.moderate.limit)?,
+        bind("guard-api-severe", api.severe.limit)?,
+    ])
 }
 
 fn bind_tiers(

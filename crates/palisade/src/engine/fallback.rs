@@ -11,22 +11,24 @@ use palisade_core::failure::fallback::{self, Affected, Share};
 use palisade_core::failure::{Caller, FallbackRule, LocalCap};
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
-use palisade_core::plan::{Charge, OnExceed, Plan};
-use palisade_core::policy::{Dimension, Limit, LimitDef, PolicySet};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 
 use super::Engine;
+use super::limits::Asked;
 
 impl<S: Store> Engine<S> {
-    pub(super) async fn fall_back(
-        &self,
-        policy: &PolicySet,
-        plan: &Plan<'_>,
-        class: &Arc<str>,
-        facts: &RequestFacts,
-        take: Take,
-    ) -> Decision {
+    pub(super) fn fall_back(&self, asked: Asked<'_>) -> Decision {
+        let Asked {
+            policy,
+            plan,
+            class,
+            facts,
+            take,
+            ..
+        } = asked;
         let now = self.now();
         let request = Affected {
             class: policy.class_kind(class),
@@ -45,28 +47,21 @@ impl<S: Store> Engine<S> {
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
                 let charges = with_specs(&plan.charges, &specs);
-                let answer = self.charge_locally(class, &charges, take).await;
+                let answer = self.charge_locally(class, &charges, take);
                 degraded(answer, Mode::Degraded)
             }
             FallbackRule::Local { cap, mode } => {
                 let limits = cap_limits(&cap);
                 let charges = self.cap_charges(&limits, facts);
-                degraded(self.charge_locally(class, &charges, take).await, mode)
+                degraded(self.charge_locally(class, &charges, take), mode)
             }
         };
         decision.class = Some(Arc::clone(class));
         decision
     }
 
-    async fn charge_locally(
-        &self,
-        class: &Arc<str>,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> Decision {
-        let Ok(charged) = self.fallback.charge(charges, take).await else {
-            return self.modes.lock().closed(self.now());
-        };
+    fn charge_locally(&self, class: &Arc<str>, charges: &[Charge<'_>], take: Take) -> Decision {
+        let charged = self.fallback.load().charge_now(charges, take);
         let judged = Judged {
             charges,
             readings: &charged.readings,

@@ -32,7 +32,8 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let local_keys = self.local.stats().tracked_keys + self.fallback.stats().tracked_keys;
+        let local_keys =
+            self.local.stats().tracked_keys + self.fallback.load().stats().tracked_keys;
         let modes = self.modes.lock();
         Figures {
             store: self.store.stats(),

@@ -43,14 +43,17 @@ struct Tokens {
     left: u32,
     until: Micros,
     denied_until: Micros,
+    /// The smallest cost that was denied.
+    denied_cost: u32,
+    /// By this node's clock.
     reading: Option<Reading>,
 }
 
 /// What a lease says to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Served {
-    /// Taken from the lease.
-    Taken(Reading),
+    /// Taken from the batch that may be used until then.
+    Taken(Reading, Micros),
     /// The store said no until then.
     Denied(Reading),
     /// The lease is empty or over: ask the store.
@@ -91,41 +94,49 @@ impl Lease {
             tokens.left -= cost;
             reading.retry_at = None;
             reading.remaining += u64::from(tokens.left);
-            return Served::Taken(reading);
+            return Served::Taken(reading, tokens.until);
         }
-        if tokens.denied_until > now {
+        if tokens.denied_until > now && cost >= tokens.denied_cost {
             reading.retry_at = Some(tokens.denied_until);
             return Served::Denied(reading);
         }
         Served::Ask
     }
 
-    /// Tokens that were taken but not used.
-    pub(super) fn put_back(&self, cost: u32, now: Micros) {
+    /// The bucket as the store last described it.
+    pub(super) fn last_reading(&self) -> Option<Reading> {
+        self.tokens.lock().reading
+    }
+
+    /// Tokens of the batch of `until` that were taken but not used. Those of an
+    /// earlier batch are lost: in a younger one they would be kept too long.
+    pub(super) fn put_back(&self, cost: u32, until: Micros) {
         let mut tokens = self.tokens.lock();
-        if tokens.until > now {
+        if tokens.until == until {
             tokens.left = tokens.left.saturating_add(cost);
         }
     }
 
-    /// The store gave `batch` tokens. Returns what was left of the last batch, to
-    /// go back to the store.
-    pub(super) fn fill(&self, batch: u32, reading: Reading, now: Micros) -> u32 {
-        let mut tokens = self.tokens.lock();
-        let stale = std::mem::take(&mut *tokens);
-        *tokens = Tokens {
+    /// The store gave `batch` tokens when it was asked at `asked`. Returns until
+    /// when they may be used, and what was left of the last batch, to go back to
+    /// the store.
+    pub(super) fn fill(&self, batch: u32, reading: Reading, asked: Micros) -> (Micros, u32) {
+        let until = asked.plus(LEASE_US);
+        let fresh = Tokens {
             left: batch,
-            until: now.plus(LEASE_US),
-            denied_until: Micros(0),
+            until,
             reading: Some(reading),
+            ..Tokens::default()
         };
-        stale.left
+        let stale = std::mem::replace(&mut *self.tokens.lock(), fresh);
+        (until, stale.left)
     }
 
-    /// The store denied even one request, until `until` by this node's clock.
-    pub(super) fn deny(&self, until: Micros, reading: Reading) {
+    /// The store denied `cost`, until `until` by this node's clock.
+    pub(super) fn deny(&self, cost: u32, until: Micros, reading: Reading) {
         let mut tokens = self.tokens.lock();
         tokens.denied_until = until;
+        tokens.denied_cost = cost;
         tokens.reading = Some(reading);
     }
 }

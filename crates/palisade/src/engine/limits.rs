@@ -5,12 +5,16 @@ use std::sync::Arc;
 use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, LimitReading, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
+use palisade_core::failure::Policy;
+use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
 use palisade_core::rule::Rule;
-use palisade_store::{Store, StoreError, Take};
+use palisade_store::{Charged, Store, StoreError, Take};
+use tokio::time::Instant;
 
-use super::charge::{Answered, NoAnswer};
+use super::charge::{Answered, NoAnswer, with_spec};
+use super::lease::leased_spec;
 use super::{Engine, Seen, Subject};
 
 /// The answer to a request, with the policy it was found under (for headers and
@@ -21,6 +25,18 @@ pub struct RequestAnswer {
     pub decision: Decision,
     /// The policy in force.
     pub policy: Arc<PolicySet>,
+}
+
+/// One request on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) policy: &'a PolicySet,
+    pub(super) plan: &'a Plan<'a>,
+    pub(super) class: &'a Arc<str>,
+    pub(super) facts: &'a RequestFacts,
+    pub(super) take: Take,
+    /// When it must be answered.
+    pub(super) ends: Instant,
 }
 
 /// What a refund left.
@@ -44,16 +60,26 @@ impl<S: Store> Engine<S> {
     }
 
     async fn run(&self, facts: &RequestFacts, take: Take) -> RequestAnswer {
+        let ends = self.request_ends();
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let class = class_of(&plan, facts);
-        let (decision, bypassed) = self.decide(&policy, &plan, &class, facts, take).await;
+        let asked = Asked {
+            policy: &policy,
+            plan: &plan,
+            class: &class,
+            facts,
+            take,
+            ends,
+        };
+        let (decision, bypassed) = self.decide(asked).await;
         if take == Take::Consume {
             self.observer.decided(&Seen {
                 subject: Subject::Request(facts),
                 decision: &decision,
                 bypassed: bypassed.as_deref(),
+                guard: None,
             });
         }
         RequestAnswer { decision, policy }
@@ -80,18 +106,13 @@ impl<S: Store> Engine<S> {
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
-    async fn decide(
-        &self,
-        policy: &PolicySet,
-        plan: &Plan<'_>,
-        class: &Arc<str>,
-        facts: &RequestFacts,
-        take: Take,
-    ) -> (Decision, Option<String>) {
-        if !policy.enabled {
+    async fn decide(&self, asked: Asked<'_>) -> (Decision, Option<String>) {
+        let Asked { plan, class, .. } = asked;
+        if !asked.policy.enabled {
             return (disabled(self.now(), class), None);
         }
-        if let Some(shed) = self.throttle(plan, class, take).await {
+        let throttled = self.throttle(asked).await;
+        if let Ok(Some(shed)) = throttled {
             return (shed, None);
         }
         if let Some(refusal) = plan
@@ -100,24 +121,23 @@ impl<S: Store> Engine<S> {
         {
             return (refuse(refusal, class, self.now()), None);
         }
-        if let Some(entry) = self.allowlist.find(&self.keyring, facts, self.now()) {
+        if let Some(entry) = self.allowlist.find(&self.keyring, asked.facts, self.now()) {
             return (bypass(self.now(), class), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
             return (refuse(refusal, class, self.now()), None);
         }
-        (self.judge(policy, plan, class, facts, take).await, None)
+        // A store that has just failed this request is not asked twice by it.
+        let decision = match throttled {
+            Ok(_) => self.judge(asked).await,
+            Err(_) => self.fall_back(asked),
+        };
+        (decision, None)
     }
 
-    async fn judge(
-        &self,
-        policy: &PolicySet,
-        plan: &Plan<'_>,
-        class: &Arc<str>,
-        facts: &RequestFacts,
-        take: Take,
-    ) -> Decision {
-        match self.charge(&plan.charges, take).await {
+    async fn judge(&self, asked: Asked<'_>) -> Decision {
+        let Asked { plan, class, .. } = asked;
+        match self.charge(&plan.charges, asked.take, asked.ends).await {
             Ok(Answered::All(charged)) => {
                 if charged.rebuilt > 0 {
                     self.observer.rebuilt("bucket", charged.rebuilt);
@@ -139,26 +159,35 @@ impl<S: Store> Engine<S> {
                 let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
                 decide(quota, class, judged)
             }
-            Err(_) => self.fall_back(policy, plan, class, facts, take).await,
+            Ok(Answered::Near(charges, charged)) => {
+                let judged = Judged {
+                    charges: &charges,
+                    readings: &charged.readings,
+                    now: charged.now,
+                };
+                decide(None, class, judged)
+            }
+            Err(_) => self.fall_back(asked),
         }
     }
 
     /// The global throttle, taken before any other work (L-GLOBAL). A store that
     /// cannot be asked does not shed load: the instance's own bucket still binds.
-    async fn throttle(&self, plan: &Plan<'_>, class: &Arc<str>, take: Take) -> Option<Decision> {
-        if plan.throttle.is_empty() {
-            return None;
+    async fn throttle(&self, asked: Asked<'_>) -> Result<Option<Decision>, NoAnswer> {
+        let throttle = &asked.plan.throttle;
+        if throttle.is_empty() {
+            return Ok(None);
         }
-        let charged = self.take_near(&plan.throttle, take).await.ok()?;
-        if charged.admitted {
-            return None;
+        let near = self.take_near(throttle, asked.take, asked.ends).await?;
+        if near.charged.admitted {
+            return Ok(None);
         }
         let judged = Judged {
-            charges: &plan.throttle,
-            readings: &charged.readings,
-            now: charged.now,
+            charges: throttle,
+            readings: &near.charged.readings,
+            now: near.charged.now,
         };
-        Some(decide(None, class, judged))
+        Ok(Some(decide(None, asked.class, judged)))
     }
 
     /// Gives back what a request was charged.
@@ -181,15 +210,50 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn refund_charges(
-        &self,
-        charges: &[Charge<'_>],
-    ) -> Result<palisade_store::Charged, NoAnswer> {
-        self.call(
-            palisade_core::failure::Policy::Limits,
-            self.store.refund(charges),
-        )
-        .await
+    /// Each bucket where it was charged: leased ones in the store by what the store
+    /// was charged with, local ones in this process.
+    async fn refund_charges(&self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
+        let specs: Vec<BucketSpec> = charges.iter().map(|c| self.stored_spec(c)).collect();
+        let stored: Vec<Charge<'_>> = charges
+            .iter()
+            .zip(&specs)
+            .map(|(charge, spec)| with_spec(charge, spec, charge.cost))
+            .collect();
+        let (local, shared): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|charge| self.is_local(charge));
+        let mut refunded = Charged {
+            now: self.now(),
+            admitted: true,
+            readings: Vec::new(),
+            rebuilt: 0,
+        };
+        if !shared.is_empty() {
+            let refund = self.store.refund(&shared);
+            refunded = self
+                .call(Policy::Limits, self.request_ends(), refund)
+                .await?;
+        }
+        let here = self.local.refund(&local).await;
+        let here = here.map_err(|_| NoAnswer::Failed)?;
+        let mut here = here.readings.into_iter();
+        let mut there = std::mem::take(&mut refunded.readings).into_iter();
+        let next = |charge| {
+            if self.is_local(charge) {
+                here.next()
+            } else {
+                there.next()
+            }
+        };
+        refunded.readings = charges.iter().filter_map(next).collect();
+        Ok(refunded)
+    }
+
+    fn stored_spec(&self, charge: &Charge<'_>) -> BucketSpec {
+        if self.is_exact(charge) || self.is_local(charge) {
+            *charge.spec
+        } else {
+            leased_spec(charge.spec).unwrap_or(*charge.spec)
+        }
     }
 
     /// Clears every bucket that a request with these facts would be charged to.
@@ -203,6 +267,7 @@ impl<S: Store> Engine<S> {
         let reset = self
             .within_deadline(self.store.reset(&plan.charges))
             .await?;
+        let _ = self.local.reset(&plan.charges).await;
         self.forget_cached();
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())

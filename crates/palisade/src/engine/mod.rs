@@ -25,18 +25,31 @@ use palisade_core::key::Keyring;
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
+use palisade_store::memory::{MemoryConfig, MemoryStore};
 use parking_lot::Mutex;
 
 pub use admin::{Admin, AdminError};
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
 pub use figures::Figures;
+pub use guard::{BLOCKS_LISTED_MAX, BlockView, GuardNotes, LiftTarget};
 pub use health::{DependencyReport, HealthReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 pub use quota::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub use reset::{ResetLine, ResetSelector, SELECTORS_MAX};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
-pub type LocalStore = palisade_store::model::ModelStore<Arc<dyn Clock>>;
+pub type LocalStore = MemoryStore<Arc<dyn Clock>>;
+
+/// Most local counters of each kind; beyond that new keys share a strict one.
+const LOCAL_KEYS_MAX: u64 = 1_000_000;
+
+fn local_store(clock: &Arc<dyn Clock>) -> LocalStore {
+    let config = MemoryConfig {
+        keys_max: LOCAL_KEYS_MAX,
+        ..MemoryConfig::default()
+    };
+    MemoryStore::new(Arc::clone(clock), config)
+}
 
 /// Where tenants' own policies come from. A lookup never waits: what is not known
 /// yet is answered with `None` and fetched in the background.
@@ -193,6 +206,8 @@ pub struct Seen<'a> {
     pub decision: &'a palisade_core::Decision,
     /// The allowlist entry that let it pass, if one did.
     pub bypassed: Option<&'a str>,
+    /// What a guard command did beyond its answer.
+    pub guard: Option<&'a GuardNotes>,
 }
 
 /// What a decision was about.
@@ -260,10 +275,11 @@ pub struct Engine<S> {
     observer: Arc<dyn Observer>,
     modes: Mutex<NodeModes>,
     local: LocalStore,
-    fallback: LocalStore,
+    fallback: ArcSwap<LocalStore>,
     allowlist: allowlist::Allowlist,
     leases: lease::Leases,
     denials: denials::Denials,
+    stripes: guard::Stripes,
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
     resets_seen: AtomicU64,
 }
@@ -278,13 +294,14 @@ impl<S: Store> Engine<S> {
         let modes = NodeModes::new(settings.availability, settings.fallback.clone());
         Self {
             modes: Mutex::new(modes),
-            local: LocalStore::new(Arc::clone(&config.clock)),
-            fallback: LocalStore::new(Arc::clone(&config.clock)),
+            local: local_store(&config.clock),
+            fallback: ArcSwap::from_pointee(local_store(&config.clock)),
             allowlist: allowlist::Allowlist::default(),
             tiers: ArcSwap::default(),
             resets_seen: AtomicU64::default(),
             leases: lease::Leases::default(),
             denials: denials::Denials::default(),
+            stripes: guard::Stripes::default(),
             store: config.store,
             policy: ArcSwap::new(config.policy),
             keyring: config.keyring,
@@ -353,7 +370,7 @@ impl<S: Store> Engine<S> {
             return;
         }
         if events.contains(&palisade_core::failure::Event::DropCounters) {
-            self.fallback.clear();
+            self.fallback.store(Arc::new(local_store(&self.clock)));
         }
         self.observer.failure(policy, events, now);
     }

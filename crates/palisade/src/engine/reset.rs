@@ -175,7 +175,7 @@ impl<S: Store> Engine<S> {
         let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
         self.local.reset(&local).await?;
-        self.fallback.reset(charges).await?;
+        self.fallback.load_full().reset(charges).await?;
         let done = self.within_deadline(self.store.reset(charges)).await?.done;
         Ok(done)
     }

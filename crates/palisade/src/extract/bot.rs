@@ -41,9 +41,10 @@ enum Pattern {
 }
 
 /// What the absence of a user agent means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingUserAgent {
     /// On surfaces that see the client's own request: a bot.
+    #[default]
     Marks,
     /// On surfaces that are told facts: the caller just did not say.
     SaysNothing,

@@ -11,6 +11,7 @@ use palisade_core::{FieldError, Id};
 use super::authorization::Authorization;
 use super::error::ExtractError;
 use super::form;
+use super::path::{EncodedSlash, normalise_path};
 
 /// Longest form body that is looked at, in bytes.
 pub const FORM_BYTES_MAX: usize = 64 * 1024;
@@ -40,6 +41,25 @@ impl Default for OAuthRoutes {
 }
 
 impl OAuthRoutes {
+    /// Routes as an operator spelt them, normalised like the requests' paths.
+    ///
+    /// # Errors
+    /// A path that no request could have.
+    pub fn new<S: AsRef<str>>(
+        authorize: &[S],
+        credentials: &[S],
+        slash: EncodedSlash,
+    ) -> Result<Self, FieldError> {
+        let normal = |path: &S| {
+            let path = normalise_path(path.as_ref().as_bytes(), slash)?;
+            Ok(path.into())
+        };
+        Ok(Self {
+            authorize: authorize.iter().map(normal).collect::<Result<_, _>>()?,
+            credentials: credentials.iter().map(normal).collect::<Result<_, _>>()?,
+        })
+    }
+
     fn kind(&self, path: &str) -> Option<Kind> {
         let holds = |paths: &[Box<str>]| paths.iter().any(|known| **known == *path);
         if holds(&self.credentials) {

@@ -104,6 +104,20 @@ impl fmt::Debug for JwtKeys {
 }
 
 impl JwtKeys {
+    /// A single key of the kind that the algorithm needs: the shared secret for
+    /// HMAC, else a public key in PEM.
+    ///
+    /// # Errors
+    /// As [`JwtKeys::from_secret`] and [`JwtKeys::from_pem`].
+    pub fn from_key(key: &[u8], algorithm: Algorithm) -> Result<Self, KeyError> {
+        match algorithm.family() {
+            AlgorithmFamily::Hmac => Self::from_secret(key, algorithm),
+            AlgorithmFamily::Rsa | AlgorithmFamily::Ec | AlgorithmFamily::Ed => {
+                Self::from_pem(key, algorithm)
+            }
+        }
+    }
+
     /// A shared secret for an HMAC algorithm.
     ///
     /// # Errors

@@ -75,6 +75,8 @@ pub struct EdgeConfig {
     pub oauth_routes: OAuthRoutes,
     /// Which user agents are bots.
     pub bots: BotPatterns,
+    /// Whether a request without a user agent is a bot's.
+    pub missing_user_agent: MissingUserAgent,
     /// What an escaped slash in a path is.
     pub encoded_slash: EncodedSlash,
     /// Which headers describe the original request in forward-auth.
@@ -91,6 +93,7 @@ impl Default for EdgeConfig {
             identity_headers: None,
             oauth_routes: OAuthRoutes::default(),
             bots: BotPatterns::default(),
+            missing_user_agent: MissingUserAgent::default(),
             encoded_slash: EncodedSlash::default(),
             original_headers: OriginalHeaders::default(),
         }
@@ -230,7 +233,7 @@ fn extract_line(
     facts.user_agent = user_agent(headers);
     facts.bot = config
         .bots
-        .marks(facts.user_agent.as_deref(), MissingUserAgent::Marks);
+        .marks(facts.user_agent.as_deref(), config.missing_user_agent);
     facts.request_id = request_id::request_id(headers);
     facts.correlation_id = request_id::correlation_id(headers);
     Ok(Extracted {
