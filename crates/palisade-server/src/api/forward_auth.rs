@@ -51,4 +51,3 @@ async fn take_form(
     let bytes = body::read(body, FORM_BYTES_MAX, timeout).await?;
     Ok((parts, Some(bytes)))
 }
-

@@ -100,7 +100,7 @@ pub(super) async fn sessions(
     }
     let issued = api.surface.engine.issue_session(&account).await;
     Ok(reply::json(&Issued {
-        session_id: &issued.map_err(unavailable)?,
+        session_id: &issued.map_err(|error| unavailable(&error))?,
         request_id: id.as_str(),
     }))
 }
@@ -113,12 +113,12 @@ async fn revoke(
 ) -> Result<Reply, Problem> {
     let revoked = api.surface.engine.revoke_sessions(account, session).await;
     Ok(reply::json(&Revoked {
-        revoked: revoked.map_err(unavailable)?,
+        revoked: revoked.map_err(|error| unavailable(&error))?,
         request_id: id.as_str(),
     }))
 }
 
-fn unavailable(error: StoreError) -> Problem {
+fn unavailable(error: &StoreError) -> Problem {
     tracing::warn!(kind = error.kind(), "a session could not be changed");
     Problem::unavailable("the store did not answer and the session may not be changed; try again")
 }

@@ -46,19 +46,23 @@ impl Serve {
             proxy: self.proxy,
             ..Overrides::default()
         };
-        crate::serve::run(&plan(self.config.as_deref(), flags)?)
+        crate::serve::run(&plan(self.config.as_deref(), &flags)?)
     }
 }
 
-fn plan(path: Option<&Path>, flags: Overrides) -> Result<Plan, Failure> {
+fn plan(path: Option<&Path>, flags: &Overrides) -> Result<Plan, Failure> {
     let env = Env::from_process();
     let source = match path {
-        Some(path) => Some(Arc::new(FileSource::open(path, env.clone(), flags.clone())?)),
+        Some(path) => Some(Arc::new(FileSource::open(
+            path,
+            env.clone(),
+            flags.clone(),
+        )?)),
         None => None,
     };
     let config = match &source {
         Some(source) => source.config(),
-        None => palisade_policy::load(None, &env, &flags)?,
+        None => palisade_policy::load(None, &env, flags)?,
     };
     Ok(Plan {
         config,

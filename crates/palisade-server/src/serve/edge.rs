@@ -12,8 +12,8 @@ use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Expiry, JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
 use palisade::extract::path::EncodedSlash;
 use palisade_policy::{
-    AgentFragment, Bots, Config, Env, ForwardedHeader, Identity, Jwt, JwtAlgorithm, OriginalRequest,
-    SlashMeaning, TokenExpiry,
+    AgentFragment, Bots, Config, Env, ForwardedHeader, Identity, Jwt, JwtAlgorithm,
+    OriginalRequest, SlashMeaning, TokenExpiry,
 };
 
 use crate::failure::Failure;
