@@ -385,3 +385,53 @@ fn keep(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
     let surplus = times.len().saturating_sub(max);
     times.drain(..surplus);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_lockout_record_fits_half_a_kibibyte() {
+        let far = Micros(u64::MAX);
+        let lockout = Lockout {
+            touched: Micros(0),
+            window: vec![far; WINDOW_MAX],
+            day: vec![far; HARD_MAX],
+            locks: vec![far; LOCKOUTS_MAX],
+            locked_until: far,
+            streak: u8::MAX,
+            failed: far,
+            challenged: Some(far),
+        };
+        let bytes = lockout.encode();
+        assert!(bytes.len() <= 512, "{} bytes", bytes.len());
+        assert!(Lockout::decode(&bytes).is_ok());
+    }
+
+    #[test]
+    fn figures_that_the_record_cannot_hold_are_refused() {
+        assert_eq!(LockoutPolicy::default().validate(), Ok(()));
+        let policy = LockoutPolicy {
+            hard_failures: 33,
+            ..LockoutPolicy::default()
+        };
+        assert_eq!(
+            policy.validate().unwrap_err().field,
+            "lockout.hard_failures"
+        );
+    }
+
+    #[test]
+    fn a_lifted_lock_denies_no_more() {
+        let policy = LockoutPolicy::default();
+        let mut lockout = Lockout::default();
+        let now = Micros(DAY);
+        for _ in 0..10 {
+            lockout.apply(&policy, Flow::Login, Attempt::Failure, false, now);
+        }
+        assert!(lockout.is_denying(&policy, now));
+        assert!(lockout.lift(&policy, now));
+        assert!(!lockout.is_denying(&policy, now));
+        assert!(!lockout.lift(&policy, now));
+    }
+}

@@ -86,7 +86,7 @@ const CALM: Cast = Cast {
 };
 
 fn cast(seed: u64) -> Cast {
-    let otp = if seed % 2 == 0 { 0 } else { 100 };
+    let otp = if seed.is_multiple_of(2) { 0 } else { 100 };
     match seed / 2 % 10 {
         0 => Cast { otp, ..CALM },
         1 => Cast {
@@ -262,7 +262,7 @@ type Fired = BTreeMap<&'static str, u64>;
 
 /// Runs every sequence with `run`, on all cores, and adds up what fired.
 fn for_every_sequence(run: impl Fn(u64, &mut Fired) + Sync) -> Fired {
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let total = sequences();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -270,7 +270,7 @@ fn for_every_sequence(run: impl Fn(u64, &mut Fired) + Sync) -> Fired {
                 let run = &run;
                 scope.spawn(move || {
                     let mut fired = Fired::new();
-                    for seed in (worker..total).step_by(threads as usize) {
+                    for seed in (worker as u64..total).step_by(threads) {
                         run(seed, &mut fired);
                     }
                     fired
@@ -408,7 +408,7 @@ fn any_sequence_keeps_the_guarantees_and_every_rule_fires() {
             step(&mut world, event, seed, fired);
         }
         check_records(&world, seed);
-        if seed % 10 == 0 {
+        if seed.is_multiple_of(10) {
             assert_eq!(
                 play(&events).records,
                 world.records,
@@ -531,7 +531,10 @@ fn g_equilibrium_budget_answers_alone_never_lead_to_more_than_a_minute() {
             if answer.outcome == Outcome::HardBlock {
                 hard += 1;
                 assert_eq!(answer.level, Some(Level::L2), "seed {seed}: {answer:?}");
-                assert_eq!(answer.rule.map(|rule| rule.id()), Some("G-EQUILIBRIUM"));
+                assert_eq!(
+                    answer.rule.map(palisade_core::Rule::id),
+                    Some("G-EQUILIBRIUM")
+                );
             }
         }
         assert!(hard > 0, "seed {seed}: the scenario never got there");
@@ -555,7 +558,7 @@ fn g_budget_a_known_device_that_keeps_failing_meets_it() {
             event.signals.known = true;
             event.signals.request = None;
             let answer = world.run(GuardOp::LoginFailure, &event.signals, at).answer;
-            answer.rule.map(|rule| rule.id()) == Some("G-BUDGET")
+            answer.rule.map(palisade_core::Rule::id) == Some("G-BUDGET")
         });
         assert!(met, "seed {seed}: never");
     }

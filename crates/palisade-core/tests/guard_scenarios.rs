@@ -229,6 +229,15 @@ g_rotation_repeat_blocks_the_account_on_the_third_episode, "G-ROTATION-REPEAT", 
     80m3s  check d=t3 ip=33    => hard L4 1800s G-ROTATION-REPEAT
     80m4s  check d=me+known ip=40 => hard L4 1799s
 ";
+g_rotation_repeat_a_watched_rotation_is_the_episode_it_grows_into, "G-ROTATION-REPEAT", "
+    0 x3/1s check d=r# ip=1#   => allow
+    3s     check d=r3 ip=13    => hard G-ROTATION -G-WATCH
+    20m x2/1s check d=s# ip=2# => allow
+    20m3s  check d=s2 ip=22    => hard G-ROTATION +G-WATCH -G-ROTATION-REPEAT
+    20m4s  check d=s3 ip=23    => hard G-ROTATION -G-ROTATION-REPEAT
+    60m x3/1s check d=t# ip=3# => allow
+    60m3s  check d=t3 ip=33    => hard L4 1800s G-ROTATION-REPEAT
+";
 g_churn_three_changes_block_the_prefix_and_user_agent, "G-CHURN", "
     0      check a=c1 d=f1     => allow
     1s     check a=c2 d=f2     => allow

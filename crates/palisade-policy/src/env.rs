@@ -154,10 +154,11 @@ fn apply_one(name: &str, path: &str, value: &str, root: &mut Table, sink: &mut S
         (None, _, [tables @ .., key]) => {
             let table = tables.join(".");
             let found = schemas().any(|schema| schema.path == table && has_key(&schema, key));
-            if !found {
+            if found {
+                // False where the file has no table there, which is reported by itself.
+                set(root, &format!("{table}.{key}"), node);
+            } else {
                 unknown(name, &variables_of_tables(), sink);
-            } else if !set(root, &format!("{table}.{key}"), node) {
-                // The file has something else there, which is reported by itself.
             }
         }
         _ => {}
@@ -257,8 +258,11 @@ fn variables_of_array(schema: &Schema, root: &Table) -> Vec<String> {
 
 fn unknown(name: &str, known: &[String], sink: &mut Sink) {
     let origin = Origin::Env(name.into());
-    let hint = match nearest(name, known.iter().map(String::as_str)) {
-        Some(variable) => format!("did you mean `{variable}`?"),
+    // The prefix that all share would make everything look alike.
+    let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
+    let paths: Vec<String> = known.iter().map(|name| bare(name)).collect();
+    let hint = match nearest(&bare(name), paths.iter().map(String::as_str)) {
+        Some(path) => format!("did you mean `{PREFIX}{path}`?"),
         None => "see the configuration reference for the names of keys".to_owned(),
     };
     sink.report_with(

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Most errors that are shown; the rest is counted.
 const SHOWN_MAX: usize = 100;
+/// Most errors that are kept; a file with more is no policy file.
+const KEPT_MAX: usize = 1_000;
 /// Longest stretch of a key that a message repeats, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -142,29 +144,34 @@ pub(crate) struct Sources<'a> {
     pub(crate) builtin: &'a str,
 }
 
-impl Sources<'_> {
-    fn place(&self, origin: &Origin) -> Place {
-        match origin {
-            Origin::File(span) => {
-                locate(self.path.unwrap_or(Path::new("-")), self.file, span.start)
-            }
-            Origin::Builtin(span) => {
-                locate(Path::new("default_policy.toml"), self.builtin, span.start)
-            }
-            Origin::Env(name) => Place::Env(name.to_string()),
-            Origin::Flag(name) => Place::Flag(name),
-            Origin::Nowhere => Place::Nowhere,
-        }
-    }
+/// Where the lines of a text start.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
 }
 
-fn locate(path: &Path, text: &str, offset: usize) -> Place {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    Place::File {
-        path: path.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self {
+            text,
+            starts: std::iter::once(0).chain(breaks).collect(),
+        }
+    }
+
+    fn place(&self, path: &Path, offset: usize) -> Place {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = self
+            .starts
+            .get(line.saturating_sub(1))
+            .copied()
+            .unwrap_or(0);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Place::File {
+            path: path.to_owned(),
+            line,
+            column: before.chars().count() + 1,
+        }
     }
 }
 
@@ -177,7 +184,7 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) fn report(&mut self, origin: &Origin, message: impl Into<String>) {
-        self.found.push((origin.clone(), message.into(), None));
+        self.push(origin, message.into(), None);
     }
 
     pub(crate) fn report_with(
@@ -186,8 +193,18 @@ impl Sink {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.found
-            .push((origin.clone(), message.into(), Some(hint.into())));
+        self.push(origin, message.into(), Some(hint.into()));
+    }
+
+    fn push(&mut self, origin: &Origin, message: String, hint: Option<String>) {
+        if !self.is_full() {
+            self.found.push((origin.clone(), message, hint));
+        }
+    }
+
+    /// True if further errors are not kept.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() >= KEPT_MAX
     }
 
     /// Takes over errors of another text.
@@ -201,11 +218,21 @@ impl Sink {
 
     /// All errors, ordered; `None` if there are none.
     pub(crate) fn finish(self, sources: Sources<'_>) -> Option<ConfigErrors> {
+        let path = sources.path.unwrap_or(Path::new("-"));
+        let file = Lines::new(sources.file);
+        let builtin = Lines::new(sources.builtin);
+        let place = |origin: &Origin| match origin {
+            Origin::File(span) => file.place(path, span.start),
+            Origin::Builtin(span) => builtin.place(Path::new("default_policy.toml"), span.start),
+            Origin::Env(name) => Place::Env(name.to_string()),
+            Origin::Flag(name) => Place::Flag(name),
+            Origin::Nowhere => Place::Nowhere,
+        };
         let errors = self
             .found
             .into_iter()
             .map(|(origin, message, hint)| ConfigError {
-                place: sources.place(&origin),
+                place: place(&origin),
                 message,
                 hint,
             })

@@ -7,6 +7,11 @@ pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
     match array {
         "route" => {
             let path = item.member("path")?;
+            // A trailing slash of a path is dropped when requests are matched.
+            let path = match path.trim_end_matches('/') {
+                "" => "/",
+                path => path,
+            };
             let method = item.member("method").unwrap_or_default();
             Some(format!("{} {path}", method.to_ascii_uppercase()))
         }

@@ -1,10 +1,10 @@
-//! Where Palisade's policies come from: a file, the environment and flags now,
-//! other sources beside them.
+//! Where Palisade's policies come from.
 //!
 //! [`load`] turns them into a [`Config`], or into all errors at once, each with its
 //! place and a hint. Read it in this order: tree (text with places) →
 //! schema (what may stand there) → sections, tables, figures (the declarations) →
-//! resolve and limits (what they mean together) → load.
+//! resolve and limits (what they mean together) → load. [`source`] keeps a policy in
+//! force while its file changes.
 
 mod decode;
 mod env;
@@ -18,6 +18,7 @@ mod resolve;
 mod schema;
 mod sections;
 mod serve;
+pub mod source;
 mod tables;
 mod tree;
 mod unknown;
@@ -25,7 +26,7 @@ mod values;
 
 pub use env::{Env, Overrides};
 pub use error::{ConfigError, ConfigErrors, Place};
-pub use load::{Config, DEFAULT_POLICY, PolicyBundle, load, load_revision, load_text};
+pub use load::{Config, DEFAULT_POLICY, PolicyBundle, load, load_text};
 pub use reference::{keys, reference};
 pub use resolve::OutcomeRoute;
 pub use sections::{

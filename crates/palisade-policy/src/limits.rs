@@ -13,6 +13,13 @@ use crate::tree::{Node, Table};
 
 /// Most limits of a policy: each request looks at those of its class.
 const LIMITS_MAX: usize = 1_000;
+/// Names of buckets that the core defines itself.
+const RESERVED: [&str; 4] = [
+    "api-key-quota",
+    "guard-api-minor",
+    "guard-api-moderate",
+    "guard-api-severe",
+];
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -64,6 +71,10 @@ impl Checker<'_> {
         if name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
             let problem = "must be at most 64 letters, digits, `-`, `_` or `.`";
             self.refuse("name", problem, "it is used in headers and metrics");
+        }
+        if RESERVED.contains(&name) {
+            let problem = "is reserved for a bucket that is always there";
+            self.refuse("name", problem, "choose another name");
         }
     }
 

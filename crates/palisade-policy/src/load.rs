@@ -1,5 +1,6 @@
 //! File, environment and flags → [`Config`].
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,7 +8,6 @@ use palisade_core::policy::{PolicySet, Settings};
 
 use crate::env::{self, Env, Overrides};
 use crate::error::{ConfigError, ConfigErrors, Origin, Place, Sink, Sources};
-use crate::identity::identity;
 use crate::resolve::{OutcomeRoute, duplicates, origin_of, resolve};
 use crate::schema::read_table;
 use crate::sections::{
@@ -52,11 +52,34 @@ pub struct Config {
     pub log: Log,
     /// `[metrics]`.
     pub metrics: Metrics,
+    /// `[candidate]`.
+    pub candidate: Candidate,
     /// What a reload replaces.
     pub bundle: PolicyBundle,
 }
 
 impl Config {
+    /// Tables that differ from `other` and only take effect at a start.
+    #[must_use]
+    pub fn tables_that_need_a_restart(&self, other: &Self) -> Vec<&'static str> {
+        let tables = [
+            ("server", self.server != other.server),
+            ("proxy", self.proxy != other.proxy),
+            ("store", self.store != other.store),
+            ("secrets", self.secrets != other.secrets),
+            ("policy", self.source != other.source),
+            ("identity", self.identity != other.identity),
+            ("jwt", self.jwt != other.jwt),
+            ("admin", self.admin != other.admin),
+            ("audit", self.audit != other.audit),
+            ("repair", self.repair != other.repair),
+            ("log", self.log != other.log),
+            ("metrics", self.metrics != other.metrics),
+        ];
+        let changed = tables.into_iter().filter(|(_, changed)| *changed);
+        changed.map(|(table, _)| table).collect()
+    }
+
     /// The policy.
     #[must_use]
     pub const fn policy(&self) -> &Arc<PolicySet> {
@@ -66,7 +89,7 @@ impl Config {
 
 /// The part of the configuration that decisions are made by. A reload replaces it
 /// as a whole.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PolicyBundle {
     /// Routes, limits, clients, keys, tiers, and every figure beside them.
     pub policy: Arc<PolicySet>,
@@ -78,37 +101,26 @@ pub struct PolicyBundle {
     pub candidate: Option<Arc<PolicySet>>,
 }
 
+/// Shows how much there is and nothing of whom it is about.
+impl fmt::Debug for PolicyBundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyBundle")
+            .field("revision", &self.policy.revision)
+            .field("limits", &self.policy.limits().len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Reads the configuration: flags win over the environment, the environment over
 /// the file, the file over the defaults.
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its place.
 pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
-    load_revision(path, env, flags, 1)
-}
-
-/// The same, for the policy's `revision`.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_revision(
-    path: Option<&Path>,
-    env: &Env,
-    flags: &Overrides,
-    revision: u64,
-) -> Result<Config, ConfigErrors> {
-    let text = match path {
-        Some(path) => read_file(path)?,
-        None => String::new(),
-    };
-    Loader {
-        path,
-        env,
-        flags,
-        revision,
-        depth: Depth::Own,
+    match path {
+        Some(path) => load_text(path, &read_file(path)?, env, flags),
+        None => load_revision(None, "", env, flags, 1),
     }
-    .load(&text)
 }
 
 /// Reads a configuration that is already in memory, as if it stood in `path`.
@@ -121,17 +133,28 @@ pub fn load_text(
     env: &Env,
     flags: &Overrides,
 ) -> Result<Config, ConfigErrors> {
+    load_revision(Some(path), text, env, flags, 1)
+}
+
+/// The same, for a policy's next revision.
+pub(crate) fn load_revision(
+    path: Option<&Path>,
+    text: &str,
+    env: &Env,
+    flags: &Overrides,
+    revision: u64,
+) -> Result<Config, ConfigErrors> {
     Loader {
-        path: Some(path),
+        path,
         env,
         flags,
-        revision: 1,
+        revision,
         depth: Depth::Own,
     }
     .load(text)
 }
 
-fn read_file(path: &Path) -> Result<String, ConfigErrors> {
+pub(crate) fn read_file(path: &Path) -> Result<String, ConfigErrors> {
     use std::io::Read;
     let refuse = |message: &str, hint: &str| {
         ConfigErrors::from(ConfigError {
@@ -218,7 +241,7 @@ impl Loader<'_> {
         if self.starts_from_defaults(&file) {
             root = parse(DEFAULT_POLICY, Origin::Builtin, sink);
         }
-        merge(&mut root, file, &identity);
+        merge(&mut root, file);
         env::apply(self.env, &mut root, sink);
         self.flags.apply(&mut root);
         root
@@ -249,6 +272,8 @@ impl Loader<'_> {
         let repair = read_table::<Repair>(root, sink);
         let log = read_table::<Log>(root, sink);
         let metrics = read_table::<Metrics>(root, sink);
+        let candidate = read_table::<Candidate>(root, sink);
+        let shadow = self.shadow(candidate.as_ref(), root, sink);
         let settings = figures::settings(root, server.as_ref(), sink);
         let bundle = self.bundle(root, source.as_ref(), settings, sink);
         if let (Some(admin), Some(jwt)) = (&admin, &jwt) {
@@ -268,7 +293,11 @@ impl Loader<'_> {
             repair: repair?,
             log: log?,
             metrics: metrics?,
-            bundle: bundle?,
+            candidate: candidate?,
+            bundle: PolicyBundle {
+                candidate: shadow,
+                ..bundle?
+            },
         })
     }
 
@@ -281,8 +310,6 @@ impl Loader<'_> {
     ) -> Option<PolicyBundle> {
         let enabled = env::enabled(self.env, sink);
         let bots = read_table::<Bots>(root, sink);
-        let candidate = read_table::<Candidate>(root, sink);
-        let candidate = self.candidate(candidate.as_ref(), root, sink);
         // Limits are checked even if a figure elsewhere is wrong: all errors at once.
         let class = source.and_then(|source| source.default_class.as_deref());
         let patterns = bots.clone().unwrap_or(NO_BOTS);
@@ -296,13 +323,13 @@ impl Loader<'_> {
             policy: complete.then(|| Arc::new(policy))?,
             bots: bots?,
             outcomes: resolved.outcomes.into(),
-            candidate,
+            candidate: None,
         })
     }
 
     /// The candidate's policy. The environment and the flags are about the enforced
     /// policy and do not apply to it.
-    fn candidate(
+    fn shadow(
         &self,
         candidate: Option<&Candidate>,
         root: &Table,
@@ -317,18 +344,23 @@ impl Loader<'_> {
             );
             return None;
         }
-        let folder = self.path.and_then(Path::parent).unwrap_or(Path::new(""));
-        let path = folder.join(file);
-        let loaded = read_file(&path).and_then(|text| {
-            Loader {
-                path: Some(&path),
-                env: &Env::default(),
-                flags: &Overrides::default(),
-                revision: self.revision,
-                depth: Depth::Candidate,
-            }
-            .load(&text)
-        });
+        let path = beside(self.path, file);
+        let Ok(text) = read_file(&path) else {
+            sink.report_with(
+                &origin_of(root, "candidate", "file"),
+                "`candidate.file` cannot be read",
+                "check the path: it is relative to the file that names it",
+            );
+            return None;
+        };
+        let loaded = Loader {
+            path: Some(&path),
+            env: &Env::default(),
+            flags: &Overrides::default(),
+            revision: self.revision,
+            depth: Depth::Candidate,
+        }
+        .load(&text);
         match loaded {
             Ok(config) => Some(config.bundle.policy),
             Err(errors) => {
@@ -337,6 +369,12 @@ impl Loader<'_> {
             }
         }
     }
+}
+
+/// A path that a file names, relative to that file.
+pub(crate) fn beside(file: Option<&Path>, named: &Path) -> PathBuf {
+    let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+    folder.join(named)
 }
 
 fn finish(sink: Sink, sources: Sources<'_>) -> ConfigErrors {

@@ -4,6 +4,7 @@
 use crate::decode::{Decode, Problem};
 use crate::error::{Origin, Sink};
 use crate::tree::{Node, Table, lookup};
+use crate::unknown::has_old_name;
 
 /// What stands under a table's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +136,12 @@ impl Reader<'_> {
     }
 
     fn missing<T>(&mut self, key: &str) -> Option<T> {
+        if self
+            .table
+            .is_some_and(|table| has_old_name(self.path, key, table))
+        {
+            return None;
+        }
         let message = format!("`{}.{key}` is missing", self.path);
         self.sink
             .report_with(&self.at, message, format!("add `{key} = …`"));
@@ -200,7 +207,7 @@ macro_rules! section {
         }
     ) => {
         $(#[doc = $doc])*
-        #[derive(Clone, Debug)]
+        #[derive(Clone, Debug, PartialEq)]
         $vis struct $name {
             $($(#[doc = $fdoc])* pub $field: $type,)*
         }

@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Origin, Sink};
+use crate::identity;
 
 /// A value and where it was written.
 #[derive(Clone, Debug)]
@@ -156,43 +157,45 @@ pub(crate) fn set(root: &mut Table, path: &str, node: Node) -> bool {
     }
 }
 
-/// Lays `over` upon `base`: tables merge, everything else is replaced.
-/// `identity` names the members of an array of tables; a member replaces the one
-/// with the same identity.
-pub(crate) fn merge(
-    base: &mut Table,
-    over: Table,
-    identity: &dyn Fn(&str, &Node) -> Option<String>,
-) {
+/// Lays `over` upon `base`: tables merge, a member of an array of tables replaces
+/// the one with the same identity, everything else is replaced.
+pub(crate) fn merge(base: &mut Table, over: Table) {
     for (name, entry) in over {
-        match (
-            base.get_mut(&name).map(|old| &mut old.node.value),
-            &entry.node.value,
-        ) {
-            (Some(Value::Table(_)), Value::Table(_)) => {
-                if let (Some(old), Value::Table(new)) = (base.get_mut(&name), entry.node.value) {
-                    old.key = entry.key;
-                    old.node.origin = entry.node.origin;
-                    if let Value::Table(inner) = &mut old.node.value {
-                        merge(inner, new, &|_, _| None);
-                    }
-                }
-            }
-            (Some(Value::Array(old)), Value::Array(new))
-                if new.iter().all(|item| item.as_table().is_some()) && !new.is_empty() =>
-            {
-                let replaced: Vec<String> = new
-                    .iter()
-                    .filter_map(|item| identity(&name, item))
-                    .collect();
-                old.retain(|item| identity(&name, item).is_none_or(|id| !replaced.contains(&id)));
-                if let Value::Array(new) = entry.node.value {
-                    old.extend(new);
-                }
-            }
-            _ => {
+        match base.get_mut(&name) {
+            Some(old) => merge_entry(&name, old, entry),
+            None => {
                 base.insert(name, entry);
             }
+        }
+    }
+}
+
+fn merge_entry(name: &str, old: &mut Entry, new: Entry) {
+    match (&mut old.node.value, new.node.value) {
+        (Value::Table(inner), Value::Table(over)) => {
+            merge(inner, over);
+            old.key = new.key;
+            old.node.origin = new.node.origin;
+        }
+        (Value::Array(members), Value::Array(over)) if identity::key_of(name).is_some() => {
+            let replaced: Vec<String> = over
+                .iter()
+                .filter_map(|member| identity::identity(name, member))
+                .collect();
+            members.retain(|member| {
+                let id = identity::identity(name, member);
+                id.is_none_or(|id| !replaced.contains(&id))
+            });
+            members.extend(over);
+        }
+        (_, value) => {
+            *old = Entry {
+                key: new.key,
+                node: Node {
+                    value,
+                    origin: new.node.origin,
+                },
+            };
         }
     }
 }

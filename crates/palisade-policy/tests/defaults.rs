@@ -1,5 +1,7 @@
 //! What holds without a file.
 
+#![expect(clippy::expect_used, reason = "a helper of tests may fail them")]
+
 use palisade_core::bodies::Urls;
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy};
 use palisade_core::guard::policy::GuardPolicy;
@@ -8,7 +10,7 @@ use palisade_core::limit::{Algorithm, Window};
 use palisade_core::lockout::LockoutPolicy;
 use palisade_core::policy::{Accuracy, ClassKind, Family, Scope};
 use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
-use palisade_policy::{Config, Env, Overrides, StoreUrl, load};
+use palisade_policy::{Config, DEFAULT_POLICY, Env, Overrides, StoreUrl, load, load_text};
 
 fn defaults() -> Config {
     load(None, &Env::default(), &Overrides::default()).expect("the defaults are valid")
@@ -117,7 +119,10 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
         HEAD   /anything             read       -
         POST   /anything             write      -
         OPTIONS /anything            write      -
-        PATCH  /mfa                  write      -
+        PATCH  /mfa                  auth       -
+        POST   /mfasomething         write      -
+        GET    /registry             read       registry
+        PUT    /admin                admin      -
     ";
     let config = defaults();
     for line in TABLE.lines().filter(|line| !line.trim().is_empty()) {
@@ -144,4 +149,50 @@ fn q_tiers_and_class_kinds() {
     assert!(policy.is_bot("sqlmap/1.7"));
     assert!(!policy.is_bot("Mozilla/5.0"));
     assert!(policy.enabled);
+}
+
+#[test]
+fn the_embedded_policy_is_a_policy_file_like_any_other() {
+    let text = DEFAULT_POLICY.replace("[policy]\n", "[policy]\ndefaults = false\n");
+    assert_ne!(text, DEFAULT_POLICY);
+    let path = std::path::Path::new("default_policy.toml");
+    let config = load_text(path, &text, &Env::default(), &Overrides::default());
+    let embedded = config.expect("the embedded policy is valid");
+    assert_eq!(
+        embedded.policy().limits().len(),
+        defaults().policy().limits().len()
+    );
+    assert_eq!(
+        embedded.policy().routes().iter().count(),
+        defaults().policy().routes().iter().count()
+    );
+}
+
+#[test]
+fn l_order_a_request_is_charged_in_the_order_of_the_layers() {
+    use palisade_core::key::Keyring;
+    use palisade_core::policy::resolve;
+    use palisade_core::{Id, RequestFacts};
+    let config = defaults();
+    let keyring = Keyring::new(&[7; 32], None).unwrap();
+    let id = |text: &str| Some(Id::new("id", text).unwrap());
+    let mut facts = RequestFacts::new([203, 0, 113, 9].into(), "POST", "/vc/issue");
+    (facts.org, facts.user, facts.token) = (id("o"), id("u"), id("t"));
+    let plan = resolve(config.policy(), None, &keyring, &facts, |_| None);
+    let names = |charges: &[palisade_core::plan::Charge<'_>]| -> Vec<String> {
+        charges.iter().map(|c| c.limit.name.to_string()).collect()
+    };
+    assert_eq!(names(&plan.throttle), ["global-instance", "global-shared"]);
+    assert_eq!(
+        names(&plan.charges),
+        [
+            "ip-sensitive",
+            "ip-all",
+            "org-burst",
+            "org-day",
+            "token-burst",
+            "user-burst",
+            "user-vc-issue"
+        ]
+    );
 }

@@ -88,8 +88,9 @@ pub struct Account {
     pub(super) recent: SlidingSet,
     pub(super) rotation_watch: Watch,
     pub(super) flood_watch: Watch,
-    /// The rotation under way was counted as an episode.
-    pub(super) rotating: bool,
+    /// How far the rotation under way got that was counted as an episode, at most
+    /// its threshold; 0 if none is. The next one counts once the metric has fallen.
+    pub(super) rotating: u8,
     /// When rotations were met (G-ROTATION-REPEAT).
     pub(super) episodes: Vec<Micros>,
     pub(super) once: Once,
@@ -232,12 +233,19 @@ impl Account {
             .last_failure
             .filter(|failure| now.since(failure.at) <= window);
         self.prune_recent(flow, now);
-        let rotation = &sets.rotation;
-        self.rotating &= self.recent.live(rotation.window, now) >= rotation.threshold as usize;
+        let live = self.recent.live(sets.rotation.window, now);
+        self.end_rotation_below(live);
         self.rotation_watch.prune(sets.watch_window, now);
         self.flood_watch.prune(sets.watch_window, now);
         self.once.prune(guard.once_window, now);
         self.touched = now;
+    }
+
+    /// Ends the episode if the metric has fallen.
+    pub(super) fn end_rotation_below(&mut self, live: usize) {
+        if live < usize::from(self.rotating) {
+            self.rotating = 0;
+        }
     }
 
     pub(super) fn prune_recent(&mut self, flow: &FlowPolicy, now: Micros) {
@@ -290,8 +298,8 @@ impl Account {
         });
         self.budget.encode(&mut writer);
         writer.times(&self.soft_blocks);
+        writer.byte(self.rotating);
         writer.byte(pack(&[
-            self.rotating,
             self.last_failure.is_some(),
             self.last_failure.is_some_and(|failure| failure.missing),
         ]));
@@ -327,12 +335,12 @@ impl Account {
             soft_blocks: r.times(HISTORY_MAX)?,
             ..Self::default()
         };
+        account.rotating = r.byte()?;
         let flags = r.byte()?;
-        account.rotating = flags & 1 != 0;
-        if flags & 2 != 0 {
+        if flags & 1 != 0 {
             account.last_failure = Some(LastFailure {
                 at: r.instant()?,
-                missing: flags & 4 != 0,
+                missing: flags & 2 != 0,
             });
         }
         account.recent = r.set()?;
@@ -414,5 +422,48 @@ impl DeviceEntry {
             key: reader.key_state()?,
             failures: reader.times(MICRO_CAP_MAX)?,
         })
+    }
+}
+
+#[cfg(test)]
+impl Account {
+    /// Every list as long as it can get.
+    pub(super) fn full(familiar: usize, strangers: usize, sessions: usize) -> Self {
+        use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
+        let device = |kin| DeviceEntry {
+            id: Digest(u128::MAX),
+            kin,
+            known: true,
+            last_seen: FAR_OFF,
+            key: full_key(),
+            failures: match kin {
+                Kin::Familiar => vec![FAR_OFF; MICRO_CAP_MAX],
+                Kin::Stranger => Vec::new(),
+            },
+        };
+        let mut devices = vec![device(Kin::Familiar); familiar];
+        devices.resize(familiar + strangers, device(Kin::Stranger));
+        let session = Session {
+            id: Digest(u128::MAX),
+            issued: FAR_OFF,
+        };
+        Self {
+            touched: Micros(0),
+            key: full_key(),
+            devices,
+            sessions: vec![session; sessions],
+            budget: Budget::full(),
+            soft_blocks: vec![FAR_OFF; HISTORY_MAX],
+            last_failure: Some(LastFailure {
+                at: FAR_OFF,
+                missing: true,
+            }),
+            recent: full_set(),
+            rotation_watch: full_watch(),
+            flood_watch: full_watch(),
+            rotating: u8::MAX,
+            episodes: vec![FAR_OFF; HISTORY_MAX],
+            once: full_once(),
+        }
     }
 }

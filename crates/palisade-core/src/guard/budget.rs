@@ -144,6 +144,19 @@ impl Budget {
 }
 
 #[cfg(test)]
+impl Budget {
+    pub(super) fn full() -> Self {
+        use super::bounds::FAR_OFF;
+        Self {
+            times: vec![FAR_OFF; BUDGET_MAX],
+            epoch: Some(FAR_OFF),
+            held: true,
+            answered: Some(FAR_OFF),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::time::{DAY, HOUR};

@@ -8,8 +8,9 @@ use crate::rule::Rule;
 
 use super::account::Kin;
 use super::ladder::{Class, Issuer, KeyState, Memory, Order};
+use super::orders::interval;
 use super::sets::{Reach, Sight, keep_recent};
-use super::steps::{Steps, interval};
+use super::steps::Steps;
 use crate::decision::Level;
 
 /// How an unknown device arrived on its account.
@@ -106,9 +107,7 @@ impl Steps<'_> {
     /// G-ROTATION: many devices on one account, and its repetition.
     fn rotation(&mut self, who: &Rotating, arrival: &Arrival) {
         let (policy, now) = (&self.flow.correlation, self.now);
-        if arrival.before < policy.rotation.threshold as usize {
-            self.account.rotating = false;
-        }
+        self.account.end_rotation_below(arrival.before);
         if arrival.sight == Sight::Again {
             return;
         }
@@ -120,7 +119,11 @@ impl Steps<'_> {
             return;
         }
         self.block_other_devices(who, policy.rotation.level);
-        self.episode();
+        let counted = self.account.rotating > 0;
+        self.account.rotating = u8::try_from(metric.min(threshold as usize)).unwrap_or(u8::MAX);
+        if !counted {
+            self.episode();
+        }
     }
 
     /// The same block on every other device of the rotation.
@@ -154,9 +157,6 @@ impl Steps<'_> {
     /// G-ROTATION-REPEAT: an episode counts once, until the metric has fallen.
     fn episode(&mut self) {
         let policy = &self.flow.correlation.rotation_repeat;
-        if std::mem::replace(&mut self.account.rotating, true) {
-            return;
-        }
         self.account.episodes.push(self.now);
         let kept = policy.threshold as usize;
         keep_recent(&mut self.account.episodes, policy.window, kept, self.now);

@@ -152,3 +152,18 @@ impl Device {
         Ok(device)
     }
 }
+
+#[cfg(test)]
+impl Device {
+    pub(super) fn full() -> Self {
+        Self {
+            touched: Micros(0),
+            key: super::bounds::full_key(),
+            window: u64::MAX,
+            prefixes: vec![Short(u64::MAX); SET_MAX],
+            met: true,
+            met_before: true,
+            watch: super::bounds::full_watch(),
+        }
+    }
+}

@@ -186,6 +186,21 @@ fn replay(
     once.answer(request, policy.once_window, now).cloned()
 }
 
+/// The HARD block that binds the command now, if any; nothing is scored or observed.
+#[must_use]
+pub fn active_hard_block(
+    guard: &GuardPolicy,
+    flow: Flow,
+    attempt: Attempt,
+    signals: &Signals,
+    records: &Records,
+    now: Micros,
+) -> Option<Candidate> {
+    let policy = guard.flow(flow).filter(|policy| policy.enabled)?;
+    let mut records = records.clone();
+    Steps::new(guard, policy, signals, &mut records, now).active_hard(attempt)
+}
+
 /// True if the command comes under a running HARD block. A success is answered by
 /// one on K1 or K2 as if it were not there, but leaves no trace either.
 fn is_blocked(

@@ -9,15 +9,19 @@ pub mod account;
 pub mod aggregate;
 pub mod api;
 pub mod blocks;
+#[cfg(test)]
+mod bounds;
 pub mod budget;
 pub mod codec;
 mod correlation;
 mod decay;
 pub mod device;
 pub mod evaluate;
+mod figures;
 pub mod ladder;
 pub mod network;
 pub mod once;
+mod orders;
 pub mod policy;
 pub mod rotation;
 pub mod sets;
@@ -31,7 +35,9 @@ pub use api::{ApiEvaluation, ApiReadings, evaluate_hit, replayed_hit};
 pub use blocks::{ActiveBlock, Lift};
 pub use codec::DecodeError;
 pub use device::Device;
-pub use evaluate::{Attempt, Changed, Evaluation, Policies, Records, Scored, evaluate};
+pub use evaluate::{
+    Attempt, Changed, Evaluation, Policies, Records, Scored, active_hard_block, evaluate,
+};
 pub use network::Network;
 pub use policy::{ApiPolicy, FlowPolicy, GuardPolicy};
 pub use rotation::{Found, Stored};

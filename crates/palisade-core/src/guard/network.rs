@@ -388,3 +388,37 @@ impl Visitor {
         })
     }
 }
+
+#[cfg(test)]
+impl Network {
+    /// Every list as long as it can get: login and OTP fill agents and sets, the
+    /// heavy API the requests, and here one record has it all.
+    pub(super) fn full(agents: usize, visitors: usize) -> Self {
+        use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
+        let key = full_key();
+        let id = Short(u64::MAX);
+        let agent = Agent {
+            id,
+            last_seen: FAR_OFF,
+            last: Some(id),
+            changes: vec![(id, FAR_OFF); CHANGES_MAX],
+            watch: full_watch(),
+            key: key.clone(),
+        };
+        let visitor = Visitor {
+            id,
+            first: FAR_OFF,
+            last: FAR_OFF,
+            block: key.block,
+        };
+        Self {
+            touched: Micros(0),
+            key,
+            agents: vec![agent; agents],
+            visitors: vec![visitor; visitors],
+            accounts: full_set(),
+            spray_watch: full_watch(),
+            once: full_once(),
+        }
+    }
+}

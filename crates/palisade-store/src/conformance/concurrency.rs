@@ -8,7 +8,7 @@ use palisade_core::record::RecordKind;
 use palisade_core::time::MINUTE;
 
 use super::records::{key, write};
-use super::{Bench, Make, Rng, TestLimits, bench, spec};
+use super::{Bench, Commits, Make, Rng, TestLimits, bench, spec};
 use crate::{Commit, Store, Take};
 
 const TASKS: u64 = 64;
@@ -19,12 +19,16 @@ const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::FixedWindow,
 ];
 
-pub(super) async fn run<S: Store>(make: &impl Make<S>) {
+pub(super) async fn run<S: Store>(make: &impl Make<S>, commits: Commits) {
     one_key_is_never_over_admitted(make).await;
     many_keys_are_never_over_admitted(make).await;
     no_refund_is_lost(make).await;
     crossing_charges_stay_whole(make).await;
-    no_commit_is_lost(make).await;
+    let together = match commits {
+        Commits::Together => 2,
+        Commits::OneByOne => 1,
+    };
+    no_commit_is_lost(make, together).await;
 }
 
 fn limits(limit: u32) -> Arc<TestLimits> {
@@ -170,26 +174,29 @@ async fn crossing_charges_stay_whole<S: Store>(make: &impl Make<S>) {
     }
 }
 
-/// Every task raises two counters together, until it succeeds.
+/// Every task raises so many counters together, until it succeeds.
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]
-async fn no_commit_is_lost<S: Store>(make: &impl Make<S>) {
+async fn no_commit_is_lost<S: Store>(make: &impl Make<S>, together: u128) {
     let Bench { store, .. } = bench(make).await;
-    let keys = [key(RecordKind::Lockout, 1), key(RecordKind::Lockout, 2)];
+    let keys: Vec<_> = (1..=together)
+        .map(|number| key(RecordKind::Lockout, number))
+        .collect();
     swarm(|_| {
-        let store = Arc::clone(&store);
+        let (store, keys) = (Arc::clone(&store), keys.clone());
         async move {
             let mut tries = 0;
             loop {
                 tries += 1;
                 assert!(tries < 100_000, "a commit never succeeds");
                 let read = store.load(&keys).await.unwrap().records;
-                let writes = [0, 1].map(|index| {
-                    let (revision, count) = read[index].as_ref().map_or((0, 0), |record| {
+                let raised = keys.iter().zip(read).map(|(key, record)| {
+                    let (revision, count) = record.map_or((0, 0), |record| {
                         let bytes = record.bytes.as_slice().try_into().unwrap();
                         (record.revision, u64::from_be_bytes(bytes))
                     });
-                    write(keys[index], revision, &(count + 1).to_be_bytes())
+                    write(*key, revision, &(count + 1).to_be_bytes())
                 });
+                let writes: Vec<_> = raised.collect();
                 if store.commit(&writes).await.unwrap() == Commit::Done {
                     break;
                 }

@@ -116,11 +116,29 @@ pub async fn run<S: Store>(make: impl Make<S>) {
 /// # Panics
 /// As [`run`].
 pub async fn run_with<S: Store>(make: impl Make<S>, conversions: Conversions) {
+    run_as(make, conversions, Commits::Together).await;
+}
+
+/// How a store commits several records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commits {
+    /// All in one transaction.
+    Together,
+    /// Each by itself, as on a cluster: one that loses a race may leave those before
+    /// it written.
+    OneByOne,
+}
+
+/// [`run_with`], and says how the store commits several records.
+///
+/// # Panics
+/// As [`run`].
+pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, commits: Commits) {
     buckets::run(&make).await;
     changes::run(&make, conversions).await;
     records::run(&make).await;
     registries::run(&make).await;
-    concurrency::run(&make).await;
+    concurrency::run(&make, commits).await;
     for seed in 0..4 {
         let Bench { store, clock } = bench(&make).await;
         let plan = Differential {

@@ -95,7 +95,11 @@ impl<S: Store> Engine<S> {
         let started = self.now();
         let permit = match self.modes.lock().admit(policy, started) {
             CallDecision::Call(permit) if Instant::now() < ends => permit,
-            CallDecision::Call(_) | CallDecision::DoNotCall => return Err(NoAnswer::NotAsked),
+            CallDecision::Call(_) => return Err(NoAnswer::NotAsked),
+            CallDecision::DoNotCall => {
+                self.observer.not_asked(policy);
+                return Err(NoAnswer::NotAsked);
+            }
         };
         let result = tokio::time::timeout_at(ends, call)
             .await
@@ -198,8 +202,22 @@ impl<S: Store> Engine<S> {
         match charge.limit.def.accuracy {
             Accuracy::Exact => true,
             Accuracy::Local => false,
-            Accuracy::Leased => !self.store.is_shared() || leased_spec(charge.spec).is_none(),
+            Accuracy::Leased => self.store.is_shared() && leased_spec(charge.spec).is_none(),
         }
+    }
+
+    /// A leased limit on a store that nobody shares is a local one.
+    pub(super) fn is_local(&self, charge: &Charge<'_>) -> bool {
+        match charge.limit.def.accuracy {
+            Accuracy::Local => true,
+            Accuracy::Leased => !self.store.is_shared(),
+            Accuracy::Exact => false,
+        }
+    }
+
+    fn local_of<'p>(&self, near: &[Charge<'p>]) -> Vec<Charge<'p>> {
+        let local = near.iter().filter(|charge| self.is_local(charge));
+        local.cloned().collect()
     }
 
     /// Takes from buckets that live here, all or nothing. Without an answer what
@@ -210,17 +228,13 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Near<'p>, NoAnswer> {
-        let local = local_of(near);
-        let mut charged = self
-            .local
-            .charge(&local, take)
-            .await
-            .map_err(|_| NoAnswer::Failed)?;
+        let local = self.local_of(near);
+        let mut charged = self.local.charge_now(&local, take);
         let is_local_denied = !charged.admitted;
         let mut local_readings = std::mem::take(&mut charged.readings).into_iter();
         let mut tokens = Vec::new();
         for charge in near {
-            if is_local(charge) {
+            if self.is_local(charge) {
                 charged.readings.extend(local_readings.next());
                 continue;
             }
@@ -250,7 +264,7 @@ impl<S: Store> Engine<S> {
 
     async fn refund_local(&self, near: &[Charge<'_>], take: Take) {
         if take == Take::Consume {
-            let _ = self.local.refund(&local_of(near)).await;
+            let _ = self.local.refund(&self.local_of(near)).await;
         }
     }
 
@@ -337,6 +351,7 @@ impl<S: Store> Engine<S> {
             let asked = self.store.charge(&charges, Take::Consume);
             let charged = self.call(Policy::Limits, ends, asked).await?;
             let reading = first(&charged, asked_at)?;
+            self.observer.refilled(self.now().since(asked_at));
             if charged.admitted {
                 let (until, unused) = lease.fill(batch - charge.cost, reading, asked_at);
                 self.give_back_unused(charge, spec, unused, ends).await;
@@ -423,12 +438,4 @@ fn answered<'p>(lease: &Arc<Lease>, cost: u32, now: Micros) -> Option<Leased<'p>
         Served::Denied(reading) => Some(Leased::denied(reading)),
         Served::Ask => None,
     }
-}
-
-pub(super) fn is_local(charge: &Charge<'_>) -> bool {
-    charge.limit.def.accuracy == Accuracy::Local
-}
-
-fn local_of<'p>(near: &[Charge<'p>]) -> Vec<Charge<'p>> {
-    near.iter().filter(|c| is_local(c)).cloned().collect()
 }

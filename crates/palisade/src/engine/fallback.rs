@@ -20,7 +20,7 @@ use super::Engine;
 use super::limits::Asked;
 
 impl<S: Store> Engine<S> {
-    pub(super) async fn fall_back(&self, asked: Asked<'_>) -> Decision {
+    pub(super) fn fall_back(&self, asked: Asked<'_>) -> Decision {
         let Asked {
             policy,
             plan,
@@ -47,28 +47,21 @@ impl<S: Store> Engine<S> {
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
                 let charges = with_specs(&plan.charges, &specs);
-                let answer = self.charge_locally(class, &charges, take).await;
+                let answer = self.charge_locally(class, &charges, take);
                 degraded(answer, Mode::Degraded)
             }
             FallbackRule::Local { cap, mode } => {
                 let limits = cap_limits(&cap);
                 let charges = self.cap_charges(&limits, facts);
-                degraded(self.charge_locally(class, &charges, take).await, mode)
+                degraded(self.charge_locally(class, &charges, take), mode)
             }
         };
         decision.class = Some(Arc::clone(class));
         decision
     }
 
-    async fn charge_locally(
-        &self,
-        class: &Arc<str>,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> Decision {
-        let Ok(charged) = self.fallback.charge(charges, take).await else {
-            return self.modes.lock().closed(self.now());
-        };
+    fn charge_locally(&self, class: &Arc<str>, charges: &[Charge<'_>], take: Take) -> Decision {
+        let charged = self.fallback.load().charge_now(charges, take);
         let judged = Judged {
             charges,
             readings: &charged.readings,

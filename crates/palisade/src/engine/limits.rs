@@ -13,7 +13,7 @@ use palisade_core::rule::Rule;
 use palisade_store::{Charged, Store, StoreError, Take};
 use tokio::time::Instant;
 
-use super::charge::{Answered, NoAnswer, is_local, with_spec};
+use super::charge::{Answered, NoAnswer, with_spec};
 use super::lease::leased_spec;
 use super::{Engine, Seen, Subject};
 
@@ -130,7 +130,7 @@ impl<S: Store> Engine<S> {
         // A store that has just failed this request is not asked twice by it.
         let decision = match throttled {
             Ok(_) => self.judge(asked).await,
-            Err(_) => self.fall_back(asked).await,
+            Err(_) => self.fall_back(asked),
         };
         (decision, None)
     }
@@ -167,7 +167,7 @@ impl<S: Store> Engine<S> {
                 };
                 decide(None, class, judged)
             }
-            Err(_) => self.fall_back(asked).await,
+            Err(_) => self.fall_back(asked),
         }
     }
 
@@ -219,7 +219,8 @@ impl<S: Store> Engine<S> {
             .zip(&specs)
             .map(|(charge, spec)| with_spec(charge, spec, charge.cost))
             .collect();
-        let (local, shared): (Vec<_>, Vec<_>) = stored.into_iter().partition(is_local);
+        let (local, shared): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|charge| self.is_local(charge));
         let mut refunded = Charged {
             now: self.now(),
             admitted: true,
@@ -237,7 +238,7 @@ impl<S: Store> Engine<S> {
         let mut here = here.readings.into_iter();
         let mut there = std::mem::take(&mut refunded.readings).into_iter();
         let next = |charge| {
-            if is_local(charge) {
+            if self.is_local(charge) {
                 here.next()
             } else {
                 there.next()
@@ -248,7 +249,7 @@ impl<S: Store> Engine<S> {
     }
 
     fn stored_spec(&self, charge: &Charge<'_>) -> BucketSpec {
-        if self.is_exact(charge) || is_local(charge) {
+        if self.is_exact(charge) || self.is_local(charge) {
             *charge.spec
         } else {
             leased_spec(charge.spec).unwrap_or(*charge.spec)

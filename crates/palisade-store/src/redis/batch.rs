@@ -1,0 +1,203 @@
+//! Decisions of concurrent requests travel together.
+//!
+//! A decision is sent at once while a lane is free, so a lone request waits for
+//! nothing. While every lane is waiting for an answer, decisions queue, and the next
+//! free lane takes up to [`DECISIONS_MAX`] of them in one script call: the server's
+//! cost per call is shared.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::config::{Effect, Options};
+use super::error::misread;
+use super::link::Link;
+use super::script::{CHARGE, Call};
+use crate::StoreError;
+
+/// Most decisions in one script call.
+const DECISIONS_MAX: usize = 16;
+/// Most keys in one script call, unless a single decision has more: a bound on how
+/// long the server is held up.
+const KEYS_MAX: usize = 128;
+/// Most decisions that wait.
+const QUEUE_MAX: usize = 4_096;
+
+/// One decision and who waits for it.
+struct Job {
+    keys: Vec<String>,
+    decision: Vec<u8>,
+    effect: Effect,
+    reply: oneshot::Sender<Result<Vec<u8>, StoreError>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    free: Vec<Arc<Link>>,
+}
+
+impl Queue {
+    /// The next call's worth of jobs. Nobody waits for a job whose caller has gone.
+    fn take(&mut self) -> Vec<Job> {
+        let mut taken = Vec::new();
+        let mut keys = 0;
+        while taken.len() < DECISIONS_MAX
+            && let Some(job) = self.jobs.pop_front()
+        {
+            if job.reply.is_closed() {
+                continue;
+            }
+            keys += job.keys.len();
+            if keys > KEYS_MAX && !taken.is_empty() {
+                self.jobs.push_front(job);
+                break;
+            }
+            taken.push(job);
+        }
+        taken
+    }
+}
+
+/// See the module.
+pub(super) struct Batcher {
+    queue: Mutex<Queue>,
+    options: Options,
+}
+
+/// A lane in use. Should its task be ended from outside, the lane is free again.
+struct Lane {
+    batcher: Arc<Batcher>,
+    link: Option<Arc<Link>>,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.batcher.queue.lock().free.extend(self.link.take());
+    }
+}
+
+impl Batcher {
+    /// `lanes` may name a link several times: that many calls are in flight on it.
+    pub(super) fn new(lanes: Vec<Arc<Link>>, options: Options) -> Arc<Self> {
+        Arc::new(Self {
+            queue: Mutex::new(Queue {
+                jobs: VecDeque::new(),
+                free: lanes,
+            }),
+            options,
+        })
+    }
+
+    /// Decisions that wait.
+    pub(super) fn depth(&self) -> usize {
+        self.queue.lock().jobs.len()
+    }
+
+    /// Has one decision made. Dropping the future is safe.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        keys: Vec<String>,
+        decision: Vec<u8>,
+        effect: Effect,
+        due: Instant,
+    ) -> Result<Vec<u8>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Job {
+            keys,
+            decision,
+            effect,
+            reply,
+        })?;
+        match tokio::time::timeout_at(due, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StoreError::Unreachable(
+                "the connection's task ended".into(),
+            )),
+            Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    fn submit(self: &Arc<Self>, job: Job) -> Result<(), StoreError> {
+        let mut queue = self.queue.lock();
+        if queue.jobs.len() >= QUEUE_MAX {
+            return Err(StoreError::Exhausted(
+                "too many decisions wait for the server".into(),
+            ));
+        }
+        queue.jobs.push_back(job);
+        if let Some(link) = queue.free.pop() {
+            let jobs = queue.take();
+            drop(queue);
+            let lane = Lane {
+                batcher: Arc::clone(self),
+                link: Some(link),
+            };
+            tokio::spawn(lane.drive(jobs));
+        }
+        Ok(())
+    }
+}
+
+impl Lane {
+    /// Sends `jobs`, then what has queued meanwhile, until nothing is left.
+    async fn drive(mut self, mut jobs: Vec<Job>) {
+        while let Some(link) = self.link.clone() {
+            run(&link, &self.batcher.options, jobs).await;
+            let mut queue = self.batcher.queue.lock();
+            jobs = queue.take();
+            if jobs.is_empty() {
+                // Under the lock: a decision queued now finds this lane free.
+                queue.free.extend(self.link.take());
+            }
+        }
+    }
+}
+
+async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
+    let mut call = Call::new(&CHARGE);
+    let mut waiting = Vec::with_capacity(jobs.len());
+    let effect = jobs.iter().map(|job| job.effect).max();
+    for job in jobs {
+        call.append(job.keys, job.decision);
+        waiting.push(job.reply);
+    }
+    let due = Instant::now() + options.deadline;
+    let result = match link.script(&call, options.replicas_of(effect), due).await {
+        Ok(value) => decisions(value, waiting.len()),
+        Err(fault) => Err(fault.into()),
+    };
+    match result {
+        Ok(answers) => {
+            for (reply, answer) in waiting.into_iter().zip(answers) {
+                let _ = reply.send(Ok(answer));
+            }
+        }
+        Err(error) => {
+            for reply in waiting {
+                let _ = reply.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// The answers to a charge call.
+pub(super) fn decisions(value: Value, count: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+    let Value::Array(values) = value else {
+        return Err(misread("charge"));
+    };
+    if values.len() != count {
+        return Err(misread("charge"));
+    }
+    values
+        .into_iter()
+        .map(|value| match value {
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(misread("charge")),
+        })
+        .collect()
+}

@@ -1,0 +1,210 @@
+//! Charges: one script call on one server; on a cluster one call per slot, settled
+//! afterwards.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palisade_core::limit::Reading;
+use palisade_core::plan::Charge;
+use palisade_core::time::Micros;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::backend::Single;
+use super::batch::decisions;
+use super::cluster::Cluster;
+use super::codec::{self, Bucket, Decided, Operation};
+use super::config::Options;
+use super::keys::Keys;
+use super::script::{CHARGE, Call};
+use crate::{Charged, StoreError};
+
+/// One server: everything in one call, shared with other requests' decisions.
+pub(super) async fn on_single(
+    single: &Single,
+    buckets: Vec<Bucket>,
+    operation: Operation,
+    now: Option<Micros>,
+    due: Instant,
+) -> Result<Decided, StoreError> {
+    let decision = codec::encode(operation, &buckets, now)?;
+    let count = buckets.len();
+    let keys = buckets.into_iter().map(|bucket| bucket.key).collect();
+    let answer = single
+        .batcher
+        .decide(keys, decision, operation.effect(), due)
+        .await?;
+    codec::decode(&answer, count)
+}
+
+/// The buckets of a decision that share a slot, and where they stood in it.
+#[derive(Clone, Default)]
+struct Group {
+    places: Vec<usize>,
+    buckets: Vec<Bucket>,
+}
+
+fn groups(keys: &Keys, charges: &[Charge<'_>]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_tag = HashMap::new();
+    for (place, charge) in charges.iter().enumerate() {
+        let at = *by_tag.entry(charge.hash_tag()).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push(Group::default());
+        }
+        groups[at].places.push(place);
+        groups[at]
+            .buckets
+            .push(Bucket::new(keys.bucket(charge), charge));
+    }
+    groups
+}
+
+/// How to reach the cluster, and until when.
+#[derive(Clone)]
+pub(super) struct Reach {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) options: Options,
+    pub(super) now: Option<Micros>,
+}
+
+impl Reach {
+    async fn decide(
+        &self,
+        buckets: &[Bucket],
+        operation: Operation,
+        due: Instant,
+    ) -> Result<Decided, StoreError> {
+        let mut call = Call::new(&CHARGE);
+        let decision = codec::encode(operation, buckets, self.now)?;
+        let keys = buckets.iter().map(|bucket| bucket.key.clone()).collect();
+        call.append(keys, decision);
+        let replicas = self.options.replicas_of(Some(operation.effect()));
+        let value = self.cluster.script(&call, replicas, due).await?;
+        let answer = decisions(value, 1)?.swap_remove(0);
+        codec::decode(&answer, buckets.len())
+    }
+
+    /// All groups at once.
+    async fn decide_all(
+        &self,
+        groups: &[Group],
+        operation: Operation,
+        due: Instant,
+    ) -> Vec<Result<Decided, StoreError>> {
+        let mut running = JoinSet::new();
+        for (at, group) in groups.iter().enumerate() {
+            let (reach, buckets) = (self.clone(), group.buckets.clone());
+            running.spawn(async move { (at, reach.decide(&buckets, operation, due).await) });
+        }
+        let mut results = vec![Err(StoreError::TimedOut); groups.len()];
+        while let Some(ended) = running.join_next().await {
+            if let Ok((at, result)) = ended {
+                results[at] = result;
+            }
+        }
+        results
+    }
+
+    /// Charges all groups; unless all admit, takes back what some have taken. Between
+    /// the two a bucket may admit less than it could, never more.
+    async fn settle(
+        self,
+        groups: Vec<Group>,
+        operation: Operation,
+        due: Instant,
+    ) -> Result<Vec<Decided>, StoreError> {
+        let results = self.decide_all(&groups, operation, due).await;
+        let all = results
+            .iter()
+            .all(|result| result.as_ref().is_ok_and(|decided| decided.admitted));
+        if operation == Operation::Charge && !all {
+            let undone = tokio::spawn(self.undo_all(groups, results.clone()));
+            // Whoever waits for the answer waits for this no longer than allowed.
+            let _ = timeout_at(due, undone).await;
+        }
+        results.into_iter().collect()
+    }
+
+    async fn undo_all(self, groups: Vec<Group>, results: Vec<Result<Decided, StoreError>>) {
+        let due = self.options.due();
+        let mut running = JoinSet::new();
+        for (group, result) in groups.into_iter().zip(results) {
+            let Ok(decided) = result else { continue };
+            let taken = decided.taken(&group.buckets);
+            if !decided.admitted || taken.is_empty() {
+                continue;
+            }
+            let reach = self.clone();
+            let undo = Operation::Undo(decided.now);
+            running.spawn(async move { reach.decide(&taken, undo, due).await });
+        }
+        while let Some(ended) = running.join_next().await {
+            if !matches!(ended, Ok(Ok(_))) {
+                tracing::warn!(
+                    "a charge could not be taken back; its bucket admits less until it expires"
+                );
+            }
+        }
+    }
+
+    /// The whole decision.
+    pub(super) async fn charge(
+        self,
+        keys: &Keys,
+        charges: &[Charge<'_>],
+        operation: Operation,
+        due: Instant,
+    ) -> Result<Charged, StoreError> {
+        let groups = groups(keys, charges);
+        if let [group] = groups.as_slice() {
+            let decided = self.decide(&group.buckets, operation, due).await?;
+            return Ok(decided.charged(charges, operation));
+        }
+        let places: Vec<Vec<usize>> = groups.iter().map(|group| group.places.clone()).collect();
+        // In a task of its own: it is settled even if nobody waits any more.
+        let settled = tokio::spawn(self.settle(groups, operation, due)).await;
+        let decided = settled.map_err(|_| StoreError::Unreachable("a task ended".into()))??;
+        Ok(merge(charges, &places, &decided, operation))
+    }
+}
+
+/// One answer out of the groups', in the order of the charges.
+fn merge(
+    charges: &[Charge<'_>],
+    places: &[Vec<usize>],
+    decided: &[Decided],
+    operation: Operation,
+) -> Charged {
+    let admitted = decided.iter().all(|decided| decided.admitted);
+    let mut readings: Vec<(usize, Reading)> = Vec::with_capacity(charges.len());
+    for (places, decided) in places.iter().zip(decided) {
+        let own = places.iter().map(|place| &charges[*place]);
+        let found = decided.readings(own, operation, admitted);
+        readings.extend(places.iter().copied().zip(found));
+    }
+    readings.sort_unstable_by_key(|(place, _)| *place);
+    Charged {
+        now: decided.first().map_or(Micros(0), |decided| decided.now),
+        admitted,
+        readings: readings.into_iter().map(|(_, reading)| reading).collect(),
+        rebuilt: decided.iter().map(|decided| decided.rebuilt).sum(),
+    }
+}
+
+/// The keys of each slot, and where their charges stood.
+pub(super) fn keys_by_slot(keys: &Keys, charges: &[Charge<'_>]) -> Vec<(Vec<usize>, Vec<String>)> {
+    groups(keys, charges)
+        .into_iter()
+        .map(|group| {
+            let keys = group.buckets.into_iter().map(|bucket| bucket.key);
+            (group.places, keys.collect())
+        })
+        .collect()
+}
+
+/// The keys of all charges as one group.
+pub(super) fn keys_of_all(keys: &Keys, charges: &[Charge<'_>]) -> (Vec<usize>, Vec<String>) {
+    let keys = charges.iter().map(|charge| keys.bucket(charge));
+    ((0..charges.len()).collect(), keys.collect())
+}

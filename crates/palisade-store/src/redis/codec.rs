@@ -1,0 +1,267 @@
+//! Decisions as the charge script reads them, and its answers as readings.
+//!
+//! The script says which state it found; what a caller sees of it is computed here
+//! with the pure functions, so a reading cannot differ from the definition.
+
+use palisade_core::limit::{Algorithm, Hits, Reading, State, Window};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::time::Micros;
+
+use super::config::Effect;
+use super::error::misread;
+use crate::{Charged, StoreError, Take};
+
+/// Most buckets of one decision: the script counts them in a byte.
+pub(super) const CHARGES_MAX: usize = 255;
+
+const HEADER_BYTES: usize = 10;
+const ASKED_BYTES: usize = 21;
+const FOUND_BYTES: usize = 25;
+
+/// What a decision does to its buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Takes, all or nothing.
+    Charge,
+    /// Looks.
+    Peek,
+    /// Gives back.
+    Refund,
+    /// Takes back what a charge judged at this instant took.
+    Undo(Micros),
+}
+
+impl From<Take> for Operation {
+    fn from(take: Take) -> Self {
+        match take {
+            Take::Consume => Self::Charge,
+            Take::Peek => Self::Peek,
+        }
+    }
+}
+
+impl Operation {
+    pub(super) const fn effect(self) -> Effect {
+        match self {
+            Self::Peek => Effect::Reads,
+            Self::Charge | Self::Refund | Self::Undo(_) => Effect::Writes,
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Charge => 0,
+            Self::Peek => 1,
+            Self::Refund => 2,
+            Self::Undo(_) => 3,
+        }
+    }
+}
+
+/// An instant as a script argument in text; −1 is the server's clock.
+pub(super) fn now_arg(now: Option<Micros>) -> String {
+    now.map_or_else(|| "-1".to_owned(), |now| now.0.to_string())
+}
+
+/// One bucket of a decision, ready to be sent.
+#[derive(Clone)]
+pub(super) struct Bucket {
+    pub(super) key: String,
+    on_exceed: OnExceed,
+    bytes: [u8; ASKED_BYTES],
+}
+
+impl Bucket {
+    pub(super) fn new(key: String, charge: &Charge<'_>) -> Self {
+        let algorithm = match charge.spec.algorithm() {
+            Algorithm::SlidingLog => 0,
+            Algorithm::SlidingWheel => 1,
+            Algorithm::TokenBucket => 2,
+            Algorithm::FixedWindow => 3,
+        };
+        let on_exceed = match charge.on_exceed {
+            OnExceed::Deny => 0,
+            OnExceed::Report => 1,
+            OnExceed::Count => 2,
+        };
+        let window = match charge.spec.window() {
+            Window::Span(span) => span,
+            Window::Month => 0,
+        };
+        let mut bytes = [0; ASKED_BYTES];
+        bytes[0] = algorithm + 4 * on_exceed;
+        bytes[1..5].copy_from_slice(&charge.cost.to_le_bytes());
+        bytes[5..9].copy_from_slice(&charge.spec.limit().to_le_bytes());
+        bytes[9..13].copy_from_slice(&charge.spec.capacity().to_le_bytes());
+        bytes[13..].copy_from_slice(&exact(Micros(window)).to_le_bytes());
+        Self {
+            key,
+            on_exceed: charge.on_exceed,
+            bytes,
+        }
+    }
+}
+
+/// One decision as the script reads it.
+pub(super) fn encode(
+    operation: Operation,
+    buckets: &[Bucket],
+    now: Option<Micros>,
+) -> Result<Vec<u8>, StoreError> {
+    let count = u8::try_from(buckets.len()).map_err(|_| {
+        StoreError::Exhausted(format!("more than {CHARGES_MAX} buckets in one decision"))
+    })?;
+    let now = match operation {
+        Operation::Undo(at) => Some(at),
+        _ => now,
+    };
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + ASKED_BYTES * buckets.len());
+    bytes.extend([operation.code(), count]);
+    bytes.extend(now.map_or(-1.0, exact).to_le_bytes());
+    for bucket in buckets {
+        bytes.extend(bucket.bytes);
+    }
+    Ok(bytes)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a double holds every instant until the year 2255"
+)]
+const fn exact(at: Micros) -> f64 {
+    at.0 as f64
+}
+
+/// One bucket as the script found it.
+#[derive(Clone, Debug)]
+struct Found {
+    state: State,
+    wait: Option<Micros>,
+}
+
+/// A decision as the script made it.
+#[derive(Clone, Debug)]
+pub(super) struct Decided {
+    pub(super) now: Micros,
+    pub(super) admitted: bool,
+    pub(super) rebuilt: u32,
+    found: Vec<Found>,
+}
+
+/// Reads an answer of the charge script.
+pub(super) fn decode(bytes: &[u8], count: usize) -> Result<Decided, StoreError> {
+    read(bytes, count).ok_or_else(|| misread("charge"))
+}
+
+fn read(bytes: &[u8], count: usize) -> Option<Decided> {
+    let (header, buckets) = bytes.split_at_checked(HEADER_BYTES)?;
+    if buckets.len() != count * FOUND_BYTES {
+        return None;
+    }
+    let found = buckets
+        .chunks_exact(FOUND_BYTES)
+        .map(read_bucket)
+        .collect::<Option<_>>()?;
+    Some(Decided {
+        now: Micros(whole(number(header, 0)?)?),
+        admitted: *header.get(8)? == 1,
+        rebuilt: u32::from(*header.get(9)?),
+        found,
+    })
+}
+
+fn read_bucket(bytes: &[u8]) -> Option<Found> {
+    let (a, b) = (whole(number(bytes, 1)?)?, whole(number(bytes, 9)?)?);
+    let state = match bytes.first()? {
+        0 => State::Empty,
+        1 => State::Hits(hits(a, Micros(b))),
+        2 => State::Gcra(a.checked_mul(4096)?.checked_add(b)?),
+        3 => State::Fixed {
+            start: Micros(a),
+            count: b,
+        },
+        _ => return None,
+    };
+    let wait = match number(bytes, 17)? {
+        -1.0 => None,
+        -2.0 => Some(Micros(u64::MAX)),
+        at => Some(Micros(whole(at)?)),
+    };
+    Some(Found { state, wait })
+}
+
+/// Hits that read like the real ones: as many, as new.
+fn hits(total: u64, newest: Micros) -> Hits {
+    let mut left = total;
+    Hits::from_entries(std::iter::from_fn(|| {
+        let part = u32::try_from(left).unwrap_or(u32::MAX);
+        left -= u64::from(part);
+        (part > 0).then_some((newest, part))
+    }))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<f64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(f64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be a whole number that a double holds exactly"
+)]
+fn whole(number: f64) -> Option<u64> {
+    let exact = (0.0..=9_007_199_254_740_992.0).contains(&number) && number.fract() == 0.0;
+    exact.then_some(number as u64)
+}
+
+impl Decided {
+    /// The buckets as `operation` left them, the decision as a whole being `admitted`.
+    pub(super) fn readings<'c, 'p: 'c>(
+        &self,
+        charges: impl Iterator<Item = &'c Charge<'p>>,
+        operation: Operation,
+        admitted: bool,
+    ) -> Vec<Reading> {
+        let takes = admitted && operation == Operation::Charge;
+        charges
+            .zip(&self.found)
+            .map(|(charge, found)| {
+                let mut state = found.state.clone();
+                if takes && found.is_taken(charge.on_exceed) {
+                    charge.spec.take(&mut state, self.now, charge.cost);
+                }
+                Reading {
+                    retry_at: found.wait,
+                    ..charge.spec.read(&state, self.now, charge.cost)
+                }
+            })
+            .collect()
+    }
+
+    /// Those of `buckets` that took something, all having been admitted.
+    pub(super) fn taken(&self, buckets: &[Bucket]) -> Vec<Bucket> {
+        buckets
+            .iter()
+            .zip(&self.found)
+            .filter(|(bucket, found)| found.is_taken(bucket.on_exceed))
+            .map(|(bucket, _)| bucket.clone())
+            .collect()
+    }
+
+    /// What the engine gets to see.
+    pub(super) fn charged(&self, charges: &[Charge<'_>], operation: Operation) -> Charged {
+        Charged {
+            now: self.now,
+            admitted: self.admitted,
+            readings: self.readings(charges.iter(), operation, self.admitted),
+            rebuilt: self.rebuilt,
+        }
+    }
+}
+
+impl Found {
+    fn is_taken(&self, on_exceed: OnExceed) -> bool {
+        self.wait.is_none() || on_exceed == OnExceed::Count
+    }
+}

@@ -1,0 +1,300 @@
+//! What an operator may set. A URL may hold a password: nothing here prints it.
+
+use std::fmt;
+use std::num::{NonZeroU8, NonZeroU32};
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::time::{Clock, Micros};
+use redis::{
+    Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    TlsCertificates,
+};
+use tokio::time::Instant;
+
+use crate::DEADLINE_DEFAULT;
+
+/// The port of a node that names none.
+const PORT_DEFAULT: u16 = 6379;
+/// Most nodes a cluster URL may name.
+const NODES_MAX: usize = 64;
+/// Longest key prefix.
+const PREFIX_BYTES_MAX: usize = 64;
+
+/// Whose clock judges.
+#[derive(Clone, Default)]
+pub enum TimeSource {
+    /// The server's own (F-CLOCK): a node whose clock jumps changes nothing.
+    #[default]
+    Store,
+    /// An injected one, for tests. Keys then outlive their state by up to an hour.
+    Injected(Arc<dyn Clock>),
+}
+
+impl TimeSource {
+    /// The instant to judge at; `None` leaves it to the server.
+    pub(super) fn now(&self) -> Option<Micros> {
+        match self {
+            Self::Store => None,
+            Self::Injected(clock) => Some(clock.now()),
+        }
+    }
+}
+
+/// Certificates in PEM, for `rediss://` and `rediss+cluster://`.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// The authority to trust instead of the system's.
+    pub root: Option<Vec<u8>>,
+    /// The client's certificate chain and its private key.
+    pub client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// How to reach Redis and how to use it.
+#[derive(Clone)]
+pub struct RedisConfig {
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
+    /// `redis+cluster://[user:password@]host[:port],host[:port]…` (`rediss+cluster://`).
+    pub url: String,
+    /// The longest a call may take, connecting included.
+    pub deadline: Duration,
+    /// Connections to a single server. A cluster has one to each node.
+    pub connections: NonZeroU8,
+    /// Put before every key; letters, digits and `_.:-`.
+    pub key_prefix: String,
+    /// Whose clock judges.
+    pub time: TimeSource,
+    /// How many replicas must confirm a write before it counts as done. None by
+    /// default: a counter lost in a failover admits a little more, once.
+    pub wait_replicas: Option<NonZeroU32>,
+    /// Certificates.
+    pub tls: Option<Tls>,
+}
+
+impl RedisConfig {
+    /// Everything at its default.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            deadline: DEADLINE_DEFAULT,
+            connections: NonZeroU8::MIN.saturating_add(1),
+            key_prefix: String::new(),
+            time: TimeSource::Store,
+            wait_replicas: None,
+            tls: None,
+        }
+    }
+}
+
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConfig")
+            .field("deadline", &self.deadline)
+            .field("connections", &self.connections)
+            .field("wait_replicas", &self.wait_replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a configuration cannot be used. Never holds the URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisConfigError {
+    /// The URL has another scheme.
+    #[error(
+        "`store.url` must begin with `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://`"
+    )]
+    Scheme,
+    /// The URL cannot be read.
+    #[error(
+        "`store.url` is not a Redis URL; write `redis://user:password@host:port/db` and \
+         percent-encode special characters"
+    )]
+    Url,
+    /// A cluster URL names no node, or too many.
+    #[error("`store.url` must name between 1 and {NODES_MAX} cluster nodes, separated by commas")]
+    Nodes,
+    /// A cluster has only database 0.
+    #[error("`store.url` of a cluster must not name a database")]
+    ClusterDatabase,
+    /// A prefix that could change the hash tag or a pattern.
+    #[error("`store.key_prefix` may hold at most {PREFIX_BYTES_MAX} letters, digits and `_.:-`")]
+    Prefix,
+    /// A deadline of nothing.
+    #[error("`store.timeout` must not be zero")]
+    Deadline,
+    /// Certificates that cannot be used, or without TLS.
+    #[error("the certificates of the store need a `rediss` URL and PEM files")]
+    Tls,
+}
+
+/// Where to connect.
+pub(super) enum Target {
+    Single(Box<ConnectionInfo>),
+    Cluster(Vec<ConnectionInfo>),
+}
+
+impl Target {
+    /// Every node that was named.
+    pub(super) fn of(config: &RedisConfig) -> Result<Self, RedisConfigError> {
+        let (scheme, rest) = config
+            .url
+            .split_once("://")
+            .ok_or(RedisConfigError::Scheme)?;
+        let tls = config.tls.as_ref();
+        if scheme.starts_with("rediss") {
+            // Refused if the process has chosen one already: then that one is used.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        match scheme {
+            "redis" | "rediss" => {
+                connection_info(scheme, rest, tls).map(|info| Self::Single(Box::new(info)))
+            }
+            "redis+cluster" => nodes("redis", rest, tls).map(Self::Cluster),
+            "rediss+cluster" => nodes("rediss", rest, tls).map(Self::Cluster),
+            _ => Err(RedisConfigError::Scheme),
+        }
+    }
+}
+
+fn nodes(
+    scheme: &str,
+    rest: &str,
+    tls: Option<&Tls>,
+) -> Result<Vec<ConnectionInfo>, RedisConfigError> {
+    let (credentials, hosts) = match rest.rsplit_once('@') {
+        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
+        None => (String::new(), rest),
+    };
+    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
+    if hosts.contains('/') {
+        return Err(RedisConfigError::ClusterDatabase);
+    }
+    let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
+    if hosts.is_empty() || hosts.len() > NODES_MAX {
+        return Err(RedisConfigError::Nodes);
+    }
+    hosts
+        .iter()
+        .map(|host| connection_info(scheme, &format!("{credentials}{host}"), tls))
+        .collect()
+}
+
+fn connection_info(
+    scheme: &str,
+    rest: &str,
+    tls: Option<&Tls>,
+) -> Result<ConnectionInfo, RedisConfigError> {
+    let info = format!("{scheme}://{rest}")
+        .into_connection_info()
+        .map_err(|_| RedisConfigError::Url)?;
+    let Some(tls) = tls else {
+        return Ok(info);
+    };
+    let certificates = TlsCertificates {
+        client_tls: tls.client.clone().map(|(cert, key)| ClientTlsConfig {
+            client_cert: cert,
+            client_key: key,
+        }),
+        root_cert: tls.root.clone(),
+    };
+    let client = Client::build_with_tls(info, certificates).map_err(|_| RedisConfigError::Tls)?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// The same credentials and certificates at another address of the cluster.
+pub(super) fn at_address(template: &ConnectionInfo, address: &str) -> Option<ConnectionInfo> {
+    let (host, port) = address.rsplit_once(':').map_or_else(
+        || Some((address, PORT_DEFAULT)),
+        |(host, port)| Some((host, port.parse().ok()?)),
+    )?;
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let addr = match template.addr() {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    Some(template.clone().set_addr(addr))
+}
+
+/// The address of a node as the cluster writes it.
+pub(super) fn address_of(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            format!("{host}:{port}")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Checks what has no type of its own.
+pub(super) fn check(config: &RedisConfig) -> Result<(), RedisConfigError> {
+    let prefix = config.key_prefix.as_bytes();
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte);
+    if prefix.len() > PREFIX_BYTES_MAX || !prefix.iter().all(allowed) {
+        return Err(RedisConfigError::Prefix);
+    }
+    if config.deadline.is_zero() {
+        return Err(RedisConfigError::Deadline);
+    }
+    Ok(())
+}
+
+/// How many replicas must confirm a write.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Replicas(pub(super) Option<NonZeroU32>);
+
+impl Replicas {
+    /// The command that waits for them, until a little before `due`.
+    pub(super) fn wait(self, due: Instant) -> Option<Cmd> {
+        let count = self.0?.get();
+        let left = due.saturating_duration_since(Instant::now()).mul_f64(0.8);
+        // WAIT 0 would wait for ever.
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut cmd = redis::cmd("WAIT");
+        cmd.arg(count).arg(left_ms);
+        Some(cmd)
+    }
+
+    pub(super) fn are_met(self, confirmed: i64) -> bool {
+        self.0
+            .is_none_or(|count| confirmed >= i64::from(count.get()))
+    }
+}
+
+/// Whether a call changes anything: only then do replicas have to confirm it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effect {
+    Reads,
+    Writes,
+}
+
+/// What every call needs to know.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    pub(super) deadline: Duration,
+    pub(super) replicas: Replicas,
+}
+
+impl Options {
+    /// Who must confirm a call with this effect.
+    pub(super) fn replicas_of(&self, effect: Option<Effect>) -> Replicas {
+        match effect {
+            Some(Effect::Writes) => self.replicas,
+            Some(Effect::Reads) | None => Replicas::default(),
+        }
+    }
+
+    /// When a call that begins now must have ended.
+    pub(super) fn due(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+}

@@ -1,0 +1,72 @@
+//! Names in Redis. The braces hold what decides the cluster slot.
+
+use palisade_core::Digest;
+use palisade_core::plan::Charge;
+use palisade_core::record::{RecordKey, RecordKind};
+
+use crate::Registry;
+
+/// Makes keys with the configured prefix.
+#[derive(Clone)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: String) -> Self {
+        Self { prefix }
+    }
+
+    /// A bucket: `rl:{…}:…` or `rq:{…}:…` (T-KEYS).
+    pub(super) fn bucket(&self, charge: &Charge<'_>) -> String {
+        let key = charge.key();
+        if self.prefix.is_empty() {
+            key
+        } else {
+            format!("{}{key}", self.prefix)
+        }
+    }
+
+    /// A record: `rec:{digest}:account-login`.
+    pub(super) fn record(&self, key: &RecordKey) -> String {
+        format!(
+            "{}rec:{{{}}}:{}",
+            self.prefix,
+            key.digest.hex(),
+            key.kind.name()
+        )
+    }
+
+    /// Where an unreadable record goes; in the same slot.
+    pub(super) fn aside(&self, key: &RecordKey) -> String {
+        format!(
+            "{}aside:{{{}}}:{}",
+            self.prefix,
+            key.digest.hex(),
+            key.kind.name()
+        )
+    }
+
+    /// Matches every record of a kind.
+    pub(super) fn record_pattern(&self, kind: RecordKind) -> String {
+        format!("{}rec:{{*}}:{}", self.prefix, kind.name())
+    }
+
+    /// Whom a record's key names.
+    pub(super) fn digest_of(&self, key: &[u8], kind: RecordKind) -> Option<Digest> {
+        let key = std::str::from_utf8(key).ok()?;
+        let rest = key.strip_prefix(self.prefix.as_str())?;
+        let rest = rest.strip_prefix("rec:{")?;
+        let (digest, name) = rest.split_once("}:")?;
+        (name == kind.name()).then(|| Digest::from_hex(digest))?
+    }
+
+    /// A registry's entries and its version, in one slot.
+    pub(super) fn registry(&self, registry: Registry) -> (String, String) {
+        let name = registry.name();
+        (
+            format!("{}reg:{{{name}}}:entries", self.prefix),
+            format!("{}reg:{{{name}}}:version", self.prefix),
+        )
+    }
+}

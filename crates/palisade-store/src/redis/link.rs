@@ -1,0 +1,284 @@
+//! One multiplexed connection that heals itself.
+//!
+//! A call on a dead server fails at once, or when its deadline comes. Connections are
+//! attempted only when somebody calls, one at a time, with growing pauses: an outage
+//! is not answered with a storm.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisResult, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::config::Replicas;
+use super::error::Fault;
+use super::script::{By, Call};
+
+/// Pause after the first failed attempt; doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Longest pause between attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Calls without an answer, in a row, after which the connection is given up: a
+/// server that hangs, or a path that swallows packets, does not close it.
+const SILENCES_MAX: u32 = 3;
+
+/// The state of the connection.
+enum Phase {
+    /// None; the next call makes one.
+    Idle,
+    /// An attempt is under way.
+    Connecting,
+    /// Connected; the number tells one connection from the next.
+    Up(MultiplexedConnection, u64),
+    /// The last attempt failed, for this reason; the next one is not due yet.
+    Pausing(Fault),
+}
+
+/// See the module.
+pub(super) struct Link {
+    client: Client,
+    deadline: Duration,
+    phase: watch::Sender<Phase>,
+    next: AtomicU64,
+    failures: AtomicU32,
+    silences: AtomicU32,
+}
+
+impl Link {
+    /// Connects to nothing yet.
+    pub(super) fn new(info: ConnectionInfo, deadline: Duration) -> RedisResult<Arc<Self>> {
+        Ok(Arc::new(Self {
+            client: Client::open(info)?,
+            deadline,
+            phase: watch::Sender::new(Phase::Idle),
+            next: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+            silences: AtomicU32::new(0),
+        }))
+    }
+
+    /// Sends one command and waits for its answer until `due`.
+    pub(super) async fn call(self: &Arc<Self>, cmd: &Cmd, due: Instant) -> Result<Value, Fault> {
+        let (mut connection, number) = self.connection(due).await?;
+        let answer = self
+            .answer(number, due, connection.send_packed_command(cmd))
+            .await?;
+        let checked = answer.extract_error().map_err(Fault::from);
+        self.heed(number, checked)
+    }
+
+    /// Calls a script by digest and, if the server does not know it, once by source.
+    pub(super) async fn script(
+        self: &Arc<Self>,
+        call: &Call,
+        replicas: Replicas,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        match self.send(call, By::Digest, replicas, due).await {
+            Err(fault) if fault.is_unknown_script() => {
+                self.send(call, By::Source, replicas, due).await
+            }
+            result => result,
+        }
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        call: &Call,
+        by: By,
+        replicas: Replicas,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        let Some(wait) = replicas.wait(due) else {
+            return self.call(&call.command(by), due).await;
+        };
+        let mut pipe = Pipeline::with_capacity(2);
+        pipe.add_command(call.command(by)).add_command(wait);
+        let mut answers = self.pipeline(&pipe, due).await?.into_iter();
+        let (Some(answer), Some(confirmed)) = (answers.next(), answers.next()) else {
+            return Err(Fault::Misread);
+        };
+        let answer = answer.extract_error()?;
+        match confirmed.extract_error()? {
+            Value::Int(count) if replicas.are_met(count) => Ok(answer),
+            _ => Err(Fault::Unconfirmed),
+        }
+    }
+
+    /// The same at a node that is taking over the slot: each try after `ASKING`.
+    pub(super) async fn script_asking(
+        self: &Arc<Self>,
+        call: &Call,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        match self.send_asking(call, By::Digest, due).await {
+            Err(fault) if fault.is_unknown_script() => {
+                self.send_asking(call, By::Source, due).await
+            }
+            result => result,
+        }
+    }
+
+    async fn send_asking(
+        self: &Arc<Self>,
+        call: &Call,
+        by: By,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        let mut pipe = Pipeline::with_capacity(2);
+        pipe.add_command(redis::cmd("ASKING"))
+            .add_command(call.command(by));
+        let answer = self.pipeline(&pipe, due).await?.into_iter().nth(1);
+        Ok(answer.ok_or(Fault::Misread)?.extract_error()?)
+    }
+
+    /// Sends several commands in one go; answers in order, errors among them.
+    pub(super) async fn pipeline(
+        self: &Arc<Self>,
+        pipe: &Pipeline,
+        due: Instant,
+    ) -> Result<Vec<Value>, Fault> {
+        let (mut connection, number) = self.connection(due).await?;
+        let sent = connection.send_packed_commands(pipe, 0, pipe.len());
+        self.answer(number, due, sent).await
+    }
+
+    async fn answer<T>(
+        self: &Arc<Self>,
+        number: u64,
+        due: Instant,
+        sent: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T, Fault> {
+        let Ok(result) = timeout_at(due, sent).await else {
+            if self.silences.fetch_add(1, Relaxed) + 1 >= SILENCES_MAX {
+                self.give_up(number);
+            }
+            return Err(Fault::TimedOut);
+        };
+        let value = self.heed(number, result.map_err(Fault::from))?;
+        self.silences.store(0, Relaxed);
+        self.failures.store(0, Relaxed);
+        Ok(value)
+    }
+
+    fn heed<T>(self: &Arc<Self>, number: u64, result: Result<T, Fault>) -> Result<T, Fault> {
+        result.inspect_err(|fault| {
+            if fault.breaks_connection() {
+                self.give_up(number);
+            }
+        })
+    }
+
+    async fn connection(
+        self: &Arc<Self>,
+        due: Instant,
+    ) -> Result<(MultiplexedConnection, u64), Fault> {
+        if let Phase::Up(connection, number) = &*self.phase.borrow() {
+            return Ok((connection.clone(), *number));
+        }
+        let mut phase = self.phase.subscribe();
+        loop {
+            match &*phase.borrow_and_update() {
+                Phase::Up(connection, number) => return Ok((connection.clone(), *number)),
+                Phase::Pausing(why) => return Err(why.clone()),
+                Phase::Connecting | Phase::Idle => {}
+            }
+            self.begin();
+            match timeout_at(due, phase.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(Fault::Down),
+                Err(_) => return Err(Fault::TimedOut),
+            }
+        }
+    }
+
+    /// Starts an attempt unless one is under way.
+    fn begin(self: &Arc<Self>) {
+        let begun = self.phase.send_if_modified(|phase| {
+            let idle = matches!(phase, Phase::Idle);
+            if idle {
+                *phase = Phase::Connecting;
+            }
+            idle
+        });
+        if begun {
+            tokio::spawn(Attempt(Arc::clone(self)).connect());
+        }
+    }
+
+    async fn connect(&self) {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.deadline))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(1024);
+        let attempt = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        match timeout(self.deadline, attempt).await {
+            Ok(Ok(connection)) => {
+                self.silences.store(0, Relaxed);
+                let number = self.next.fetch_add(1, Relaxed);
+                self.phase.send_replace(Phase::Up(connection, number));
+            }
+            // What matters to an operator: refused credentials, no connection left.
+            Ok(Err(error)) if !error.is_io_error() => self.pause(error.into()).await,
+            Ok(Err(_)) | Err(_) => self.pause(Fault::Down).await,
+        }
+    }
+
+    /// Drops connection `number`, if it is still the one in use.
+    fn give_up(self: &Arc<Self>, number: u64) {
+        let dropped = self.phase.send_if_modified(|phase| {
+            let current = matches!(phase, Phase::Up(_, up) if *up == number);
+            if current {
+                *phase = Phase::Pausing(Fault::Down);
+            }
+            current
+        });
+        if dropped {
+            tokio::spawn(Attempt(Arc::clone(self)).pause());
+        }
+    }
+
+    async fn pause(&self, why: Fault) {
+        self.phase.send_replace(Phase::Pausing(why));
+        let failures = self.failures.fetch_add(1, Relaxed);
+        // A connection that worked until now is made anew at once.
+        if failures > 0 || self.silences.load(Relaxed) > 0 {
+            let pause = PAUSE_MIN * 2_u32.pow(failures.min(8));
+            let spread = rand::random_range(0.8..1.2);
+            tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
+        }
+        self.phase.send_replace(Phase::Idle);
+    }
+}
+
+/// Connecting or pausing. Should its task be ended from outside, the next call begins
+/// anew instead of waiting for ever.
+struct Attempt(Arc<Link>);
+
+impl Attempt {
+    async fn connect(self) {
+        self.0.connect().await;
+    }
+
+    async fn pause(self) {
+        self.0.pause(Fault::Down).await;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.0.phase.send_if_modified(|phase| {
+            let unfinished = matches!(phase, Phase::Connecting | Phase::Pausing(_));
+            if unfinished {
+                *phase = Phase::Idle;
+            }
+            unfinished
+        });
+    }
+}

@@ -1,0 +1,403 @@
+//! Redis, single or Cluster, version 7 or later.
+//!
+//! All buckets of a decision are evaluated by one script in one round trip, at one
+//! instant of the server's clock (F-CLOCK). The script translates the pure functions
+//! of `palisade_core::limit` and is compared with them on random sequences.
+//!
+//! On a cluster the buckets of one hash tag are one call; a decision over several tags
+//! charges them at once and takes back what was taken unless all admit, so it never
+//! admits too much and may for an instant admit too little. Each slot is judged by the
+//! clock of its own node.
+
+mod backend;
+mod batch;
+mod charge;
+mod cluster;
+mod codec;
+mod config;
+mod error;
+mod keys;
+mod link;
+mod records;
+mod registry;
+mod script;
+
+use std::sync::Arc;
+
+use palisade_core::plan::Charge;
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::{DAY, Micros};
+use redis::Value;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
+
+use crate::{
+    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
+    StoreStats, Take,
+};
+use backend::Backend;
+use charge::Reach;
+use codec::{Bucket, Operation};
+use config::{Effect, Options, Replicas};
+use error::misread;
+use keys::Keys;
+use records::Position;
+use script::{Call, PROBE, RESET, SET_ASIDE};
+
+/// How long an unreadable record is kept for inspection.
+const ASIDE_MS: u64 = DAY / 1_000;
+/// Steps of a listing that one page may take before it is handed out unfilled.
+const SCAN_STEPS_MAX: u32 = 128;
+
+/// The store on Redis. Cheap to share; connects when it is first used, and again by
+/// itself whenever the server comes back.
+pub struct RedisStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Backend,
+    keys: Keys,
+    time: TimeSource,
+    options: Options,
+}
+
+impl RedisStore {
+    /// A store that connects when it is first used.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used; see [`RedisConfigError`].
+    pub fn new(config: RedisConfig) -> Result<Self, RedisConfigError> {
+        config::check(&config)?;
+        let options = Options {
+            deadline: config.deadline,
+            replicas: Replicas(config.wait_replicas),
+        };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                backend: Backend::new(&config, options)?,
+                keys: Keys::new(config.key_prefix),
+                time: config.time,
+                options,
+            }),
+        })
+    }
+}
+
+impl Shared {
+    async fn script(&self, call: &Call, effect: Effect, due: Instant) -> Result<Value, StoreError> {
+        let sent = self.backend.script(call, effect, &self.options, due).await;
+        Ok(sent?)
+    }
+
+    async fn decide(
+        &self,
+        charges: &[Charge<'_>],
+        operation: Operation,
+    ) -> Result<Charged, StoreError> {
+        let due = self.options.due();
+        let now = self.time.now();
+        if charges.is_empty() {
+            return self.decide_nothing(now, due).await;
+        }
+        match &self.backend {
+            Backend::Single(single) => {
+                let buckets = charges
+                    .iter()
+                    .map(|charge| Bucket::new(self.keys.bucket(charge), charge))
+                    .collect();
+                let decided = charge::on_single(single, buckets, operation, now, due).await?;
+                Ok(decided.charged(charges, operation))
+            }
+            Backend::Cluster(cluster) => {
+                let reach = Reach {
+                    cluster: Arc::clone(cluster),
+                    options: self.options,
+                    now,
+                };
+                reach.charge(&self.keys, charges, operation, due).await
+            }
+        }
+    }
+
+    async fn decide_nothing(
+        &self,
+        now: Option<Micros>,
+        due: Instant,
+    ) -> Result<Charged, StoreError> {
+        Ok(Charged {
+            now: match now {
+                Some(now) => now,
+                None => self.clock(due).await?,
+            },
+            admitted: true,
+            readings: Vec::new(),
+            rebuilt: 0,
+        })
+    }
+
+    /// The clock of a server that could take a charge now; of all of them, the first's.
+    async fn clock(&self, due: Instant) -> Result<Micros, StoreError> {
+        let mut asked = JoinSet::new();
+        for (at, link) in self.backend.masters(due).await?.into_iter().enumerate() {
+            asked.spawn(async move {
+                let answer = link
+                    .script(&Call::new(&PROBE), Replicas::default(), due)
+                    .await;
+                (at, answer)
+            });
+        }
+        let mut first = None;
+        while let Some(ended) = asked.join_next().await {
+            let (at, answer) = ended.map_err(|_| misread("probe"))?;
+            let now: u64 = redis::from_redis_value(answer?).map_err(|_| misread("probe"))?;
+            if at == 0 {
+                first = Some(Micros(now));
+            }
+        }
+        first.ok_or_else(|| misread("probe"))
+    }
+
+    async fn commit_some(
+        &self,
+        writes: &[&RecordWrite],
+        due: Instant,
+    ) -> Result<Commit, StoreError> {
+        let call = records::commit_call(&self.keys, writes.iter().copied(), self.time.now());
+        match self.script(&call, Effect::Writes, due).await? {
+            Value::Int(1) => Ok(Commit::Done),
+            Value::Int(0) => Ok(Commit::Conflict),
+            _ => Err(misread("commit")),
+        }
+    }
+
+    /// Each record in its own slot, in the given order. A look first keeps most
+    /// conflicts from leaving a part written.
+    async fn commit_one_by_one(
+        self: &Arc<Self>,
+        writes: &[&RecordWrite],
+        due: Instant,
+    ) -> Result<Commit, StoreError> {
+        if writes.len() > 1 {
+            let keys: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
+            let current = self.load(&keys, due).await?.records;
+            let revisions = current.iter().map(|r| r.as_ref().map_or(0, |r| r.revision));
+            if !writes.iter().map(|write| write.expect).eq(revisions) {
+                return Ok(Commit::Conflict);
+            }
+        }
+        for write in writes {
+            if self.commit_some(&[write], due).await? == Commit::Conflict {
+                return Ok(Commit::Conflict);
+            }
+        }
+        Ok(Commit::Done)
+    }
+
+    /// Whom the next page shows; moves `position` behind it, `None` at the end.
+    async fn find(
+        &self,
+        kind: RecordKind,
+        position: &mut Option<Position>,
+        count_max: usize,
+    ) -> Result<Vec<RecordKey>, StoreError> {
+        let mut page = Vec::new();
+        for _ in 0..SCAN_STEPS_MAX {
+            let (Some(at), true) = (position.as_mut(), page.len() < count_max) else {
+                break;
+            };
+            let due = self.options.due();
+            let masters = self.backend.masters(due).await?;
+            let Some(link) = masters.get(at.server) else {
+                *position = None;
+                break;
+            };
+            let cmd = records::scan_command(&self.keys, kind, at.cursor);
+            let step = records::read_scan(link.call(&cmd, due).await?, &self.keys, kind)?;
+            let found = at.take(step, count_max - page.len());
+            page.extend(found.into_iter().map(|digest| RecordKey { kind, digest }));
+            if at.server >= masters.len() {
+                *position = None;
+            }
+        }
+        Ok(page)
+    }
+
+    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<Loaded, StoreError> {
+        let call = records::load_call(&self.keys, keys, self.time.now());
+        let answer = self.script(&call, Effect::Reads, due).await?;
+        records::read_loaded(answer, keys.len())
+    }
+
+    /// Reads records: on one server in one call, on a cluster each where it is.
+    async fn load(
+        self: &Arc<Self>,
+        keys: &[RecordKey],
+        due: Instant,
+    ) -> Result<Loaded, StoreError> {
+        if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
+            return self.load_call(keys, due).await;
+        }
+        let mut running = JoinSet::new();
+        for (place, key) in keys.iter().enumerate() {
+            let (shared, key) = (Arc::clone(self), *key);
+            running.spawn(async move { (place, shared.load_call(&[key], due).await) });
+        }
+        let mut loaded = Loaded {
+            now: Micros(0),
+            records: vec![None; keys.len()],
+        };
+        while let Some(ended) = running.join_next().await {
+            let (place, one) = ended.map_err(|_| misread("load"))?;
+            let mut one = one?;
+            if place == 0 {
+                loaded.now = one.now;
+            }
+            loaded.records[place] = one.records.pop().flatten();
+        }
+        Ok(loaded)
+    }
+}
+
+impl Store for RedisStore {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        self.shared.decide(charges, take.into()).await
+    }
+
+    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        self.shared.decide(charges, Operation::Refund).await
+    }
+
+    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
+        let shared = &self.shared;
+        let due = shared.options.due();
+        let slots = match shared.backend {
+            Backend::Cluster(_) => charge::keys_by_slot(&shared.keys, charges),
+            Backend::Single(_) if charges.is_empty() => Vec::new(),
+            Backend::Single(_) => vec![charge::keys_of_all(&shared.keys, charges)],
+        };
+        let mut done = vec![false; charges.len()];
+        let mut failed = None;
+        for (places, keys) in slots {
+            let call = keys.into_iter().fold(Call::new(&RESET), Call::key);
+            match shared.script(&call, Effect::Writes, due).await {
+                Ok(_) => places.into_iter().for_each(|place| done[place] = true),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !done.contains(&true) => Err(error),
+            _ => Ok(ResetDone { done }),
+        }
+    }
+
+    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+        self.shared.load(keys, self.shared.options.due()).await
+    }
+
+    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
+        let shared = &self.shared;
+        let due = shared.options.due();
+        let mut ordered: Vec<&RecordWrite> = writes.iter().collect();
+        ordered.sort_by_key(|write| write.key.kind);
+        match &shared.backend {
+            Backend::Single(_) => shared.commit_some(&ordered, due).await,
+            Backend::Cluster(_) => shared.commit_one_by_one(&ordered, due).await,
+        }
+    }
+
+    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let call = Call::new(&SET_ASIDE)
+            .key(shared.keys.record(&key))
+            .key(shared.keys.aside(&key))
+            .arg(ASIDE_MS.to_string());
+        let due = shared.options.due();
+        shared.script(&call, Effect::Writes, due).await?;
+        Ok(())
+    }
+
+    async fn scan(
+        &self,
+        kind: RecordKind,
+        cursor: Option<&str>,
+        count_max: usize,
+    ) -> Result<RecordPage, StoreError> {
+        let mut position = Some(Position::parse(cursor));
+        let found = self
+            .shared
+            .find(kind, &mut position, count_max.max(1))
+            .await?;
+        let due = self.shared.options.due();
+        let loaded = self.shared.load(&found, due).await?;
+        let records = found
+            .into_iter()
+            .zip(loaded.records)
+            .filter_map(|(key, record)| Some((key, record?)))
+            .collect();
+        Ok(RecordPage {
+            records,
+            next: position.map(|position| position.text()),
+        })
+    }
+
+    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let call = registry::put_call(&shared.keys, registry, entry, shared.time.now());
+        let due = shared.options.due();
+        match shared.script(&call, Effect::Writes, due).await? {
+            Value::Int(1) => Ok(()),
+            Value::Int(0) => Err(StoreError::Exhausted(format!(
+                "the {} is full",
+                registry.name()
+            ))),
+            _ => Err(misread("registry")),
+        }
+    }
+
+    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
+        let shared = &self.shared;
+        let call = registry::remove_call(&shared.keys, registry, id, shared.time.now());
+        let due = shared.options.due();
+        Ok(shared.script(&call, Effect::Writes, due).await? == Value::Int(1))
+    }
+
+    async fn entries(
+        &self,
+        registry: Registry,
+        seen: Option<u64>,
+    ) -> Result<Option<Entries>, StoreError> {
+        let shared = &self.shared;
+        let call = registry::entries_call(&shared.keys, registry, seen, shared.time.now());
+        let due = shared.options.due();
+        registry::read_entries(shared.script(&call, Effect::Reads, due).await?)
+    }
+
+    async fn probe(&self) -> Result<Micros, StoreError> {
+        let due = self.shared.options.due();
+        let clock = self.shared.clock(due).await?;
+        Ok(self.shared.time.now().unwrap_or(clock))
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        // What the server acknowledged is the server's to keep.
+        Ok(())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> StoreStats {
+        let queue_depth = match &self.shared.backend {
+            Backend::Single(single) => single.batcher.depth() as u64,
+            Backend::Cluster(_) => 0,
+        };
+        StoreStats {
+            queue_depth,
+            ..StoreStats::default()
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The scripts, and how they are called: by digest, with the source as the answer to
+//! a server that does not know it (after a restart, a failover, a flush).
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, Script as Source};
+
+/// A script and its digest.
+pub(super) struct Script {
+    source: &'static str,
+    sha: LazyLock<String>,
+}
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        pub(super) static $name: Script = Script {
+            source: include_str!(concat!("scripts/", $file)),
+            sha: LazyLock::new(|| {
+                let source = include_str!(concat!("scripts/", $file));
+                Source::new(source).get_hash().to_owned()
+            }),
+        };
+    };
+}
+
+script!(CHARGE, "charge.lua");
+script!(RESET, "reset.lua");
+script!(LOAD, "load.lua");
+script!(COMMIT, "commit.lua");
+script!(SET_ASIDE, "set_aside.lua");
+script!(REGISTRY_PUT, "registry_put.lua");
+script!(REGISTRY_REMOVE, "registry_remove.lua");
+script!(REGISTRY_ENTRIES, "registry_entries.lua");
+script!(PROBE, "probe.lua");
+
+/// How a call names its script.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// By digest: short, and refused by a server that does not know it.
+    Digest,
+    /// By source: the server runs it and knows it from then on.
+    Source,
+}
+
+/// One call of a script.
+#[derive(Clone)]
+pub(super) struct Call {
+    script: &'static Script,
+    keys: Vec<String>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    pub(super) fn new(script: &'static Script) -> Self {
+        Self {
+            script,
+            keys: Vec::new(),
+            args: Vec::new(),
+        }
+    }
+
+    pub(super) fn key(mut self, key: String) -> Self {
+        self.keys.push(key);
+        self
+    }
+
+    pub(super) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Appends many keys and one argument: a decision.
+    pub(super) fn append(&mut self, keys: Vec<String>, arg: Vec<u8>) {
+        self.keys.extend(keys);
+        self.args.push(arg);
+    }
+
+    /// The key that decides the slot; empty for a call without keys.
+    pub(super) fn slot_key(&self) -> &str {
+        self.keys.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn command(&self, by: By) -> Cmd {
+        let mut cmd = match by {
+            By::Digest => redis::cmd("EVALSHA"),
+            By::Source => redis::cmd("EVAL"),
+        };
+        match by {
+            By::Digest => cmd.arg(self.script.sha.as_str()),
+            By::Source => cmd.arg(self.script.source),
+        };
+        cmd.arg(self.keys.len());
+        for key in &self.keys {
+            cmd.arg(key);
+        }
+        for arg in &self.args {
+            cmd.arg(arg.as_slice());
+        }
+        cmd
+    }
+}

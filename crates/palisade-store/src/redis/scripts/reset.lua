@@ -1,0 +1,4 @@
+#!lua
+-- Clears buckets, all in one go.
+
+return redis.call('UNLINK', unpack(KEYS))
