@@ -5,7 +5,6 @@ mod completions;
 mod migrate;
 mod offline;
 mod quota;
-mod replay;
 mod serve;
 mod test;
 
@@ -29,7 +28,6 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Test(test::Test),
-    Replay(replay::Replay),
     Quota(quota::Quota),
     Migrate(migrate::Migrate),
     Completions(completions::Completions),
@@ -41,7 +39,6 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Serve(command) => command.run(),
         Command::Check(command) => Ok(command.run()),
         Command::Test(command) => command.run(),
-        Command::Replay(command) => command.run(),
         Command::Quota(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
