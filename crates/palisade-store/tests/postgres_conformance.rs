@@ -1,5 +1,7 @@
 //! The Postgres store passes the suite, on a real server and a virtual clock.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail it")]
+
 #[path = "common/postgres_server.rs"]
 mod postgres_server;
 

@@ -1,6 +1,12 @@
 //! A real server that is killed, stopped, full or read-only: typed errors within the
 //! deadline, and recovery without help.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test's helpers fail it"
+)]
+
 #[path = "common/postgres_server.rs"]
 mod postgres_server;
 

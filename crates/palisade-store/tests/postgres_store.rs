@@ -1,6 +1,12 @@
 //! What only the Postgres store promises: its schema and plans, exactness over
 //! several nodes, the server's clock, expiry, unreadable buckets.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test's helpers fail it"
+)]
+
 #[path = "common/postgres_server.rs"]
 mod postgres_server;
 

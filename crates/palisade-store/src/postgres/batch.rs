@@ -16,8 +16,8 @@ use crate::{Charged, StoreError};
 pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 
-/// Places of [`Known`]: a mebibyte.
-const KNOWN_PLACES: usize = 1 << 17;
+/// Places of [`Known`]: two mebibytes.
+const KNOWN_PLACES: usize = 1 << 18;
 
 /// What is asked of the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

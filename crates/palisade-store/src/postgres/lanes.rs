@@ -151,7 +151,7 @@ impl Lanes {
     }
 
     fn now(&self) -> Option<Micros> {
-        self.clock.as_ref().map(|clock| clock.now())
+        self.clock.as_ref().map(Clock::now)
     }
 
     async fn lane(self: Arc<Self>) {

@@ -8,14 +8,14 @@ use super::connect::Connections;
 use super::error;
 use crate::StoreError;
 
-const MIGRATIONS: [&str; 3] = [
+/// The version of the schema that this code works with.
+pub const SCHEMA_VERSION: u32 = 3;
+
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0001_schema.sql"),
     include_str!("migrations/0002_decide.sql"),
     include_str!("migrations/0003_records.sql"),
 ];
-
-/// The version of the schema that this code works with.
-pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// One migration at a time, on any node. The number is arbitrary and stays.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(5042417660011)";

@@ -170,11 +170,10 @@ impl Cluster {
         if self.looking.swap(true, SeqCst) {
             return;
         }
-        let cluster = Arc::clone(self);
+        let looking = Looking(Arc::clone(self));
         tokio::spawn(async move {
-            cluster.look().await;
+            looking.0.look().await;
             sleep(REFRESH_PAUSE).await;
-            cluster.looking.store(false, SeqCst);
         });
     }
 
@@ -232,6 +231,15 @@ impl Cluster {
         addresses.sort_unstable();
         addresses.dedup();
         addresses
+    }
+}
+
+/// A look at the map; over when dropped, whatever happened.
+struct Looking(Arc<Cluster>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.looking.store(false, SeqCst);
     }
 }
 

@@ -142,6 +142,10 @@ impl Target {
             .split_once("://")
             .ok_or(RedisConfigError::Scheme)?;
         let tls = config.tls.as_ref();
+        if scheme.starts_with("rediss") {
+            // Refused if the process has chosen one already: then that one is used.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         match scheme {
             "redis" | "rediss" => {
                 connection_info(scheme, rest, tls).map(|info| Self::Single(Box::new(info)))

@@ -131,3 +131,73 @@ fn unreachable(message: &str) -> StoreError {
 pub(super) fn misread(what: &str) -> StoreError {
     StoreError::Corrupt(format!("the answer to a {what} has the wrong shape"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> StoreError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+        StoreError::from(Fault::from(
+            value.and_then(redis::Value::extract_error).unwrap_err(),
+        ))
+    }
+
+    #[test]
+    fn each_refusal_has_its_kind() {
+        let cases = [
+            ("OOM command not allowed", "exhausted"),
+            (
+                "READONLY You can't write against a read only replica",
+                "exhausted",
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                "exhausted",
+            ),
+            ("NOREPLICAS Not enough good replicas to write", "exhausted"),
+            ("ERR max number of clients reached", "exhausted"),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                "unreachable",
+            ),
+            ("CLUSTERDOWN Hash slot not served", "unreachable"),
+            ("NOAUTH Authentication required", "unreachable"),
+            ("WRONGPASS invalid username-password pair", "unreachable"),
+            ("NOPERM this user has no permissions", "unreachable"),
+            ("ERR something else", "corrupt"),
+        ];
+        for (line, kind) in cases {
+            assert_eq!(said(line).kind(), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_the_server_is_never_passed_on() {
+        for line in [
+            "ERR user@example.org rl:{abc}",
+            "WRONGPASS s3cret",
+            "MOVED 1 10.0.0.1:1",
+        ] {
+            let shown = format!("{:?}", said(line));
+            for part in ["example.org", "rl:{", "s3cret", "10.0.0.1"] {
+                assert!(!shown.contains(part), "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_answers_that_prove_nothing_was_done_lead_elsewhere() {
+        let fault = |line: &str| {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+            Fault::from(value.and_then(redis::Value::extract_error).unwrap_err())
+        };
+        let moved = Redirect::Moved("10.0.0.1:7000".to_owned());
+        assert_eq!(fault("MOVED 1 10.0.0.1:7000").redirect(), Some(moved));
+        let ask = Redirect::Ask("10.0.0.1:7000".to_owned());
+        assert_eq!(fault("ASK 1 10.0.0.1:7000").redirect(), Some(ask));
+        assert_eq!(fault("TRYAGAIN later").redirect(), Some(Redirect::Later));
+        assert_eq!(fault("ERR no").redirect(), None);
+        assert_eq!(Fault::TimedOut.redirect(), None);
+    }
+}

@@ -34,8 +34,8 @@ enum Phase {
     Connecting,
     /// Connected; the number tells one connection from the next.
     Up(MultiplexedConnection, u64),
-    /// The last attempt failed; the next one is not due yet.
-    Pausing,
+    /// The last attempt failed, for this reason; the next one is not due yet.
+    Pausing(Fault),
 }
 
 /// See the module.
@@ -177,11 +177,14 @@ impl Link {
         self: &Arc<Self>,
         due: Instant,
     ) -> Result<(MultiplexedConnection, u64), Fault> {
+        if let Phase::Up(connection, number) = &*self.phase.borrow() {
+            return Ok((connection.clone(), *number));
+        }
         let mut phase = self.phase.subscribe();
         loop {
             match &*phase.borrow_and_update() {
                 Phase::Up(connection, number) => return Ok((connection.clone(), *number)),
-                Phase::Pausing => return Err(Fault::Down),
+                Phase::Pausing(why) => return Err(why.clone()),
                 Phase::Connecting | Phase::Idle => {}
             }
             self.begin();
@@ -203,11 +206,11 @@ impl Link {
             idle
         });
         if begun {
-            tokio::spawn(Arc::clone(self).connect());
+            tokio::spawn(Attempt(Arc::clone(self)).connect());
         }
     }
 
-    async fn connect(self: Arc<Self>) {
+    async fn connect(&self) {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.deadline))
             .set_response_timeout(None)
@@ -215,12 +218,15 @@ impl Link {
         let attempt = self
             .client
             .get_multiplexed_async_connection_with_config(&config);
-        if let Ok(Ok(connection)) = timeout(self.deadline, attempt).await {
-            self.silences.store(0, Relaxed);
-            let number = self.next.fetch_add(1, Relaxed);
-            self.phase.send_replace(Phase::Up(connection, number));
-        } else {
-            self.pause().await;
+        match timeout(self.deadline, attempt).await {
+            Ok(Ok(connection)) => {
+                self.silences.store(0, Relaxed);
+                let number = self.next.fetch_add(1, Relaxed);
+                self.phase.send_replace(Phase::Up(connection, number));
+            }
+            // What matters to an operator: refused credentials, no connection left.
+            Ok(Err(error)) if !error.is_io_error() => self.pause(error.into()).await,
+            Ok(Err(_)) | Err(_) => self.pause(Fault::Down).await,
         }
     }
 
@@ -229,17 +235,17 @@ impl Link {
         let dropped = self.phase.send_if_modified(|phase| {
             let current = matches!(phase, Phase::Up(_, up) if *up == number);
             if current {
-                *phase = Phase::Pausing;
+                *phase = Phase::Pausing(Fault::Down);
             }
             current
         });
         if dropped {
-            tokio::spawn(Arc::clone(self).pause());
+            tokio::spawn(Attempt(Arc::clone(self)).pause());
         }
     }
 
-    async fn pause(self: Arc<Self>) {
-        self.phase.send_replace(Phase::Pausing);
+    async fn pause(&self, why: Fault) {
+        self.phase.send_replace(Phase::Pausing(why));
         let failures = self.failures.fetch_add(1, Relaxed);
         // A connection that worked until now is made anew at once.
         if failures > 0 || self.silences.load(Relaxed) > 0 {
@@ -248,5 +254,31 @@ impl Link {
             tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
         }
         self.phase.send_replace(Phase::Idle);
+    }
+}
+
+/// Connecting or pausing. Should its task be ended from outside, the next call begins
+/// anew instead of waiting for ever.
+struct Attempt(Arc<Link>);
+
+impl Attempt {
+    async fn connect(self) {
+        self.0.connect().await;
+    }
+
+    async fn pause(self) {
+        self.0.pause(Fault::Down).await;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.0.phase.send_if_modified(|phase| {
+            let unfinished = matches!(phase, Phase::Connecting | Phase::Pausing(_));
+            if unfinished {
+                *phase = Phase::Idle;
+            }
+            unfinished
+        });
     }
 }

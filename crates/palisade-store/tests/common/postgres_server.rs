@@ -2,6 +2,12 @@
 //! folder, gone with the value.
 
 #![allow(dead_code, reason = "each test file uses its part")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a server that does not start fails the test"
+)]
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -118,6 +124,14 @@ impl PostgresServer {
             .unwrap_or_else(|_| panic!("the server did not start:\n{}", self.log()));
     }
 
+    /// Seconds of processor time that the server has used, ended sessions included.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let parent = self.child.id();
+        let sessions = children(parent);
+        let ticks: u64 = sessions.iter().map(|pid| ticks(*pid, 13..15)).sum();
+        (ticks + self::ticks(parent, 13..17)) as f64 / 100.0
+    }
+
     /// What the server wrote.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
@@ -169,6 +183,18 @@ fn children(parent: u32) -> Vec<u32> {
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok())
         .collect()
+}
+
+/// Fields of `/proc/PID/stat`, counted from 0, in hundredths of a second.
+pub(crate) fn ticks(pid: u32, fields: std::ops::Range<usize>) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The second field is a name in parentheses, which may hold spaces.
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.split(' ')
+        .skip(fields.start - 2)
+        .take(fields.len())
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum()
 }
 
 fn signal(name: &str, pid: u32) {

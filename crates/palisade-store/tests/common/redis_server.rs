@@ -126,6 +126,16 @@ impl RedisServer {
         assert!(status.is_ok_and(|status| status.success()));
     }
 
+    /// Makes it answer nobody for so long.
+    pub(crate) fn pause(&self, ms: u32) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        let command = format!("CLIENT PAUSE {ms} ALL\r\n");
+        stream.write_all(command.as_bytes()).expect("a live server");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"+OK\r\n");
+    }
+
     /// Sends a command over a connection of its own; the raw answer, empty if none.
     pub(crate) fn says(&self, words: &[&str]) -> String {
         ask(self.port, words).unwrap_or_default()

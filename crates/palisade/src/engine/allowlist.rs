@@ -178,6 +178,15 @@ struct Named {
     prefix_len: Option<u8>,
 }
 
+/// The digest that stands for an identifier in the list.
+pub(super) fn entry_id(
+    keyring: &Keyring,
+    kind: AllowlistKind,
+    identifier: &str,
+) -> Result<String, AllowlistError> {
+    Ok(name(keyring, kind, identifier)?.digests.current.hex())
+}
+
 fn name(keyring: &Keyring, kind: AllowlistKind, identifier: &str) -> Result<Named, AllowlistError> {
     let invalid = |problem| AllowlistError::Invalid {
         field: "identifier",
@@ -315,12 +324,13 @@ impl<S: Store> Engine<S> {
         Ok(())
     }
 
-    /// Takes over allowlist and tier changes for as long as it is polled, so that a
+    /// Takes over allowlist, tier changes and resets for as long as it is polled, so that a
     /// change reaches every node within a second.
     pub async fn follow_registries(&self) {
         loop {
             let _ = self.refresh_allowlist().await;
             let _ = self.refresh_tiers().await;
+            let _ = self.refresh_resets().await;
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
     }

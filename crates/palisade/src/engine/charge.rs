@@ -54,7 +54,7 @@ enum Taken<'p> {
     /// So many tokens of the lease's batch with this end.
     Lease(Arc<Lease>, u32, Micros),
     /// A charge in the store, as it was made there.
-    Store(Charge<'p>, BucketSpec),
+    Store(Box<Charge<'p>>, BucketSpec),
 }
 
 /// What a leased bucket said, by this node's clock.
@@ -333,7 +333,7 @@ impl<S: Store> Engine<S> {
         Ok(Leased {
             reading: first(&charged, asked_at)?,
             admitted: charged.admitted,
-            taken: is_taken.then(|| Taken::Store(charge.clone(), spec)),
+            taken: is_taken.then(|| Taken::Store(Box::new(charge.clone()), spec)),
         })
     }
 

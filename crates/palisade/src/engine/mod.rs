@@ -1,5 +1,6 @@
 //! One request, end to end: resolve → charge → decide → record.
 
+mod admin;
 mod allowlist;
 mod charge;
 mod denials;
@@ -10,9 +11,12 @@ mod health;
 mod lease;
 mod limits;
 mod probes;
+mod quota;
+mod reset;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -24,11 +28,14 @@ use palisade_store::Store;
 use palisade_store::memory::{MemoryConfig, MemoryStore};
 use parking_lot::Mutex;
 
+pub use admin::{Admin, AdminError};
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
 pub use figures::Figures;
 pub use guard::{BLOCKS_LISTED_MAX, BlockView, GuardNotes, LiftTarget};
 pub use health::{DependencyReport, HealthReport};
 pub use limits::{RefundOutcome, RequestAnswer};
+pub use quota::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
+pub use reset::{ResetLine, ResetSelector, SELECTORS_MAX};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
 pub type LocalStore = MemoryStore<Arc<dyn Clock>>;
@@ -274,6 +281,7 @@ pub struct Engine<S> {
     denials: denials::Denials,
     stripes: guard::Stripes,
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
+    resets_seen: AtomicU64,
 }
 
 impl<S: Store> Engine<S> {
@@ -290,6 +298,7 @@ impl<S: Store> Engine<S> {
             fallback: ArcSwap::from_pointee(local_store(&config.clock)),
             allowlist: allowlist::Allowlist::default(),
             tiers: ArcSwap::default(),
+            resets_seen: AtomicU64::default(),
             leases: lease::Leases::default(),
             denials: denials::Denials::default(),
             stripes: guard::Stripes::default(),

@@ -249,6 +249,7 @@ async fn no_identifier_leaves_in_metrics_audit_or_log() {
         subject: crate::engine::Subject::Guard(GuardOp::LoginCheck, &guard),
         decision: &decision,
         bypassed: None,
+        guard: None,
     });
 
     let events = watched.events();
@@ -303,6 +304,7 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
             subject: crate::engine::Subject::Request(&facts),
             decision: &decision,
             bypassed: None,
+            guard: None,
         });
     }
     let text = String::from_utf8(captured.0.lock().clone()).unwrap();

@@ -6,6 +6,8 @@
     reason = "each test file uses its part of it"
 )]
 
+pub mod shared;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

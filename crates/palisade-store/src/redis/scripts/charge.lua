@@ -1,549 +1,517 @@
 #!lua
 -- Evaluates decisions: each is a list of buckets, charged all or nothing (L-ATOMIC).
 --
--- A translation of the pure functions of `palisade_core::limit`; names are kept.
--- KEYS    one per bucket, decision after decision
+-- A translation of the pure functions of `palisade_core::limit`, compared with them
+-- on random sequences. Every number stays below 2^53, which a double holds exactly;
+-- `x - x % 1` rounds down without a call.
+--
+-- KEYS    the buckets, each once
 -- ARGV    one per decision: '<BBd' operation, buckets, now (-1: this server's clock),
---         then per bucket '<BI4I4I4d' flags, cost, limit, capacity, window in µs (0: month)
+--         then per bucket '<I2BI4I4I4d' its key's place, flags, cost, limit, capacity,
+--         window in µs (0: month)
 -- returns one string per decision: '<dBB' now, admitted, rebuilt,
 --         then per bucket '<Bddd' kind, two numbers of its state, wait
 --
 -- The state returned is the one found (charge, peek) or left (refund); the caller
--- derives readings from it. Every number stays below 2^53, which a double holds exactly.
+-- derives readings from it.
+--
+-- A bucket's bytes begin with a tag:
+--   tokens   2, µs (7), ticks of 2^-12 µs (2)            the arrival time, 64 bits in all
+--   window   3, start (7), count (7)
+--   hits     16 * w + c, total (7), newest (7), then entries, oldest first: an instant
+--            modulo 256^w (all lie within a window of the newest) and c bytes of hits
+--
+-- Redis makes every function anew on each call, so what is rarely needed is made only
+-- when it is: see `rare` at the end of the algorithms.
 
-local pack, unpack_struct = struct.pack, struct.unpack
-local byte, sub, floor = string.byte, string.sub, math.floor
+local unpack_struct, pack = struct.unpack, struct.pack
+local byte, sub = string.byte, string.sub
 
-local CHARGE, PEEK, REFUND, UNDO = 0, 1, 2, 3
-local LOG, WHEEL, TOKENS, FIXED = 0, 1, 2, 3
-local DENY, COUNT = 0, 2
-local EMPTY, HITS, GCRA, WINDOW = 0, 1, 2, 3
+local EMPTY, HITS, TOKENS, WINDOW = 0, 1, 2, 3
 local FITS, NEVER = -1, -2
-
 local DAY = 86400000000
-local HEADER = 15 -- bytes before the entries of a sliding bucket
-local TEST_TTL_MS = 3600000
 
--- ---------------------------------------------------------------- ticks
--- A token bucket counts ticks of 2^-12 µs in 64 bits: kept as (µs, ticks), saturating.
-
-local TICKS = 4096
-local END = 2 ^ 52
-
-local function mul(hi, lo, n)
-  local low = lo * n
-  local carry = floor(low / TICKS)
-  local high = hi * n + carry
-  if high >= END then return END - 1, TICKS - 1 end
-  return high, low - carry * TICKS
-end
-
-local function add(ahi, alo, bhi, blo)
-  local high, low = ahi + bhi, alo + blo
-  if low >= TICKS then high, low = high + 1, low - TICKS end
-  if high >= END then return END - 1, TICKS - 1 end
-  return high, low
-end
-
-local function minus(ahi, alo, bhi, blo)
-  local high, low = ahi - bhi, alo - blo
-  if low < 0 then high, low = high - 1, low + TICKS end
-  if high < 0 then return 0, 0 end
-  return high, low
-end
-
-local function ceil_micros(hi, lo)
-  if lo > 0 then return hi + 1 end
-  return hi
-end
-
--- Ticks per token: span * 4096 / limit, rounded up.
-local function interval(q)
-  local hi = floor(q.span / q.limit)
-  local rest = (q.span - hi * q.limit) * TICKS
-  local lo = floor(rest / q.limit)
-  if lo * q.limit < rest then lo = lo + 1 end
-  if lo == TICKS then return hi + 1, 0 end
-  return hi, lo
-end
-
--- ---------------------------------------------------------------- calendar
-
--- The first instant of the UTC month that `at` is in (days to civil date).
-local function month_start(at)
-  local days = floor(at / DAY)
-  local shifted = days + 719468
-  local era = floor(shifted / 146097)
-  local doe = shifted - era * 146097
-  local yoe = floor((doe - floor(doe / 1460) + floor(doe / 36524) - floor(doe / 146096)) / 365)
-  local doy = doe - (365 * yoe + floor(yoe / 4) - floor(yoe / 100))
-  local month = floor((5 * doy + 2) / 153)
-  local day = doy - floor((153 * month + 2) / 5)
-  return (days - day) * DAY
-end
-
-local function window_start(q, now)
-  if q.month then return month_start(now) end
-  return now - now % q.span
-end
-
-local function window_end(q, start)
-  if q.month then return month_start(month_start(start) + 31 * DAY) end
-  return start + q.span
-end
-
--- ---------------------------------------------------------------- sliding log and wheel
--- Bytes: tag = 16 * instant width + count width, total (7), newest (7), entries.
--- An entry keeps its instant modulo 2^(8 * width): all lie within a window of `newest`.
-
-local function format(c, wide, count)
-  c.wide, c.count, c.size = wide, count, wide + count
-  c.format = '<I' .. wide .. 'I' .. count
-  c.modulo = 256 ^ wide
-end
-
-local function entry(c, at)
-  local low, count = unpack_struct(c.format, c.bytes, at)
-  return c.newest - (c.newest - low) % c.modulo, count
-end
-
-local function is_empty(c)
-  return c.first > #c.bytes
-end
-
-local function forget(c)
-  c.bytes, c.first, c.total, c.newest = '', 1, 0, 0
-end
-
-local function prune(c, q, now)
-  local last = #c.bytes
-  while c.first <= last do
-    local at, count = entry(c, c.first)
-    if at + q.span > now then return end
-    c.total = c.total - count
-    c.first = c.first + c.size
-  end
-  forget(c)
-end
-
-local function widen(c, wide, count)
-  local old, parts = {}, {}
-  for at = c.first, #c.bytes, c.size do
-    old[#old + 1] = { entry(c, at) }
-  end
-  format(c, wide, count)
-  for i, e in ipairs(old) do
-    parts[i] = pack(c.format, e[1] % c.modulo, e[2])
-  end
-  c.bytes, c.first = table.concat(parts), 1
-end
-
--- Bytes that hold every distance within a window and a slot.
-local function width(q)
-  local wide = 4
-  while 256 ^ wide <= q.span + q.slot do wide = wide + 1 end
-  return wide
-end
-
-local function append(c, q, now, cost)
-  if cost == 0 then return end
-  local at = now - now % q.slot + q.slot - 1
-  if at < c.newest then at = c.newest end
-  local wide, joined = width(q), cost
-  if is_empty(c) then
-    forget(c)
-    format(c, wide, cost < 256 and 1 or 4)
-  elseif at == c.newest then
-    local _, count = entry(c, #c.bytes - c.size + 1)
-    if count + cost < 2 ^ 32 then
-      joined = count + cost
-      c.bytes = sub(c.bytes, 1, #c.bytes - c.size)
-    end
-  end
-  if c.wide < wide or joined >= 256 ^ c.count then
-    widen(c, math.max(c.wide, wide), joined >= 256 and 4 or c.count)
-  end
-  c.bytes = c.bytes .. pack(c.format, at % c.modulo, joined)
-  c.total, c.newest = c.total + cost, at
-end
-
--- Takes up to `cost` out of the entry at `at`; answers what is left to take.
-local function shrink(c, at, cost)
-  local _, count = entry(c, at)
-  local gone = math.min(cost, count)
-  local rest = ''
-  if gone < count then
-    local low = unpack_struct(c.format, c.bytes, at)
-    rest = pack(c.format, low, count - gone)
-  end
-  c.bytes = sub(c.bytes, 1, at - 1) .. rest .. sub(c.bytes, at + c.size)
-  c.total = c.total - gone
-  return cost - gone
-end
-
-local function pop_oldest(c, q, now, cost)
-  prune(c, q, now)
-  while cost > 0 and not is_empty(c) do
-    cost = shrink(c, c.first, cost)
-  end
-  if is_empty(c) then forget(c) end
-end
-
--- Takes back the hits that were put at `at`; what is no longer there, from the oldest.
-local function pop_at(c, q, now, cost)
-  if is_empty(c) then return end
-  local instant = now - now % q.slot + q.slot - 1
-  local at = #c.bytes - c.size + 1
-  while cost > 0 and at >= c.first do
-    local found = entry(c, at)
-    if found < instant then break end
-    if found == instant then cost = shrink(c, at, cost) end
-    at = at - c.size
-  end
-  if cost > 0 then pop_oldest(c, q, now, cost) end
-  if is_empty(c) then
-    forget(c)
-  else
-    c.newest = entry(c, #c.bytes - c.size + 1)
-  end
-end
-
-local function fits_hits(c, q, now)
-  prune(c, q, now)
-  local room = q.capacity - q.cost
-  local held = c.total
-  if held <= room then return FITS end
-  for at = c.first, #c.bytes, c.size do
-    local instant, count = entry(c, at)
-    held = held - count
-    if held <= room then return instant + q.span end
-  end
-  return FITS
-end
+-- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit,
+-- capacity, span, slot) → wait, two numbers of the state and, if the cost can be taken
+-- or `counts` all the same, the new bytes and the µs until they no longer matter.
+-- It answers nothing about bytes that cannot be read (F-CORRUPT).
 
 -- ---------------------------------------------------------------- token bucket
 
-local function fits_gcra(c, q, now)
-  local hi, lo = c.hi, c.lo
-  if hi < now then hi, lo = now, 0 end
-  local ihi, ilo = interval(q)
-  hi, lo = add(hi, lo, mul(ihi, ilo, q.cost))
-  hi, lo = minus(hi, lo, mul(ihi, ilo, q.capacity))
-  if hi > now or (hi == now and lo > 0) then return ceil_micros(hi, lo) end
-  return FITS
-end
-
-local function take_gcra(c, q, now, cost)
-  local hi, lo = now, 0
-  if c.kind == GCRA and c.hi >= now then hi, lo = c.hi, c.lo end
-  local ihi, ilo = interval(q)
-  c.kind = GCRA
-  c.hi, c.lo = add(hi, lo, mul(ihi, ilo, cost))
-end
-
-local function give_back_gcra(c, q, now)
-  if c.hi < now then
-    c.hi, c.lo = now, 0
-    return
+local function tokens(raw, now, cost, counts, limit, capacity, span)
+  local found_hi, found_lo, hi, lo = 0, 0, now, 0
+  if raw then
+    if #raw ~= 10 then return nil end
+    found_hi, found_lo = unpack_struct('<I7I2', raw, 2)
+    if found_hi >= 2 ^ 52 or found_lo >= 4096 then return nil end
+    if found_hi >= now then hi, lo = found_hi, found_lo end
   end
-  local ihi, ilo = interval(q)
-  c.hi, c.lo = minus(c.hi, c.lo, mul(ihi, ilo, q.cost))
-  if c.hi < now then c.hi, c.lo = now, 0 end
-end
-
--- The smallest n, at most the capacity, with n intervals at or past the time ahead.
-local function used_gcra(c, q, now)
-  local ahi, alo = minus(c.hi, c.lo, now, 0)
-  local ihi, ilo = interval(q)
-  local low, high = 0, q.capacity
-  while low < high do
-    local middle = floor((low + high) / 2)
-    local hi, lo = mul(ihi, ilo, middle)
-    if hi > ahi or (hi == ahi and lo >= alo) then
-      high = middle
-    else
-      low = middle + 1
-    end
+  -- Ticks per token: span * 4096 / limit, rounded up.
+  local ihi = (span - span % limit) / limit
+  local rest = (span - ihi * limit) * 4096
+  local ilo = (rest - rest % limit) / limit
+  if rest % limit > 0 then ilo = ilo + 1 end
+  -- After the cost; saturates at 64 bits of ticks.
+  local low = lo + ilo * cost
+  lo = low % 4096
+  hi = hi + ihi * cost + (low - lo) / 4096
+  if hi >= 2 ^ 52 then hi, lo = 2 ^ 52 - 1, 4095 end
+  -- Allowed once the burst reaches back to it.
+  low = ilo * capacity
+  local burst_lo = low % 4096
+  local at, ticks = hi - ihi * capacity - (low - burst_lo) / 4096, lo - burst_lo
+  if ticks < 0 then at, ticks = at - 1, ticks + 4096 end
+  if ticks > 0 then at = at + 1 end
+  local wait = FITS
+  if cost > capacity then
+    wait = NEVER
+  elseif at > now then
+    wait = at
   end
-  return low
+  if wait ~= FITS and not counts then return wait, found_hi, found_lo end
+  local ends = lo > 0 and hi + 1 or hi
+  return wait, found_hi, found_lo, pack('<BI7I2', TOKENS, hi, lo), ends - now
 end
 
 -- ---------------------------------------------------------------- fixed window
 
--- A clock that went back stays in the window it was in.
-local function current(c, q, now)
-  local aligned = window_start(q, now)
-  if aligned > c.start then return aligned, 0 end
-  return c.start, c.used
+-- The first instant of the UTC month that `at` is in: days to civil date.
+local function month_start(at)
+  local days = (at - at % DAY) / DAY
+  local shifted = days + 719468
+  local doe = shifted % 146097
+  local yoe = doe - (doe - doe % 1460) / 1460 + (doe - doe % 36524) / 36524
+    - (doe - doe % 146096) / 146096
+  yoe = (yoe - yoe % 365) / 365
+  local doy = doe - 365 * yoe - (yoe - yoe % 4) / 4 + (yoe - yoe % 100) / 100
+  local month = (5 * doy + 2 - (5 * doy + 2) % 153) / 153
+  local day = doy - (153 * month + 2 - (153 * month + 2) % 5) / 5
+  return (days - day) * DAY
+end
+
+-- `slot` is 0 for a calendar month.
+local function window(raw, now, cost, counts, limit, capacity, span, slot)
+  local found_start, found_used = 0, 0
+  if raw then
+    if #raw ~= 15 then return nil end
+    found_start, found_used = unpack_struct('<I7I7', raw, 2)
+    if found_start >= 2 ^ 53 or found_used >= 2 ^ 53 then return nil end
+  end
+  local start, used = found_start, found_used
+  local aligned = slot == 0 and month_start(now) or now - now % span
+  -- A clock that went back stays in the window it was in.
+  if aligned > start then start, used = aligned, 0 end
+  local ends = slot == 0 and month_start(month_start(start) + 31 * DAY) or start + span
+  local wait = FITS
+  if cost > capacity then
+    wait = NEVER
+  elseif used + cost > limit then
+    wait = ends
+  end
+  if wait ~= FITS and not counts then return wait, found_start, found_used end
+  return wait, found_start, found_used, pack('<BI7I7', WINDOW, start, used + cost), ends - now
+end
+
+-- ---------------------------------------------------------------- sliding log and wheel
+
+local rare
+
+local function format(wide, count)
+  if count ~= 1 and count ~= 4 then return nil end
+  if wide == 4 then return count == 1 and '<I4I1' or '<I4I4' end
+  if wide == 5 then return count == 1 and '<I5I1' or '<I5I4' end
+  if wide == 6 then return count == 1 and '<I6I1' or '<I6I4' end
+  if wide == 7 then return count == 1 and '<I7I1' or '<I7I4' end
+end
+
+-- The log is a wheel with slots of 1 µs: a hit is kept at the last instant of its slot.
+local function hits(raw, now, cost, counts, limit, capacity, span, slot)
+  if slot == 0 then slot = 1 end
+  local at = now - now % slot + slot - 1
+  local reach = span + slot
+  local need = reach < 2 ^ 32 and 4 or reach < 2 ^ 40 and 5 or reach < 2 ^ 48 and 6 or 7
+  local total, newest, wide, count, layout, modulo = 0, 0, need, cost < 256 and 1 or 4
+  local first, last = 1, 0
+  if raw then
+    first, last = 16, #raw
+    if last < 16 then return nil end
+    local tag
+    tag, total, newest = unpack_struct('<BI7I7', raw)
+    if tag == 65 then
+      wide, count, layout, modulo = 4, 1, '<I4I1', 2 ^ 32
+    else
+      count = tag % 16
+      wide = (tag - count) / 16
+      layout, modulo = format(wide, count), 256 ^ wide
+    end
+    local entries = (last - 15) / (wide + count)
+    if not layout or entries % 1 > 0 or newest >= 2 ^ 53
+      or total < entries or total >= entries * 2 ^ 32 then
+      return nil
+    end
+  end
+  -- What is a window old is out.
+  while first <= last do
+    local low, n = unpack_struct(layout, raw, first)
+    if newest - (newest - low) % modulo + span > now then break end
+    total = total - n
+    first = first + wide + count
+  end
+  if first > last then
+    total, newest, wide, count = 0, 0, need, cost < 256 and 1 or 4
+    layout, modulo = format(wide, count), 256 ^ wide
+  end
+  -- Fits now, or when enough of the oldest have left.
+  local wait, room, held, scan = FITS, capacity - cost, total, first
+  if room < 0 then
+    wait = NEVER
+  else
+    while held > room and scan <= last do
+      local low, n = unpack_struct(layout, raw, scan)
+      held = held - n
+      scan = scan + wide + count
+      if held <= room then wait = newest - (newest - low) % modulo + span end
+    end
+  end
+  if wait ~= FITS and not counts then return wait, total, newest end
+  if cost == 0 then return wait, total, newest, total > 0 and raw, newest + span - now end
+  -- Hits of one instant share an entry.
+  local joined, kept, after = cost, last, newest
+  if at > newest then after = at end
+  if after == newest and total > 0 then
+    local _, n = unpack_struct(layout, raw, last - wide - count + 1)
+    if n + cost < 2 ^ 32 then joined, kept = n + cost, last - wide - count end
+  end
+  if wide < need or joined >= 256 ^ count then
+    local wider = rare().recode(raw, math.max(wide, need), joined >= 256 and 4 or count)
+    return hits(wider, now, cost, counts, limit, capacity, span, slot)
+  end
+  local bytes = pack('<BI7I7', wide * 16 + count, total + cost, after)
+    .. (total > 0 and sub(raw, first, kept) or '') .. pack(layout, after % modulo, joined)
+  return wait, total, newest, bytes, after + span - now
 end
 
 -- ---------------------------------------------------------------- any bucket
 
-local KIND_OF = { [LOG] = HITS, [WHEEL] = HITS, [TOKENS] = GCRA, [FIXED] = WINDOW }
-
-local function fits(c, q, now)
-  if q.cost > q.capacity then return NEVER end
-  if c.kind == EMPTY then return FITS end
-  if c.kind == HITS then return fits_hits(c, q, now) end
-  if c.kind == GCRA then return fits_gcra(c, q, now) end
-  local start, used = current(c, q, now)
-  if used + q.cost > q.limit then return window_end(q, start) end
-  return FITS
-end
-
-local function used(c, q, now)
-  if c.kind == HITS then
-    prune(c, q, now)
-    return c.total
-  end
-  if c.kind == GCRA then return used_gcra(c, q, now) end
-  local _, count = current(c, q, now)
-  return count
-end
-
-local function put(c, q, now, cost)
-  if q.algorithm == TOKENS then
-    take_gcra(c, q, now, cost)
-  elseif q.algorithm == FIXED then
-    if c.kind == WINDOW then
-      c.start, c.used = current(c, q, now)
-    else
-      c.kind, c.start, c.used = WINDOW, window_start(q, now), 0
-    end
-    c.used = c.used + cost
-  else
-    if c.kind == EMPTY then
-      c.kind = HITS
-      forget(c)
-    end
-    prune(c, q, now)
-    append(c, q, now, cost)
-  end
-end
-
--- A changed algorithm keeps what was used, as if it were used now.
-local function adopt(c, q, now)
-  if c.kind == EMPTY or c.kind == KIND_OF[q.algorithm] then return end
-  local held = math.min(used(c, q, now), q.capacity)
-  c.kind = EMPTY
-  if held >= 1 then put(c, q, now, held) end
-end
-
-local function expires_at(c, q)
-  if c.kind == HITS then return c.newest + q.span end
-  if c.kind == GCRA then return ceil_micros(c.hi, c.lo) end
-  if c.kind == WINDOW then return window_end(q, c.start) end
-  return 0
-end
-
-local function changed(c, q, now)
-  c.dirty = true
-  c.ttl_us = expires_at(c, q) - now
-end
-
-local function take(c, q, now)
-  adopt(c, q, now)
-  put(c, q, now, q.cost)
-  changed(c, q, now)
-end
-
-local function give_back(c, q, now)
-  adopt(c, q, now)
-  if c.kind == HITS then
-    pop_oldest(c, q, now, q.cost)
-  elseif c.kind == GCRA then
-    give_back_gcra(c, q, now)
-  elseif c.kind == WINDOW and current(c, q, now) == c.start then
-    c.used = math.max(0, c.used - q.cost)
-  end
-  changed(c, q, now)
-end
-
--- Takes back exactly what a charge judged at `now` put in.
-local function undo(c, q, now)
-  if c.kind ~= KIND_OF[q.algorithm] then return end
-  if c.kind == HITS then
-    pop_at(c, q, now, q.cost)
-  elseif c.kind == GCRA then
-    give_back_gcra(c, q, now)
-  elseif c.start == window_start(q, now) then
-    c.used = math.max(0, c.used - q.cost)
-  end
-  c.dirty, c.keep_ttl = true, true
-end
-
--- ---------------------------------------------------------------- bytes
-
-local function is_sliding(raw, tag)
-  local wide, count = floor(tag / 16), tag % 16
-  local body = #raw - HEADER
-  return wide >= 4 and wide <= 7 and (count == 1 or count == 4)
-    and body > 0 and body % (wide + count) == 0
-end
-
--- The bucket in `raw`, or nil if it cannot be read (F-CORRUPT).
-local function decode(raw)
+-- The kind that bytes claim to be.
+local function kind_of(raw)
   local tag = byte(raw, 1)
-  if tag == GCRA and #raw == 10 then
+  if tag == TOKENS or tag == WINDOW then return tag end
+  return HITS
+end
+
+local function lane_of(kind)
+  if kind == TOKENS then return tokens end
+  if kind == WINDOW then return window end
+  return hits
+end
+
+local made
+rare = function()
+  if made then return made end
+
+  -- Entries as a list of instant, hits.
+  local function read(raw)
+    local tag, _, newest = unpack_struct('<BI7I7', raw)
+    local count = tag % 16
+    local wide = (tag - count) / 16
+    local list = {}
+    for at = 16, #raw, wide + count do
+      local low, n = unpack_struct(format(wide, count), raw, at)
+      list[#list + 1] = { newest - (newest - low) % 256 ^ wide, n }
+    end
+    return list, wide, count
+  end
+
+  -- The same as bytes; false if there are none.
+  local function write(list, wide, count)
+    local parts, total = {}, 0
+    for i, e in ipairs(list) do
+      parts[i] = pack(format(wide, count), e[1] % 256 ^ wide, e[2])
+      total = total + e[2]
+    end
+    if total == 0 then return false end
+    return pack('<BI7I7', wide * 16 + count, total, list[#list][1]) .. table.concat(parts)
+  end
+
+  local function recode(raw, wide, count)
+    return write(read(raw), wide, count)
+  end
+
+  -- Takes `cost` out of the entries that `picks` says, the one at `from` first.
+  local function drain(list, cost, from, step, picks)
+    local i = from
+    while cost > 0 and list[i] do
+      local e = list[i]
+      if picks(e[1]) then
+        local gone = math.min(cost, e[2])
+        e[2], cost = e[2] - gone, cost - gone
+      end
+      i = i + step
+    end
+    return cost
+  end
+
+  local function without_empty(list)
+    local kept = {}
+    for _, e in ipairs(list) do
+      if e[2] > 0 then kept[#kept + 1] = e end
+    end
+    return kept
+  end
+
+  -- A refund gives back the oldest hits: no window slice is exceeded.
+  local function give_back_hits(raw, now, q)
+    local list, wide, count = read(raw)
+    local live = function(at) return at + q.span > now end
+    for _, e in ipairs(list) do
+      if not live(e[1]) then e[2] = 0 end
+    end
+    drain(list, q.cost, 1, 1, live)
+    return write(without_empty(list), wide, count)
+  end
+
+  -- Takes back the hits put in at `now`; what is no longer there, from the oldest.
+  local function undo_hits(raw, now, q)
+    local list, wide, count = read(raw)
+    local instant = now - now % q.slot + q.slot - 1
+    local own = function(at) return at == instant end
+    local left = drain(list, q.cost, #list, -1, own)
+    drain(list, left, 1, 1, function() return true end)
+    return write(without_empty(list), wide, count)
+  end
+
+  local function interval(q)
+    local ihi = (q.span - q.span % q.limit) / q.limit
+    local rest = (q.span - ihi * q.limit) * 4096
+    return ihi, math.ceil(rest / q.limit)
+  end
+
+  local function times(hi, lo, n)
+    local low = lo * n
+    local high = hi * n + (low - low % 4096) / 4096
+    if high >= 2 ^ 52 then return 2 ^ 52 - 1, 4095 end
+    return high, low % 4096
+  end
+
+  local function give_back_tokens(raw, now, q)
     local hi, lo = unpack_struct('<I7I2', raw, 2)
-    if hi < END and lo < TICKS then return { kind = GCRA, hi = hi, lo = lo } end
-  elseif tag == WINDOW and #raw == 15 then
-    local start, count = unpack_struct('<I7I7', raw, 2)
-    if start < 2 ^ 53 and count < 2 ^ 53 then
-      return { kind = WINDOW, start = start, used = count }
+    local ihi, ilo = interval(q)
+    local bhi, blo = times(ihi, ilo, q.cost)
+    hi, lo = hi - bhi, lo - blo
+    if lo < 0 then hi, lo = hi - 1, lo + 4096 end
+    if hi < now then return false end
+    return pack('<BI7I2', TOKENS, hi, lo)
+  end
+
+  local function window_start(now, q)
+    return q.slot == 0 and month_start(now) or now - now % q.span
+  end
+
+  local function give_back_window(raw, now, q, exactly)
+    local start, used = unpack_struct('<I7I7', raw, 2)
+    local aligned = window_start(now, q)
+    if aligned > start or (exactly and aligned ~= start) then return raw end
+    return pack('<BI7I7', WINDOW, start, math.max(0, used - q.cost))
+  end
+
+  -- What is used, at most the capacity.
+  local function used(kind, raw, now, q)
+    if kind == HITS then
+      local _, total = hits(raw, now, 1, false, q.limit, q.capacity, q.span, q.slot)
+      return math.min(total, q.capacity)
     end
-  elseif tag and is_sliding(raw, tag) then
-    local c = { kind = HITS, bytes = raw, first = HEADER + 1 }
-    format(c, floor(tag / 16), tag % 16)
-    c.total, c.newest = unpack_struct('<I7I7', raw, 2)
-    local entries = (#raw - HEADER) / c.size
-    if c.total >= entries and c.total <= entries * 2 ^ 32 and c.newest < 2 ^ 53 then
-      return c
+    if kind == WINDOW then
+      local start, count = unpack_struct('<I7I7', raw, 2)
+      if window_start(now, q) > start then return 0 end
+      return math.min(count, q.capacity)
     end
+    -- The smallest n with n intervals at or past the time ahead.
+    local hi, lo = unpack_struct('<I7I2', raw, 2)
+    if hi < now then return 0 end
+    local ihi, ilo = interval(q)
+    local low, high = 0, q.capacity
+    while low < high do
+      local middle = (low + high - (low + high) % 2) / 2
+      local mhi, mlo = times(ihi, ilo, middle)
+      if mhi > hi - now or (mhi == hi - now and mlo >= lo) then
+        high = middle
+      else
+        low = middle + 1
+      end
+    end
+    return low
   end
-  return nil
-end
 
-local function encode(c)
-  if c.kind == GCRA then return pack('<BI7I2', GCRA, c.hi, c.lo) end
-  if c.kind == WINDOW then return pack('<BI7I7', WINDOW, c.start, c.used) end
-  return pack('<BI7I7', c.wide * 16 + c.count, c.total, c.newest) .. sub(c.bytes, c.first)
-end
-
-local function is_worth_keeping(c)
-  if c.kind == EMPTY then return false end
-  if c.kind == HITS and is_empty(c) then return false end
-  return c.keep_ttl or c.ttl_us > 0
-end
-
-local function save(key, c, ttl_min)
-  if not is_worth_keeping(c) then
-    if c.stored then redis.call('DEL', key) end
-    return
+  -- A changed algorithm keeps what was used, as if it were used now.
+  local function adopt(kind, raw, now, q)
+    local held = used(kind, raw, now, q)
+    if held < 1 then return false end
+    local _, _, _, bytes =
+      lane_of(q.kind)(false, now, held, true, q.limit, q.capacity, q.span, q.slot)
+    return bytes
   end
-  local bytes = encode(c)
-  if c.keep_ttl and not c.ttl_us then
-    redis.call('SET', key, bytes, 'KEEPTTL')
-    return
-  end
-  local ttl = math.max(floor((c.ttl_us + 999) / 1000), ttl_min)
-  if c.stored then
-    redis.call('SET', key, bytes, 'PX', ttl)
-  elseif not redis.call('SET', key, bytes, 'PX', ttl, 'NX') then
-    -- MGET showed nothing, yet something is there: not a string.
-    c.rebuilt = true
-    redis.call('SET', key, bytes, 'PX', ttl)
-  end
-end
 
-local function summary(c, wait)
-  if c.kind == HITS then return pack('<Bddd', HITS, c.total, c.newest, wait) end
-  if c.kind == GCRA then return pack('<Bddd', GCRA, c.hi, c.lo, wait) end
-  if c.kind == WINDOW then return pack('<Bddd', WINDOW, c.start, c.used, wait) end
-  return pack('<Bddd', EMPTY, 0, 0, wait)
+  -- The bytes left, false if nothing is used. `exactly` undoes a charge judged at `now`.
+  local function refund(kind, raw, now, q, exactly)
+    if raw and kind ~= q.kind then
+      if exactly then return raw end
+      raw = adopt(kind, raw, now, q)
+    end
+    if not raw then return false end
+    if q.kind == HITS then
+      local back = exactly and undo_hits or give_back_hits
+      return back(raw, now, q)
+    end
+    if q.kind == TOKENS then return give_back_tokens(raw, now, q) end
+    return give_back_window(raw, now, q, exactly)
+  end
+
+  -- How long bytes of a kind still matter.
+  local function ends_in(kind, raw, now, q)
+    local a, b = unpack_struct(kind == TOKENS and '<I7I2' or '<I7I7', raw, 2)
+    if kind == TOKENS then return (b > 0 and a + 1 or a) - now end
+    if kind == HITS then return b + q.span - now end
+    if q.slot == 0 then return month_start(month_start(a) + 31 * DAY) - now end
+    return a + q.span - now
+  end
+
+  made = { recode = recode, adopt = adopt, refund = refund, ends_in = ends_in }
+  return made
 end
 
 -- ---------------------------------------------------------------- the call
 
+local CHARGE, PEEK, UNDO = 0, 1, 3
+
 local found = redis.call('MGET', unpack(KEYS))
-local cells = {}
-
-local function cell(index)
-  local key = KEYS[index]
-  local c = cells[key]
-  if c then return c end
-  local raw = found[index]
-  if not raw then
-    c = { kind = EMPTY }
-  else
-    c = decode(raw)
-    if not c then c = { kind = EMPTY, rebuilt = true, dirty = true, ttl_us = 0 } end
-    c.stored = true
-  end
-  cells[key] = c
-  return c
+local bytes, ttls, dirty, owner = {}, {}, {}, {}
+for place = 1, #KEYS do
+  bytes[place] = found[place]
 end
 
-local function bucket(arg, at)
-  local flags, cost, limit, capacity, window = unpack_struct('<BI4I4I4d', arg, at)
-  local algorithm = flags % 4
-  local month = window == 0
-  local span = month and 31 * DAY or window
-  return {
-    algorithm = algorithm, on_exceed = floor(flags / 4),
-    cost = cost, limit = limit, capacity = capacity,
-    month = month, span = span,
-    slot = algorithm == WHEEL and floor((span + 63) / 64) or 1,
-  }
+-- `ttl_us`: how long the bytes matter; false leaves the time they have.
+local function put(place, raw, ttl_us, decision)
+  if ttls[place] == nil then
+    dirty[#dirty + 1] = place
+    owner[place] = decision
+  end
+  bytes[place] = raw
+  ttls[place] = ttl_us or ttls[place] or false
 end
 
-local function charge(d)
-  local admitted = true
-  for i, q in ipairs(d.buckets) do
-    local c = d.cells[i]
-    local wait = fits(c, q, d.now)
-    d.waits[i] = wait
-    d.parts[i] = summary(c, wait)
-    if wait ~= FITS and q.on_exceed == DENY then admitted = false end
+-- Judges a bucket in a way that is not usual: it holds another algorithm's state, or
+-- something is given back. Answers as a lane does, after the bytes and their kind.
+local function unusual(raw, kind, now, q, operation, counts)
+  if operation > PEEK then
+    raw = rare().refund(kind, raw, now, q, operation == UNDO)
+    kind = raw and kind_of(raw) or EMPTY
+    local lane = lane_of(raw and kind or q.kind)
+    local wait, a, b = lane(raw, now, q.cost, false, q.limit, q.capacity, q.span, q.slot)
+    return raw, kind, wait, a, b
   end
-  if admitted and d.operation == CHARGE then
-    for i, q in ipairs(d.buckets) do
-      if d.waits[i] == FITS or q.on_exceed == COUNT then take(d.cells[i], q, d.now) end
-    end
+  local wait, a, b = lane_of(kind)(raw, now, q.cost, false, q.limit, q.capacity, q.span, q.slot)
+  local new, life
+  if wait == FITS or (wait and counts) then
+    local adopted, _ = rare().adopt(kind, raw, now, q)
+    _, _, _, new, life =
+      lane_of(q.kind)(adopted, now, q.cost, true, q.limit, q.capacity, q.span, q.slot)
   end
-  return admitted
-end
-
-local function refund(d)
-  local back = d.operation == UNDO and undo or give_back
-  for i, q in ipairs(d.buckets) do
-    local c = d.cells[i]
-    back(c, q, d.now)
-    d.parts[i] = summary(c, fits(c, q, d.now))
-  end
-  return true
+  return raw, kind, wait, a, b, new, life
 end
 
 local clock
-local function server_clock()
-  if not clock then
-    local time = redis.call('TIME')
-    clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  end
-  return clock
-end
+local replies, late, ttl_min = {}, {}, 1
+local places, news, lives, parts = {}, {}, {}, {}
 
-local decisions, next_key, ttl_min = {}, 1, 1
-for index, arg in ipairs(ARGV) do
-  local operation, count, now = unpack_struct('<BBd', arg)
-  if now < 0 then
-    now = server_clock()
+for index = 1, #ARGV do
+  local arg = ARGV[index]
+  local operation, buckets, now, at = unpack_struct('<BBd', arg)
+  if now >= 0 then
+    ttl_min = 3600000 -- an injected clock: tests only
   else
-    ttl_min = TEST_TTL_MS
+    if not clock then
+      local time = redis.call('TIME')
+      clock = time[1] * 1000000 + time[2]
+    end
+    now = clock
   end
-  local d = { operation = operation, now = now, buckets = {}, cells = {}, waits = {}, parts = {}, rebuilt = 0 }
-  for i = 1, count do
-    d.buckets[i] = bucket(arg, 11 + (i - 1) * 21)
-    local c = cell(next_key)
-    c.owner = c.owner or d
-    d.cells[i] = c
-    next_key = next_key + 1
+
+  local admitted, rebuilt = 1, 0
+  for i = 1, buckets do
+    local place, flags, cost, limit, capacity, span
+    place, flags, cost, limit, capacity, span, at = unpack_struct('<I2BI4I4I4d', arg, at)
+    local algorithm, counts = flags % 4, flags >= 8
+    local wanted, lane, slot = HITS, hits, 1
+    if algorithm == 1 then
+      slot = (span + 63 - (span + 63) % 64) / 64
+    elseif algorithm == 2 then
+      wanted, lane = TOKENS, tokens
+    elseif algorithm == 3 then
+      wanted, lane = WINDOW, window
+      if span == 0 then span, slot = 31 * DAY, 0 end
+    end
+
+    local raw = bytes[place]
+    local kind = raw and kind_of(raw) or EMPTY
+    local wait, a, b, new, life
+    if operation <= PEEK and (kind == EMPTY or kind == wanted) then
+      wait, a, b, new, life = lane(raw, now, cost, counts, limit, capacity, span, slot)
+    elseif kind == EMPTY or lane_of(kind)(raw, now, 1, false, 1, 1, span, slot) then
+      local q = { kind = wanted, cost = cost, limit = limit, capacity = capacity, span = span, slot = slot }
+      raw, kind, wait, a, b, new, life = unusual(raw, kind, now, q, operation, counts)
+      if operation > PEEK then
+        local ends = raw and operation ~= UNDO and rare().ends_in(kind, raw, now, q)
+        put(place, raw, ends, index)
+      end
+    end
+    if not wait then
+      -- It cannot be read: rebuilt from zero.
+      rebuilt, kind = rebuilt + 1, EMPTY
+      put(place, false, 0, index)
+      wait, a, b, new, life = lane(false, now, cost, counts, limit, capacity, span, slot)
+    end
+
+    -- Of those that cannot take the cost, only one that denies (flags below 4) stops all.
+    if wait ~= FITS and flags < 4 then admitted = 0 end
+    places[i], news[i], lives[i] = place, new, life
+    parts[i] = pack('<Bddd', kind, a, b, wait)
   end
-  if operation == CHARGE or operation == PEEK then
-    d.admitted = charge(d)
+
+  if operation > PEEK then
+    admitted = 1
+  elseif operation == CHARGE and admitted == 1 then
+    for i = 1, buckets do
+      if lives[i] then put(places[i], news[i], lives[i], index) end
+    end
+  end
+  local body = buckets == 1 and parts[1] or table.concat(parts, '', 1, buckets)
+  replies[index] = pack('<dBB', now, admitted, rebuilt) .. body
+end
+
+for i = 1, #dirty do
+  local place = dirty[i]
+  local key, raw, ttl_us = KEYS[place], bytes[place], ttls[place]
+  if not raw or (ttl_us and ttl_us <= 0) then
+    if found[place] then redis.call('DEL', key) end
+  elseif not ttl_us then
+    redis.call('SET', key, raw, 'KEEPTTL')
   else
-    d.admitted = refund(d)
+    local ttl = ttl_us + 999
+    ttl = (ttl - ttl % 1000) / 1000
+    -- As text: Redis is slow to turn a number into an argument.
+    ttl = string.format('%d', ttl < ttl_min and ttl_min or ttl)
+    if found[place] then
+      redis.call('PSETEX', key, ttl, raw)
+    elseif not redis.call('SET', key, raw, 'PX', ttl, 'NX') then
+      -- MGET showed nothing, yet something is there: not a string (F-CORRUPT).
+      late[#late + 1] = owner[place]
+      redis.call('PSETEX', key, ttl, raw)
+    end
   end
-  decisions[index] = d
 end
-
-for key, c in pairs(cells) do
-  if c.dirty then save(key, c, ttl_min) end
-  if c.rebuilt then c.owner.rebuilt = c.owner.rebuilt + 1 end
-end
-
-local replies = {}
-for index, d in ipairs(decisions) do
-  replies[index] = pack('<dBB', d.now, d.admitted and 1 or 0, d.rebuilt) .. table.concat(d.parts)
+for _, index in ipairs(late) do
+  local reply = replies[index]
+  replies[index] = sub(reply, 1, 9) .. string.char(byte(reply, 10) + 1) .. sub(reply, 11)
 end
 return replies

@@ -204,6 +204,9 @@ pub(super) struct Event {
     pub(super) mode: Option<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) op: Option<&'static str>,
+    /// Whether a block starts here, or one that runs refused again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) issued: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,6 +246,7 @@ impl Event {
             code: None,
             mode: None,
             op: None,
+            issued: None,
             decision: None,
             level: None,
             retry_after: None,

@@ -107,14 +107,17 @@ impl Audit {
         {
             self.streaks.allowed(&self.keyring, facts);
         }
-        seen.bypassed.is_some() || !seen.decision.is_allowed()
+        let (replayed, locked) = seen
+            .guard
+            .map_or((false, false), |notes| (notes.replayed, notes.locked));
+        !replayed && (locked || seen.bypassed.is_some() || !seen.decision.is_allowed())
     }
 
     /// Records a decision that [`Audit::concerns`] it.
     pub(in crate::observe) fn record(&self, seen: &Seen<'_>, who: &Who) {
         match seen.subject {
             Subject::Request(facts) => self.record_request(seen, facts, who),
-            Subject::Guard(op, facts) => self.record_guard(seen.decision, op, facts, who),
+            Subject::Guard(op, facts) => self.record_guard(seen, op, facts, who),
         }
     }
 
@@ -145,14 +148,18 @@ impl Audit {
         self.shared.push(event);
     }
 
-    fn record_guard(&self, decision: &Decision, op: GuardOp, facts: &GuardFacts, who: &Who) {
+    fn record_guard(&self, seen: &Seen<'_>, op: GuardOp, facts: &GuardFacts, who: &Who) {
+        let decision = seen.decision;
+        let locked = seen.guard.is_some_and(|notes| notes.locked);
         let kind = match decision.error {
+            _ if locked => EventKind::Lockout,
             Some(ErrorCode::AccountLocked) => EventKind::Lockout,
             _ => EventKind::GuardBlock,
         };
         let mut event = with_decision(Event::new(kind, decision.at), decision);
         event.class = Some(flow_name(op.flow()).into());
         event.op = Some(op.name());
+        event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
         event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
         event.ip_prefix = Some(Network::of(facts.ip));

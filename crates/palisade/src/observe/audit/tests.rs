@@ -160,6 +160,7 @@ async fn audit_writes_the_last_second_of_shed_load_without_being_asked() {
         subject: Subject::Request(&facts),
         decision: &decision,
         bypassed: None,
+        guard: None,
     });
     for _ in 0..200 {
         if !sink.text().is_empty() {
@@ -248,6 +249,7 @@ fn audit_tells_lockouts_from_guard_blocks() {
             subject: Subject::Guard(GuardOp::LoginFailure, &facts),
             decision: &decision,
             bypassed: None,
+            guard: None,
         });
     }
     assert!(audit.flush(Duration::from_secs(10)));
