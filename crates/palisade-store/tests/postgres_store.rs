@@ -194,7 +194,7 @@ async fn a_decision_reads_one_partition_per_bucket_by_its_index() {
     .await;
     assert_eq!(
         window.matches("Index Only Scan using").count(),
-        16,
+        8,
         "{window}"
     );
     assert!(

@@ -107,7 +107,7 @@ impl PostgresConfig {
             deadline: DEADLINE_DEFAULT,
             connections: 12,
             lanes: 4,
-            batch_max: 64,
+            batch_max: 128,
             queue_max: 16_384,
             schema: SchemaPolicy::default(),
             ca_file: None,
