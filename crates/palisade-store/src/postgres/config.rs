@@ -21,7 +21,7 @@ pub enum SchemaPolicy {
 /// How expired rows are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// Pause between two steps.
+    /// Pause between two steps; a hundredth of it while there is much to remove.
     pub pause: Duration,
     /// Rows looked at in a step.
     pub step: u32,
@@ -112,7 +112,7 @@ impl PostgresConfig {
             schema: SchemaPolicy::default(),
             ca_file: None,
             sweep: Some(Sweep {
-                pause: Duration::from_millis(100),
+                pause: Duration::from_secs(1),
                 step: 1_000,
             }),
         })
