@@ -37,6 +37,7 @@ use banner::Started;
 use connection::Patience;
 use data::Secrets;
 use observers::Observers;
+use stop::Signals;
 use workers::Serving;
 
 pub(crate) use stop::Stop;
@@ -143,6 +144,13 @@ impl<'a> Service<'a> {
         let (stopper, stop) = stop::stopper();
         let config = &self.plan.config;
         let drain = config.server.drain_timeout;
+        // A supervisor may ask for the end as soon as it sees the announcement.
+        let signals = Signals::listen().map_err(|error| {
+            Failure::unavailable(
+                format!("cannot wait for signals: {error}"),
+                "start the service again",
+            )
+        })?;
         self.announce()?;
         let mut threads = workers::spawn(
             "api",
@@ -167,12 +175,7 @@ impl<'a> Service<'a> {
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
         let watching = source.and_then(|source| reload::follow(source, &self.surface));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
-        stop::asked().await.map_err(|error| {
-            Failure::unavailable(
-                format!("cannot wait for signals: {error}"),
-                "start the service again",
-            )
-        })?;
+        signals.asked().await;
         tracing::info!("stopping: answering what is under way");
         stopper.stop(drain).await;
         let joined = tokio::task::spawn_blocking(move || {
