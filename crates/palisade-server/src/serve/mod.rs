@@ -19,7 +19,7 @@ use palisade_core::time::Clock;
 use palisade_policy::{Config, Env, StoreUrl};
 use tokio::sync::Semaphore;
 
-use crate::admin::{Admin, Metrics};
+use crate::admin::{Access, Admin, Metrics, Watch};
 use crate::api::{Api, Bounds, CallerToken};
 use crate::failure::{Ending, Failure};
 use crate::output;
@@ -54,13 +54,15 @@ struct Service<'a> {
     engine: Arc<Engine<AnyStore>>,
     api: Arc<Api>,
     admin: Admin,
+    watch: Watch,
     listeners: Vec<TcpListener>,
     admin_listener: TcpListener,
 }
 
 impl<'a> Service<'a> {
     fn start(config: &'a Config, env: &Env) -> Result<Self, Failure> {
-        let engine = Arc::new(engine(config, env)?);
+        let (engine, watch) = engine(config, env)?;
+        let engine = Arc::new(engine);
         let caller = match &config.server.caller_token {
             Some(reference) => Some(Arc::new(CallerToken::new(reference.read(env)?))),
             None => None,
@@ -76,8 +78,11 @@ impl<'a> Service<'a> {
         let admin_listener = sockets::bind("admin", config.server.admin, 1)?
             .pop()
             .ok_or_else(no_socket)?;
+        let access = access(config, env, &api)?;
+        let metrics = metrics(&engine, &watch);
         Ok(Self {
-            admin: Admin::new(Arc::clone(&engine), caller, metrics(&engine)),
+            admin: Admin::new(Arc::clone(&engine), caller, access, metrics),
+            watch,
             config,
             engine,
             api,
@@ -110,6 +115,7 @@ impl<'a> Service<'a> {
         let _ = joined.await;
         let _ = tokio::time::timeout(drain, admin).await;
         background.abort();
+        self.watch.flush();
         self.engine.store().flush().await.map_err(|error| {
             Failure::unavailable(
                 format!("the store could not be flushed: {error}"),
@@ -143,20 +149,21 @@ fn no_socket() -> Failure {
     )
 }
 
-/// The figures that the store and the failure machinery tell of themselves.
-fn metrics(engine: &Arc<Engine<AnyStore>>) -> Metrics {
-    let engine = Arc::clone(engine);
-    Arc::new(move || {
-        let stats = engine.store().stats();
-        let level = engine.health().degradation_level;
-        format!(
-            "# TYPE rate_limiter_degradation_level gauge\nrate_limiter_degradation_level {level}\n\
-             # TYPE rate_limiter_tracked_keys gauge\nrate_limiter_tracked_keys {}\n\
-             # TYPE rate_limiter_evictions counter\nrate_limiter_evictions_total {}\n\
-             # EOF\n",
-            stats.tracked_keys, stats.evictions
-        )
-    })
+/// What `/metrics` shows.
+fn metrics(engine: &Arc<Engine<AnyStore>>, watch: &Watch) -> Metrics {
+    let (engine, metrics) = (Arc::clone(engine), watch.metrics());
+    Arc::new(move || metrics.render(&engine.figures()))
+}
+
+/// Who may administer.
+fn access(config: &Config, env: &Env, api: &Api) -> Result<Access, Failure> {
+    let token = match &config.admin.token {
+        Some(reference) => Some(reference.read(env)?),
+        None => None,
+    };
+    let verifier = api.edge.load().jwt.clone().filter(|_| config.admin.jwt);
+    let token = token.as_ref().map(palisade_policy::Secret::expose);
+    Ok(Access::new(token, verifier, &config.admin.role))
 }
 
 /// What runs beside requests for as long as the service does.
@@ -164,14 +171,17 @@ async fn background(engine: Arc<Engine<AnyStore>>) {
     tokio::join!(engine.probe_forever(), engine.follow_registries());
 }
 
-fn engine(config: &Config, env: &Env) -> Result<Engine<AnyStore>, Failure> {
+fn engine(config: &Config, env: &Env) -> Result<(Engine<AnyStore>, Watch), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let directory = data::directory(&config.store.url)?;
     let keyring = data::keyring(config, env, directory.as_deref())?;
+    let of_watch = data::keyring(config, env, directory.as_deref())?;
+    let watch = Watch::start(config, of_watch, Arc::clone(&clock), directory.as_deref())?;
     let store = open_store(&config.store.url, &clock)?;
     let mut parts = EngineConfig::new(store, (**config.policy()).clone(), keyring, clock);
     parts.deadline = config.store.timeout;
-    Ok(Engine::new(parts))
+    parts.observer = watch.observer();
+    Ok((Engine::new(parts), watch))
 }
 
 fn open_store(url: &StoreUrl, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
