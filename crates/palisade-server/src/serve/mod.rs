@@ -26,7 +26,7 @@ use palisade_policy::source::FileSource;
 use palisade_policy::{Config, Env};
 use tokio::sync::Semaphore;
 
-use crate::admin::{Admin, Metrics};
+use crate::admin::{Access, Admin, Metrics};
 use crate::api::{Api, Bounds, CallerToken};
 use crate::failure::{Ending, Failure};
 use crate::output;
@@ -90,7 +90,12 @@ impl<'a> Service<'a> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let directory = data::directory(&config.store.url)?;
         let secrets = Secrets::of(config, env, directory.as_deref())?;
-        let observers = Observers::start(config, &Arc::new(secrets.keyring()?), &clock)?;
+        let observers = Observers::start(
+            config,
+            &Arc::new(secrets.keyring()?),
+            &clock,
+            directory.as_deref(),
+        )?;
         let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
         let engine = Engine::new(EngineConfig {
             policy: Arc::clone(config.policy()),
@@ -124,6 +129,7 @@ impl<'a> Service<'a> {
             admin: Admin::new(
                 Arc::clone(&surface.engine),
                 caller,
+                access(config, env, &surface)?,
                 metrics(&surface.engine, &observers),
             ),
             surface,
@@ -229,6 +235,17 @@ fn no_socket() -> Failure {
 fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
+}
+
+/// Who may administer.
+fn access(config: &Config, env: &Env, surface: &Surface) -> Result<Access, Failure> {
+    let token = match &config.admin.token {
+        Some(reference) => Some(reference.read(env)?),
+        None => None,
+    };
+    let verifier = surface.edge.load().jwt.clone().filter(|_| config.admin.jwt);
+    let token = token.as_ref().map(palisade_policy::Secret::expose);
+    Ok(Access::new(token, verifier, &config.admin.role))
 }
 
 /// What runs beside requests for as long as the service does.
