@@ -1,1 +1,187 @@
-//! (written next)
+//! Decision → response body. No body ever contains an address or an identifier of
+//! a client.
+
+use serde::Serialize;
+
+use crate::decision::{Challenge, Decision, Enforcement, ErrorCode, Mode};
+use crate::rule::Rule;
+
+/// Links that bodies carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Urls {
+    /// Where a locked-out person finds help.
+    pub support: Box<str>,
+    /// Where a partner upgrades a plan.
+    pub upgrade: Box<str>,
+}
+
+impl Default for Urls {
+    fn default() -> Self {
+        Self {
+            support: "https://example.com/support".into(),
+            upgrade: "https://example.com/plans".into(),
+        }
+    }
+}
+
+/// The JSON body of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Body<'a> {
+    /// Machine-readable error.
+    pub error: &'static str,
+    /// For people.
+    pub message: &'static str,
+    /// Machine-readable cause, in the error model of the organisation.
+    pub code: &'static str,
+    /// Whole seconds to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// Limit of the user's operation or of the API key's month.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_limit: Option<u64>,
+    /// Used of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_used: Option<u64>,
+    /// Left of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_remaining: Option<u64>,
+    /// When it is whole again, Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_reset: Option<u64>,
+    /// Where to upgrade.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgrade_url: Option<&'a str>,
+    /// Where to find help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub support_url: Option<&'a str>,
+    /// A challenge to offer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<Challenge>,
+    /// The request's id.
+    pub request_id: &'a str,
+    /// When it was decided, RFC 3339.
+    pub timestamp: String,
+}
+
+/// The body of a refusal; `None` for an answer that lets the request through.
+#[must_use]
+pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Option<Body<'a>> {
+    let error = decision.error?;
+    let mut body = Body {
+        error: error.name(),
+        message: message(decision, error),
+        code: code(decision, error),
+        retry_after: decision.retry_after,
+        quota_limit: None,
+        quota_used: None,
+        quota_remaining: None,
+        quota_reset: None,
+        upgrade_url: None,
+        support_url: None,
+        challenge: decision.challenge,
+        request_id,
+        timestamp: decision.at.to_rfc3339(),
+    };
+    match error {
+        ErrorCode::UserRateLimitExceeded => {
+            let reading = decision.limits.first();
+            body.quota_limit = reading.map(|r| r.limit);
+            body.quota_remaining = reading.map(|r| r.remaining);
+            body.quota_reset = reading.map(|r| r.reset);
+        }
+        ErrorCode::QuotaExceeded => {
+            body.quota_limit = decision.quota.and_then(|quota| quota.limit);
+            body.quota_used = decision.quota.map(|quota| quota.used);
+            body.quota_reset = decision.quota.map(|quota| quota.reset);
+            body.upgrade_url = Some(&urls.upgrade);
+        }
+        ErrorCode::AccountLocked => body.support_url = Some(&urls.support),
+        _ => {}
+    }
+    Some(body)
+}
+
+fn message(decision: &Decision, error: ErrorCode) -> &'static str {
+    match error {
+        ErrorCode::RateLimitExceeded => match decision.limits.first().map(|r| r.scope) {
+            Some("ip") => "Too many requests from this address. Try again later.",
+            Some("org") => "Your organisation has used up its request limit. Try again later.",
+            Some("token") => "This token has used up its request limit. Try again later.",
+            _ => "Too many requests. Try again later.",
+        },
+        ErrorCode::UserRateLimitExceeded => {
+            "You have used up your requests for this operation. Try again later."
+        }
+        ErrorCode::ClientRateLimitExceeded => {
+            "This OAuth client has used up its requests. Try again later."
+        }
+        ErrorCode::QuotaExceeded => {
+            "The monthly quota of this API key is used up. A larger plan allows more requests."
+        }
+        ErrorCode::AccountLocked => {
+            "Too many failed attempts. Sign-in is locked for a while: try again later or reset the password."
+        }
+        ErrorCode::ServiceUnavailable if decision.rule == Some(Rule::L_GLOBAL) => {
+            "The service is overloaded. Try again later."
+        }
+        ErrorCode::ServiceUnavailable => {
+            "The service cannot take this request now. Try again later."
+        }
+        ErrorCode::InvalidApiKey => "The API key is missing or not valid.",
+        ErrorCode::Forbidden => "The credentials do not give access to this resource.",
+        ErrorCode::CostExceedsLimit => {
+            "The cost of this request is larger than its limit: it can never be admitted."
+        }
+    }
+}
+
+fn code(decision: &Decision, error: ErrorCode) -> &'static str {
+    let impaired = decision.enforcement == Enforcement::Degraded
+        || decision.mode != Mode::Normal
+        || decision.rule == Some(Rule::L_DEFAULT_DENY);
+    match error {
+        ErrorCode::InvalidApiKey => "throttling.invalid_api_key",
+        ErrorCode::Forbidden => "throttling.forbidden",
+        ErrorCode::CostExceedsLimit => "throttling.cost_exceeds_limit",
+        _ if impaired => "throttling.enforcement_degraded",
+        _ => "throttling.rate_limit_exceeded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::{Outcome, QuotaReading};
+    use crate::time::Micros;
+
+    #[test]
+    fn a_quota_body_names_the_quota_and_where_to_upgrade() {
+        let mut decision = Decision::refuse(
+            Micros::parse_rfc3339("2026-01-31T12:00:00Z").unwrap(),
+            Outcome::Deny,
+            Rule::Q_QUOTA,
+            ErrorCode::QuotaExceeded,
+            429,
+        );
+        decision.quota = Some(QuotaReading {
+            limit: Some(1000),
+            used: 1000,
+            reset: 1_769_904_000,
+        });
+        let urls = Urls::default();
+        let json = serde_json::to_value(body(&decision, &urls, "r-1").unwrap()).unwrap();
+        assert_eq!(json["error"], "quota_exceeded");
+        assert_eq!(json["quota_limit"], 1000);
+        assert_eq!(json["quota_used"], 1000);
+        assert_eq!(json["quota_reset"], 1_769_904_000);
+        assert_eq!(json["code"], "throttling.rate_limit_exceeded");
+        assert_eq!(json["request_id"], "r-1");
+        assert_eq!(json["timestamp"], "2026-01-31T12:00:00.000Z");
+        assert!(json["upgrade_url"].is_string());
+    }
+
+    #[test]
+    fn an_allowed_request_has_no_body() {
+        assert!(body(&Decision::allow(Micros(0)), &Urls::default(), "r").is_none());
+    }
+}

@@ -5,6 +5,7 @@
 //! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
 
 pub mod bodies;
+pub mod decide;
 pub mod decision;
 pub mod facts;
 pub mod failure;

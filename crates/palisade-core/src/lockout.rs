@@ -1,1 +1,437 @@
-//! (written next)
+//! The OWASP lockout of one (username, prefix), shared by every authentication
+//! endpoint.
+
+use crate::decision::{Challenge, KeyKind, Outcome};
+use crate::facts::FieldError;
+use crate::guard::Attempt;
+use crate::guard::aggregate::Candidate;
+use crate::guard::codec::{DecodeError, Reader, Writer};
+use crate::record::Flow;
+use crate::rule::Rule;
+use crate::time::{DAY, MINUTE, Micros, retry_after_seconds};
+
+const VERSION: u8 = 1;
+
+/// Most failures that the sliding window may ask for.
+pub const WINDOW_MAX: usize = 16;
+/// Most failures of a day between two locks.
+pub const HARD_MAX: usize = 32;
+/// Most lockouts that a challenge may ask for.
+pub const LOCKOUTS_MAX: usize = 8;
+
+/// The lockout's figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockoutPolicy {
+    /// Off: nothing is counted and nothing is denied.
+    pub enabled: bool,
+    /// Failures in `window` after which the next attempt is denied (A-WINDOW).
+    pub window_failures: u32,
+    /// The sliding window, in microseconds.
+    pub window: u64,
+    /// Every so many failures in `hard_window` lock (A-HARD).
+    pub hard_failures: u32,
+    /// The day, in microseconds.
+    pub hard_window: u64,
+    /// How long a lock lasts, in microseconds.
+    pub lock: u64,
+    /// Delay after one, two, and three or more consecutive failures (A-BACKOFF).
+    pub delays_ms: [u32; 3],
+    /// Lockouts in `captcha_window` that ask for a challenge (A-CAPTCHA).
+    pub captcha_lockouts: u32,
+    /// That window, in microseconds.
+    pub captcha_window: u64,
+    /// Which challenge.
+    pub challenge: Challenge,
+    /// How long an unanswered challenge stands, in microseconds.
+    pub challenge_for: u64,
+    /// The one rule that a test has switched off.
+    #[cfg(feature = "rule-switches")]
+    pub switched_off: Option<&'static str>,
+}
+
+impl Default for LockoutPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            window_failures: 5,
+            window: 15 * MINUTE,
+            hard_failures: 10,
+            hard_window: DAY,
+            lock: 15 * MINUTE,
+            delays_ms: [250, 500, 1000],
+            captcha_lockouts: 3,
+            captcha_window: DAY,
+            challenge: Challenge::Captcha,
+            challenge_for: 20 * DAY,
+            #[cfg(feature = "rule-switches")]
+            switched_off: None,
+        }
+    }
+}
+
+impl LockoutPolicy {
+    #[cfg(feature = "rule-switches")]
+    fn on(&self, rule: &str) -> bool {
+        self.switched_off != Some(rule)
+    }
+
+    #[cfg(not(feature = "rule-switches"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    const fn on(&self, _rule: &str) -> bool {
+        true
+    }
+
+    /// Refuses figures that the record cannot hold.
+    ///
+    /// # Errors
+    /// The field that is out of bounds, and its bounds.
+    pub fn validate(&self) -> Result<(), FieldError> {
+        let bounded = [
+            (self.window_failures, WINDOW_MAX, "lockout.window_failures"),
+            (self.hard_failures, HARD_MAX, "lockout.hard_failures"),
+            (
+                self.captcha_lockouts,
+                LOCKOUTS_MAX,
+                "lockout.captcha_lockouts",
+            ),
+        ];
+        for (count, max, field) in bounded {
+            if count == 0 || count as usize > max {
+                return Err(FieldError::new(
+                    field,
+                    "must be at least 1 and at most 16 (window), 32 (day) or 8 (lockouts)",
+                ));
+            }
+        }
+        let times = [
+            self.window,
+            self.hard_window,
+            self.lock,
+            self.captcha_window,
+            self.challenge_for,
+        ];
+        if times.iter().any(|time| !(1..=20 * DAY).contains(time)) {
+            return Err(FieldError::new(
+                "lockout.window",
+                "times must be above zero and at most 20 days",
+            ));
+        }
+        Ok(())
+    }
+
+    fn delay_ms(&self, streak: u8) -> Option<u32> {
+        let step = usize::from(streak.checked_sub(1)?).min(self.delays_ms.len() - 1);
+        Some(self.delays_ms[step]).filter(|_| self.on("A-BACKOFF"))
+    }
+}
+
+/// What is remembered of one (username, prefix).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lockout {
+    touched: Micros,
+    /// The last failures, as many as fill the window; oldest first.
+    window: Vec<Micros>,
+    /// Failures of the day since the last lock; oldest first.
+    day: Vec<Micros>,
+    /// When it locked.
+    locks: Vec<Micros>,
+    /// The lock under way ends then.
+    locked_until: Micros,
+    /// Consecutive failures.
+    streak: u8,
+    /// The last failure.
+    failed: Micros,
+    /// A challenge is asked for since then.
+    challenged: Option<Micros>,
+}
+
+/// What the lockout says to one attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Denials.
+    pub candidates: Vec<Candidate>,
+    /// Progressive delay.
+    pub delay_ms: Option<u32>,
+    /// Challenge to offer.
+    pub challenge: Option<Challenge>,
+    /// This failure has locked.
+    pub locked: bool,
+    /// The record must be written.
+    pub changed: bool,
+}
+
+impl Lockout {
+    /// True if an attempt would be denied now.
+    #[must_use]
+    pub fn is_denying(&self, policy: &LockoutPolicy, now: Micros) -> bool {
+        !self.denials(policy, now).is_empty()
+    }
+
+    /// A lock under way, and a window that is full.
+    #[must_use]
+    pub fn denials(&self, policy: &LockoutPolicy, now: Micros) -> Vec<Candidate> {
+        let until = [
+            (Rule::A_HARD, self.locked_until),
+            (Rule::A_WINDOW, self.window_frees_at(policy)),
+        ];
+        until
+            .into_iter()
+            .filter(|(rule, until)| *until > now && policy.on(rule.id()))
+            .map(|(rule, until)| Candidate {
+                rule,
+                key: KeyKind::Lockout,
+                outcome: Outcome::Deny,
+                level: None,
+                retry_after: retry_after_seconds(until.since(now)),
+            })
+            .collect()
+    }
+
+    /// When fewer failures than the window allows will be left in it.
+    fn window_frees_at(&self, policy: &LockoutPolicy) -> Micros {
+        let allowed = policy.window_failures as usize;
+        let index = self.window.len().checked_sub(allowed);
+        index
+            .and_then(|index| self.window.get(index))
+            .map_or(Micros(0), |at| at.plus(policy.window))
+    }
+
+    /// The answer to an attempt that something else refuses: nothing changes.
+    #[must_use]
+    pub fn look(&self, policy: &LockoutPolicy, now: Micros) -> Verdict {
+        Verdict {
+            candidates: self.denials(policy, now),
+            challenge: self.challenge(policy, now),
+            ..Verdict::default()
+        }
+    }
+
+    /// Judges one attempt on any of the endpoints that share the record (A-SHARED).
+    pub fn apply(
+        &mut self,
+        policy: &LockoutPolicy,
+        flow: Flow,
+        attempt: Attempt,
+        challenge_passed: bool,
+        now: Micros,
+    ) -> Verdict {
+        if flow == Flow::Otp && !policy.on("A-SHARED") {
+            return Verdict::default();
+        }
+        let mut verdict = Verdict::default();
+        if challenge_passed && self.challenged.take().is_some() {
+            verdict.changed = true;
+        }
+        if !self.streak_lasts(policy, now) {
+            self.streak = 0;
+        }
+        verdict.candidates = self.denials(policy, now);
+        match attempt {
+            Attempt::Check => verdict.delay_ms = policy.delay_ms(self.streak),
+            Attempt::Failure => self.fail(policy, &mut verdict, now),
+            Attempt::Success => verdict.changed |= self.succeed(),
+        }
+        verdict.challenge = self.challenge(policy, now);
+        if verdict.changed {
+            self.touched = now;
+        }
+        verdict
+    }
+
+    fn fail(&mut self, policy: &LockoutPolicy, verdict: &mut Verdict, now: Micros) {
+        verdict.changed = true;
+        self.failed = now;
+        self.streak = self.streak.saturating_add(1);
+        verdict.delay_ms = policy.delay_ms(self.streak);
+        self.window.push(now);
+        self.day.push(now);
+        self.prune(policy, now);
+        if self.day.len() >= policy.hard_failures as usize && policy.on("A-HARD") {
+            self.lock(policy, now);
+            verdict.locked = true;
+            let fresh = self.denials(policy, now);
+            let lock = fresh
+                .into_iter()
+                .filter(|denial| denial.rule == Rule::A_HARD);
+            verdict
+                .candidates
+                .retain(|denial| denial.rule != Rule::A_HARD);
+            verdict.candidates.extend(lock);
+        }
+    }
+
+    fn lock(&mut self, policy: &LockoutPolicy, now: Micros) {
+        self.day.clear();
+        self.locked_until = self.locked_until.max(now.plus(policy.lock));
+        self.locks.push(now);
+        let asked = policy.captcha_lockouts as usize;
+        keep(&mut self.locks, policy.captcha_window, asked, now);
+        if self.locks.len() >= asked {
+            self.challenged = Some(now);
+        }
+    }
+
+    /// The streak and the window end with a success; the day's count stays.
+    fn succeed(&mut self) -> bool {
+        let changed = self.streak > 0 || !self.window.is_empty() || self.challenged.is_some();
+        self.streak = 0;
+        self.window.clear();
+        self.challenged = None;
+        changed
+    }
+
+    fn streak_lasts(&self, policy: &LockoutPolicy, now: Micros) -> bool {
+        now.since(self.failed) < policy.hard_window
+    }
+
+    fn challenge(&self, policy: &LockoutPolicy, now: Micros) -> Option<Challenge> {
+        self.challenged
+            .filter(|since| now.since(*since) < policy.challenge_for && policy.on("A-CAPTCHA"))
+            .map(|_| policy.challenge)
+    }
+
+    /// Lifts a lock and frees the window; false if nothing was denied.
+    pub fn lift(&mut self, policy: &LockoutPolicy, now: Micros) -> bool {
+        let denying = self.is_denying(policy, now);
+        self.locked_until = Micros(0);
+        self.window.clear();
+        self.touched = now;
+        denying
+    }
+
+    /// Drops what is over.
+    pub(crate) fn prune(&mut self, policy: &LockoutPolicy, now: Micros) {
+        let full = (policy.window_failures as usize).min(WINDOW_MAX);
+        keep(&mut self.window, policy.window, full, now);
+        let day = (policy.hard_failures as usize).min(HARD_MAX);
+        keep(&mut self.day, policy.hard_window, day, now);
+        let locks = (policy.captcha_lockouts as usize).min(LOCKOUTS_MAX);
+        keep(&mut self.locks, policy.captcha_window, locks, now);
+        self.challenged = self
+            .challenged
+            .filter(|since| now.since(*since) < policy.challenge_for);
+        if !self.streak_lasts(policy, now) {
+            self.streak = 0;
+        }
+        if self.streak == 0 {
+            self.failed = Micros(0);
+        }
+        if self.locked_until <= now {
+            self.locked_until = Micros(0);
+        }
+    }
+
+    /// When nothing in it matters any more.
+    #[must_use]
+    pub fn expires_at(&self, policy: &LockoutPolicy) -> Micros {
+        let after = |at: Option<&Micros>, time: u64| at.map_or(Micros(0), |at| at.plus(time));
+        [
+            after(self.window.last(), policy.window),
+            after(self.day.last(), policy.hard_window),
+            after(self.locks.last(), policy.captcha_window),
+            after(self.challenged.as_ref(), policy.challenge_for),
+            after(
+                Some(&self.failed).filter(|_| self.streak > 0),
+                policy.hard_window,
+            ),
+            self.locked_until,
+        ]
+        .into_iter()
+        .max()
+        .unwrap_or_default()
+    }
+
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(VERSION, self.touched);
+        writer.byte(self.streak);
+        writer.near_option(Some(self.failed).filter(|_| self.streak > 0));
+        writer.times(&self.window);
+        writer.times(&self.day);
+        writer.times(&self.locks);
+        writer.near_option(Some(self.locked_until).filter(|until| *until > Micros(0)));
+        writer.near_option(self.challenged);
+        writer.finish()
+    }
+
+    /// Reads what [`Lockout::encode`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that make no sense, or of a newer version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes, VERSION)?;
+        let lockout = Self {
+            touched: reader.base(),
+            streak: reader.byte()?,
+            failed: reader.instant_option()?.unwrap_or_default(),
+            window: reader.times(WINDOW_MAX)?,
+            day: reader.times(HARD_MAX)?,
+            locks: reader.times(LOCKOUTS_MAX)?,
+            locked_until: reader.instant_option()?.unwrap_or_default(),
+            challenged: reader.instant_option()?,
+        };
+        reader.finish()?;
+        Ok(lockout)
+    }
+}
+
+/// Keeps the newest `max` times that are less than `window` old.
+fn keep(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
+    times.retain(|at| now.since(*at) < window);
+    let surplus = times.len().saturating_sub(max);
+    times.drain(..surplus);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_lockout_record_fits_half_a_kibibyte() {
+        let far = Micros(u64::MAX);
+        let lockout = Lockout {
+            touched: Micros(0),
+            window: vec![far; WINDOW_MAX],
+            day: vec![far; HARD_MAX],
+            locks: vec![far; LOCKOUTS_MAX],
+            locked_until: far,
+            streak: u8::MAX,
+            failed: far,
+            challenged: Some(far),
+        };
+        let bytes = lockout.encode();
+        assert!(bytes.len() <= 512, "{} bytes", bytes.len());
+        assert!(Lockout::decode(&bytes).is_ok());
+    }
+
+    #[test]
+    fn figures_that_the_record_cannot_hold_are_refused() {
+        assert_eq!(LockoutPolicy::default().validate(), Ok(()));
+        let policy = LockoutPolicy {
+            hard_failures: 33,
+            ..LockoutPolicy::default()
+        };
+        assert_eq!(
+            policy.validate().unwrap_err().field,
+            "lockout.hard_failures"
+        );
+    }
+
+    #[test]
+    fn a_lifted_lock_denies_no_more() {
+        let policy = LockoutPolicy::default();
+        let mut lockout = Lockout::default();
+        let now = Micros(DAY);
+        for _ in 0..10 {
+            lockout.apply(&policy, Flow::Login, Attempt::Failure, false, now);
+        }
+        assert!(lockout.is_denying(&policy, now));
+        assert!(lockout.lift(&policy, now));
+        assert!(!lockout.is_denying(&policy, now));
+        assert!(!lockout.lift(&policy, now));
+    }
+}

@@ -1,1 +1,28 @@
-fn main() {}
+//! The palisade binary: decision service, proxy, admin, command line.
+
+mod admin;
+mod api;
+mod cli;
+mod failure;
+mod output;
+mod proxy;
+mod serve;
+mod store;
+mod surface;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::run(cli::Cli::parse()) {
+        Ok(ending) => ending.into(),
+        Err(failure) => {
+            output::error_line(&failure.to_string());
+            failure.exit_code()
+        }
+    }
+}

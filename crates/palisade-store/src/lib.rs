@@ -96,9 +96,11 @@ pub struct Loaded {
 pub enum Commit {
     /// Everything was written.
     Done,
-    /// A record had changed; nothing was written (on Redis Cluster: the writes
-    /// before the conflicting one stand).
+    /// A record had changed; nothing was written.
     Conflict,
+    /// A record had changed, and the store cannot take writes back (Redis Cluster):
+    /// the first so many writes stand.
+    Part(usize),
 }
 
 /// A named collection of small shared entries that every node keeps a copy of.
@@ -252,6 +254,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;
+
+    /// True if other processes use the same state and asking costs a round trip:
+    /// then leases and remembered denials pay off.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// The longest a single call may take unless configured otherwise.

@@ -220,13 +220,4 @@ impl BucketSpec {
             Window::Month => start.month_bounds().1,
         }
     }
-
-    /// The same limit at half its amount, at least one: the fallback of the auth
-    /// class while the store is down.
-    #[must_use]
-    pub fn halved(&self) -> Self {
-        let half = NonZeroU32::new(self.limit / 2).unwrap_or(NonZeroU32::MIN);
-        let burst = NonZeroU32::new(self.burst / 2).unwrap_or(NonZeroU32::MIN);
-        Self::new(self.algorithm, half, self.window, Some(burst)).unwrap_or(*self)
-    }
 }

@@ -233,7 +233,9 @@ pub struct Limit {
 }
 
 impl Limit {
-    fn bind(def: LimitDef) -> Self {
+    /// Makes a definition chargeable.
+    #[must_use]
+    pub fn bind(def: LimitDef) -> Self {
         let scope = if def.throttle {
             Scope::Global
         } else {
@@ -315,6 +317,23 @@ pub struct TenantPolicy {
     pub limits: HashMap<Arc<str>, BucketSpec>,
 }
 
+/// Figures beside the limits.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The guard.
+    pub guard: crate::guard::GuardPolicy,
+    /// The OWASP lockout.
+    pub lockout: crate::lockout::LockoutPolicy,
+    /// What limits fall back to while the store is down.
+    pub fallback: crate::failure::FallbackPolicy,
+    /// The breaker of limits and quotas.
+    pub availability: crate::failure::AvailabilitySettings,
+    /// Links in bodies.
+    pub urls: crate::bodies::Urls,
+    /// Header families.
+    pub headers: crate::headers::HeaderFamilies,
+}
+
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
 #[derive(Clone, Debug)]
 pub struct PolicySet {
@@ -322,6 +341,8 @@ pub struct PolicySet {
     pub revision: u64,
     /// False is the operator's kill switch.
     pub enabled: bool,
+    /// Figures beside the limits.
+    pub settings: Settings,
     routes: Routes,
     classes: HashMap<Arc<str>, ClassKind>,
     limits: Vec<Limit>,
@@ -332,6 +353,7 @@ pub struct PolicySet {
     api_keys: HashMap<Box<str>, ApiKey>,
     tiers: HashMap<Arc<str>, Tier>,
     bot_patterns: Vec<String>,
+    api_limits: Option<[Limit; 3]>,
 }
 
 /// The parts of a policy, as a source delivers them.
@@ -339,6 +361,8 @@ pub struct PolicySet {
 pub struct PolicyParts {
     /// Kill switch off.
     pub enabled: bool,
+    /// Figures beside the limits.
+    pub settings: Settings,
     /// Routes; more specific ones win whatever the order.
     pub routes: Vec<Route>,
     /// Classes with a behaviour other than ordinary.
@@ -365,6 +389,7 @@ impl PolicySet {
         let mut limits: Vec<Limit> = parts.limits.into_iter().map(Limit::bind).collect();
         limits.sort_by_key(|limit| limit.scope);
         let tiers = bind_tiers(parts.tiers)?;
+        let api_limits = bind_api(&parts.settings.guard.api)?;
         let classes: HashMap<_, _> = parts
             .classes
             .into_iter()
@@ -373,19 +398,40 @@ impl PolicySet {
         let mut set = Self {
             revision,
             enabled: parts.enabled,
+            settings: parts.settings,
             routes: Routes::new(parts.routes),
             classes,
-            by_class: HashMap::new(),
-            unclassed: Vec::new(),
-            throttle: Vec::new(),
             limits,
             clients: parts.clients,
             api_keys: parts.api_keys,
             tiers,
             bot_patterns: parts.bot_patterns,
+            api_limits: Some(api_limits),
+            ..Self::empty()
         };
         set.index();
         Ok(set)
+    }
+
+    /// A policy without a single limit: every request is denied (L-DEFAULT-DENY).
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            revision: 0,
+            enabled: true,
+            settings: Settings::default(),
+            routes: Routes::default(),
+            classes: HashMap::new(),
+            limits: Vec::new(),
+            by_class: HashMap::new(),
+            unclassed: Vec::new(),
+            throttle: Vec::new(),
+            clients: HashMap::new(),
+            api_keys: HashMap::new(),
+            tiers: HashMap::new(),
+            bot_patterns: Vec::new(),
+            api_limits: None,
+        }
     }
 
     fn index(&mut self) {
@@ -468,6 +514,12 @@ impl PolicySet {
             .any(|pattern| lower.contains(pattern.as_str()))
     }
 
+    /// The counters of heavy-API hits: K2, K3, K1 (G-API).
+    #[must_use]
+    pub const fn api_limits(&self) -> Option<&[Limit; 3]> {
+        self.api_limits.as_ref()
+    }
+
     fn candidates(&self, class: &str) -> impl Iterator<Item = &Limit> {
         let indexes = self.by_class.get(class).unwrap_or(&self.unclassed);
         indexes.iter().map(|index| &self.limits[*index])
@@ -476,6 +528,23 @@ impl PolicySet {
     fn throttle_limits(&self) -> impl Iterator<Item = &Limit> {
         self.throttle.iter().map(|index| &self.limits[*index])
     }
+}
+
+fn bind_api(api: &crate::guard::ApiPolicy) -> Result<[Limit; 3], crate::limit::SpecError> {
+    use crate::limit::{Algorithm, Window};
+    let bind = |name: &str, amount: u32| {
+        let amount = NonZeroU32::new(amount).unwrap_or(NonZeroU32::MIN);
+        let window = Window::Span(api.window);
+        let spec = BucketSpec::new(Algorithm::SlidingWheel, amount, window, None)?;
+        let mut def = LimitDef::new(name, vec![Dimension::Ip], spec);
+        def.on_exceed = OnExceed::Count;
+        Ok(Limit::bind(def))
+    };
+    Ok([
+        bind("guard-api-minor", api.minor.limit)?,
+        bind("guard-api-moderate", api.moderate.limit)?,
+        bind("guard-api-severe", api.severe.limit)?,
+    ])
 }
 
 fn bind_tiers(

@@ -39,7 +39,8 @@ pub struct Route {
 
 impl Route {
     /// A route for `pattern`: a path, or a prefix that ends in `*`. `/x/*` covers
-    /// what is under `/x/`; `/x*` covers `/x` too.
+    /// `/x` and what is under it; `/x*` covers `/xy` too. A trailing slash of a path
+    /// is dropped, as it is of requests.
     ///
     /// # Errors
     /// See [`PatternError`].
@@ -52,6 +53,7 @@ impl Route {
         }
         let (literal, open) = match pattern.strip_suffix('*') {
             Some(prefix) => (prefix, true),
+            None if pattern.len() > 1 => (pattern.trim_end_matches('/'), false),
             None => (pattern, false),
         };
         if literal.contains('*') {
@@ -73,6 +75,15 @@ impl Route {
     #[must_use]
     pub fn pattern(&self) -> &str {
         &self.pattern
+    }
+
+    /// True for a path under an open pattern. `/x/*` covers `/x` itself: that is how
+    /// `/x/` is spelt after normalisation, and it must not escape its class.
+    fn covers(&self, path: &str) -> bool {
+        match path.strip_prefix(&*self.literal) {
+            Some(_) => true,
+            None => self.literal.strip_suffix('/') == Some(path),
+        }
     }
 
     fn covers_method(&self, method: &str) -> bool {
@@ -138,10 +149,7 @@ impl Routes {
     #[must_use]
     pub fn find(&self, method: &str, path: &str) -> RouteMatch<'_> {
         let exact = self.exact.get(path).into_iter().flatten();
-        let open = self
-            .open
-            .iter()
-            .filter(|route| path.starts_with(&*route.literal));
+        let open = self.open.iter().filter(|route| route.covers(path));
         let mut found = RouteMatch::default();
         for route in exact
             .chain(open)
@@ -191,6 +199,8 @@ mod tests {
             ("GET", "/auth/token", "auth"),
             ("GET", "/auth/other", "a"),
             ("GET", "/auth/token/x", "a"),
+            ("GET", "/auth", "a"),
+            ("GET", "/authority", "read"),
         ] {
             assert_eq!(
                 class_of(&routes, method, path).as_deref(),

@@ -165,9 +165,8 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>) {
 }
 
 async fn scripts<S: Store>(make: &impl Make<S>) {
-    let Bench { store, clock } = bench(make).await;
     for (name, spec, text) in SCRIPTS {
-        clock.set(super::START);
+        let Bench { store, clock } = bench(make).await;
         play(&*store, &clock, name, spec(), text).await;
     }
 }

@@ -49,6 +49,7 @@ impl TestLimits {
         };
         let parts = PolicyParts {
             enabled: true,
+            settings: palisade_core::policy::Settings::default(),
             routes: Vec::new(),
             classes: Vec::new(),
             limits: limits.into_iter().map(bind).collect(),

@@ -188,9 +188,12 @@ impl Shared {
                 return Ok(Commit::Conflict);
             }
         }
-        for write in writes {
-            if self.commit_some(&[write], due).await? == Commit::Conflict {
-                return Ok(Commit::Conflict);
+        for (done, write) in writes.iter().enumerate() {
+            if self.commit_some(&[write], due).await? != Commit::Done {
+                return Ok(match done {
+                    0 => Commit::Conflict,
+                    _ => Commit::Part(done),
+                });
             }
         }
         Ok(Commit::Done)
@@ -384,6 +387,10 @@ impl Store for RedisStore {
     async fn flush(&self) -> Result<(), StoreError> {
         // What the server acknowledged is the server's to keep.
         Ok(())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn stats(&self) -> StoreStats {

@@ -1,0 +1,179 @@
+//! Readings → decision: which bucket speaks for all (L-CONSTRAINT).
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::decision::{Decision, ErrorCode, LimitReading, Outcome, QuotaReading, Reason};
+use crate::limit::Reading;
+use crate::plan::{Charge, OnExceed, QuotaPlan, Refusal};
+use crate::policy::Scope;
+use crate::rule::Rule;
+use crate::time::{Micros, SECOND, retry_after_seconds};
+
+/// What the store said about a list of charges.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    /// The charges.
+    pub charges: &'a [Charge<'a>],
+    /// One reading each, in order.
+    pub readings: &'a [Reading],
+    /// When.
+    pub now: Micros,
+}
+
+/// The decision on a request whose buckets were read.
+#[must_use]
+pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
+    let mut found: Vec<Found<'_>> = judged
+        .charges
+        .iter()
+        .zip(judged.readings)
+        .map(|(charge, reading)| Found { charge, reading })
+        .collect();
+    found.sort_by(|a, b| {
+        a.constraint()
+            .cmp(&b.constraint())
+            .then_with(|| a.by_room(b))
+    });
+    let mut decision = match found.first().filter(|first| first.denies()) {
+        Some(first) => first.refuse(judged.now),
+        None => Decision::allow(judged.now),
+    };
+    decision.reasons = found
+        .iter()
+        .filter(|one| one.denies())
+        .map(|one| one.reason(judged.now))
+        .collect();
+    decision.quota = quota.and_then(|quota| quota_reading(quota, judged));
+    decision.limits = found
+        .iter()
+        .map(|one| one.show(class, judged.now))
+        .collect();
+    decision.class = Some(Arc::clone(class));
+    decision
+}
+
+/// The decision on a request that was refused before anything was counted.
+#[must_use]
+pub fn refuse(refusal: Refusal, class: &Arc<str>, now: Micros) -> Decision {
+    let mut decision = Decision::refuse(
+        now,
+        Outcome::Deny,
+        refusal.rule,
+        refusal.error,
+        refusal.status,
+    );
+    decision.reasons = vec![Reason {
+        rule: refusal.rule,
+        key: None,
+        limit: None,
+        decision: Outcome::Deny,
+        level: None,
+        retry_after: None,
+    }];
+    decision.class = Some(Arc::clone(class));
+    decision
+}
+
+/// The rule that speaks for a limit's layer.
+#[must_use]
+pub fn rule_of(charge: &Charge<'_>) -> Rule {
+    match charge.limit.scope {
+        Scope::Global => Rule::L_GLOBAL,
+        Scope::Ip if charge.limit.def.bots_only => Rule::I_BOT,
+        Scope::Ip => Rule::L_IP,
+        Scope::Client => Rule::L_CLIENT,
+        Scope::Org | Scope::Token => Rule::T_ORG,
+        Scope::User => Rule::L_USER,
+        Scope::ApiKey => Rule::Q_QUOTA,
+    }
+}
+
+const fn error_of(scope: Scope) -> (ErrorCode, u16) {
+    match scope {
+        Scope::Global => (ErrorCode::ServiceUnavailable, 503),
+        Scope::Ip | Scope::Org | Scope::Token => (ErrorCode::RateLimitExceeded, 429),
+        Scope::Client => (ErrorCode::ClientRateLimitExceeded, 429),
+        Scope::User => (ErrorCode::UserRateLimitExceeded, 429),
+        Scope::ApiKey => (ErrorCode::QuotaExceeded, 429),
+    }
+}
+
+fn quota_reading(quota: QuotaPlan, judged: Judged<'_>) -> Option<QuotaReading> {
+    let reading = judged.readings.get(quota.charge)?;
+    let charge = judged.charges.get(quota.charge)?;
+    Some(QuotaReading {
+        limit: (!quota.unlimited).then(|| u64::from(charge.spec.limit())),
+        used: reading.used,
+        reset: reading.reset_at.unix_seconds_ceil(),
+    })
+}
+
+struct Found<'a> {
+    charge: &'a Charge<'a>,
+    reading: &'a Reading,
+}
+
+impl Found<'_> {
+    fn denies(&self) -> bool {
+        self.reading.retry_at.is_some() && self.charge.on_exceed == OnExceed::Deny
+    }
+
+    /// Denying buckets first, the longest wait foremost; reporting ones last.
+    fn constraint(&self) -> (u8, std::cmp::Reverse<Option<Micros>>) {
+        if self.denies() {
+            (0, std::cmp::Reverse(self.reading.retry_at))
+        } else if self.charge.on_exceed == OnExceed::Report {
+            (2, std::cmp::Reverse(None))
+        } else {
+            (1, std::cmp::Reverse(None))
+        }
+    }
+
+    /// The smaller remaining/limit first.
+    fn by_room(&self, other: &Self) -> Ordering {
+        let share = |one: &Self, by: &Self| {
+            u128::from(one.reading.remaining) * u128::from(by.charge.spec.capacity())
+        };
+        share(self, other).cmp(&share(other, self))
+    }
+
+    fn wait_seconds(&self, now: Micros) -> Option<u64> {
+        self.reading
+            .retry_at
+            .map(|at| retry_after_seconds(at.since(now)))
+    }
+
+    fn refuse(&self, now: Micros) -> Decision {
+        let (error, status) = error_of(self.charge.limit.scope);
+        let mut decision =
+            Decision::refuse(now, Outcome::Deny, rule_of(self.charge), error, status);
+        decision.retry_after = self.wait_seconds(now);
+        decision
+    }
+
+    fn reason(&self, now: Micros) -> Reason {
+        Reason {
+            rule: rule_of(self.charge),
+            key: None,
+            limit: Some(Arc::clone(&self.charge.limit.name)),
+            decision: Outcome::Deny,
+            level: None,
+            retry_after: self.wait_seconds(now),
+        }
+    }
+
+    fn show(&self, class: &Arc<str>, now: Micros) -> LimitReading {
+        LimitReading {
+            name: Arc::clone(&self.charge.limit.name),
+            scope: self.charge.limit.scope.name(),
+            class: Arc::clone(class),
+            limit: u64::from(self.charge.spec.capacity()),
+            remaining: self.reading.remaining,
+            reset: self.reading.reset_at.unix_seconds_ceil(),
+            retry_after: self.wait_seconds(now),
+            window_seconds: self.charge.spec.window_us().div_ceil(SECOND),
+            shadow: self.charge.on_exceed == OnExceed::Report,
+        }
+    }
+}

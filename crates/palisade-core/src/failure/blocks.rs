@@ -1,0 +1,194 @@
+//! F-BLOCKS: the HARD blocks this node has seen bind while the store cannot be
+//! asked, until their own end. An outage does not free an attacker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::modes::{DegradedKeys, OpKind, Trust};
+use crate::decision::{Decision, KeyKind, Level, Mode, Outcome};
+use crate::key::Digest;
+use crate::record::Flow;
+use crate::rule::Rule;
+use crate::time::{Micros, SECOND};
+
+/// Blocks kept per flow. Past that the one that ends first leaves.
+pub const BLOCKS_MAX: usize = 100_000;
+
+/// The order in which the guard looks for a running block.
+const ORDER: [KeyKind; 6] = [
+    KeyKind::K4,
+    KeyKind::K5,
+    KeyKind::K3,
+    KeyKind::Device,
+    KeyKind::K1,
+    KeyKind::K2,
+];
+
+/// A HARD block as this node saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenBlock {
+    /// The rule that issued it.
+    pub rule: Rule,
+    /// Its level.
+    pub level: Level,
+    /// Its end.
+    pub until: Micros,
+}
+
+/// Which key a block is on: the kind and the digests it is made of.
+type BlockKey = (u8, Digest, Digest);
+
+/// The blocks of one flow, bounded.
+#[derive(Clone, Debug)]
+pub struct BlockCache {
+    capacity: usize,
+    blocks: BTreeMap<BlockKey, SeenBlock>,
+    by_end: BTreeSet<(Micros, BlockKey)>,
+}
+
+impl Default for BlockCache {
+    fn default() -> Self {
+        Self::new(BLOCKS_MAX)
+    }
+}
+
+impl BlockCache {
+    /// An empty cache for at most `capacity` blocks.
+    #[must_use]
+    pub const fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            blocks: BTreeMap::new(),
+            by_end: BTreeSet::new(),
+        }
+    }
+
+    /// Remembers a HARD block on the key of this `kind`. Of two on one key the
+    /// one that ends later stands.
+    pub fn saw(&mut self, kind: KeyKind, keys: &DegradedKeys, block: SeenBlock, now: Micros) {
+        let Some(key) = block_key(kind, keys) else {
+            return;
+        };
+        self.expire(now);
+        let stands = self
+            .blocks
+            .get(&key)
+            .is_some_and(|old| old.until >= block.until);
+        if stands {
+            return;
+        }
+        self.remove(key);
+        self.blocks.insert(key, block);
+        self.by_end.insert((block.until, key));
+        if self.blocks.len() > self.capacity
+            && let Some((_, first)) = self.by_end.pop_first()
+        {
+            self.blocks.remove(&first);
+        }
+    }
+
+    /// Remembers every HARD block that a decision of the store's names. Its end
+    /// is known to the second, rounded up.
+    pub fn saw_decision(&mut self, keys: &DegradedKeys, decision: &Decision, now: Micros) {
+        if decision.mode != Mode::Normal || decision.outcome != Outcome::HardBlock {
+            return;
+        }
+        for reason in &decision.reasons {
+            let (Outcome::HardBlock, Some(kind), Some(level), Some(seconds)) = (
+                reason.decision,
+                reason.key,
+                reason.level,
+                reason.retry_after,
+            ) else {
+                continue;
+            };
+            let block = SeenBlock {
+                rule: reason.rule,
+                level,
+                until: now.plus(seconds.saturating_mul(SECOND)),
+            };
+            self.saw(kind, keys, block, now);
+        }
+    }
+
+    /// Forgets the block on the key of this `kind`: an operator lifted it.
+    pub fn lift(&mut self, kind: KeyKind, keys: &DegradedKeys) {
+        if let Some(key) = block_key(kind, keys) {
+            self.remove(key);
+        }
+    }
+
+    /// The running block that binds this request, in the guard's order.
+    #[must_use]
+    pub fn binding(
+        &self,
+        flow: Flow,
+        op: OpKind,
+        keys: &DegradedKeys,
+        now: Micros,
+    ) -> Option<(KeyKind, SeenBlock)> {
+        ORDER
+            .into_iter()
+            .filter(|kind| binds(*kind, flow, op, keys.trust))
+            .find_map(|kind| {
+                let block = self.blocks.get(&block_key(kind, keys)?)?;
+                (now < block.until).then_some((kind, *block))
+            })
+    }
+
+    /// Forgets blocks that have ended.
+    pub fn expire(&mut self, now: Micros) {
+        while let Some((end, key)) = self.by_end.first().copied()
+            && end <= now
+        {
+            self.by_end.pop_first();
+            self.blocks.remove(&key);
+        }
+    }
+
+    /// Blocks kept now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// True if none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    fn remove(&mut self, key: BlockKey) {
+        if let Some(old) = self.blocks.remove(&key) {
+            self.by_end.remove(&(old.until, key));
+        }
+    }
+}
+
+/// A block binds whom it binds while the store answers: a network's block binds
+/// neither a success nor a trusted session, and heavy endpoints know no account.
+const fn binds(kind: KeyKind, flow: Flow, op: OpKind, trust: Trust) -> bool {
+    match kind {
+        KeyKind::K1 | KeyKind::K2 => match flow {
+            Flow::Api => true,
+            Flow::Login | Flow::Otp => {
+                !matches!(op, OpKind::Success) && matches!(trust, Trust::Untrusted)
+            }
+        },
+        KeyKind::K4 | KeyKind::K5 => !matches!(flow, Flow::Api),
+        KeyKind::K3 | KeyKind::Device => true,
+        KeyKind::Lockout => false,
+    }
+}
+
+fn block_key(kind: KeyKind, keys: &DegradedKeys) -> Option<BlockKey> {
+    let none = Digest::default();
+    Some(match kind {
+        KeyKind::K1 => (1, keys.prefix, none),
+        KeyKind::K2 => (2, keys.prefix, keys.user_agent),
+        KeyKind::K3 => (3, keys.prefix, keys.fingerprint?),
+        KeyKind::K4 => (4, keys.account?, none),
+        KeyKind::K5 => (5, keys.account?, keys.fingerprint?),
+        KeyKind::Device => (6, keys.fingerprint?, none),
+        KeyKind::Lockout => return None,
+    })
+}

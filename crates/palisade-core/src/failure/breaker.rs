@@ -1,0 +1,182 @@
+//! What the two breaker profiles share: their states, results and events.
+
+use arrayvec::ArrayVec;
+
+use crate::time::Micros;
+
+/// State of a circuit, as the metric shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Circuit {
+    /// The store is called.
+    #[default]
+    Closed,
+    /// The store is not called.
+    Open,
+    /// The store is not called; probes are succeeding.
+    HalfOpen,
+}
+
+impl Circuit {
+    /// 0 closed, 1 open, 2 half open.
+    #[must_use]
+    pub const fn gauge(self) -> u8 {
+        match self {
+            Self::Closed => 0,
+            Self::Open => 1,
+            Self::HalfOpen => 2,
+        }
+    }
+
+    /// As in metric labels.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
+/// What a policy does with its requests now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyMode {
+    /// The store is called; a request whose call fails is answered on its own.
+    Normal,
+    /// The circuit is not closed: local caps or local fallback.
+    Degraded,
+    /// The re-entry guard refuses everything.
+    FailClosed {
+        /// The end of the refusal.
+        until: Micros,
+    },
+}
+
+/// Leave to make one store call. Its result is reported with it, so that a late
+/// result of a call made before the circuit opened changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "report the call's result with it"]
+pub struct Permit {
+    pub(super) openings: u64,
+}
+
+/// May the store be called for this request?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallDecision {
+    /// Call it, then report the result with the permit.
+    Call(Permit),
+    /// Do not: answer locally.
+    DoNotCall,
+}
+
+impl CallDecision {
+    /// The permit, if there is one.
+    #[must_use]
+    pub const fn permit(self) -> Option<Permit> {
+        match self {
+            Self::Call(permit) => Some(permit),
+            Self::DoNotCall => None,
+        }
+    }
+}
+
+/// How a background probe went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProbeResult {
+    /// The store answered within the deadline.
+    Healthy,
+    /// It did not.
+    Failed,
+}
+
+/// Something an operator must be able to see: audited and counted by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The circuit opened from closed.
+    Opened,
+    /// A first healthy probe.
+    HalfOpened,
+    /// A probe failed while the circuit was half open.
+    Reopened,
+    /// The circuit closed.
+    Closed,
+    /// Requests are now decided locally.
+    DegradedEntered,
+    /// Requests are decided by the store again.
+    DegradedExited,
+    /// Critical: degraded mode was entered too often; everything is refused.
+    ReentryGuard {
+        /// The end of the refusal.
+        until: Micros,
+    },
+    /// The refusal of the re-entry guard ended.
+    ReentryEnded,
+    /// The store has answered no availability probe for too long.
+    Prolonged,
+    /// The store answered a probe again after a prolonged outage.
+    ProlongedEnded,
+    /// F-CLEAN: drop the local counters of the fallback.
+    DropCounters,
+}
+
+impl Event {
+    /// The circuit's change, for `transitions_total{from,to}`.
+    #[must_use]
+    pub const fn transition(self) -> Option<(Circuit, Circuit)> {
+        match self {
+            Self::Opened => Some((Circuit::Closed, Circuit::Open)),
+            Self::HalfOpened => Some((Circuit::Open, Circuit::HalfOpen)),
+            Self::Reopened => Some((Circuit::HalfOpen, Circuit::Open)),
+            Self::Closed => Some((Circuit::HalfOpen, Circuit::Closed)),
+            _ => None,
+        }
+    }
+
+    /// True for what must wake a person.
+    #[must_use]
+    pub const fn is_critical(self) -> bool {
+        matches!(self, Self::ReentryGuard { .. })
+    }
+}
+
+/// The events of one step, in order.
+pub type Events = ArrayVec<Event, 8>;
+
+/// A breaker: both profiles answer to this.
+///
+/// The instants passed in may come from several threads and be slightly out of
+/// order; none takes the machine back.
+pub trait Breaker {
+    /// May the store be called now?
+    fn admit(&self, now: Micros) -> CallDecision;
+
+    /// A call that was admitted succeeded.
+    fn on_success(&mut self, permit: Permit, now: Micros) -> Events;
+
+    /// A call that was admitted failed: an error, a refused connection, or no
+    /// answer within the deadline.
+    fn on_failure(&mut self, permit: Permit, now: Micros) -> Events;
+
+    /// When the next background probe may start; `None` while the circuit is closed.
+    fn next_probe_at(&self) -> Option<Micros>;
+
+    /// The result of a background probe. One that was not due is ignored.
+    fn on_probe(&mut self, result: ProbeResult, now: Micros) -> Events;
+
+    /// Emits what fell due by the passing of time alone.
+    fn advance(&mut self, now: Micros) -> Events;
+
+    /// When [`Breaker::advance`] next has something to emit.
+    fn next_advance_at(&self) -> Option<Micros>;
+
+    /// The circuit's state.
+    fn circuit(&self) -> Circuit;
+
+    /// What the policy does with its requests.
+    fn mode(&self, now: Micros) -> PolicyMode;
+
+    /// True if a probe may start now.
+    fn probe_due(&self, now: Micros) -> bool {
+        self.next_probe_at().is_some_and(|at| at <= now)
+    }
+}

@@ -1,0 +1,310 @@
+//! What a limit falls back to while the store cannot be asked: figures and pure
+//! selection. The caller charges local buckets accordingly.
+//!
+//! Auth has no unlimited variant: no configuration can leave it without a limit.
+
+use std::num::NonZeroU32;
+
+use crate::decision::{Decision, Enforcement, ErrorCode, Mode, Outcome, Reason};
+use crate::facts::FieldError;
+use crate::limit::{Algorithm, BucketSpec, SpecError, Window};
+use crate::policy::{ClassKind, OnStoreFailure};
+use crate::rule::Rule;
+use crate::time::{MINUTE, Micros, SECOND, retry_after_seconds};
+
+/// A share of a limit: 1 to 100 percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share(u8);
+
+impl Share {
+    /// Half.
+    pub const HALF: Self = Self(50);
+
+    /// A share in percent that arrived as `field`.
+    ///
+    /// # Errors
+    /// Zero, or more than the whole limit.
+    pub const fn new(field: &'static str, percent: u8) -> Result<Self, FieldError> {
+        match percent {
+            1..=100 => Ok(Self(percent)),
+            _ => Err(FieldError::new(field, "must be 1 to 100 percent")),
+        }
+    }
+
+    /// In percent.
+    #[must_use]
+    pub const fn percent(self) -> u8 {
+        self.0
+    }
+
+    /// This share of `limit`, rounded down, at least 1.
+    #[must_use]
+    pub fn of(self, limit: u32) -> NonZeroU32 {
+        let share = u64::from(limit) * u64::from(self.0) / 100;
+        let share = u32::try_from(share).unwrap_or(limit);
+        NonZeroU32::new(share).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// A limit cut to this share, its burst too.
+    #[must_use]
+    pub fn of_spec(self, spec: &BucketSpec) -> BucketSpec {
+        let cut = |burst| {
+            let limit = self.of(spec.limit());
+            BucketSpec::new(spec.algorithm(), limit, spec.window(), burst)
+        };
+        // A burst can become too long to refill by rounding; the limit then is the burst.
+        cut(Some(self.of(spec.capacity())))
+            .or_else(|_| cut(None))
+            .unwrap_or(*spec)
+    }
+}
+
+/// Beyond a burst, how fast requests may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Smoothing {
+    /// The burst.
+    pub burst: NonZeroU32,
+    /// Requests per second beyond it.
+    pub per_second: NonZeroU32,
+}
+
+/// A local cap of one node, keyed by tenant and address prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalCap {
+    per_minute: BucketSpec,
+    smoothing: Option<BucketSpec>,
+}
+
+impl LocalCap {
+    /// At most `per_minute` in any minute and, beyond a burst, no faster than
+    /// `smoothing` says.
+    ///
+    /// # Errors
+    /// A burst that takes too long to refill.
+    pub fn new(per_minute: NonZeroU32, smoothing: Option<Smoothing>) -> Result<Self, SpecError> {
+        let algorithm = Algorithm::default_for(per_minute.get());
+        let smooth = |Smoothing { burst, per_second }| {
+            let window = Window::Span(SECOND);
+            BucketSpec::new(Algorithm::TokenBucket, per_second, window, Some(burst))
+        };
+        Ok(Self {
+            per_minute: BucketSpec::new(algorithm, per_minute, Window::Span(MINUTE), None)?,
+            smoothing: smoothing.map(smooth).transpose()?,
+        })
+    }
+
+    /// The buckets to charge, all or nothing.
+    pub fn specs(&self) -> impl Iterator<Item = &BucketSpec> {
+        std::iter::once(&self.per_minute).chain(&self.smoothing)
+    }
+}
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// A known tenant.
+    Tenant,
+    /// Nobody known.
+    Anonymous,
+}
+
+/// How long the outage has lasted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outage {
+    /// The store answered a probe not long ago, or none was due yet.
+    Brief,
+    /// The store has answered no availability probe for five minutes.
+    Prolonged,
+}
+
+/// What is known of a request that the store did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Affected<'a> {
+    /// The kind of its class.
+    pub class: ClassKind,
+    /// Its path.
+    pub path: &'a str,
+    /// Who calls.
+    pub caller: Caller,
+    /// What its limits ask for; see [`strictest`].
+    pub limits: OnStoreFailure,
+}
+
+/// The rule for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallbackRule {
+    /// Allowed: a health or metrics route.
+    Exempt,
+    /// Charge each limit locally, cut by [`Share::of_spec`].
+    Share(Share),
+    /// Charge this cap locally, keyed tenant and prefix.
+    Local {
+        /// The cap.
+        cap: LocalCap,
+        /// What the answers say: `degraded`, or `fail_open` where a limit asked for it.
+        mode: Mode,
+    },
+    /// Refuse with [`closed`].
+    Closed,
+}
+
+/// Figures of the fallback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FallbackPolicy {
+    /// What is left of each limit of an auth class.
+    pub auth: Share,
+    /// Cap of a known tenant.
+    pub tenant: LocalCap,
+    /// Cap of an anonymous caller.
+    pub anonymous: LocalCap,
+    /// Paths that are always allowed, unless their class is auth or admin; a
+    /// trailing `/*` covers everything below.
+    pub exempt: Vec<Box<str>>,
+}
+
+impl Default for FallbackPolicy {
+    #[expect(
+        clippy::expect_used,
+        reason = "the default figures are constants that a test builds"
+    )]
+    fn default() -> Self {
+        const fn figure(n: u32) -> NonZeroU32 {
+            NonZeroU32::MIN.saturating_add(n - 1)
+        }
+        let smoothing = Smoothing {
+            burst: figure(50),
+            per_second: figure(2),
+        };
+        Self {
+            auth: Share::HALF,
+            tenant: LocalCap::new(figure(100), Some(smoothing)).expect("a valid default"),
+            anonymous: LocalCap::new(figure(50), None).expect("a valid default"),
+            exempt: vec!["/health".into(), "/health/*".into(), "/metrics".into()],
+        }
+    }
+}
+
+impl FallbackPolicy {
+    /// The rule for one request.
+    #[must_use]
+    pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
+        match request.class {
+            ClassKind::Admin => FallbackRule::Closed,
+            ClassKind::Auth => self.auth(request.limits, outage),
+            ClassKind::Ordinary if self.is_exempt(request.path) => FallbackRule::Exempt,
+            ClassKind::Ordinary => self.ordinary(request),
+        }
+    }
+
+    /// Never unlimited, whatever the limits ask for.
+    const fn auth(&self, limits: OnStoreFailure, outage: Outage) -> FallbackRule {
+        match (limits, outage) {
+            (OnStoreFailure::Closed, _) | (_, Outage::Prolonged) => FallbackRule::Closed,
+            (OnStoreFailure::Fallback | OnStoreFailure::OpenBounded, Outage::Brief) => {
+                FallbackRule::Share(self.auth)
+            }
+        }
+    }
+
+    const fn ordinary(&self, request: Affected<'_>) -> FallbackRule {
+        match request.limits {
+            OnStoreFailure::Closed => FallbackRule::Closed,
+            OnStoreFailure::Fallback => FallbackRule::Local {
+                cap: self.cap(request.caller),
+                mode: Mode::Degraded,
+            },
+            OnStoreFailure::OpenBounded => FallbackRule::Local {
+                cap: self.anonymous,
+                mode: Mode::FailOpen,
+            },
+        }
+    }
+
+    const fn cap(&self, caller: Caller) -> LocalCap {
+        match caller {
+            Caller::Tenant => self.tenant,
+            Caller::Anonymous => self.anonymous,
+        }
+    }
+
+    /// A path that an application may read as another one is not exempt.
+    fn is_exempt(&self, path: &str) -> bool {
+        let plain = !path.contains("..") && !path.contains('%');
+        plain
+            && self
+                .exempt
+                .iter()
+                .any(|pattern| match pattern.strip_suffix('*') {
+                    Some(stem) => path.starts_with(stem),
+                    None => path == &**pattern,
+                })
+    }
+}
+
+/// What a request with these limits does: closed if one of them is, bounded
+/// open only if all are.
+#[must_use]
+pub fn strictest(limits: impl IntoIterator<Item = OnStoreFailure>) -> OnStoreFailure {
+    const fn strictness(limit: OnStoreFailure) -> u8 {
+        match limit {
+            OnStoreFailure::OpenBounded => 0,
+            OnStoreFailure::Fallback => 1,
+            OnStoreFailure::Closed => 2,
+        }
+    }
+    limits
+        .into_iter()
+        .max_by_key(|limit| strictness(*limit))
+        .unwrap_or_default()
+}
+
+/// Allowed by the local fallback, in the rule's mode.
+#[must_use]
+pub fn allowed(mode: Mode, now: Micros) -> Decision {
+    Decision {
+        mode,
+        enforcement: Enforcement::Degraded,
+        reasons: vec![reason(Outcome::Allow, None)],
+        ..Decision::allow(now)
+    }
+}
+
+/// Over a local cap: 429, and the body says that enforcement is degraded.
+#[must_use]
+pub fn exceeded(mode: Mode, wait_us: u64, now: Micros) -> Decision {
+    refused(ErrorCode::RateLimitExceeded, 429, mode, wait_us, now)
+}
+
+/// A closed class: 503 until the next probe, `wait_us` away.
+#[must_use]
+pub fn closed(wait_us: u64, now: Micros) -> Decision {
+    refused(
+        ErrorCode::ServiceUnavailable,
+        503,
+        Mode::FailClosed,
+        wait_us,
+        now,
+    )
+}
+
+fn refused(error: ErrorCode, status: u16, mode: Mode, wait_us: u64, now: Micros) -> Decision {
+    let seconds = Some(retry_after_seconds(wait_us));
+    Decision {
+        retry_after: seconds,
+        mode,
+        enforcement: Enforcement::Degraded,
+        reasons: vec![reason(Outcome::Deny, seconds)],
+        ..Decision::refuse(now, Outcome::Deny, Rule::F_FALLBACK, error, status)
+    }
+}
+
+const fn reason(decision: Outcome, retry_after: Option<u64>) -> Reason {
+    Reason {
+        rule: Rule::F_FALLBACK,
+        key: None,
+        limit: None,
+        decision,
+        level: None,
+        retry_after,
+    }
+}

@@ -1,0 +1,166 @@
+//! How bad it is: one number for the gauge, `/health/dependencies` and the
+//! dashboard, and the measurements it rests on.
+
+use std::collections::VecDeque;
+
+use crate::time::{MINUTE, Micros, SECOND};
+
+/// A p99 above this is a warning, in microseconds.
+pub const SLOW_P99: u64 = 5 * SECOND / 1_000;
+/// Latencies kept.
+pub const SAMPLES_MAX: usize = 512;
+/// A latency older than this says nothing about now.
+pub const SAMPLE_AGE_MAX: u64 = MINUTE;
+
+/// The degradation level, mildest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DegradationLevel {
+    /// 0: nothing is wrong.
+    #[default]
+    Normal = 0,
+    /// 1: the store is slow, or policies come from the cache alone.
+    Minor = 1,
+    /// 2: the store times out or is down; local fallback.
+    Fallback = 2,
+    /// 3: the store and the policy source are down.
+    Severe = 3,
+}
+
+impl DegradationLevel {
+    /// 0 to 3.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The level of a node with this store and this policy source.
+    #[must_use]
+    pub const fn of(store: StoreHealth, source: SourceHealth) -> Self {
+        match (store, source) {
+            (StoreHealth::Down, SourceHealth::Down) => Self::Severe,
+            (StoreHealth::Down, SourceHealth::Up) => Self::Fallback,
+            (StoreHealth::Up { p99_us }, SourceHealth::Up) if p99_us <= SLOW_P99 => Self::Normal,
+            (StoreHealth::Up { .. }, _) => Self::Minor,
+        }
+    }
+}
+
+/// The store as this node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreHealth {
+    /// It answers.
+    Up {
+        /// 99th percentile of its latency, in microseconds.
+        p99_us: u64,
+    },
+    /// It times out, is down, or is not being called.
+    Down,
+}
+
+/// The policy source as this node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceHealth {
+    /// It answers.
+    Up,
+    /// It does not; cached policies serve.
+    Down,
+}
+
+/// Why a store call failed, for metrics and the health page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// No answer within the deadline.
+    TimedOut,
+    /// No connection.
+    Unreachable,
+    /// Pool, memory or disk exhausted (F-POOL, F-STORE-FULL).
+    Exhausted,
+    /// The store's answer could not be understood.
+    Corrupt,
+}
+
+impl FailureKind {
+    /// As in metric labels.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Exhausted => "exhausted",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Micros,
+    latency_us: u64,
+}
+
+/// Measurements of the store: bounded, and only of the last minute.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    samples: VecDeque<Sample>,
+    last_failure: Option<FailureKind>,
+    failing_since: Option<Micros>,
+}
+
+impl Health {
+    /// A call or a probe was answered after `latency_us`.
+    pub fn answered(&mut self, latency_us: u64, now: Micros) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(Sample {
+            at: now,
+            latency_us,
+        });
+        self.failing_since = None;
+    }
+
+    /// A call or a probe failed.
+    pub fn failed(&mut self, kind: FailureKind, now: Micros) {
+        self.last_failure = Some(kind);
+        self.failing_since.get_or_insert(now);
+    }
+
+    /// Since when every call has failed; `None` if the last one was answered.
+    #[must_use]
+    pub const fn failing_since(&self) -> Option<Micros> {
+        self.failing_since
+    }
+
+    /// The kind of the last failure, also of one that is over.
+    #[must_use]
+    pub const fn last_failure(&self) -> Option<FailureKind> {
+        self.last_failure
+    }
+
+    /// The latency that `permille` of the last minute's answers stayed within,
+    /// in microseconds; `None` without answers.
+    #[must_use]
+    pub fn quantile(&self, permille: u16, now: Micros) -> Option<u64> {
+        let mut recent: Vec<u64> = self
+            .samples
+            .iter()
+            .filter(|sample| now.since(sample.at) < SAMPLE_AGE_MAX)
+            .map(|sample| sample.latency_us)
+            .collect();
+        recent.sort_unstable();
+        let rank = (recent.len() * usize::from(permille.min(1_000))).div_ceil(1_000);
+        recent.get(rank.saturating_sub(1)).copied()
+    }
+
+    /// The store by its last answers alone.
+    #[must_use]
+    pub fn store(&self, now: Micros) -> StoreHealth {
+        match self.failing_since {
+            Some(_) => StoreHealth::Down,
+            None => StoreHealth::Up {
+                p99_us: self.quantile(990, now).unwrap_or(0),
+            },
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a guard operation gets when the store could not be asked. Selected per
+//! flow, explicit in the answer, never written anywhere shared.
+
+use super::blocks::{BlockCache, SeenBlock};
+use super::breaker::PolicyMode;
+use super::caps::{Attempt, CapKeys, CapTable, DegradedCaps, Exceeded};
+use crate::decision::{Decision, Enforcement, ErrorCode, KeyKind, Level, Mode, Outcome, Reason};
+use crate::key::Digest;
+use crate::record::Flow;
+use crate::rule::Rule;
+use crate::time::{Micros, SECOND, retry_after_seconds};
+
+/// What the host reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// `login.check`, `otp.check`.
+    Check,
+    /// `login.failure`, `otp.failure`.
+    Failure,
+    /// `login.success`, `otp.success`.
+    Success,
+    /// `api.hit`.
+    Hit,
+}
+
+/// Whether the request comes from a trusted session device (G-ADVISORY).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// It does, by the host's own word: our association cannot be read now.
+    Trusted,
+    /// It does not, or that cannot be known.
+    #[default]
+    Untrusted,
+}
+
+/// Whom a request is about, as keyed digests under the current secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DegradedKeys {
+    /// Address prefix (K1).
+    pub prefix: Digest,
+    /// User agent; with the prefix it is K2.
+    pub user_agent: Digest,
+    /// Account (K4).
+    pub account: Option<Digest>,
+    /// Fingerprint; with the prefix K3, with the account K5, alone the device.
+    pub fingerprint: Option<Digest>,
+    /// Trusted session or not.
+    pub trust: Trust,
+}
+
+/// Local protection of one flow: its caps and the blocks it has seen.
+#[derive(Clone, Debug)]
+pub struct DegradedGuard {
+    flow: Flow,
+    caps: DegradedCaps,
+    blocks: BlockCache,
+}
+
+impl DegradedGuard {
+    /// Empty, with the locked caps of `flow`.
+    #[must_use]
+    pub fn new(flow: Flow) -> Self {
+        Self {
+            flow,
+            caps: DegradedCaps::new(CapTable::of(flow)),
+            blocks: BlockCache::default(),
+        }
+    }
+
+    /// The answer to a request whose store call failed or was not made.
+    ///
+    /// `mode` is the policy's mode after the failure was reported, so that the
+    /// request that opens the circuit is already answered in the new mode.
+    pub fn answer(
+        &mut self,
+        op: OpKind,
+        keys: &DegradedKeys,
+        mode: PolicyMode,
+        now: Micros,
+    ) -> Decision {
+        match (mode, self.flow) {
+            (PolicyMode::FailClosed { until }, _) => reentry(until, now),
+            (PolicyMode::Normal, Flow::Login | Flow::Otp) => fail_closed(Rule::F_CLOSED, now),
+            (PolicyMode::Normal, Flow::Api) => self.locally(op, keys, Mode::FailOpen, now),
+            (PolicyMode::Degraded, _) => self.locally(op, keys, Mode::Degraded, now),
+        }
+    }
+
+    /// The blocks this node has seen.
+    pub const fn blocks(&mut self) -> &mut BlockCache {
+        &mut self.blocks
+    }
+
+    /// The local counters.
+    #[must_use]
+    pub const fn caps(&self) -> &DegradedCaps {
+        &self.caps
+    }
+
+    /// Gives back memory that no longer matters.
+    pub fn release(&mut self, now: Micros) {
+        self.caps.release(now);
+        self.blocks.expire(now);
+    }
+
+    fn locally(&mut self, op: OpKind, keys: &DegradedKeys, mode: Mode, now: Micros) -> Decision {
+        if let Some((kind, block)) = self.blocks.binding(self.flow, op, keys, now) {
+            return seen(kind, block, mode, now);
+        }
+        let attempt = match op {
+            OpKind::Success => return allowed(mode, now),
+            OpKind::Check | OpKind::Hit => Attempt::Check,
+            OpKind::Failure => Attempt::Failure,
+        };
+        let counted = CapKeys {
+            prefix: keys.prefix,
+            user_agent: keys.user_agent,
+            account: keys.account,
+        };
+        let exceeded = self.caps.count(attempt, &counted, now);
+        if exceeded.is_empty() {
+            allowed(mode, now)
+        } else {
+            over_cap(&exceeded, mode, now)
+        }
+    }
+}
+
+/// FAIL_CLOSED for one request: `F-CLOSED`, or `F-CORRUPT`, `F-VERSION`,
+/// `F-CONFLICT` where one record and not the store is the trouble.
+#[must_use]
+pub fn fail_closed(rule: Rule, now: Micros) -> Decision {
+    blocked(
+        Refusal {
+            rule,
+            level: Level::L2,
+            seconds: l2_seconds(),
+            mode: Mode::FailClosed,
+            status: 503,
+        },
+        &[None],
+        now,
+    )
+}
+
+fn reentry(until: Micros, now: Micros) -> Decision {
+    blocked(
+        Refusal {
+            rule: Rule::F_REENTRY,
+            level: Level::L2,
+            seconds: retry_after_seconds(until.since(now)),
+            mode: Mode::FailClosed,
+            status: 503,
+        },
+        &[None],
+        now,
+    )
+}
+
+fn over_cap(exceeded: &Exceeded, mode: Mode, now: Micros) -> Decision {
+    let keys: arrayvec::ArrayVec<Option<KeyKind>, 3> =
+        exceeded.iter().map(|kind| Some(*kind)).collect();
+    blocked(
+        Refusal {
+            rule: Rule::F_DEGRADED,
+            level: Level::L2,
+            seconds: l2_seconds(),
+            mode,
+            status: 429,
+        },
+        &keys,
+        now,
+    )
+}
+
+fn seen(kind: KeyKind, block: SeenBlock, mode: Mode, now: Micros) -> Decision {
+    blocked(
+        Refusal {
+            rule: block.rule,
+            level: block.level,
+            seconds: retry_after_seconds(block.until.since(now)),
+            mode,
+            status: 429,
+        },
+        &[Some(kind)],
+        now,
+    )
+}
+
+const fn l2_seconds() -> u64 {
+    Level::L2.duration() / SECOND
+}
+
+const fn allowed(mode: Mode, now: Micros) -> Decision {
+    let mut decision = Decision::allow(now);
+    decision.mode = mode;
+    decision.enforcement = Enforcement::Degraded;
+    decision
+}
+
+#[derive(Clone, Copy)]
+struct Refusal {
+    rule: Rule,
+    level: Level,
+    seconds: u64,
+    mode: Mode,
+    /// 503 where the store is the reason: it must not look like a limit exceeded.
+    status: u16,
+}
+
+fn blocked(refusal: Refusal, keys: &[Option<KeyKind>], now: Micros) -> Decision {
+    let error = match refusal.status {
+        503 => ErrorCode::ServiceUnavailable,
+        _ => ErrorCode::RateLimitExceeded,
+    };
+    let reason = |key: &Option<KeyKind>| Reason {
+        rule: refusal.rule,
+        key: *key,
+        limit: None,
+        decision: Outcome::HardBlock,
+        level: Some(refusal.level),
+        retry_after: Some(refusal.seconds),
+    };
+    Decision {
+        level: Some(refusal.level),
+        retry_after: Some(refusal.seconds),
+        mode: refusal.mode,
+        reasons: keys.iter().map(reason).collect(),
+        enforcement: Enforcement::Degraded,
+        ..Decision::refuse(now, Outcome::HardBlock, refusal.rule, error, refusal.status)
+    }
+}

@@ -1,0 +1,409 @@
+//! Every failure mode of one process: a breaker per policy, the local caps and
+//! blocks of each guard flow, the probes' timetable.
+//!
+//! The background task of a server and the virtual clock of a test drive it the
+//! same way: ask [`NodeModes::next_due`], wait until then, do it, ask again.
+//!
+//! One guard operation:
+//!
+//! ```
+//! use palisade_core::failure::{
+//!     CallDecision, DegradedKeys, FailureKind, NodeModes, OpKind, Policy, Trust,
+//! };
+//! use palisade_core::record::Flow;
+//! use palisade_core::{Decision, Digest, Micros, Mode};
+//!
+//! fn check(
+//!     node: &mut NodeModes,
+//!     keys: &DegradedKeys,
+//!     store: impl Fn() -> Result<Decision, FailureKind>,
+//!     now: Micros,
+//! ) -> Decision {
+//!     let CallDecision::Call(permit) = node.admit(Policy::Login, now) else {
+//!         return node.answer(Flow::Login, OpKind::Check, keys, now);
+//!     };
+//!     match store() {
+//!         Ok(decision) => {
+//!             node.on_success(Policy::Login, permit, 800, now);
+//!             node.saw_decision(Flow::Login, keys, &decision, now);
+//!             decision
+//!         }
+//!         Err(kind) => {
+//!             node.on_failure(Policy::Login, permit, kind, now);
+//!             node.answer(Flow::Login, OpKind::Check, keys, now)
+//!         }
+//!     }
+//! }
+//!
+//! let keys = DegradedKeys {
+//!     prefix: Digest(1),
+//!     user_agent: Digest(2),
+//!     account: Some(Digest(3)),
+//!     fingerprint: None,
+//!     trust: Trust::Untrusted,
+//! };
+//! let mut node = NodeModes::default();
+//! let modes: Vec<Mode> = (0..4)
+//!     .map(|n| check(&mut node, &keys, || Err(FailureKind::TimedOut), Micros(n)).mode)
+//!     .collect();
+//! assert_eq!(modes[..2], [Mode::FailClosed; 2]);
+//! assert_eq!(modes[2..], [Mode::Degraded; 2]);
+//! ```
+
+use super::Policy;
+use super::availability::{AvailabilityBreaker, AvailabilitySettings};
+use super::breaker::{
+    Breaker, CallDecision, Circuit, Event, Events, Permit, PolicyMode, ProbeResult,
+};
+use super::fallback::{Affected, FallbackPolicy, FallbackRule, Outage, closed};
+use super::level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
+use super::modes::{DegradedGuard, DegradedKeys, OpKind};
+use super::security::SecurityBreaker;
+use crate::decision::Decision;
+use crate::record::Flow;
+use crate::time::{MINUTE, Micros};
+
+/// F-EPOCH: how long the local counters outlive a degraded epoch.
+pub const COUNTERS_OUTLIVE: u64 = 30 * MINUTE;
+
+/// What falls due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Probe the store, then report with [`NodeModes::on_probe`].
+    Probe(Policy),
+    /// Call [`NodeModes::advance`]: time alone changed something.
+    Advance(Policy),
+}
+
+/// One guard flow: may the store be called, and what a request gets if not.
+///
+/// Usable on its own, so that flows need not share a lock.
+#[derive(Clone, Debug)]
+pub struct GuardModes {
+    breaker: SecurityBreaker,
+    guard: DegradedGuard,
+    release_at: Option<Micros>,
+}
+
+impl GuardModes {
+    /// Closed and empty.
+    #[must_use]
+    pub fn new(flow: Flow) -> Self {
+        Self {
+            breaker: SecurityBreaker::new(),
+            guard: DegradedGuard::new(flow),
+            release_at: None,
+        }
+    }
+
+    /// The breaker.
+    #[must_use]
+    pub const fn breaker(&self) -> &SecurityBreaker {
+        &self.breaker
+    }
+
+    /// The caps and the seen blocks.
+    pub const fn guard(&mut self) -> &mut DegradedGuard {
+        &mut self.guard
+    }
+
+    /// The answer to a request whose call failed (after
+    /// [`Breaker::on_failure`]) or was not made.
+    pub fn answer(&mut self, op: OpKind, keys: &DegradedKeys, now: Micros) -> Decision {
+        let mode = self.breaker.mode(now);
+        self.guard.answer(op, keys, mode, now)
+    }
+
+    fn watch(&mut self, events: Events, now: Micros) -> Events {
+        for event in &events {
+            match event {
+                Event::DegradedExited | Event::ReentryEnded => {
+                    self.release_at = Some(now.plus(COUNTERS_OUTLIVE));
+                }
+                Event::DegradedEntered | Event::ReentryGuard { .. } => self.release_at = None,
+                _ => {}
+            }
+        }
+        events
+    }
+}
+
+impl Breaker for GuardModes {
+    fn admit(&self, now: Micros) -> CallDecision {
+        self.breaker.admit(now)
+    }
+
+    fn on_success(&mut self, permit: Permit, now: Micros) -> Events {
+        let events = self.breaker.on_success(permit, now);
+        self.watch(events, now)
+    }
+
+    fn on_failure(&mut self, permit: Permit, now: Micros) -> Events {
+        let events = self.breaker.on_failure(permit, now);
+        self.watch(events, now)
+    }
+
+    fn next_probe_at(&self) -> Option<Micros> {
+        self.breaker.next_probe_at()
+    }
+
+    fn on_probe(&mut self, result: ProbeResult, now: Micros) -> Events {
+        let events = self.breaker.on_probe(result, now);
+        self.watch(events, now)
+    }
+
+    fn advance(&mut self, now: Micros) -> Events {
+        let events = self.breaker.advance(now);
+        if self.release_at.is_some_and(|at| at <= now) {
+            self.release_at = None;
+            self.guard.release(now);
+        }
+        self.watch(events, now)
+    }
+
+    fn next_advance_at(&self) -> Option<Micros> {
+        [self.breaker.next_advance_at(), self.release_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn circuit(&self) -> Circuit {
+        self.breaker.circuit()
+    }
+
+    fn mode(&self, now: Micros) -> PolicyMode {
+        self.breaker.mode(now)
+    }
+}
+
+/// All of one process.
+#[derive(Clone, Debug)]
+pub struct NodeModes {
+    login: GuardModes,
+    otp: GuardModes,
+    api: GuardModes,
+    limits: AvailabilityBreaker,
+    fallback: FallbackPolicy,
+    health: Health,
+}
+
+impl Default for NodeModes {
+    fn default() -> Self {
+        Self::new(AvailabilitySettings::default(), FallbackPolicy::default())
+    }
+}
+
+impl NodeModes {
+    /// Everything closed and empty.
+    #[must_use]
+    pub fn new(availability: AvailabilitySettings, fallback: FallbackPolicy) -> Self {
+        Self {
+            login: GuardModes::new(Flow::Login),
+            otp: GuardModes::new(Flow::Otp),
+            api: GuardModes::new(Flow::Api),
+            limits: AvailabilityBreaker::new(availability),
+            fallback,
+            health: Health::default(),
+        }
+    }
+
+    /// Replaces the configurable figures (hot reload); nothing that runs is reset.
+    pub fn reconfigure(&mut self, availability: AvailabilitySettings, fallback: FallbackPolicy) {
+        self.limits.reconfigure(availability);
+        self.fallback = fallback;
+    }
+
+    /// May `policy` call the store now?
+    #[must_use]
+    pub fn admit(&self, policy: Policy, now: Micros) -> CallDecision {
+        self.breaker(policy).admit(now)
+    }
+
+    /// An admitted call of `policy` was answered after `latency_us`.
+    pub fn on_success(
+        &mut self,
+        policy: Policy,
+        permit: Permit,
+        latency_us: u64,
+        now: Micros,
+    ) -> Events {
+        self.health.answered(latency_us, now);
+        self.breaker_mut(policy).on_success(permit, now)
+    }
+
+    /// An admitted call of `policy` failed. Answer the request after this: the
+    /// failure may just have opened the circuit.
+    pub fn on_failure(
+        &mut self,
+        policy: Policy,
+        permit: Permit,
+        kind: FailureKind,
+        now: Micros,
+    ) -> Events {
+        self.health.failed(kind, now);
+        self.breaker_mut(policy).on_failure(permit, now)
+    }
+
+    /// The answer to a guard operation that the store did not decide.
+    pub fn answer(&mut self, flow: Flow, op: OpKind, keys: &DegradedKeys, now: Micros) -> Decision {
+        self.guard_modes(flow).answer(op, keys, now)
+    }
+
+    /// Remembers the HARD blocks of a decision that the store made (F-BLOCKS).
+    pub fn saw_decision(
+        &mut self,
+        flow: Flow,
+        keys: &DegradedKeys,
+        decision: &Decision,
+        now: Micros,
+    ) {
+        let blocks = self.guard_modes(flow).guard().blocks();
+        blocks.saw_decision(keys, decision, now);
+    }
+
+    /// The caps and seen blocks of a flow.
+    pub const fn guard(&mut self, flow: Flow) -> &mut DegradedGuard {
+        self.guard_modes(flow).guard()
+    }
+
+    /// What a limited request falls back to.
+    #[must_use]
+    pub fn fallback(&self, request: Affected<'_>, now: Micros) -> FallbackRule {
+        self.fallback.select(request, self.outage(now))
+    }
+
+    /// The refusal of a closed class, with the time to the next probe.
+    #[must_use]
+    pub fn closed(&self, now: Micros) -> Decision {
+        closed(self.limits.until_next_probe(now), now)
+    }
+
+    /// Brief or prolonged.
+    #[must_use]
+    pub fn outage(&self, now: Micros) -> Outage {
+        if self.limits.is_prolonged(now) {
+            Outage::Prolonged
+        } else {
+            Outage::Brief
+        }
+    }
+
+    /// The next background probe, the earliest first.
+    #[must_use]
+    pub fn next_probe_at(&self) -> Option<(Policy, Micros)> {
+        Policy::ALL
+            .into_iter()
+            .filter_map(|policy| Some((policy, self.breaker(policy).next_probe_at()?)))
+            .min_by_key(|(_, at)| *at)
+    }
+
+    /// What falls due next, and when. At one instant time's own changes come
+    /// before probes.
+    #[must_use]
+    pub fn next_due(&self) -> Option<(Micros, Due)> {
+        let advance = Policy::ALL
+            .into_iter()
+            .filter_map(|policy| Some((policy, self.breaker(policy).next_advance_at()?)))
+            .min_by_key(|(_, at)| *at)
+            .map(|(policy, at)| (at, Due::Advance(policy)));
+        let probe = self
+            .next_probe_at()
+            .map(|(policy, at)| (at, Due::Probe(policy)));
+        [advance, probe]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| *at)
+    }
+
+    /// The outcome of a probe made for `policy`: its latency in microseconds, or
+    /// why it failed.
+    pub fn on_probe(
+        &mut self,
+        policy: Policy,
+        outcome: Result<u64, FailureKind>,
+        now: Micros,
+    ) -> Events {
+        let result = match outcome {
+            Ok(latency_us) => {
+                self.health.answered(latency_us, now);
+                ProbeResult::Healthy
+            }
+            Err(kind) => {
+                self.health.failed(kind, now);
+                ProbeResult::Failed
+            }
+        };
+        self.breaker_mut(policy).on_probe(result, now)
+    }
+
+    /// Emits what time alone changed for `policy`.
+    pub fn advance(&mut self, policy: Policy, now: Micros) -> Events {
+        self.breaker_mut(policy).advance(now)
+    }
+
+    /// What `policy` does with its requests.
+    #[must_use]
+    pub fn mode(&self, policy: Policy, now: Micros) -> PolicyMode {
+        self.breaker(policy).mode(now)
+    }
+
+    /// The circuit of `policy`.
+    #[must_use]
+    pub fn circuit(&self, policy: Policy) -> Circuit {
+        self.breaker(policy).circuit()
+    }
+
+    /// The store's measurements.
+    #[must_use]
+    pub const fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// False while the outage is prolonged: traffic should go elsewhere.
+    #[must_use]
+    pub fn is_ready(&self, now: Micros) -> bool {
+        self.outage(now) == Outage::Brief
+    }
+
+    /// The degradation level. While any policy decides locally it is at least
+    /// the fallback's, even if the store has come back.
+    #[must_use]
+    pub fn level(&self, source: SourceHealth, now: Micros) -> DegradationLevel {
+        let local = Policy::ALL
+            .into_iter()
+            .any(|policy| self.mode(policy, now) != PolicyMode::Normal);
+        let store = if local {
+            StoreHealth::Down
+        } else {
+            self.health.store(now)
+        };
+        DegradationLevel::of(store, source)
+    }
+
+    const fn guard_modes(&mut self, flow: Flow) -> &mut GuardModes {
+        match flow {
+            Flow::Login => &mut self.login,
+            Flow::Otp => &mut self.otp,
+            Flow::Api => &mut self.api,
+        }
+    }
+
+    fn breaker(&self, policy: Policy) -> &dyn Breaker {
+        match policy {
+            Policy::Login => &self.login,
+            Policy::Otp => &self.otp,
+            Policy::Api => &self.api,
+            Policy::Limits => &self.limits,
+        }
+    }
+
+    fn breaker_mut(&mut self, policy: Policy) -> &mut dyn Breaker {
+        match policy {
+            Policy::Login => &mut self.login,
+            Policy::Otp => &mut self.otp,
+            Policy::Api => &mut self.api,
+            Policy::Limits => &mut self.limits,
+        }
+    }
+}

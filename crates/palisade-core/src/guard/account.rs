@@ -1,0 +1,469 @@
+//! The account record: its score, its devices and sessions, its budget and the
+//! history that the rules look back on.
+
+use crate::key::{Digest, Rotating};
+use crate::time::{DAY, Micros};
+
+use super::budget::Budget;
+use super::codec::{DecodeError, Reader, Writer, pack};
+use super::ladder::KeyState;
+use super::once::Once;
+use super::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
+use super::sets::{Short, SlidingSet, Watch, keep_recent};
+
+const VERSION: u8 = 1;
+
+/// Devices known to the account, or asserted by the host to be.
+pub const FAMILIAR_MAX: usize = 10;
+/// Other devices with an entry. They have places of their own: with shared ones,
+/// what a stranger sees would tell how many devices the account knows (A-UNIFORM).
+pub const STRANGERS_MAX: usize = 10;
+/// Session hashes of an account.
+pub const SESSIONS_MAX: usize = 20;
+/// How long a stranger's entry without anything in it is kept.
+const STRANGER_IDLE: u64 = DAY;
+
+/// Whether a device's entry is one of a familiar device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kin {
+    /// Known by a success, or asserted by the host.
+    Familiar,
+    /// Neither.
+    Stranger,
+}
+
+/// One device of an account (K5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceEntry {
+    pub(super) id: Digest,
+    pub(super) kin: Kin,
+    /// A success proved it.
+    pub(super) known: bool,
+    pub(super) last_seen: Micros,
+    pub(super) key: KeyState,
+    /// Its failures while it was known, for the micro-cap; oldest first.
+    pub(super) failures: Vec<Micros>,
+}
+
+impl DeviceEntry {
+    /// Whom it stands for.
+    #[must_use]
+    pub const fn id(&self) -> Digest {
+        self.id
+    }
+
+    /// K5's memory.
+    #[must_use]
+    pub const fn key(&self) -> &KeyState {
+        &self.key
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Session {
+    id: Digest,
+    issued: Micros,
+}
+
+/// The account's previous failure in this flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastFailure {
+    pub(super) at: Micros,
+    pub(super) missing: bool,
+}
+
+/// What is remembered of one account in one flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    pub(super) touched: Micros,
+    /// K4.
+    pub(super) key: KeyState,
+    pub(super) devices: Vec<DeviceEntry>,
+    sessions: Vec<Session>,
+    pub(super) budget: Budget,
+    /// When SOFT blocks were issued (G-EQUILIBRIUM).
+    pub(super) soft_blocks: Vec<Micros>,
+    pub(super) last_failure: Option<LastFailure>,
+    /// Unknown devices seen lately (G-ROTATION, G-FLOOD).
+    pub(super) recent: SlidingSet,
+    pub(super) rotation_watch: Watch,
+    pub(super) flood_watch: Watch,
+    /// How far the rotation under way got that was counted as an episode, at most
+    /// its threshold; 0 if none is. The next one counts once the metric has fallen.
+    pub(super) rotating: u8,
+    /// When rotations were met (G-ROTATION-REPEAT).
+    pub(super) episodes: Vec<Micros>,
+    pub(super) once: Once,
+}
+
+impl Account {
+    /// K4's memory.
+    #[must_use]
+    pub const fn key(&self) -> &KeyState {
+        &self.key
+    }
+
+    /// The failure budget.
+    #[must_use]
+    pub const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Every device with an entry.
+    #[must_use]
+    pub fn devices(&self) -> &[DeviceEntry] {
+        &self.devices
+    }
+
+    /// The device's entry, if it has one.
+    #[must_use]
+    pub fn device(&self, who: &Rotating) -> Option<&DeviceEntry> {
+        self.devices.iter().find(|device| who.matches(device.id))
+    }
+
+    /// True if an earlier success proved the device.
+    #[must_use]
+    pub fn knows(&self, policy: &GuardPolicy, who: &Rotating, now: Micros) -> bool {
+        self.device(who)
+            .is_some_and(|device| device.known && now.since(device.last_seen) < policy.familiar_for)
+    }
+
+    /// True if the session was issued to this account and not revoked.
+    #[must_use]
+    pub fn has_session(&self, policy: &GuardPolicy, session: &Rotating, now: Micros) -> bool {
+        self.sessions
+            .iter()
+            .any(|kept| session.matches(kept.id) && now.since(kept.issued) < policy.familiar_for)
+    }
+
+    /// Binds a session to the account; the oldest leaves when there are too many.
+    pub fn add_session(&mut self, session: &Rotating, now: Micros) {
+        self.sessions.retain(|kept| !session.matches(kept.id));
+        if self.sessions.len() >= SESSIONS_MAX {
+            self.sessions.remove(0);
+        }
+        self.sessions.push(Session {
+            id: session.current,
+            issued: now,
+        });
+        self.touched = now;
+    }
+
+    /// Revokes a session; false if it was not there.
+    pub fn revoke_session(&mut self, session: &Rotating) -> bool {
+        let before = self.sessions.len();
+        self.sessions.retain(|kept| !session.matches(kept.id));
+        self.sessions.len() != before
+    }
+
+    /// Revokes every session; says how many there were.
+    pub fn revoke_all_sessions(&mut self) -> usize {
+        std::mem::take(&mut self.sessions).len()
+    }
+
+    /// The entry of a device, made if there is a place for it. A stranger takes
+    /// only the place of another without a running block.
+    pub(super) fn enter(
+        &mut self,
+        who: &Rotating,
+        kin: Kin,
+        now: Micros,
+    ) -> Option<&mut DeviceEntry> {
+        let found = self.devices.iter().position(|d| who.matches(d.id));
+        let index = match found {
+            Some(index) if kin == Kin::Stranger || self.devices[index].kin == kin => index,
+            Some(index) => {
+                let entry = self.devices.remove(index);
+                self.admit(DeviceEntry { kin, ..entry }, now)?
+            }
+            None => self.admit(DeviceEntry::new(who.current, kin, now), now)?,
+        };
+        let entry = self.devices.get_mut(index)?;
+        entry.id = who.current;
+        entry.last_seen = now;
+        Some(entry)
+    }
+
+    fn admit(&mut self, entry: DeviceEntry, now: Micros) -> Option<usize> {
+        let kin = entry.kin;
+        let max = match kin {
+            Kin::Familiar => FAMILIAR_MAX,
+            Kin::Stranger => STRANGERS_MAX,
+        };
+        if self.devices.iter().filter(|d| d.kin == kin).count() >= max {
+            let victim = self.idle_longest(kin, now)?;
+            self.devices.remove(victim);
+        }
+        self.devices.push(entry);
+        Some(self.devices.len() - 1)
+    }
+
+    fn idle_longest(&self, kin: Kin, now: Micros) -> Option<usize> {
+        let blocked = |device: &DeviceEntry| device.key.running(now).is_some();
+        self.devices
+            .iter()
+            .enumerate()
+            .filter(|(_, d)| d.kin == kin && (kin == Kin::Familiar || !blocked(d)))
+            .min_by_key(|(_, d)| (blocked(d), d.known, d.last_seen))
+            .map(|(index, _)| index)
+    }
+
+    /// Drops what no rule can see any more.
+    pub(super) fn prune(&mut self, guard: &GuardPolicy, flow: &FlowPolicy, now: Micros) {
+        let sets = &flow.correlation;
+        self.key.prune(guard, guard.decay.account, now);
+        for device in &mut self.devices {
+            device.prune(guard, flow, now);
+        }
+        self.devices.retain(|device| device.matters(now));
+        self.sessions
+            .retain(|session| now.since(session.issued) < guard.familiar_for);
+        self.budget.prune(&flow.budget, now);
+        keep_recent(
+            &mut self.soft_blocks,
+            flow.equilibrium.window,
+            (flow.equilibrium.soft_blocks as usize).min(HISTORY_MAX),
+            now,
+        );
+        let repeat = &sets.rotation_repeat;
+        let episodes = (repeat.threshold as usize).min(HISTORY_MAX);
+        keep_recent(&mut self.episodes, repeat.window, episodes, now);
+        let window = flow.scores.repeat_missing_window;
+        self.last_failure = self
+            .last_failure
+            .filter(|failure| now.since(failure.at) <= window);
+        self.prune_recent(flow, now);
+        let live = self.recent.live(sets.rotation.window, now);
+        self.end_rotation_below(live);
+        self.rotation_watch.prune(sets.watch_window, now);
+        self.flood_watch.prune(sets.watch_window, now);
+        self.once.prune(guard.once_window, now);
+        self.touched = now;
+    }
+
+    /// Ends the episode if the metric has fallen.
+    pub(super) fn end_rotation_below(&mut self, live: usize) {
+        if live < usize::from(self.rotating) {
+            self.rotating = 0;
+        }
+    }
+
+    pub(super) fn prune_recent(&mut self, flow: &FlowPolicy, now: Micros) {
+        let sets = &flow.correlation;
+        let young = sets.flood.window.max(sets.new_window);
+        self.recent.0.retain(|member| {
+            now.since(member.last) < sets.rotation.window || now.since(member.first) < young
+        });
+    }
+
+    /// When nothing in it matters any more.
+    #[must_use]
+    pub fn expires_at(&self, guard: &GuardPolicy, flow: &FlowPolicy) -> Micros {
+        let sets = &flow.correlation;
+        let after = |at: Option<&Micros>, time: u64| at.map_or(Micros(0), |at| at.plus(time));
+        let young = sets
+            .rotation
+            .window
+            .max(sets.flood.window)
+            .max(sets.new_window);
+        let failure = self.last_failure.map(|failure| failure.at);
+        let window = flow.scores.repeat_missing_window.saturating_add(1);
+        [
+            self.key.expires_at(guard, guard.decay.account),
+            self.budget.expires_at(&flow.budget),
+            after(self.soft_blocks.last(), flow.equilibrium.window),
+            after(self.episodes.last(), sets.rotation_repeat.window),
+            after(failure.as_ref(), window),
+            after(self.recent.0.last().map(|m| &m.last), young),
+            after(self.rotation_watch.0.as_ref(), sets.watch_window),
+            after(self.flood_watch.0.as_ref(), sets.watch_window),
+            after(self.sessions.last().map(|s| &s.issued), guard.familiar_for),
+            self.once.expires_at(guard.once_window),
+        ]
+        .into_iter()
+        .chain(self.devices.iter().map(|d| d.expires_at(guard, flow)))
+        .max()
+        .unwrap_or_default()
+    }
+
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(VERSION, self.touched);
+        writer.key_state(&self.key);
+        writer.list(&self.devices, |w, device| device.encode(w));
+        writer.list(&self.sessions, |w, session| {
+            w.digest(session.id);
+            w.far(session.issued);
+        });
+        self.budget.encode(&mut writer);
+        writer.times(&self.soft_blocks);
+        writer.byte(self.rotating);
+        writer.byte(pack(&[
+            self.last_failure.is_some(),
+            self.last_failure.is_some_and(|failure| failure.missing),
+        ]));
+        if let Some(failure) = self.last_failure {
+            writer.near(failure.at);
+        }
+        writer.set(&self.recent);
+        writer.watch(self.rotation_watch);
+        writer.watch(self.flood_watch);
+        writer.times(&self.episodes);
+        self.once.encode(&mut writer);
+        writer.finish()
+    }
+
+    /// Reads what [`Account::encode`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that make no sense, or of a newer version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes, VERSION)?;
+        let r = &mut reader;
+        let mut account = Self {
+            touched: r.base(),
+            key: r.key_state()?,
+            devices: r.list(FAMILIAR_MAX + STRANGERS_MAX, DeviceEntry::decode)?,
+            sessions: r.list(SESSIONS_MAX, |r| {
+                Ok(Session {
+                    id: r.digest()?,
+                    issued: r.instant()?,
+                })
+            })?,
+            budget: Budget::decode(r)?,
+            soft_blocks: r.times(HISTORY_MAX)?,
+            ..Self::default()
+        };
+        account.rotating = r.byte()?;
+        let flags = r.byte()?;
+        if flags & 1 != 0 {
+            account.last_failure = Some(LastFailure {
+                at: r.instant()?,
+                missing: flags & 2 != 0,
+            });
+        }
+        account.recent = r.set()?;
+        account.rotation_watch = r.watch()?;
+        account.flood_watch = r.watch()?;
+        account.episodes = r.times(HISTORY_MAX)?;
+        account.once = Once::decode(r)?;
+        reader.finish()?;
+        Ok(account)
+    }
+}
+
+impl DeviceEntry {
+    const fn new(id: Digest, kin: Kin, now: Micros) -> Self {
+        Self {
+            id,
+            kin,
+            known: false,
+            last_seen: now,
+            key: KeyState::BLANK,
+            failures: Vec::new(),
+        }
+    }
+
+    pub(super) fn is(&self, who: Short) -> bool {
+        Short::of(self.id) == who
+    }
+
+    fn prune(&mut self, guard: &GuardPolicy, flow: &FlowPolicy, now: Micros) {
+        self.key.prune(guard, guard.decay.device, now);
+        let cap = (flow.budget.micro_cap as usize).min(MICRO_CAP_MAX);
+        keep_recent(&mut self.failures, flow.budget.epoch, cap, now);
+        self.known &= now.since(self.last_seen) < guard.familiar_for;
+    }
+
+    fn matters(&self, now: Micros) -> bool {
+        self.known
+            || !self.key.is_blank()
+            || !self.failures.is_empty()
+            || now.since(self.last_seen) < STRANGER_IDLE
+    }
+
+    fn expires_at(&self, guard: &GuardPolicy, flow: &FlowPolicy) -> Micros {
+        let idle = if self.known {
+            guard.familiar_for
+        } else {
+            STRANGER_IDLE
+        };
+        let failures = self
+            .failures
+            .last()
+            .map_or(Micros(0), |at| at.plus(flow.budget.epoch));
+        self.key
+            .expires_at(guard, guard.decay.device)
+            .max(failures)
+            .max(self.last_seen.plus(idle))
+    }
+
+    fn encode(&self, writer: &mut Writer) {
+        writer.digest(self.id);
+        writer.byte(pack(&[self.kin == Kin::Familiar, self.known]));
+        writer.far(self.last_seen);
+        writer.key_state(&self.key);
+        writer.times(&self.failures);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let id = reader.digest()?;
+        let flags = reader.byte()?;
+        Ok(Self {
+            id,
+            kin: if flags & 1 == 0 {
+                Kin::Stranger
+            } else {
+                Kin::Familiar
+            },
+            known: flags & 2 != 0,
+            last_seen: reader.instant()?,
+            key: reader.key_state()?,
+            failures: reader.times(MICRO_CAP_MAX)?,
+        })
+    }
+}
+
+#[cfg(test)]
+impl Account {
+    /// Every list as long as it can get.
+    pub(super) fn full(familiar: usize, strangers: usize, sessions: usize) -> Self {
+        use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
+        let device = |kin| DeviceEntry {
+            id: Digest(u128::MAX),
+            kin,
+            known: true,
+            last_seen: FAR_OFF,
+            key: full_key(),
+            failures: match kin {
+                Kin::Familiar => vec![FAR_OFF; MICRO_CAP_MAX],
+                Kin::Stranger => Vec::new(),
+            },
+        };
+        let mut devices = vec![device(Kin::Familiar); familiar];
+        devices.resize(familiar + strangers, device(Kin::Stranger));
+        let session = Session {
+            id: Digest(u128::MAX),
+            issued: FAR_OFF,
+        };
+        Self {
+            touched: Micros(0),
+            key: full_key(),
+            devices,
+            sessions: vec![session; sessions],
+            budget: Budget::full(),
+            soft_blocks: vec![FAR_OFF; HISTORY_MAX],
+            last_failure: Some(LastFailure {
+                at: FAR_OFF,
+                missing: true,
+            }),
+            recent: full_set(),
+            rotation_watch: full_watch(),
+            flood_watch: full_watch(),
+            rotating: u8::MAX,
+            episodes: vec![FAR_OFF; HISTORY_MAX],
+            once: full_once(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Candidates → one answer (G-AGGREGATE).
+
+use crate::decision::{Challenge, Decision, ErrorCode, KeyKind, Level, Outcome, Reason};
+use crate::rule::Rule;
+use crate::time::{Micros, retry_after_seconds};
+
+use super::ladder::Block;
+
+/// Most candidates that an answer lists; no request can have more.
+pub const REASONS_MAX: usize = 16;
+
+/// What one rule asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The rule.
+    pub rule: Rule,
+    /// The key it is about.
+    pub key: KeyKind,
+    /// SOFT, HARD or (lockout) deny.
+    pub outcome: Outcome,
+    /// The level of a block.
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    pub retry_after: u64,
+}
+
+impl Candidate {
+    /// A running block, with what remains of it.
+    #[must_use]
+    pub fn running(key: KeyKind, block: &Block, now: Micros) -> Self {
+        Self {
+            rule: block.rule,
+            key,
+            outcome: block.class.outcome(),
+            level: Some(block.level),
+            retry_after: retry_after_seconds(block.until.since(now)),
+        }
+    }
+
+    fn strength(&self) -> (Option<Level>, u64) {
+        (self.level, self.retry_after)
+    }
+}
+
+impl From<&Candidate> for Reason {
+    fn from(candidate: &Candidate) -> Self {
+        Self {
+            rule: candidate.rule,
+            key: Some(candidate.key),
+            limit: None,
+            decision: candidate.outcome,
+            level: candidate.level,
+            retry_after: Some(candidate.retry_after),
+        }
+    }
+}
+
+/// The guard's and the lockout's answer to one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What to do.
+    pub outcome: Outcome,
+    /// The level of a block.
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    pub retry_after: Option<u64>,
+    /// The rule that decided; `None` for allow.
+    pub rule: Option<Rule>,
+    /// Every candidate.
+    pub reasons: Vec<Candidate>,
+    /// Progressive delay (A-BACKOFF).
+    pub delay_ms: Option<u32>,
+    /// Challenge to offer (A-CAPTCHA).
+    pub challenge: Option<Challenge>,
+}
+
+impl Answer {
+    /// Go on.
+    #[must_use]
+    pub const fn allow() -> Self {
+        Self {
+            outcome: Outcome::Allow,
+            level: None,
+            retry_after: None,
+            rule: None,
+            reasons: Vec::new(),
+            delay_ms: None,
+            challenge: None,
+        }
+    }
+
+    /// The strictest class wins; within it the highest level and the longest
+    /// time, which need not come from one candidate.
+    #[must_use]
+    pub fn of(mut candidates: Vec<Candidate>) -> Self {
+        candidates.truncate(REASONS_MAX);
+        let Some(outcome) = candidates.iter().map(|c| c.outcome).max() else {
+            return Self::allow();
+        };
+        let winners = || candidates.iter().filter(|c| c.outcome == outcome);
+        let leader = winners().rev().max_by_key(|c| c.strength());
+        Self {
+            outcome,
+            level: leader.and_then(|c| c.level),
+            retry_after: winners().map(|c| c.retry_after).max(),
+            rule: leader.map(|c| c.rule),
+            reasons: candidates,
+            ..Self::allow()
+        }
+    }
+
+    /// The first candidate decides: what an answer would be without aggregation.
+    pub(super) fn first(candidates: Vec<Candidate>) -> Self {
+        let Some(first) = candidates.first().copied() else {
+            return Self::allow();
+        };
+        Self {
+            reasons: candidates,
+            ..Self::of(vec![first])
+        }
+    }
+
+    /// The machine-readable error of a refusal.
+    #[must_use]
+    pub const fn error(&self) -> Option<ErrorCode> {
+        match self.outcome {
+            Outcome::Allow => None,
+            Outcome::Deny => Some(ErrorCode::AccountLocked),
+            Outcome::SoftBlock | Outcome::HardBlock => Some(ErrorCode::RateLimitExceeded),
+        }
+    }
+
+    /// The decision that a caller gets.
+    #[must_use]
+    pub fn decision(&self, at: Micros) -> Decision {
+        Decision {
+            outcome: self.outcome,
+            level: self.level,
+            retry_after: self.retry_after,
+            rule: self.rule,
+            reasons: self.reasons.iter().map(Reason::from).collect(),
+            error: self.error(),
+            status: if self.outcome == Outcome::Allow {
+                200
+            } else {
+                429
+            },
+            delay_ms: self.delay_ms,
+            challenge: self.challenge,
+            ..Decision::allow(at)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(rule: Rule, outcome: Outcome, level: Level, retry_after: u64) -> Candidate {
+        Candidate {
+            rule,
+            key: KeyKind::K4,
+            outcome,
+            level: Some(level),
+            retry_after,
+        }
+    }
+
+    #[test]
+    fn g_aggregate_class_first_then_highest_level_and_longest_time() {
+        let answer = Answer::of(vec![
+            candidate(Rule::G_BUDGET, Outcome::SoftBlock, Level::L4, 1800),
+            candidate(Rule::G_THRESHOLD, Outcome::HardBlock, Level::L2, 60),
+            candidate(Rule::G_SPRAY, Outcome::HardBlock, Level::L3, 12),
+        ]);
+        assert_eq!(answer.outcome, Outcome::HardBlock);
+        assert_eq!(answer.level, Some(Level::L3));
+        assert_eq!(answer.retry_after, Some(60));
+        assert_eq!(answer.rule, Some(Rule::G_SPRAY));
+        assert_eq!(answer.reasons.len(), 3);
+    }
+
+    #[test]
+    fn g_aggregate_a_tie_names_the_rule_that_came_first() {
+        let answer = Answer::of(vec![
+            candidate(Rule::G_THRESHOLD, Outcome::HardBlock, Level::L2, 60),
+            candidate(Rule::G_EQUILIBRIUM, Outcome::HardBlock, Level::L2, 60),
+        ]);
+        assert_eq!(answer.rule, Some(Rule::G_THRESHOLD));
+    }
+
+    #[test]
+    fn an_allowed_answer_names_no_rule_and_a_refused_one_its_error() {
+        let decision = Answer::allow().decision(Micros(5));
+        assert_eq!(
+            (decision.status, decision.rule, decision.error),
+            (200, None, None)
+        );
+        let hard = Answer::of(vec![candidate(
+            Rule::G_SPRAY,
+            Outcome::HardBlock,
+            Level::L2,
+            60,
+        )]);
+        let decision = hard.decision(Micros(5));
+        assert_eq!(decision.status, 429);
+        assert_eq!(decision.error, Some(ErrorCode::RateLimitExceeded));
+    }
+}

@@ -1,0 +1,220 @@
+//! Heavy endpoints (G-API). The counting is done by limit buckets; this is what
+//! their readings lead to.
+
+use crate::decision::{KeyKind, Level};
+use crate::facts::Confidence;
+use crate::rule::Rule;
+use crate::time::{Micros, retry_after_seconds};
+
+use super::aggregate::{Answer, Candidate};
+use super::evaluate::aggregate;
+use super::ladder::{Block, Class, Issuer, Memory, Order};
+use super::network::Network;
+use super::policy::{CorrelationPolicy, GuardPolicy};
+use super::signals::Signals;
+
+/// Which of a hit's counters are over their limit, this hit included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ApiReadings {
+    /// K2.
+    pub minor_exceeded: bool,
+    /// K3; false without a fingerprint.
+    pub moderate_exceeded: bool,
+    /// K1.
+    pub severe_exceeded: bool,
+}
+
+/// What a hit led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiEvaluation {
+    /// The network record after it.
+    pub network: Network,
+    /// Whether it must be written.
+    pub changed: bool,
+    /// The answer.
+    pub answer: Answer,
+    /// Blocks that were issued now, for the audit.
+    pub issued: Vec<Candidate>,
+}
+
+/// The answer that the same hit got before (G-ONCE); it is not counted again.
+#[must_use]
+pub fn replayed_hit(
+    policy: &GuardPolicy,
+    signals: &Signals,
+    network: &Network,
+    now: Micros,
+) -> Option<Answer> {
+    let request = signals.request.as_ref().filter(|_| policy.on("G-ONCE"))?;
+    network
+        .once
+        .answer(request, policy.once_window, now)
+        .cloned()
+}
+
+/// Judges one hit. Every hit counts on each of its keys, also one that is refused.
+#[must_use]
+pub fn evaluate_hit(
+    policy: &GuardPolicy,
+    signals: &Signals,
+    network: Network,
+    readings: ApiReadings,
+    now: Micros,
+) -> ApiEvaluation {
+    let mut hit = Hit {
+        policy,
+        signals,
+        network,
+        now,
+        candidates: Vec::new(),
+        issued: Vec::new(),
+    };
+    if policy.api.enabled {
+        match hit.active_hard() {
+            Some(block) => hit.candidates.push(block),
+            None => hit.judge(readings),
+        }
+    }
+    hit.close()
+}
+
+struct Hit<'a> {
+    policy: &'a GuardPolicy,
+    signals: &'a Signals,
+    network: Network,
+    now: Micros,
+    candidates: Vec<Candidate>,
+    issued: Vec<Candidate>,
+}
+
+impl Hit<'_> {
+    fn active_hard(&self) -> Option<Candidate> {
+        let (network, now) = (&self.network, self.now);
+        let visitor = self
+            .signals
+            .fingerprint
+            .and_then(|found| network.visitor_block(&found.digest, now).copied());
+        let agent = network.agent(&self.signals.user_agent);
+        [
+            (KeyKind::K3, visitor),
+            (KeyKind::K1, network.key.hard(now).copied()),
+            (KeyKind::K2, agent.and_then(|key| key.hard(now)).copied()),
+        ]
+        .into_iter()
+        .find_map(|(key, block)| block.map(|block| Candidate::running(key, &block, now)))
+    }
+
+    fn judge(&mut self, readings: ApiReadings) {
+        let api = &self.policy.api;
+        if !self.policy.on("G-API") {
+            return;
+        }
+        if readings.severe_exceeded {
+            self.order(KeyKind::K1, Class::Hard, api.severe.level);
+        }
+        if readings.moderate_exceeded {
+            self.order(self.moderate_key(), Class::Hard, api.moderate.level);
+        }
+        if readings.minor_exceeded {
+            self.order(KeyKind::K2, Class::Soft, api.minor.level);
+        }
+        self.running_soft();
+    }
+
+    /// A LOW fingerprint is shared by many devices: the block goes to K2.
+    fn moderate_key(&self) -> KeyKind {
+        let low = self
+            .signals
+            .fingerprint
+            .is_none_or(|found| found.confidence == Confidence::Low);
+        if low { KeyKind::K2 } else { KeyKind::K3 }
+    }
+
+    fn running_soft(&mut self) {
+        let fresh = self.issued.iter().any(|issued| issued.key == KeyKind::K2);
+        if fresh || self.signals.challenge_passed {
+            return;
+        }
+        let agent = self.network.agent(&self.signals.user_agent);
+        let block = agent.and_then(|key| key.soft(self.now));
+        let running = block.map(|block| Candidate::running(KeyKind::K2, block, self.now));
+        self.candidates.extend(running);
+    }
+
+    fn order(&mut self, key: KeyKind, class: Class, level: Level) {
+        let candidate = Candidate {
+            rule: Rule::G_API,
+            key,
+            outcome: class.outcome(),
+            level: Some(level),
+            retry_after: retry_after_seconds(self.policy.duration(level)),
+        };
+        let order = Order {
+            class,
+            level,
+            rule: Rule::G_API,
+            memory: Memory::Leave,
+            issuer: Issuer::Stranger,
+        };
+        if self.place(key, order) {
+            self.issued.push(candidate);
+            self.candidates.push(candidate);
+        } else if self.issued.iter().any(|issued| issued.key == key) {
+            self.candidates.push(candidate);
+        }
+    }
+
+    /// False if what runs on the key stands.
+    fn place(&mut self, key: KeyKind, order: Order) -> bool {
+        let (policy, now) = (self.policy, self.now);
+        let state = match key {
+            KeyKind::K1 => &mut self.network.key,
+            KeyKind::K3 => return self.place_on_visitor(order),
+            _ => {
+                let agent = &self.signals.user_agent;
+                &mut self.network.enter_agent(agent, now).key
+            }
+        };
+        let gives_way = state.gives_way_to(order.class, order.level, now);
+        if gives_way {
+            state.place(policy, policy.decay.network, order, now);
+        }
+        gives_way
+    }
+
+    fn place_on_visitor(&mut self, order: Order) -> bool {
+        let Some(found) = self.signals.fingerprint else {
+            return false;
+        };
+        let until = self.now.plus(self.policy.duration(order.level));
+        if let Some(visitor) = self.network.enter_visitor(&found.digest, self.now) {
+            visitor.block = Some(Block {
+                class: order.class,
+                level: order.level,
+                rule: order.rule,
+                until,
+                issuer: order.issuer,
+            });
+        }
+        true
+    }
+
+    fn close(mut self) -> ApiEvaluation {
+        let answer = aggregate(self.policy, self.candidates);
+        let mut changed = !self.issued.is_empty();
+        if let Some(request) = &self.signals.request {
+            self.network.once.note(request, &answer, self.now);
+            changed = true;
+        }
+        if changed {
+            let sets = CorrelationPolicy::default();
+            self.network.prune(self.policy, &sets, self.now);
+        }
+        ApiEvaluation {
+            network: self.network,
+            changed,
+            answer,
+            issued: self.issued,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What an operator sees and may do: active blocks of a record, and their end.
+
+use crate::decision::{KeyKind, Level, Outcome};
+use crate::rule::Rule;
+use crate::time::Micros;
+
+use super::account::Account;
+use super::device::Device;
+use super::ladder::{Block, KeyState};
+use super::network::Network;
+
+/// A block that runs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveBlock {
+    /// The key it is on.
+    pub key: KeyKind,
+    /// Which user agent or device of the record, as a digest; `None` for the record
+    /// itself.
+    pub member: Option<String>,
+    /// The rule that issued it.
+    pub rule: Rule,
+    /// SOFT or HARD.
+    pub outcome: Outcome,
+    /// Its level.
+    pub level: Level,
+    /// When it ends.
+    pub until: Micros,
+}
+
+/// Which blocks to lift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lift<'a> {
+    /// All of the record.
+    All,
+    /// The one on this key and member.
+    One(KeyKind, Option<&'a str>),
+}
+
+impl Lift<'_> {
+    fn covers(self, key: KeyKind, member: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(kind, who) => kind == key && who == member,
+        }
+    }
+}
+
+fn active(key: KeyKind, member: Option<String>, block: &Block) -> ActiveBlock {
+    ActiveBlock {
+        key,
+        member,
+        rule: block.rule,
+        outcome: block.class.outcome(),
+        level: block.level,
+        until: block.until,
+    }
+}
+
+fn of_key(key: KeyKind, state: &KeyState, now: Micros) -> Option<ActiveBlock> {
+    state.running(now).map(|block| active(key, None, block))
+}
+
+impl Account {
+    /// The account's and its devices' running blocks.
+    #[must_use]
+    pub fn active_blocks(&self, now: Micros) -> Vec<ActiveBlock> {
+        let devices = self.devices.iter().filter_map(|device| {
+            let block = device.key.running(now)?;
+            Some(active(KeyKind::K5, Some(device.id.hex()), block))
+        });
+        of_key(KeyKind::K4, &self.key, now)
+            .into_iter()
+            .chain(devices)
+            .collect()
+    }
+
+    /// Ends blocks; says how many were running.
+    pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
+        let mut lifted = 0;
+        if which.covers(KeyKind::K4, None) {
+            lifted += usize::from(self.key.lift(now));
+        }
+        for device in &mut self.devices {
+            if which.covers(KeyKind::K5, Some(&device.id.hex())) {
+                lifted += usize::from(device.key.lift(now));
+            }
+        }
+        self.touched = now;
+        lifted
+    }
+}
+
+impl Network {
+    /// The prefix's, its user agents' and its fingerprints' running blocks.
+    #[must_use]
+    pub fn active_blocks(&self, now: Micros) -> Vec<ActiveBlock> {
+        let agents = self.agents.iter().filter_map(|agent| {
+            let block = agent.key.running(now)?;
+            Some(active(KeyKind::K2, Some(agent.id.hex()), block))
+        });
+        let visitors = self.visitors.iter().filter_map(|visitor| {
+            let block = visitor.block.as_ref().filter(|block| block.until > now)?;
+            Some(active(KeyKind::K3, Some(visitor.id.hex()), block))
+        });
+        of_key(KeyKind::K1, &self.key, now)
+            .into_iter()
+            .chain(agents)
+            .chain(visitors)
+            .collect()
+    }
+
+    /// Ends blocks; says how many were running.
+    pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
+        let mut lifted = 0;
+        if which.covers(KeyKind::K1, None) {
+            lifted += usize::from(self.key.lift(now));
+        }
+        for agent in &mut self.agents {
+            if which.covers(KeyKind::K2, Some(&agent.id.hex())) {
+                lifted += usize::from(agent.key.lift(now));
+            }
+        }
+        for visitor in &mut self.visitors {
+            if which.covers(KeyKind::K3, Some(&visitor.id.hex())) {
+                let block = visitor.block.take();
+                lifted += usize::from(block.is_some_and(|block| block.until > now));
+            }
+        }
+        self.touched = now;
+        lifted
+    }
+}
+
+impl Device {
+    /// The fingerprint's running block.
+    #[must_use]
+    pub fn active_blocks(&self, now: Micros) -> Vec<ActiveBlock> {
+        of_key(KeyKind::Device, &self.key, now)
+            .into_iter()
+            .collect()
+    }
+
+    /// Ends the block; says how many were running.
+    pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
+        let covered = which.covers(KeyKind::Device, None);
+        self.touched = now;
+        usize::from(covered && self.key.lift(now))
+    }
+}

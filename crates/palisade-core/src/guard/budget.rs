@@ -1,0 +1,219 @@
+//! The daily failure budget of an account: a fixed epoch that nothing extends.
+
+use crate::time::Micros;
+
+use super::codec::{DecodeError, Reader, Writer};
+use super::policy::{BUDGET_MAX, BudgetPolicy, GuardPolicy};
+use super::sets::keep_recent;
+
+/// What a counted failure led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Nothing to answer beyond what an active budget says.
+    Plain,
+    /// The crossing was put off once (G-RECOVERY).
+    Recovered,
+}
+
+/// Eligible failures and the epoch they led to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Eligible failures while no epoch is fixed, oldest first.
+    times: Vec<Micros>,
+    /// Start of the epoch, once the threshold was crossed.
+    epoch: Option<Micros>,
+    /// The crossing was put off; the next eligible failure makes it.
+    held: bool,
+    /// When the budget last answered.
+    answered: Option<Micros>,
+}
+
+impl Budget {
+    /// True from the crossing to the end of the epoch.
+    #[must_use]
+    pub fn is_active(&self, policy: &BudgetPolicy, now: Micros) -> bool {
+        self.epoch
+            .is_some_and(|start| now < start.plus(policy.epoch))
+    }
+
+    /// When the epoch under way ends.
+    #[must_use]
+    pub fn ends_at(&self, policy: &BudgetPolicy) -> Option<Micros> {
+        self.epoch.map(|start| start.plus(policy.epoch))
+    }
+
+    /// Eligible failures that are kept.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.times.len()
+    }
+
+    /// True if it is active and its cooldown is over.
+    #[must_use]
+    pub fn may_answer(&self, policy: &BudgetPolicy, now: Micros) -> bool {
+        let cool = self
+            .answered
+            .is_none_or(|at| now.since(at) >= policy.cooldown);
+        cool && self.is_active(policy, now)
+    }
+
+    /// Takes the cooldown.
+    pub(super) fn answer(&mut self, now: Micros) {
+        self.answered = Some(now);
+    }
+
+    /// Counts an eligible failure. `recovers`: the device may put the crossing off.
+    pub(super) fn add(
+        &mut self,
+        guard: &GuardPolicy,
+        policy: &BudgetPolicy,
+        recovers: bool,
+        now: Micros,
+    ) -> Counted {
+        if self.is_active(policy, now) {
+            if !guard.on("G-BUDGET-EPOCH") {
+                self.epoch = Some(now);
+            }
+            return Counted::Plain;
+        }
+        self.prune(policy, now);
+        let threshold = policy.threshold as usize;
+        if self.times.len() < threshold {
+            self.times.push(now);
+        }
+        if self.times.len() < threshold {
+            self.held = false;
+            return Counted::Plain;
+        }
+        if recovers && !self.held {
+            self.held = true;
+            return Counted::Recovered;
+        }
+        self.epoch = self.times.first().copied();
+        self.times.clear();
+        self.held = false;
+        Counted::Plain
+    }
+
+    /// Drops what is over: an epoch with everything in it, failures a day old.
+    pub(super) fn prune(&mut self, policy: &BudgetPolicy, now: Micros) {
+        if self.epoch.is_some() && !self.is_active(policy, now) {
+            self.epoch = None;
+            self.times.clear();
+            self.held = false;
+        }
+        keep_recent(
+            &mut self.times,
+            policy.epoch,
+            policy.threshold as usize,
+            now,
+        );
+        self.held &= !self.times.is_empty();
+        self.answered = self.answered.filter(|at| now.since(*at) < policy.cooldown);
+    }
+
+    pub(super) fn expires_at(&self, policy: &BudgetPolicy) -> Micros {
+        let counting = self
+            .times
+            .last()
+            .map_or(Micros(0), |at| at.plus(policy.epoch));
+        let cooling = self
+            .answered
+            .map_or(Micros(0), |at| at.plus(policy.cooldown));
+        self.ends_at(policy)
+            .unwrap_or_default()
+            .max(counting)
+            .max(cooling)
+    }
+
+    pub(super) fn encode(&self, writer: &mut Writer) {
+        writer.byte(u8::from(self.held));
+        writer.times(&self.times);
+        writer.near_option(self.epoch);
+        writer.near_option(self.answered);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            held: reader.byte()? == 1,
+            times: reader.times(BUDGET_MAX)?,
+            epoch: reader.instant_option()?,
+            answered: reader.instant_option()?,
+        })
+    }
+}
+
+#[cfg(test)]
+impl Budget {
+    pub(super) fn full() -> Self {
+        use super::bounds::FAR_OFF;
+        Self {
+            times: vec![FAR_OFF; BUDGET_MAX],
+            epoch: Some(FAR_OFF),
+            held: true,
+            answered: Some(FAR_OFF),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{DAY, HOUR};
+
+    fn after(hours: u64) -> Micros {
+        Micros(30 * DAY + hours * HOUR)
+    }
+
+    fn failing(policy: &BudgetPolicy, at: &[u64], recovers: bool) -> (Budget, Counted) {
+        let mut budget = Budget::default();
+        let mut last = Counted::Plain;
+        for hours in at {
+            last = budget.add(&GuardPolicy::default(), policy, recovers, after(*hours));
+        }
+        (budget, last)
+    }
+
+    #[test]
+    fn g_budget_epoch_starts_at_the_oldest_failure_and_nothing_extends_it() {
+        let policy = BudgetPolicy {
+            threshold: 3,
+            ..BudgetPolicy::login()
+        };
+        let (mut budget, _) = failing(&policy, &[0, 5, 10], false);
+        assert_eq!(budget.ends_at(&policy), Some(after(24)));
+        for hour in 11..24 {
+            budget.add(&GuardPolicy::default(), &policy, false, after(hour));
+            assert_eq!(budget.ends_at(&policy), Some(after(24)));
+        }
+        assert!(!budget.is_active(&policy, after(24)));
+        budget.add(&GuardPolicy::default(), &policy, false, after(24));
+        assert_eq!(budget.count(), 1, "counting starts anew");
+    }
+
+    #[test]
+    fn g_budget_epoch_a_failure_a_day_old_no_longer_counts() {
+        let policy = BudgetPolicy {
+            threshold: 3,
+            ..BudgetPolicy::login()
+        };
+        let (budget, _) = failing(&policy, &[0, 5, 24], false);
+        assert_eq!((budget.count(), budget.epoch), (2, None));
+    }
+
+    #[test]
+    fn g_recovery_puts_the_crossing_off_once() {
+        let policy = BudgetPolicy::otp();
+        let hours: Vec<u64> = (0..10).collect();
+        let (mut budget, last) = failing(&policy, &hours, true);
+        assert_eq!(last, Counted::Recovered);
+        assert!(!budget.is_active(&policy, after(9)));
+        let next = budget.add(&GuardPolicy::default(), &policy, true, after(10));
+        assert_eq!(next, Counted::Plain);
+        assert_eq!(
+            budget.ends_at(&policy),
+            Some(after(24)),
+            "from the first failure"
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Requests already applied, with their answers (G-ONCE).
+
+use crate::key::Rotating;
+use crate::time::Micros;
+
+use super::aggregate::Answer;
+use super::codec::{DecodeError, Reader, Writer};
+use super::sets::Short;
+
+/// Requests that a record remembers.
+pub const ONCE_MAX: usize = 8;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Applied {
+    request: Short,
+    at: Micros,
+    answer: Answer,
+}
+
+/// The last requests applied to a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Once(Vec<Applied>);
+
+impl Once {
+    /// The answer that this request got, if it was applied less than `window` ago.
+    #[must_use]
+    pub fn answer(&self, request: &Rotating, window: u64, now: Micros) -> Option<&Answer> {
+        self.0
+            .iter()
+            .find(|applied| applied.request.is(request) && now.since(applied.at) < window)
+            .map(|applied| &applied.answer)
+    }
+
+    pub(crate) fn note(&mut self, request: &Rotating, answer: &Answer, now: Micros) {
+        self.0.retain(|applied| !applied.request.is(request));
+        if self.0.len() >= ONCE_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(Applied {
+            request: Short::of(request.current),
+            at: now,
+            answer: answer.clone(),
+        });
+    }
+
+    pub(crate) fn prune(&mut self, window: u64, now: Micros) {
+        self.0.retain(|applied| now.since(applied.at) < window);
+    }
+
+    pub(crate) fn expires_at(&self, window: u64) -> Micros {
+        self.0
+            .last()
+            .map_or(Micros(0), |applied| applied.at.plus(window))
+    }
+
+    pub(crate) fn encode(&self, writer: &mut Writer) {
+        writer.list(&self.0, |w, applied| {
+            w.short(applied.request);
+            w.near(applied.at);
+            w.answer(&applied.answer);
+        });
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let applied = reader.list(ONCE_MAX, |r| {
+            Ok(Applied {
+                request: r.short()?,
+                at: r.instant()?,
+                answer: r.answer()?,
+            })
+        })?;
+        Ok(Self(applied))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Digest;
+    use crate::time::MINUTE;
+
+    #[test]
+    fn g_once_the_last_eight_requests_are_kept_for_ten_minutes() {
+        let request = |n: u128| Rotating {
+            current: Digest(n << 64),
+            previous: None,
+        };
+        let mut once = Once::default();
+        for n in 0..9 {
+            once.note(&request(n), &Answer::allow(), Micros(0));
+        }
+        let window = 10 * MINUTE;
+        assert!(once.answer(&request(0), window, Micros(1)).is_none());
+        assert!(
+            once.answer(&request(1), window, Micros(window - 1))
+                .is_some()
+        );
+        assert!(once.answer(&request(1), window, Micros(window)).is_none());
+    }
+}

@@ -1,0 +1,461 @@
+//! Every figure of the guard. The defaults are the contract's; the bounds at the
+//! top are what keeps a record within its size whatever the configuration says.
+
+use crate::decision::Level;
+use crate::record::Flow;
+use crate::time::{DAY, HOUR, MINUTE, SECOND};
+
+/// Highest score a key can have.
+pub const SCORE_MAX: u8 = 24;
+/// Members that a correlation set holds; a threshold above it could never be met.
+pub const SET_MAX: usize = 16;
+/// Largest budget threshold: the times of that many failures are kept.
+pub const BUDGET_MAX: usize = 64;
+/// Largest micro-cap of a known device.
+pub const MICRO_CAP_MAX: usize = 10;
+/// Largest count of soft blocks or rotation episodes that a rule may ask for.
+pub const HISTORY_MAX: usize = 8;
+/// Most new fingerprints per prefix that may get an entry within a window.
+pub const FINGERPRINTS_MAX: usize = 50;
+/// Most new fingerprints per account that may get an entry within a window.
+pub const NEW_DEVICES_MAX: usize = 10;
+/// Largest number of fingerprint changes that G-CHURN may ask for.
+pub const CHANGES_MAX: usize = 6;
+
+/// All of the guard's figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuardPolicy {
+    /// Password logins.
+    pub login: FlowPolicy,
+    /// One-time codes and step-up checks.
+    pub otp: FlowPolicy,
+    /// Heavy endpoints.
+    pub api: ApiPolicy,
+    /// How long each level lasts and is remembered (G-LADDER).
+    pub ladder: LadderPolicy,
+    /// How fast scores fall (G-DECAY).
+    pub decay: DecayPolicy,
+    /// How long a `request_id` is remembered, in microseconds (G-ONCE).
+    pub once_window: u64,
+    /// How long a known device or a session is remembered after its last use, in
+    /// microseconds.
+    pub familiar_for: u64,
+    /// Strangers' blocks on the account do not bind a trusted session device.
+    pub owner_lane: bool,
+    /// The one rule that a test has switched off.
+    #[cfg(feature = "rule-switches")]
+    pub switched_off: Option<&'static str>,
+}
+
+impl GuardPolicy {
+    /// True unless a test has switched the rule off.
+    #[cfg(feature = "rule-switches")]
+    pub(crate) fn on(&self, rule: &str) -> bool {
+        self.switched_off != Some(rule)
+    }
+
+    /// True: outside of tests every rule is on.
+    #[cfg(not(feature = "rule-switches"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    pub(crate) const fn on(&self, _rule: &str) -> bool {
+        true
+    }
+
+    /// The figures of login or OTP; `None` for the heavy API.
+    #[must_use]
+    pub const fn flow(&self, flow: Flow) -> Option<&FlowPolicy> {
+        match flow {
+            Flow::Login => Some(&self.login),
+            Flow::Otp => Some(&self.otp),
+            Flow::Api => None,
+        }
+    }
+
+    /// How long a block of `level` lasts.
+    pub(crate) fn duration(&self, level: Level) -> u64 {
+        if self.on("G-LADDER") {
+            self.ladder.duration(level)
+        } else {
+            self.ladder.duration(Level::L1)
+        }
+    }
+}
+
+impl Default for GuardPolicy {
+    fn default() -> Self {
+        Self {
+            login: FlowPolicy::login(),
+            otp: FlowPolicy::otp(),
+            api: ApiPolicy::default(),
+            ladder: LadderPolicy::default(),
+            decay: DecayPolicy::default(),
+            once_window: 10 * MINUTE,
+            familiar_for: 365 * DAY,
+            owner_lane: false,
+            #[cfg(feature = "rule-switches")]
+            switched_off: None,
+        }
+    }
+}
+
+/// The figures of login or OTP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowPolicy {
+    /// Off: every command of the flow is allowed and nothing is kept.
+    pub enabled: bool,
+    /// Points per failure.
+    pub scores: ScorePolicy,
+    /// Bands of a score (G-THRESHOLD).
+    pub thresholds: ThresholdPolicy,
+    /// The daily failure budget (G-BUDGET).
+    pub budget: BudgetPolicy,
+    /// Repeated soft blocks (G-EQUILIBRIUM).
+    pub equilibrium: EquilibriumPolicy,
+    /// Patterns over several requests.
+    pub correlation: CorrelationPolicy,
+}
+
+impl FlowPolicy {
+    /// The figures of the login flow.
+    #[must_use]
+    pub fn login() -> Self {
+        Self {
+            enabled: true,
+            scores: ScorePolicy {
+                known: 2,
+                new: 3,
+                missing: 4,
+                repeat_missing: 6,
+                repeat_missing_window: 30 * MINUTE,
+                spray: 5,
+            },
+            thresholds: ThresholdPolicy {
+                soft: 5,
+                hard: 8,
+                severe: 12,
+                spray_severe: 12,
+            },
+            budget: BudgetPolicy::login(),
+            equilibrium: EquilibriumPolicy::default(),
+            correlation: CorrelationPolicy::default(),
+        }
+    }
+
+    /// The figures of the OTP flow.
+    #[must_use]
+    pub fn otp() -> Self {
+        Self {
+            enabled: true,
+            scores: ScorePolicy {
+                known: 4,
+                new: 5,
+                missing: 6,
+                repeat_missing: 8,
+                repeat_missing_window: 30 * MINUTE,
+                spray: 5,
+            },
+            thresholds: ThresholdPolicy {
+                soft: 4,
+                hard: 7,
+                severe: 10,
+                spray_severe: 12,
+            },
+            budget: BudgetPolicy::otp(),
+            equilibrium: EquilibriumPolicy::default(),
+            correlation: CorrelationPolicy::default(),
+        }
+    }
+}
+
+/// Points that a failure adds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScorePolicy {
+    /// To K5, from a known device (G-SCORE-KNOWN).
+    pub known: u8,
+    /// To K4, from a device that is not known (G-SCORE-NEW).
+    pub new: u8,
+    /// To K2, without a fingerprint (G-SCORE-MISSING).
+    pub missing: u8,
+    /// To K4, when the account's previous failure had none either (G-SCORE-REPEAT-MISSING).
+    pub repeat_missing: u8,
+    /// How far back that previous failure may lie, in microseconds.
+    pub repeat_missing_window: u64,
+    /// To K1, when a spray block is issued (G-SCORE-SPRAY).
+    pub spray: u8,
+}
+
+/// Lowest score of each band.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThresholdPolicy {
+    /// SOFT L1.
+    pub soft: u8,
+    /// HARD L2.
+    pub hard: u8,
+    /// HARD L3 and above.
+    pub severe: u8,
+    /// Score of K1 from which a spray block is L3.
+    pub spray_severe: u8,
+}
+
+/// Which failures a budget counts (G-BUDGET-ELIGIBLE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eligible {
+    /// Those that scored the account or had no fingerprint; a known device's
+    /// only beyond its micro-cap.
+    Suspicious,
+    /// Every failure.
+    Every,
+}
+
+/// On which commands an active budget answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetScope {
+    /// A failure, and a check that would be allowed.
+    FailuresAndChecks,
+    /// Failures only.
+    Failures,
+}
+
+/// The failure budget of an account.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetPolicy {
+    /// Eligible failures that make it active; at most [`BUDGET_MAX`].
+    pub threshold: u32,
+    /// Length of an epoch, in microseconds.
+    pub epoch: u64,
+    /// Level of its answer.
+    pub level: Level,
+    /// Least level for a trusted session, which gets one level less.
+    pub trusted_floor: Level,
+    /// One answer per this many microseconds.
+    pub cooldown: u64,
+    /// Which failures count.
+    pub eligible: Eligible,
+    /// Failures of one known device within an epoch's length that do not count; at most
+    /// [`MICRO_CAP_MAX`].
+    pub micro_cap: u32,
+    /// On which commands it answers.
+    pub scope: BudgetScope,
+    /// Level of the answer that replaces activation once, for a device with HIGH
+    /// confidence or known to the account (G-RECOVERY); `None` switches that off.
+    pub recovery: Option<Level>,
+}
+
+impl BudgetPolicy {
+    /// The login budget.
+    #[must_use]
+    pub const fn login() -> Self {
+        Self {
+            threshold: 20,
+            epoch: DAY,
+            level: Level::L3,
+            trusted_floor: Level::L2,
+            cooldown: HOUR,
+            eligible: Eligible::Suspicious,
+            micro_cap: 8,
+            scope: BudgetScope::FailuresAndChecks,
+            recovery: None,
+        }
+    }
+
+    /// The OTP budget.
+    #[must_use]
+    pub const fn otp() -> Self {
+        Self {
+            threshold: 10,
+            epoch: DAY,
+            level: Level::L4,
+            trusted_floor: Level::L3,
+            cooldown: 2 * HOUR,
+            eligible: Eligible::Every,
+            micro_cap: 8,
+            scope: BudgetScope::Failures,
+            recovery: Some(Level::L2),
+        }
+    }
+}
+
+/// When repeated soft blocks end in a hard one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EquilibriumPolicy {
+    /// Soft blocks issued; at most [`HISTORY_MAX`].
+    pub soft_blocks: u32,
+    /// Within this many microseconds.
+    pub window: u64,
+    /// Level of the hard block.
+    pub level: Level,
+}
+
+impl Default for EquilibriumPolicy {
+    fn default() -> Self {
+        Self {
+            soft_blocks: 3,
+            window: 6 * HOUR,
+            level: Level::L2,
+        }
+    }
+}
+
+/// Patterns over several requests. Windows are in microseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CorrelationPolicy {
+    /// Distinct accounts on one prefix (G-SPRAY).
+    pub spray: Pattern,
+    /// Distinct fingerprints on one account (G-ROTATION).
+    pub rotation: Pattern,
+    /// Rotation episodes that block the account (G-ROTATION-REPEAT).
+    pub rotation_repeat: Pattern,
+    /// Fingerprint changes on one prefix and user agent (G-CHURN).
+    pub churn: Pattern,
+    /// Prefixes of one fingerprint in an aligned window (G-DILUTION).
+    pub dilution: Pattern,
+    /// Fingerprints first seen on one account (G-FLOOD).
+    pub flood: Pattern,
+    /// Level of each further new fingerprint's K5 in a flood.
+    pub flood_device_level: Level,
+    /// How long a first arrival one below a threshold is remembered (G-WATCH).
+    pub watch_window: u64,
+    /// New fingerprints with an entry, per account (G-EPHEMERAL).
+    pub new_per_account: u32,
+    /// New fingerprints with an entry, per prefix (G-EPHEMERAL).
+    pub new_per_prefix: u32,
+    /// The window of both.
+    pub new_window: u64,
+}
+
+/// A number of things within a time, and the level of the block it leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pattern {
+    /// How many.
+    pub threshold: u32,
+    /// Within this many microseconds.
+    pub window: u64,
+    /// Level of the block.
+    pub level: Level,
+}
+
+impl Pattern {
+    /// A pattern.
+    #[must_use]
+    pub const fn new(threshold: u32, window: u64, level: Level) -> Self {
+        Self {
+            threshold,
+            window,
+            level,
+        }
+    }
+}
+
+impl Default for CorrelationPolicy {
+    fn default() -> Self {
+        Self {
+            spray: Pattern::new(5, 10 * MINUTE, Level::L2),
+            rotation: Pattern::new(4, 10 * MINUTE, Level::L2),
+            rotation_repeat: Pattern::new(3, DAY, Level::L4),
+            churn: Pattern::new(3, 10 * MINUTE, Level::L2),
+            dilution: Pattern::new(6, 10 * MINUTE, Level::L2),
+            flood: Pattern::new(6, 15 * MINUTE, Level::L1),
+            flood_device_level: Level::L2,
+            watch_window: 30 * MINUTE,
+            new_per_account: 10,
+            new_per_prefix: 50,
+            new_window: 15 * MINUTE,
+        }
+    }
+}
+
+/// The penalty ladder and the memory of levels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LadderPolicy {
+    /// Durations of L1 to L6, in microseconds.
+    pub durations: [u64; 6],
+    /// Quiet time after which a remembered L1 is forgotten; each level doubles it.
+    pub forget: u64,
+}
+
+impl LadderPolicy {
+    /// How long a block of `level` lasts.
+    #[must_use]
+    pub const fn duration(&self, level: Level) -> u64 {
+        self.durations[level as usize]
+    }
+}
+
+impl Default for LadderPolicy {
+    fn default() -> Self {
+        Self {
+            durations: Level::ALL.map(Level::duration),
+            forget: 10 * MINUTE,
+        }
+    }
+}
+
+/// How fast scores fall. Times are in microseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecayPolicy {
+    /// One point per this much on K4.
+    pub account: u64,
+    /// One point per this much on K5 and K3.
+    pub device: u64,
+    /// One point per this much on K1 and K2.
+    pub network: u64,
+    /// Remembered level from which an interval is twice as long.
+    pub slow_from: Level,
+    /// How long decay pauses after the second hard block within `pause_window`.
+    pub pause: u64,
+    /// Two hard blocks within this time pause decay.
+    pub pause_window: u64,
+}
+
+impl Default for DecayPolicy {
+    fn default() -> Self {
+        Self {
+            account: 10 * MINUTE,
+            device: 5 * MINUTE,
+            network: 3 * MINUTE,
+            slow_from: Level::L2,
+            pause: 10 * MINUTE,
+            pause_window: DAY,
+        }
+    }
+}
+
+/// The heavy-API figures (G-API).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiPolicy {
+    /// Off: every hit is allowed and nothing is counted.
+    pub enabled: bool,
+    /// The sliding window, in microseconds.
+    pub window: u64,
+    /// More than this on K2.
+    pub minor: ApiLimit,
+    /// More than this on K3 (placed on K2 if the confidence is LOW).
+    pub moderate: ApiLimit,
+    /// More than this on K1.
+    pub severe: ApiLimit,
+}
+
+/// One rate of the heavy API and the level of its block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiLimit {
+    /// Hits per window that still pass.
+    pub limit: u32,
+    /// Level of the block beyond; at most L3.
+    pub level: Level,
+}
+
+impl Default for ApiPolicy {
+    fn default() -> Self {
+        let limit = |limit, level| ApiLimit { limit, level };
+        Self {
+            enabled: true,
+            window: 60 * SECOND,
+            minor: limit(120, Level::L1),
+            moderate: limit(240, Level::L2),
+            severe: limit(600, Level::L3),
+        }
+    }
+}

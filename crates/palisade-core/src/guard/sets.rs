@@ -1,0 +1,230 @@
+//! Bounded, sliding, idempotent sets of digests, and the watch on a metric that
+//! hovers below its threshold (G-WATCH).
+
+use crate::key::{Digest, Rotating};
+use crate::time::Micros;
+
+use super::policy::SET_MAX;
+
+/// The first half of a keyed digest: enough to tell a few members apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Short(pub u64);
+
+impl Short {
+    /// Of a digest.
+    #[must_use]
+    pub fn of(digest: Digest) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = digest.to_bytes();
+        Self(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    /// Lower-case hexadecimal, 16 characters.
+    #[must_use]
+    pub fn hex(self) -> String {
+        format!("{:016x}", self.0)
+    }
+
+    /// True if it stands for `who`, under either secret.
+    #[must_use]
+    pub fn is(self, who: &Rotating) -> bool {
+        self == Self::of(who.current) || who.previous.map(Self::of) == Some(self)
+    }
+}
+
+/// One member of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Who.
+    pub who: Short,
+    /// First sight.
+    pub first: Micros,
+    /// Last sight.
+    pub last: Micros,
+}
+
+/// At most [`SET_MAX`] members in the order of their last sight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlidingSet(pub(super) Vec<Member>);
+
+/// Whether a sight added a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// A member that was not there before.
+    New,
+    /// A member seen again.
+    Again,
+}
+
+impl SlidingSet {
+    /// Members whose last sight is less than `window` ago.
+    #[must_use]
+    pub fn live(&self, window: u64, now: Micros) -> usize {
+        self.0.iter().filter(|m| now.since(m.last) < window).count()
+    }
+
+    /// Members whose first sight is less than `window` ago.
+    #[must_use]
+    pub fn recent(&self, window: u64, now: Micros) -> usize {
+        self.0
+            .iter()
+            .filter(|m| now.since(m.first) < window)
+            .count()
+    }
+
+    /// The member, if it is there.
+    #[must_use]
+    pub fn get(&self, who: &Rotating) -> Option<&Member> {
+        self.0.iter().find(|member| member.who.is(who))
+    }
+
+    /// Notes a sight. A member not seen for `window` counts as new; one that is not
+    /// in the set enters it with `first` as its first sight.
+    pub(super) fn see(&mut self, who: &Rotating, window: u64, first: Micros, now: Micros) -> Sight {
+        let place = self.0.iter().position(|member| member.who.is(who));
+        let before = place.map(|index| self.0.remove(index));
+        if self.0.len() >= SET_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(Member {
+            who: Short::of(who.current),
+            first: before.map_or(first, |member| member.first),
+            last: now,
+        });
+        match before {
+            Some(member) if now.since(member.last) < window => Sight::Again,
+            _ => Sight::New,
+        }
+    }
+
+    /// Takes a member out.
+    pub(super) fn remove(&mut self, who: &Rotating) -> bool {
+        let before = self.0.len();
+        self.0.retain(|member| !member.who.is(who));
+        self.0.len() != before
+    }
+}
+
+/// The flag that a first arrival one below a threshold leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watch(pub(super) Option<Micros>);
+
+impl Watch {
+    /// Notes that a new member has brought the metric to one below its threshold.
+    /// True on the second arrival in time, which uses the flag up.
+    pub(super) fn arrive(&mut self, window: u64, now: Micros) -> bool {
+        let second = self.0.is_some_and(|first| now.since(first) < window);
+        self.0 = if second { None } else { Some(now) };
+        second
+    }
+
+    pub(super) fn prune(&mut self, window: u64, now: Micros) {
+        self.0 = self.0.filter(|first| now.since(*first) < window);
+    }
+}
+
+/// How a new member leaves a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Below the threshold.
+    Below,
+    /// At or over it.
+    Met,
+    /// One below it for the second time.
+    Watched,
+}
+
+impl Reach {
+    /// Judges a metric after a new member.
+    pub(super) fn of(
+        metric: usize,
+        threshold: u32,
+        watch: &mut Watch,
+        window: u64,
+        now: Micros,
+    ) -> Self {
+        let threshold = threshold as usize;
+        if metric >= threshold {
+            Self::Met
+        } else if metric + 1 == threshold && watch.arrive(window, now) {
+            Self::Watched
+        } else {
+            Self::Below
+        }
+    }
+}
+
+/// Keeps the newest `max` of ascending times that are less than `window` old.
+pub(super) fn keep_recent(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
+    times.retain(|at| now.since(*at) < window);
+    let surplus = times.len().saturating_sub(max);
+    times.drain(..surplus);
+}
+
+/// How many of the times are less than `window` old.
+pub(super) fn count_recent(times: &[Micros], window: u64, now: Micros) -> usize {
+    times.iter().filter(|at| now.since(**at) < window).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::MINUTE;
+
+    fn who(n: u128) -> Rotating {
+        Rotating {
+            current: Digest(n << 64),
+            previous: None,
+        }
+    }
+
+    const TEN: u64 = 10 * MINUTE;
+
+    #[test]
+    fn a_set_is_sliding_bounded_and_idempotent() {
+        let mut set = SlidingSet::default();
+        for n in 0..20 {
+            assert_eq!(
+                set.see(&who(n), TEN, Micros(MINUTE), Micros(MINUTE)),
+                Sight::New
+            );
+            assert_eq!(
+                set.see(&who(n), TEN, Micros(MINUTE), Micros(MINUTE)),
+                Sight::Again
+            );
+        }
+        assert_eq!(set.live(TEN, Micros(MINUTE)), SET_MAX);
+        assert!(set.get(&who(3)).is_none(), "seen longest ago, left first");
+        assert_eq!(set.live(TEN, Micros(11 * MINUTE)), 0, "a window old is out");
+        assert_eq!(
+            set.see(&who(19), TEN, Micros(0), Micros(11 * MINUTE)),
+            Sight::New
+        );
+    }
+
+    #[test]
+    fn g_watch_fires_on_the_second_arrival_and_is_used_up_by_it() {
+        let mut watch = Watch::default();
+        let half = 30 * MINUTE;
+        assert!(!watch.arrive(half, Micros(0)));
+        assert!(watch.arrive(half, Micros(half - 1)));
+        assert!(!watch.arrive(half, Micros(half)));
+        assert!(
+            !watch.arrive(half, Micros(2 * half)),
+            "a window later is too late"
+        );
+        assert!(watch.arrive(half, Micros(2 * half + 1)));
+    }
+
+    #[test]
+    fn g_rot_a_member_seen_under_the_old_secret_stays_one_member() {
+        let mut set = SlidingSet::default();
+        set.see(&who(1), TEN, Micros(0), Micros(0));
+        let rotated = Rotating {
+            current: Digest(9 << 64),
+            previous: Some(Digest(1 << 64)),
+        };
+        assert_eq!(set.see(&rotated, TEN, Micros(1), Micros(1)), Sight::Again);
+        assert_eq!(set.live(TEN, Micros(1)), 1);
+        assert_eq!(set.0[0].who, Short(9));
+    }
+}

@@ -1,0 +1,359 @@
+//! Facts → signals: who and what a command is about, as keyed digests only.
+
+use crate::facts::{Confidence, GuardFacts, GuardOp};
+use crate::key::{Digest, Domain, Keyring, Prefix, Rotating};
+use crate::record::{Flow, RecordKey, RecordKind};
+
+use super::user_agent::UserAgent;
+
+/// Where a fingerprint comes from. The code keeps their digests apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Source {
+    /// A session id: HIGH if it is the account's, else LOW.
+    Session = 1,
+    /// A client-assisted id.
+    Client = 2,
+    /// Computed by the host.
+    Host = 3,
+    /// Derived from headers.
+    Passive = 4,
+}
+
+/// A device, as far as it can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Its digest.
+    pub digest: Rotating,
+    /// How strongly it identifies the device.
+    pub confidence: Confidence,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// A session id that a command carries. Whether it is the account's, only the
+/// account's record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionSignal {
+    /// Bound to the account, as the account keeps it.
+    pub bound: Rotating,
+    /// The device it stands for if it is the account's.
+    pub device: Rotating,
+}
+
+/// Everything the rules see of one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signals {
+    /// K1.
+    pub prefix: Rotating,
+    /// Family and major version; with the prefix it is K2.
+    pub user_agent: Rotating,
+    /// The device, unless the session tells it; `None` is *missing*.
+    pub fingerprint: Option<Fingerprint>,
+    /// K4; absent for some heavy-API hits.
+    pub account: Option<Rotating>,
+    /// The session, if there is one and an account.
+    pub session: Option<SessionSignal>,
+    /// The lockout's key: username and prefix.
+    pub username: Option<Rotating>,
+    /// The command and its request id (G-ONCE).
+    pub request: Option<Rotating>,
+    /// The host asserts that the device is known.
+    pub known: bool,
+    /// The host asserts a trusted session of its own.
+    pub trusted: bool,
+    /// A challenge was passed.
+    pub challenge_passed: bool,
+}
+
+impl Signals {
+    /// Resolves the facts of `op`.
+    #[must_use]
+    pub fn resolve(keyring: &Keyring, op: GuardOp, facts: &GuardFacts) -> Self {
+        let prefix = Prefix::of(facts.ip);
+        let user_agent = facts
+            .user_agent
+            .as_deref()
+            .map_or(UserAgent::OTHER, UserAgent::parse)
+            .to_string();
+        let account = facts.account.as_ref();
+        Self {
+            prefix: keyring.hmac(Domain::Prefix, &[prefix.bytes()]),
+            user_agent: keyring.hmac(Domain::UserAgent, &[user_agent.as_bytes()]),
+            fingerprint: fingerprint(keyring, facts, &user_agent),
+            account: account.map(|id| keyring.hmac(Domain::Account, &[id.as_bytes()])),
+            session: account
+                .zip(facts.device.session_id.as_ref())
+                .map(|(id, session)| SessionSignal {
+                    bound: session_digest(keyring, id.as_bytes(), session.as_bytes()),
+                    device: device_digest(keyring, Source::Session, &[session.as_bytes()]),
+                }),
+            username: facts
+                .username
+                .as_ref()
+                .map(|name| username_digest(keyring, name.as_str(), prefix)),
+            request: facts
+                .request_id
+                .as_ref()
+                .map(|id| keyring.hmac(Domain::Request, &[op.name().as_bytes(), id.as_bytes()])),
+            known: facts.device.known,
+            trusted: facts.device.trusted,
+            challenge_passed: facts.challenge_passed,
+        }
+    }
+
+    /// The records that a command of `flow` reads. The heavy API has only the
+    /// network's.
+    #[must_use]
+    pub fn keys(&self, flow: Flow) -> GuardKeys {
+        let scoped = flow != Flow::Api;
+        let device = self.fingerprint.map(|fingerprint| fingerprint.digest);
+        GuardKeys {
+            account: self
+                .account
+                .filter(|_| scoped)
+                .map(|digest| KeyPair::new(RecordKind::Account(flow), digest)),
+            network: KeyPair::new(RecordKind::Network(flow), self.prefix),
+            device: device
+                .filter(|_| scoped)
+                .map(|digest| KeyPair::new(RecordKind::Device(flow), digest)),
+            lockout: self
+                .username
+                .filter(|_| scoped)
+                .map(|digest| KeyPair::new(RecordKind::Lockout, digest)),
+        }
+    }
+
+    /// The names of the heavy API's three counters.
+    #[must_use]
+    pub fn counters(&self, keyring: &Keyring) -> ApiCounters {
+        let prefix = self.prefix.current.to_bytes();
+        let nested = |domain, digest: Rotating| {
+            keyring
+                .hmac(domain, &[&prefix, &digest.current.to_bytes()])
+                .current
+        };
+        ApiCounters {
+            minor: nested(Domain::UserAgent, self.user_agent),
+            moderate: self
+                .fingerprint
+                .map(|fingerprint| nested(Domain::Fingerprint, fingerprint.digest)),
+            severe: self.prefix.current,
+        }
+    }
+}
+
+/// The digest under which an account keeps a session id.
+#[must_use]
+pub fn session_digest(keyring: &Keyring, account: &[u8], session: &[u8]) -> Rotating {
+    keyring.hmac(Domain::Session, &[account, session])
+}
+
+/// The lockout's key. Names that differ only in case or surrounding space are one.
+#[must_use]
+pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> Rotating {
+    let name = name.trim().to_lowercase();
+    keyring.hmac(Domain::Username, &[name.as_bytes(), prefix.bytes()])
+}
+
+fn device_digest(keyring: &Keyring, source: Source, parts: &[&[u8]]) -> Rotating {
+    let code = [source as u8];
+    let mut all: Vec<&[u8]> = vec![&code];
+    all.extend_from_slice(parts);
+    keyring.hmac(Domain::Fingerprint, &all)
+}
+
+/// The strongest fingerprint that the facts allow without knowing the account's
+/// sessions. A session id that stands alone still tells devices apart, but proves
+/// nothing: LOW.
+fn fingerprint(keyring: &Keyring, facts: &GuardFacts, user_agent: &str) -> Option<Fingerprint> {
+    let device = &facts.device;
+    let keyed = |source, confidence, parts: &[&[u8]]| {
+        Some(Fingerprint {
+            digest: device_digest(keyring, source, parts),
+            confidence,
+            source,
+        })
+    };
+    let host = device.fingerprint.as_ref();
+    let confidence = device.confidence.unwrap_or(Confidence::Low);
+    let client = device.client_id.as_ref();
+    match (host, client) {
+        (Some(id), client) if client.is_none() || confidence == Confidence::High => {
+            keyed(Source::Host, confidence, &[id.as_bytes()])
+        }
+        (_, Some(id)) => keyed(Source::Client, Confidence::Medium, &[id.as_bytes()]),
+        (_, None) => match (passive(facts), &device.session_id) {
+            (Some([language, platform]), _) => keyed(
+                Source::Passive,
+                Confidence::Low,
+                &[
+                    user_agent.as_bytes(),
+                    language.as_bytes(),
+                    platform.as_bytes(),
+                ],
+            ),
+            (None, Some(id)) => keyed(Source::Session, Confidence::Low, &[id.as_bytes()]),
+            (None, None) => None,
+        },
+    }
+}
+
+/// The headers of a passive fingerprint, if there are enough of them.
+fn passive(facts: &GuardFacts) -> Option<[String; 2]> {
+    let present = |text: &Option<Box<str>>| {
+        text.as_deref()
+            .map(|text| text.trim().to_ascii_lowercase())
+            .filter(|text| !text.is_empty())
+    };
+    present(&facts.user_agent)?;
+    let (language, platform) = (present(&facts.accept_language), present(&facts.platform));
+    if language.is_none() && platform.is_none() {
+        return None;
+    }
+    Some([language.unwrap_or_default(), platform.unwrap_or_default()])
+}
+
+/// One record under the current secret and, during a rotation, the previous one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPair {
+    /// What is written.
+    pub current: RecordKey,
+    /// Where a read falls back to.
+    pub previous: Option<RecordKey>,
+}
+
+impl KeyPair {
+    const fn new(kind: RecordKind, digest: Rotating) -> Self {
+        Self {
+            current: RecordKey {
+                kind,
+                digest: digest.current,
+            },
+            previous: match digest.previous {
+                Some(digest) => Some(RecordKey { kind, digest }),
+                None => None,
+            },
+        }
+    }
+}
+
+/// The records that one command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardKeys {
+    /// The account's.
+    pub account: Option<KeyPair>,
+    /// The network's.
+    pub network: KeyPair,
+    /// The device's, if there is a fingerprint.
+    pub device: Option<KeyPair>,
+    /// The lockout's, if there is a username.
+    pub lockout: Option<KeyPair>,
+}
+
+/// The names of the heavy API's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiCounters {
+    /// K2.
+    pub minor: Digest,
+    /// K3, if there is a fingerprint.
+    pub moderate: Option<Digest>,
+    /// K1.
+    pub severe: Digest,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{DeviceFacts, Id};
+
+    fn ring() -> Keyring {
+        Keyring::new(&[7; 32], None).unwrap()
+    }
+
+    fn facts() -> GuardFacts {
+        GuardFacts::new("203.0.113.5".parse().unwrap())
+    }
+
+    fn id(text: &str) -> Option<Id> {
+        Some(Id::new("id", text).unwrap())
+    }
+
+    fn resolved(facts: &GuardFacts) -> Option<(Source, Confidence)> {
+        Signals::resolve(&ring(), GuardOp::LoginCheck, facts)
+            .fingerprint
+            .map(|f| (f.source, f.confidence))
+    }
+
+    #[test]
+    fn a_fingerprint_is_the_strongest_that_can_be_derived() {
+        let mut facts = facts();
+        assert_eq!(resolved(&facts), None, "missing");
+        facts.user_agent = Some("Firefox/124.0".into());
+        assert_eq!(resolved(&facts), None, "a user agent alone is not enough");
+        facts.accept_language = Some("de".into());
+        assert_eq!(resolved(&facts), Some((Source::Passive, Confidence::Low)));
+        facts.device.fingerprint = id("f1");
+        assert_eq!(resolved(&facts), Some((Source::Host, Confidence::Low)));
+        facts.device.client_id = id("c1");
+        assert_eq!(resolved(&facts), Some((Source::Client, Confidence::Medium)));
+        facts.device.confidence = Some(Confidence::High);
+        assert_eq!(resolved(&facts), Some((Source::Host, Confidence::High)));
+        facts.device = DeviceFacts::default();
+        facts.device.session_id = id("s1");
+        assert_eq!(resolved(&facts), Some((Source::Passive, Confidence::Low)));
+        facts.user_agent = None;
+        assert_eq!(resolved(&facts), Some((Source::Session, Confidence::Low)));
+    }
+
+    #[test]
+    fn a_platform_hint_without_a_user_agent_derives_nothing() {
+        let mut facts = facts();
+        facts.platform = Some("Linux".into());
+        facts.accept_language = Some("de".into());
+        assert_eq!(resolved(&facts), None);
+    }
+
+    #[test]
+    fn the_user_agents_raw_text_never_enters_a_key() {
+        let mut facts = facts();
+        let of = |facts: &GuardFacts| {
+            let signals = Signals::resolve(&ring(), GuardOp::LoginCheck, facts);
+            (signals.user_agent, signals.fingerprint)
+        };
+        facts.accept_language = Some("de".into());
+        facts.user_agent = Some("Mozilla/5.0 (X11) Firefox/124.0".into());
+        let one = of(&facts);
+        facts.user_agent = Some("Mozilla/5.0 (Windows) Firefox/124.9".into());
+        assert_eq!(one, of(&facts));
+    }
+
+    #[test]
+    fn a_session_is_bound_to_its_account() {
+        let ring = ring();
+        assert_ne!(
+            session_digest(&ring, b"a", b"s"),
+            session_digest(&ring, b"b", b"s")
+        );
+    }
+
+    #[test]
+    fn g_once_a_request_id_belongs_to_its_command() {
+        let mut facts = facts();
+        facts.request_id = id("r1");
+        let of = |op| Signals::resolve(&ring(), op, &facts).request;
+        assert_ne!(of(GuardOp::LoginCheck), of(GuardOp::LoginFailure));
+    }
+
+    #[test]
+    fn lockout_names_ignore_case_and_belong_to_a_prefix() {
+        let ring = ring();
+        let at =
+            |name: &str, ip: &str| username_digest(&ring, name, Prefix::of(ip.parse().unwrap()));
+        assert_eq!(
+            at("Bob@example.com ", "203.0.113.5"),
+            at("bob@example.com", "203.0.113.5")
+        );
+        assert_ne!(at("bob", "203.0.113.5"), at("bob", "203.0.113.6"));
+    }
+}

@@ -1,0 +1,638 @@
+//! What holds for any sequence of events. `PALISADE_SEQUENCES` sets how many random
+//! sequences of 200 events are run (10,000 unless set).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of a test"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use palisade_core::decision::{KeyKind, Level, Outcome};
+use palisade_core::facts::{Confidence, GuardOp};
+use palisade_core::guard::signals::{Fingerprint, Source};
+use palisade_core::guard::{Account, Device, Network, Signals};
+use palisade_core::key::{Digest, Rotating};
+use palisade_core::lockout::Lockout;
+use palisade_core::record::{RecordKey, RecordKind};
+use palisade_core::time::{DAY, HOUR, MINUTE, Micros, SECOND};
+
+use support::{START, World};
+
+/// Splitmix64: small, seedable, the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// Who takes part in a sequence, and how fast.
+#[derive(Clone, Copy)]
+struct Cast {
+    accounts: u64,
+    prefixes: u64,
+    devices: u64,
+    agents: u64,
+    /// Percentages.
+    failures: u64,
+    successes: u64,
+    missing: u64,
+    familiar: u64,
+    named: u64,
+    otp: u64,
+    low: u64,
+    /// Longest ordinary step, and how often a long one comes instead.
+    step: u64,
+    pause: u64,
+    pause_percent: u64,
+    /// Steps are spread evenly; otherwise most are short.
+    even: bool,
+}
+
+const CALM: Cast = Cast {
+    accounts: 1,
+    prefixes: 1,
+    devices: 2,
+    agents: 1,
+    failures: 60,
+    successes: 3,
+    missing: 0,
+    familiar: 10,
+    named: 0,
+    otp: 0,
+    low: 10,
+    step: 40 * SECOND,
+    pause: 20 * MINUTE,
+    pause_percent: 10,
+    even: false,
+};
+
+fn cast(seed: u64) -> Cast {
+    let otp = if seed.is_multiple_of(2) { 0 } else { 100 };
+    match seed / 2 % 10 {
+        0 => Cast { otp, ..CALM },
+        1 => Cast {
+            accounts: 12,
+            failures: 20,
+            pause: 9 * MINUTE,
+            otp,
+            ..CALM
+        },
+        2 => Cast {
+            devices: 14,
+            prefixes: 12,
+            failures: 10,
+            pause: 30 * MINUTE,
+            otp,
+            ..CALM
+        },
+        3 => Cast {
+            accounts: 3,
+            devices: 3,
+            failures: 10,
+            successes: 1,
+            otp,
+            ..CALM
+        },
+        4 => Cast {
+            accounts: 40,
+            prefixes: 14,
+            devices: 1,
+            failures: 5,
+            low: 40,
+            successes: 0,
+            step: 60 * SECOND,
+            otp,
+            ..CALM
+        },
+        5 => Cast {
+            failures: 80,
+            familiar: 50,
+            step: HOUR,
+            pause: 4 * HOUR,
+            even: true,
+            otp,
+            ..CALM
+        },
+        6 => Cast {
+            accounts: 2,
+            missing: 80,
+            failures: 70,
+            step: 4 * MINUTE,
+            otp,
+            ..CALM
+        },
+        7 => Cast {
+            accounts: 12,
+            prefixes: 2,
+            devices: 12,
+            familiar: 95,
+            named: 100,
+            otp: 30,
+            step: 4 * MINUTE,
+            ..CALM
+        },
+        8 => Cast {
+            accounts: 3,
+            prefixes: 60,
+            devices: 80,
+            failures: 30,
+            otp,
+            step: 5 * SECOND,
+            ..CALM
+        },
+        _ => Cast {
+            accounts: 6,
+            prefixes: 8,
+            devices: 10,
+            agents: 3,
+            missing: 15,
+            familiar: 30,
+            named: 30,
+            otp: 50,
+            pause: 2 * DAY,
+            pause_percent: 3,
+            ..CALM
+        },
+    }
+}
+
+fn digest(kind: u128, n: u64) -> Rotating {
+    // Spread like a keyed digest would be, over both halves.
+    let mixed = u128::from(Random(n ^ 0xABCD).next()) << 64 | u128::from(n);
+    Rotating {
+        current: Digest(mixed.wrapping_mul(2 * kind + 1)),
+        previous: None,
+    }
+}
+
+#[derive(Clone)]
+struct Event {
+    op: GuardOp,
+    signals: Signals,
+    at: Micros,
+}
+
+fn events(seed: u64, count: usize) -> Vec<Event> {
+    let cast = cast(seed);
+    let mut random = Random(seed.wrapping_mul(77));
+    let mut at = START.plus(random.below(DAY));
+    let mut round = 0;
+    (0..count)
+        .map(|_| {
+            let long = random.chance(cast.pause_percent);
+            let step = if long { cast.pause } else { cast.step };
+            round += u64::from(long);
+            let haste = if cast.even { 1 } else { 1 + random.below(40) };
+            at = at.plus(random.below(step) / haste);
+            event(&cast, &mut random, round, at)
+        })
+        .collect()
+}
+
+fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) -> Event {
+    let otp = random.chance(cast.otp);
+    let kind = random.below(100);
+    let op = match (kind < cast.failures, kind >= 100 - cast.successes) {
+        (true, _) if otp => GuardOp::OtpFailure,
+        (true, _) => GuardOp::LoginFailure,
+        (_, true) if otp => GuardOp::OtpSuccess,
+        (_, true) => GuardOp::LoginSuccess,
+        _ if otp => GuardOp::OtpCheck,
+        _ => GuardOp::LoginCheck,
+    };
+    let familiar = random.chance(cast.familiar);
+    let confidence = match random.below(100) {
+        n if n < cast.low => Confidence::Low,
+        n if n > 90 => Confidence::High,
+        _ => Confidence::Medium,
+    };
+    // New strangers come with each pause; familiar devices stay the same.
+    let device = random.below(cast.devices) + if familiar { 500 } else { 1000 * round };
+    let account = random.below(cast.accounts);
+    let named = random.chance(cast.named);
+    let prefix = random.below(cast.prefixes);
+    Event {
+        op,
+        at,
+        signals: Signals {
+            prefix: digest(1, prefix),
+            user_agent: digest(2, random.below(cast.agents)),
+            fingerprint: (!random.chance(cast.missing)).then(|| Fingerprint {
+                digest: digest(3, device),
+                confidence,
+                source: Source::Host,
+            }),
+            account: Some(digest(4, account)),
+            session: None,
+            username: named.then(|| digest(5, prefix)),
+            request: random.chance(8).then(|| digest(6, random.below(6))),
+            known: familiar,
+            trusted: familiar && random.chance(30),
+            challenge_passed: random.chance(4),
+        },
+    }
+}
+
+fn sequences() -> u64 {
+    std::env::var("PALISADE_SEQUENCES")
+        .ok()
+        .map_or(10_000, |text| text.parse().expect("a number"))
+}
+
+type Fired = BTreeMap<&'static str, u64>;
+
+/// Runs every sequence with `run`, on all cores, and adds up what fired.
+fn for_every_sequence(run: impl Fn(u64, &mut Fired) + Sync) -> Fired {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let total = sequences();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| {
+                let run = &run;
+                scope.spawn(move || {
+                    let mut fired = Fired::new();
+                    for seed in (worker as u64..total).step_by(threads) {
+                        run(seed, &mut fired);
+                    }
+                    fired
+                })
+            })
+            .collect();
+        let mut all = Fired::new();
+        for worker in workers {
+            for (rule, count) in worker.join().expect("a sequence failed") {
+                *all.entry(rule).or_default() += count;
+            }
+        }
+        all
+    })
+}
+
+fn bound(kind: RecordKind) -> usize {
+    match kind {
+        RecordKind::Account(_) => 4096,
+        RecordKind::Network(_) => 8192,
+        RecordKind::Device(_) => 1024,
+        RecordKind::Lockout => 512,
+    }
+}
+
+fn account_of(world: &World, event: &Event) -> Account {
+    let keys = event.signals.keys(event.op.flow());
+    world
+        .bytes(keys.account)
+        .map(|bytes| Account::decode(bytes).unwrap())
+        .unwrap_or_default()
+}
+
+/// One event, with everything that must hold of it.
+fn step(world: &mut World, event: &Event, seed: u64, fired: &mut Fired) {
+    let now = event.at;
+    let flow = world.policy.flow(event.op.flow()).unwrap().clone();
+    let interval = world.policy.decay.account;
+    let before = account_of(world, event);
+    let outcome = world.run(event.op, &event.signals, now);
+    let after = account_of(world, event);
+    let answer = &outcome.answer;
+
+    let score = |account: &Account| account.key().score(&world.policy, interval, now);
+    assert!(score(&after) >= score(&before), "seed {seed}: K4 fell");
+    assert!(score(&after) <= 24);
+    if before.budget().is_active(&flow.budget, now) {
+        let ends = (
+            before.budget().ends_at(&flow.budget),
+            after.budget().ends_at(&flow.budget),
+        );
+        assert_eq!(ends.0, ends.1, "seed {seed}: the epoch moved");
+        assert!(ends.0.unwrap().since(now) <= DAY);
+    }
+    if event.signals.trusted {
+        let by_network = |key| matches!(key, KeyKind::K1 | KeyKind::K2);
+        assert!(
+            !answer.reasons.iter().any(|reason| by_network(reason.key)) || outcome.replayed,
+            "seed {seed}: a trusted session bound by its network"
+        );
+    }
+    let success = matches!(event.op, GuardOp::LoginSuccess | GuardOp::OtpSuccess);
+    if success {
+        let allowed = matches!(
+            answer.outcome,
+            Outcome::Allow | Outcome::HardBlock | Outcome::Deny
+        );
+        assert!(
+            allowed || outcome.replayed,
+            "seed {seed}: a success got a SOFT block"
+        );
+        if answer.outcome != Outcome::Allow {
+            assert!(
+                !outcome.changed.any(),
+                "seed {seed}: a refused success left a trace"
+            );
+        }
+    }
+    assert_eq!(answer.outcome == Outcome::Allow, answer.rule.is_none());
+    assert_eq!(answer.outcome == Outcome::Allow, answer.reasons.is_empty());
+    assert!(
+        answer
+            .retry_after
+            .is_none_or(|seconds| (1..=86_400).contains(&seconds))
+    );
+    for reason in &answer.reasons {
+        *fired.entry(reason.rule.id()).or_default() += u64::from(!outcome.replayed);
+    }
+    for scored in &outcome.scored {
+        *fired.entry(scored.rule.id()).or_default() += 1;
+    }
+    *fired.entry("G-ONCE").or_default() += u64::from(outcome.replayed);
+    *fired.entry("A-BACKOFF").or_default() += u64::from(answer.delay_ms.is_some());
+    *fired.entry("A-CAPTCHA").or_default() += u64::from(answer.challenge.is_some());
+}
+
+fn check_records(world: &World, seed: u64) {
+    for (key, bytes) in &world.records {
+        let kind = key.kind;
+        assert!(
+            bytes.len() <= bound(kind),
+            "seed {seed}: {} is {} bytes",
+            kind.name(),
+            bytes.len()
+        );
+        let again = match kind {
+            RecordKind::Account(_) => Account::decode(bytes).unwrap().encode(),
+            RecordKind::Network(_) => Network::decode(bytes).unwrap().encode(),
+            RecordKind::Device(_) => Device::decode(bytes).unwrap().encode(),
+            RecordKind::Lockout => Lockout::decode(bytes).unwrap().encode(),
+        };
+        assert_eq!(
+            bytes,
+            &again,
+            "seed {seed}: {} does not round-trip",
+            kind.name()
+        );
+    }
+}
+
+fn play(events: &[Event]) -> World {
+    let mut world = World::default();
+    for event in events {
+        world.run(event.op, &event.signals, event.at);
+    }
+    world
+}
+
+#[test]
+fn any_sequence_keeps_the_guarantees_and_every_rule_fires() {
+    let fired = for_every_sequence(|seed, fired| {
+        let events = events(seed, 200);
+        let mut world = World::default();
+        for event in &events {
+            step(&mut world, event, seed, fired);
+        }
+        check_records(&world, seed);
+        if seed.is_multiple_of(10) {
+            assert_eq!(
+                play(&events).records,
+                world.records,
+                "seed {seed}: two runs differ"
+            );
+        }
+    });
+    let rules = [
+        "G-ONCE",
+        "G-SCORE-KNOWN",
+        "G-SCORE-NEW",
+        "G-SCORE-MISSING",
+        "G-SCORE-REPEAT-MISSING",
+        "G-SCORE-SPRAY",
+        "G-THRESHOLD",
+        "G-BUDGET",
+        "G-RECOVERY",
+        "G-EQUILIBRIUM",
+        "G-SPRAY",
+        "G-ROTATION",
+        "G-ROTATION-REPEAT",
+        "G-CHURN",
+        "G-DILUTION",
+        "G-FLOOD",
+        "G-WATCH",
+        "A-WINDOW",
+        "A-HARD",
+        "A-BACKOFF",
+        "A-CAPTCHA",
+    ];
+    let wanted = sequences() / 10;
+    for rule in rules {
+        let count = fired.get(rule).copied().unwrap_or(0);
+        assert!(
+            count >= wanted,
+            "{rule} fired {count} times, wanted {wanted}: {fired:?}"
+        );
+    }
+}
+
+/// A record past its `expires_at` is as good as none.
+#[test]
+fn nothing_matters_after_a_record_has_expired() {
+    let expired = |world: &World, key: &RecordKey, bytes: &[u8]| match key.kind {
+        RecordKind::Account(flow) => {
+            let flow = world.policy.flow(flow).unwrap();
+            Account::decode(bytes)
+                .unwrap()
+                .expires_at(&world.policy, flow)
+        }
+        RecordKind::Network(flow) => {
+            let sets = &world.policy.flow(flow).unwrap().correlation;
+            Network::decode(bytes)
+                .unwrap()
+                .expires_at(&world.policy, sets)
+        }
+        RecordKind::Device(flow) => {
+            let sets = &world.policy.flow(flow).unwrap().correlation;
+            Device::decode(bytes)
+                .unwrap()
+                .expires_at(&world.policy, sets)
+        }
+        RecordKind::Lockout => Lockout::decode(bytes).unwrap().expires_at(&world.lockout),
+    };
+    let mut dropped = 0;
+    for seed in 0..sequences().div_ceil(20) {
+        let mut kept = World::default();
+        let mut swept = World::default();
+        for event in events(seed, 200) {
+            let gone: Vec<RecordKey> = swept
+                .records
+                .iter()
+                .filter(|(key, bytes)| expired(&swept, key, bytes) <= event.at)
+                .map(|(key, _)| *key)
+                .collect();
+            dropped += gone.len();
+            for key in gone {
+                swept.records.remove(&key);
+            }
+            let one = kept.run(event.op, &event.signals, event.at);
+            let other = swept.run(event.op, &event.signals, event.at);
+            assert_eq!(one.answer, other.answer, "seed {seed}");
+        }
+        for (key, bytes) in &swept.records {
+            assert_eq!(
+                kept.records.get(key),
+                Some(bytes),
+                "seed {seed}: {}",
+                key.kind.name()
+            );
+        }
+    }
+    assert!(
+        dropped as u64 > sequences() / 100,
+        "{dropped} records expired"
+    );
+}
+
+#[test]
+fn g_equilibrium_budget_answers_alone_never_lead_to_more_than_a_minute() {
+    for seed in 0..2000 {
+        let mut random = Random(seed);
+        let mut world = World::default();
+        let mut at = START;
+        let mut hard = 0;
+        for _ in 0..200 {
+            at = at.plus(30 * MINUTE + random.below(5 * MINUTE));
+            let op = if random.chance(70) {
+                GuardOp::LoginFailure
+            } else {
+                GuardOp::LoginCheck
+            };
+            let cast = Cast {
+                familiar: 20,
+                ..CALM
+            };
+            let mut event = event(&cast, &mut random, 0, at);
+            event.signals.request = None;
+            let answer = world.run(op, &event.signals, at).answer;
+            if answer.outcome == Outcome::HardBlock {
+                hard += 1;
+                assert_eq!(answer.level, Some(Level::L2), "seed {seed}: {answer:?}");
+                assert_eq!(
+                    answer.rule.map(palisade_core::Rule::id),
+                    Some("G-EQUILIBRIUM")
+                );
+            }
+        }
+        assert!(hard > 0, "seed {seed}: the scenario never got there");
+    }
+}
+
+#[test]
+fn g_budget_a_known_device_that_keeps_failing_meets_it() {
+    for seed in 0..2000 {
+        let mut random = Random(seed);
+        let mut world = World::default();
+        let mut at = START;
+        let met = (0..28).any(|_| {
+            at = at.plus(10 * MINUTE + random.below(40 * MINUTE));
+            let mut event = event(&CALM, &mut random, 0, at);
+            event.signals.fingerprint = Some(Fingerprint {
+                digest: digest(3, 1),
+                confidence: Confidence::Medium,
+                source: Source::Host,
+            });
+            event.signals.known = true;
+            event.signals.request = None;
+            let answer = world.run(GuardOp::LoginFailure, &event.signals, at).answer;
+            answer.rule.map(palisade_core::Rule::id) == Some("G-BUDGET")
+        });
+        assert!(met, "seed {seed}: never");
+    }
+}
+
+/// The same events from a never-seen device, on an account that nobody knows and on
+/// one with known devices and a history of successes.
+#[test]
+fn a_uniform_a_stranger_cannot_tell_an_account_with_history() {
+    for seed in 0..1000 {
+        let mut fresh = World::default();
+        let mut old = World::default();
+        let history = Cast {
+            devices: 30,
+            prefixes: 30,
+            low: 0,
+            ..CALM
+        };
+        let mut random = Random(seed);
+        for n in 0..random.below(40) {
+            let mut event = event(&history, &mut random, 9, START.plus(n * MINUTE));
+            event.signals.request = None;
+            for op in [GuardOp::LoginSuccess, GuardOp::OtpSuccess] {
+                old.run(op, &event.signals, event.at);
+            }
+        }
+        let cast = Cast {
+            familiar: 0,
+            successes: 0,
+            named: 100,
+            ..cast(seed)
+        };
+        let mut at = START.plus(2 * HOUR);
+        for _ in 0..150 {
+            at = at.plus(random.below(cast.step));
+            let mut event = event(&cast, &mut random, 77, at);
+            event.signals.account = Some(digest(4, 0));
+            event.signals.prefix = digest(1, 900 + random.below(cast.prefixes));
+            let one = fresh.run(event.op, &event.signals, at);
+            let other = old.run(event.op, &event.signals, at);
+            assert_eq!(one.answer, other.answer, "seed {seed}");
+            assert_eq!(one.changed, other.changed, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn extreme_times_neither_panic_nor_grow_a_record() {
+    let extremes = [
+        0,
+        1,
+        SECOND,
+        DAY,
+        START.0,
+        u64::MAX / 2,
+        u64::MAX - 1,
+        u64::MAX,
+    ];
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let mut world = World::default();
+        for mut event in events(seed, 200) {
+            if random.chance(50) {
+                let extreme = extremes[usize::try_from(random.below(8)).unwrap()];
+                event.at = Micros(extreme.saturating_add(random.below(HOUR)));
+            }
+            world.run(event.op, &event.signals, event.at);
+        }
+        for (key, bytes) in &world.records {
+            assert!(
+                bytes.len() <= bound(key.kind),
+                "seed {seed}: {}",
+                key.kind.name()
+            );
+        }
+    }
+}

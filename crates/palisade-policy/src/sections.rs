@@ -1,0 +1,294 @@
+//! The tables about the service itself.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::schema::{Schema, Section, section};
+use crate::values::{
+    AgentFragment, ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel,
+    OneOrMany, OriginalRequest, PostgresUrl, SecretRef, SlashMeaning, SourceUrl, StoreUrl,
+    TokenExpiry, WebUrl,
+};
+use crate::{figures, tables};
+
+section! {
+    /// Where the service listens, whom it believes, and what it accepts at most.
+    pub struct Server(Table "server") {
+        /// Address of the decision API (`--listen`).
+        listen: SocketAddr = "127.0.0.1:8080";
+        /// Address of the gRPC service (`--grpc`).
+        grpc: SocketAddr = "127.0.0.1:8081";
+        /// Address of metrics, health, dashboard and administration (`--admin`).
+        admin: SocketAddr = "127.0.0.1:9090";
+        /// What callers present as a bearer token. Required for every address that is
+        /// not loopback.
+        caller_token: Option<SecretRef>;
+        /// Peers whose forwarding and identity headers are believed.
+        trusted_proxies: Vec<IpNet> = "127.0.0.0/8,::1/128";
+        /// Header families on enforced answers.
+        headers: Vec<HeaderFamily> = "x-ratelimit,ietf";
+        /// Largest request body, in bytes.
+        body_bytes_max: u32 = "65536" where "1024"..="16777216";
+        /// Most checks in one batch.
+        batch_max: u32 = "1000" where "1"..="1000";
+        /// Most open connections of one address.
+        connections_max: u32 = "10000" where "1"..="1000000";
+        /// Time to receive a request's headers.
+        header_timeout: Duration = "5s" where "100ms"..="5min";
+        /// Time to answer a request.
+        request_timeout: Duration = "10s" where "100ms"..="5min";
+        /// Time after which an idle connection is closed.
+        idle_timeout: Duration = "60s" where "1s"..="1h";
+        /// Time that running requests get when the process is asked to stop.
+        drain_timeout: Duration = "10s" where "0s"..="5min";
+        /// Worker threads; one per core if it is left out.
+        workers: Option<u16> where "1"..="1024";
+    }
+}
+
+section! {
+    /// The reverse proxy.
+    pub struct Proxy(Table "proxy") {
+        /// The application behind it (`--upstream`); without one there is no proxy.
+        upstream: Option<WebUrl>;
+        /// Address of the proxy (`--proxy`).
+        listen: SocketAddr = "127.0.0.1:8000";
+        /// Time to connect to the application.
+        connect_timeout: Duration = "5s" where "10ms"..="5min";
+        /// Time until the application's answer starts.
+        response_timeout: Duration = "60s" where "100ms"..="1h";
+        /// Idle connections kept to the application.
+        pool_max: u32 = "256" where "0"..="65536";
+        /// Largest part of a login request that is read to find the user name, in bytes.
+        peek_bytes_max: u32 = "16384" where "256"..="1048576";
+        /// Whether a delay that a decision asks for is applied to the answer.
+        apply_delay: bool = "true";
+    }
+}
+
+section! {
+    /// Where counters and guard records are kept.
+    pub struct Store(Table "store") {
+        /// Which store (`--store`).
+        url: StoreUrl = "embedded:./palisade-data";
+        /// Time after which a call counts as failed.
+        timeout: Duration = "100ms" where "1ms"..="10s";
+        /// Time to connect.
+        connect_timeout: Duration = "1s" where "10ms"..="1min";
+        /// Connections to a shared store.
+        pool_max: u32 = "16" where "1"..="1024";
+        /// Most buckets that the embedded store keeps; the ones idle longest leave.
+        keys_max: u64 = "10000000" where "1000"..="1000000000";
+        /// Longest time that a change of the embedded store waits to be on disk.
+        sync_interval: Duration = "1s" where "1ms"..="1min";
+    }
+}
+
+section! {
+    /// Secrets are referred to, never written here.
+    pub struct Secrets(Table "secrets") {
+        /// The secret of all digests. Without one it is created in the data directory
+        /// at the first start; shared stores need one.
+        key: Option<SecretRef>;
+        /// The secret before it: records written under it are still found.
+        previous_key: Option<SecretRef>;
+    }
+}
+
+section! {
+    /// Where policies come from.
+    pub struct PolicyTable(Table "policy") {
+        /// Source of policies.
+        source: SourceUrl = "file";
+        /// Whether to start from the embedded default policy; `false` is only what the
+        /// file says.
+        defaults: bool = "true";
+        /// Class of requests that no route gives one. The embedded default policy sets
+        /// `write`.
+        default_class: Option<String>;
+        /// Whether a changed file replaces the policy without a restart.
+        reload: bool = "true";
+        /// Age at which a tenant's policy is fetched again (also `POLICY_CACHE_TTL`, in
+        /// milliseconds).
+        cache_ttl: Duration = "30s" where "100ms"..="1day";
+        /// Age at which the absence of a tenant's policy is looked up again.
+        negative_ttl: Duration = "5s" where "100ms"..="1h";
+        /// Tenants whose policies are kept.
+        cache_max: u32 = "10000" where "1"..="10000000";
+        /// Table or collection that holds tenants' policies.
+        collection: String = "rate_limit_policies";
+        /// Time after which a call to the source counts as failed.
+        timeout: Duration = "2s" where "10ms"..="1min";
+    }
+}
+
+section! {
+    /// How a request tells who it comes from.
+    pub struct Identity(Table "identity") {
+        /// Header with the client's address, believed from trusted proxies only; the
+        /// other one is read if it is absent, unless `-only` says otherwise.
+        forwarded: ForwardedHeader = "x-forwarded-for";
+        /// Longest such header that is read, in bytes; longer ones are refused.
+        forwarded_bytes_max: u32 = "500" where "64"..="8192";
+        /// Whether trusted proxies state user, organisation, token and scopes in headers.
+        /// They must overwrite or remove these headers on every request.
+        headers: bool = "false";
+        /// Header with the user.
+        user_header: HeaderName = "x-palisade-user";
+        /// Header with the organisation.
+        org_header: HeaderName = "x-palisade-org";
+        /// Header with the token id.
+        token_header: HeaderName = "x-palisade-token";
+        /// Header with scopes, separated by spaces or commas.
+        scopes_header: HeaderName = "x-palisade-scopes";
+        /// Which headers describe the original request in forward-auth.
+        original: OriginalRequest = "either";
+        /// Whether an escaped slash in a path separates segments or is part of one.
+        encoded_slash: SlashMeaning = "separator";
+        /// Paths on which an OAuth client names itself in the query.
+        oauth_authorize: Vec<String> = "/auth/authorize";
+        /// Paths on which it does in the form or the Basic header.
+        oauth_credentials: Vec<String> = "/auth/token,/auth/revoke,/auth/introspect";
+    }
+}
+
+section! {
+    /// Verification of bearer tokens.
+    pub struct Jwt(Table "jwt") {
+        /// File with a JSON Web Key Set.
+        jwks: Option<PathBuf>;
+        /// A single key: the shared secret, or a public key in PEM.
+        key: Option<SecretRef>;
+        /// The only algorithm that is accepted; required with a key or a key set.
+        algorithm: Option<JwtAlgorithm>;
+        /// Required issuer.
+        issuer: Option<String>;
+        /// Accepted audiences; any if left out.
+        audience: Option<OneOrMany>;
+        /// Claim with the organisation.
+        org_claim: String = "org_id";
+        /// Whether a token must say when it expires.
+        expiry: TokenExpiry = "required";
+        /// Tolerated difference of clocks.
+        leeway: Duration = "60s" where "0s"..="5min";
+    }
+}
+
+section! {
+    /// Which requests are bots.
+    pub struct Bots(Table "bots") {
+        /// Fragments of user agents that mark a bot, whatever their case. The embedded
+        /// default policy lists well-known scanners.
+        patterns: Vec<AgentFragment> = "";
+        /// Whether a request without a user agent is a bot on enforcing surfaces.
+        missing_user_agent: bool = "true";
+    }
+}
+
+section! {
+    /// Who may administer. Without a credential only metrics and health are served.
+    pub struct Admin(Table "admin") {
+        /// A static bearer token.
+        token: Option<SecretRef>;
+        /// Whether tokens that `[jwt]` verifies are accepted.
+        jwt: bool = "false";
+        /// The role such a token needs.
+        role: String = "admin";
+    }
+}
+
+section! {
+    /// Audit events.
+    pub struct Audit(Table "audit") {
+        /// File of JSON lines.
+        file: Option<PathBuf>;
+        /// Whether events are written to standard output.
+        stdout: bool = "false";
+        /// Database with an audit table.
+        postgres: Option<PostgresUrl>;
+        /// Size at which the file is rotated, in bytes.
+        rotate_bytes: u64 = "104857600" where "65536"..="1099511627776";
+        /// Rotated files that are kept.
+        rotate_keep: u32 = "10" where "0"..="1000";
+        /// Events that wait to be written; beyond it the least important are dropped
+        /// and counted.
+        buffer_max: u32 = "10000" where "100"..="1000000";
+        /// Denials in a row after which an authenticated actor is reported.
+        repeated_throttling: u32 = "10" where "1"..="1000000";
+    }
+}
+
+section! {
+    /// Addresses that answers may name.
+    pub struct Urls(Table "urls") {
+        /// Where a locked-out user finds help.
+        support_url: WebUrl = "https://example.com/support";
+        /// Where an API key's owner finds a larger tier.
+        upgrade_url: WebUrl = "https://example.com/plans";
+    }
+}
+
+section! {
+    /// What the process does about an outage that does not end.
+    pub struct Repair(Table "repair") {
+        /// Ends the process after the store has been away this long; never if left out.
+        exit_after: Option<Duration> where "5min"..="30day";
+    }
+}
+
+section! {
+    /// A second policy that is evaluated beside the first and never enforced.
+    pub struct Candidate(Table "candidate") {
+        /// Its file; relative to this one.
+        file: Option<PathBuf>;
+    }
+}
+
+section! {
+    /// Log lines.
+    pub struct Log(Table "log") {
+        /// How much.
+        level: LogLevel = "info";
+        /// How it looks.
+        format: LogFormat = "text";
+        /// One of so many denials is logged; audits are never sampled.
+        sample: u32 = "1" where "1"..="1000000";
+    }
+}
+
+section! {
+    /// Metrics.
+    pub struct Metrics(Table "metrics") {
+        /// Organisations whose remaining quota is exported, the busiest first.
+        orgs_max: u32 = "100" where "0"..="10000";
+    }
+}
+
+/// Every table of the configuration, in the order of the reference.
+pub(crate) fn schemas() -> impl Iterator<Item = Schema> {
+    [
+        Server::SCHEMA,
+        Proxy::SCHEMA,
+        Store::SCHEMA,
+        Secrets::SCHEMA,
+        PolicyTable::SCHEMA,
+    ]
+    .into_iter()
+    .chain(tables::schemas())
+    .chain([Bots::SCHEMA])
+    .chain(figures::schemas())
+    .chain([
+        Identity::SCHEMA,
+        Jwt::SCHEMA,
+        Admin::SCHEMA,
+        Audit::SCHEMA,
+        Urls::SCHEMA,
+        Repair::SCHEMA,
+        Candidate::SCHEMA,
+        Log::SCHEMA,
+        Metrics::SCHEMA,
+    ])
+}

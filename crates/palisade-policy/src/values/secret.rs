@@ -1,0 +1,108 @@
+//! Secrets: where they are, and reading them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use zeroize::Zeroizing;
+
+use crate::decode::{Decode, Problem, Problems, text_of};
+use crate::env::Env;
+use crate::error::ConfigError;
+use crate::tree::Node;
+
+/// Largest secret file, in bytes.
+const SECRET_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where a secret is kept. The configuration never holds the secret itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretRef {
+    /// In this environment variable.
+    Env(String),
+    /// In this file; a final line break is not part of it.
+    File(PathBuf),
+}
+
+/// A secret, wiped when dropped and never shown.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Its bytes.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl SecretRef {
+    /// Fetches the secret.
+    ///
+    /// # Errors
+    /// The variable is not set, the file cannot be read, or there is nothing in it.
+    pub fn read(&self, env: &Env) -> Result<Secret, ConfigError> {
+        let bytes = Zeroizing::new(match self {
+            Self::Env(name) => env
+                .get(name)
+                .map(|text| text.as_bytes().to_vec())
+                .ok_or_else(|| {
+                    ConfigError::nowhere(
+                        format!("the variable `{name}` that holds a secret is not set"),
+                        "set it, or refer to a file with `file:PATH`",
+                    )
+                })?,
+            Self::File(path) => read_secret_file(path)?,
+        });
+        let end = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let end = end.strip_suffix(b"\r").unwrap_or(end);
+        if end.is_empty() {
+            return Err(ConfigError::nowhere(
+                "a secret is empty",
+                "put the secret where the configuration refers to",
+            ));
+        }
+        Ok(Secret(Zeroizing::new(end.to_vec())))
+    }
+}
+
+fn read_secret_file(path: &std::path::Path) -> Result<Vec<u8>, ConfigError> {
+    use std::io::Read;
+    let refused = |what: &str| {
+        ConfigError::nowhere(
+            format!("the secret file `{}` {what}", path.display()),
+            "check the path and its permissions",
+        )
+    };
+    let file = std::fs::File::open(path).map_err(|_| refused("cannot be opened"))?;
+    let mut bytes = Vec::new();
+    file.take(SECRET_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|_| refused("cannot be read"))?;
+    if bytes.len() as u64 > SECRET_BYTES_MAX {
+        return Err(refused("is larger than 64 KiB"));
+    }
+    Ok(bytes)
+}
+
+impl Decode for SecretRef {
+    fn kind() -> String {
+        "`env:NAME` or `file:PATH`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        match text.split_once(':') {
+            Some(("env", name)) if !name.is_empty() => Ok(Self::Env(name.to_owned())),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err(vec![
+                Problem::new("must refer to a secret, not contain it")
+                    .hint("write \"env:NAME\" or \"file:PATH\""),
+            ]),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `/v1/batch`: many checks in one call, answered in their order.
+
+use http::Request;
+use hyper::body::Incoming;
+use palisade::engine::RequestAnswer;
+use palisade::wire::{self, Answer, RawRequest};
+use palisade_core::RequestFacts;
+use palisade_core::facts::RequestKind;
+use serde::{Deserialize, Serialize};
+
+use super::checks::identify;
+use super::ids::{RequestId, correlation_id};
+use super::problem::Problem;
+use super::{Api, Reply, body, reply};
+
+/// A batch may be so many times as large as a single body.
+const BODY_FACTOR: usize = 16;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<'a> {
+    #[serde(borrow)]
+    checks: Vec<RawRequest<'a>>,
+}
+
+#[derive(Serialize)]
+struct Answers<'a> {
+    answers: Vec<Answer<'a>>,
+    request_id: &'a str,
+}
+
+/// Nothing is charged unless every check can be read.
+pub(super) async fn batch(
+    api: &Api,
+    request: Request<Incoming>,
+    id: &RequestId,
+) -> Result<Reply, Problem> {
+    let (parts, body) = request.into_parts();
+    let correlation = correlation_id(&parts.headers);
+    let bytes = body::read(
+        body,
+        api.bounds.body_bytes_max * BODY_FACTOR,
+        api.bounds.read_timeout,
+    )
+    .await?;
+    let batch: Batch<'_> = wire::parse(&bytes)?;
+    if batch.checks.is_empty() || batch.checks.len() > api.bounds.batch_max {
+        let problem = format!("must have 1 to {} members", api.bounds.batch_max);
+        return Err(Problem::field("checks", &problem));
+    }
+    let mut checks = Vec::with_capacity(batch.checks.len());
+    for (index, raw) in batch.checks.into_iter().enumerate() {
+        let mut facts = raw
+            .into_facts(RequestKind::Http)
+            .map_err(|error| Problem::from(error).within(&format!("checks[{index}]")))?;
+        facts.correlation_id = facts.correlation_id.or_else(|| correlation.clone());
+        let mut own = RequestId::generate();
+        identify(&mut facts, &mut own);
+        checks.push((facts, own));
+    }
+    let answered = answer(api, checks).await;
+    Ok(reply::json(&Answers {
+        answers: answered
+            .iter()
+            .map(|(answer, id)| reply::rendered(answer, id))
+            .collect(),
+        request_id: id.as_str(),
+    }))
+}
+
+/// One after the other: checks of one client are charged in their order.
+async fn answer(
+    api: &Api,
+    checks: Vec<(RequestFacts, RequestId)>,
+) -> Vec<(RequestAnswer, RequestId)> {
+    let mut answered = Vec::with_capacity(checks.len());
+    for (facts, id) in checks {
+        answered.push((api.surface.engine.check(&facts).await, id));
+    }
+    answered
+}

@@ -1,0 +1,64 @@
+//! Reading a body, bounded in size and time.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+use super::problem::Problem;
+
+/// A body that is too large is still taken in up to so many times the bound: a
+/// client that is busy sending would otherwise not see why it was refused.
+const DRAIN_FACTOR: usize = 16;
+
+/// The whole body, if it is at most `bytes_max` long and arrives in `time_max`.
+pub(crate) async fn read(
+    body: Incoming,
+    bytes_max: usize,
+    time_max: Duration,
+) -> Result<Bytes, Problem> {
+    tokio::time::timeout(time_max, read_bounded(body, bytes_max))
+        .await
+        .unwrap_or_else(|_| Err(Problem::body_timeout()))
+}
+
+async fn read_bounded(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Problem> {
+    if body.size_hint().lower() > bytes_max as u64 {
+        return refuse(body, bytes_max, 0).await;
+    }
+    let first = next(&mut body).await?.unwrap_or_default();
+    if first.len() <= bytes_max && body.is_end_stream() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::from(first);
+    while whole.len() <= bytes_max {
+        match next(&mut body).await? {
+            Some(part) => whole.extend_from_slice(&part),
+            None => return Ok(whole.freeze()),
+        }
+    }
+    refuse(body, bytes_max, whole.len()).await
+}
+
+async fn refuse(mut body: Incoming, bytes_max: usize, taken: usize) -> Result<Bytes, Problem> {
+    let drain_max = bytes_max.saturating_mul(DRAIN_FACTOR);
+    let mut taken = taken;
+    if body.size_hint().lower() <= drain_max as u64 {
+        while taken <= drain_max
+            && let Some(part) = next(&mut body).await?
+        {
+            taken += part.len();
+        }
+    }
+    Err(Problem::body_too_large(bytes_max))
+}
+
+/// The next stretch of data; trailers end a body.
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
+    match body.frame().await {
+        None => Ok(None),
+        Some(Ok(frame)) => Ok(frame.into_data().ok()),
+        Some(Err(_)) => Err(Problem::body_broken()),
+    }
+}

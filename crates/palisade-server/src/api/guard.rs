@@ -1,0 +1,138 @@
+//! `/v1/guard/…`: logins, one-time codes, heavy endpoints, session devices.
+
+use bytes::Bytes;
+use http::{Method, Request};
+use hyper::body::Incoming;
+use palisade::store::StoreError;
+use palisade::wire::{self, RawGuard};
+use palisade_core::Id;
+use palisade_core::facts::GuardOp;
+use serde::{Deserialize, Serialize};
+
+use super::ids::{RequestId, correlation_id};
+use super::problem::Problem;
+use super::{Api, Reply, body, reply};
+
+/// The command at a path below `/v1/guard/`.
+pub(super) fn operation(path: &str) -> Option<GuardOp> {
+    Some(match path {
+        "login/check" => GuardOp::LoginCheck,
+        "login/failure" => GuardOp::LoginFailure,
+        "login/success" => GuardOp::LoginSuccess,
+        "otp/check" => GuardOp::OtpCheck,
+        "otp/failure" => GuardOp::OtpFailure,
+        "otp/success" => GuardOp::OtpSuccess,
+        "api/hit" => GuardOp::ApiHit,
+        _ => return None,
+    })
+}
+
+/// Runs a guard command.
+///
+/// Only an id among the facts makes a retry harmless (G-ONCE): one in a header may
+/// be the end user's, who could then have every failure after the first ignored.
+pub(super) async fn command(
+    api: &Api,
+    op: GuardOp,
+    request: Request<Incoming>,
+    id: &mut RequestId,
+) -> Result<Reply, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = read(api, body).await?;
+    let raw: RawGuard<'_> = wire::parse(&bytes)?;
+    let mut facts = raw.into_facts()?;
+    if facts.correlation_id.is_none() {
+        facts.correlation_id = correlation_id(&parts.headers);
+    }
+    match &facts.request_id {
+        Some(given) => *id = RequestId::given(given),
+        None => facts.request_id = RequestId::generate().id(),
+    }
+    let answer = api.surface.engine.guard(op, &facts).await?;
+    Ok(reply::as_data(&answer, id))
+}
+
+async fn read(api: &Api, body: Incoming) -> Result<Bytes, Problem> {
+    body::read(body, api.bounds.body_bytes_max, api.bounds.read_timeout).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSession {
+    account: String,
+    session_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Issued<'a> {
+    session_id: &'a str,
+    request_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct Revoked<'a> {
+    revoked: usize,
+    request_id: &'a str,
+}
+
+/// Issues a session device, or revokes one or all of an account.
+pub(super) async fn sessions(
+    api: &Api,
+    request: Request<Incoming>,
+    id: &RequestId,
+) -> Result<Reply, Problem> {
+    let method = request.method().clone();
+    let bytes = read(api, request.into_body()).await?;
+    let raw: RawSession = wire::parse(&bytes)?;
+    let account = Id::new("account", &raw.account)?;
+    let session = match &raw.session_id {
+        Some(text) => Some(Id::new("session_id", text)?),
+        None => None,
+    };
+    if method == Method::DELETE {
+        return revoke(api, &account, session.as_ref(), id).await;
+    }
+    if session.is_some() {
+        return Err(Problem::field(
+            "session_id",
+            "is chosen here: leave it out to be given one",
+        ));
+    }
+    let issued = api.surface.engine.issue_session(&account).await;
+    Ok(reply::json(&Issued {
+        session_id: &issued.map_err(|error| unavailable(&error))?,
+        request_id: id.as_str(),
+    }))
+}
+
+async fn revoke(
+    api: &Api,
+    account: &Id,
+    session: Option<&Id>,
+    id: &RequestId,
+) -> Result<Reply, Problem> {
+    let revoked = api.surface.engine.revoke_sessions(account, session).await;
+    Ok(reply::json(&Revoked {
+        revoked: revoked.map_err(|error| unavailable(&error))?,
+        request_id: id.as_str(),
+    }))
+}
+
+fn unavailable(error: &StoreError) -> Problem {
+    tracing::warn!(kind = error.kind(), "a session could not be changed");
+    Problem::unavailable("the store did not answer and the session may not be changed; try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_guard_command_has_a_path() {
+        for op in GuardOp::ALL {
+            assert_eq!(operation(&op.name().replace('.', "/")), Some(op));
+        }
+        assert_eq!(operation("login"), None);
+        assert_eq!(operation("login/check/"), None);
+    }
+}

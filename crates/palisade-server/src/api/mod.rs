@@ -1,0 +1,131 @@
+//! The decision API, straight on hyper: one match on the path, bytes in, bytes out.
+
+mod batch;
+mod body;
+mod caller;
+mod checks;
+mod forward_auth;
+mod guard;
+pub(crate) mod ids;
+pub(crate) mod problem;
+mod reply;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use palisade_core::facts::GuardOp;
+
+pub(crate) use body::read as read_body;
+pub(crate) use caller::{CallerToken, Place};
+pub(crate) use checks::identify;
+pub(crate) use reply::{apply_headers, enforced};
+
+use crate::serve::Handler;
+use crate::surface::Surface;
+use ids::RequestId;
+use problem::Problem;
+
+/// An answer.
+pub(crate) type Reply = Response<Full<Bytes>>;
+
+/// Bounds of one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Largest body, in bytes.
+    pub(crate) body_bytes_max: usize,
+    /// Time to receive a body.
+    pub(crate) read_timeout: Duration,
+    /// Most checks in one batch.
+    pub(crate) batch_max: usize,
+    /// Time to answer.
+    pub(crate) request_timeout: Duration,
+}
+
+/// What every connection of the decision API shares.
+pub(crate) struct Api {
+    pub(crate) surface: Arc<Surface>,
+    pub(crate) caller: Option<Arc<CallerToken>>,
+    pub(crate) bounds: Bounds,
+}
+
+impl Handler for Api {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Reply {
+        let mut id = RequestId::of(request.headers());
+        let timeout = self.bounds.request_timeout;
+        let routed = tokio::time::timeout(timeout, self.route(peer.ip(), request, &mut id)).await;
+        let mut reply = match routed {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(problem)) => problem.respond(&id),
+            Err(_) => Problem::unavailable("the request took too long; try again").respond(&id),
+        };
+        id.mark(reply.headers_mut());
+        reply
+    }
+}
+
+impl Api {
+    async fn route(
+        &self,
+        peer: IpAddr,
+        request: Request<Incoming>,
+        id: &mut RequestId,
+    ) -> Result<Reply, Problem> {
+        let route = Route::find(request.uri().path()).ok_or_else(Problem::not_found)?;
+        let allow = route.allow();
+        if !allow.1.contains(request.method()) {
+            return Err(Problem::method_not_allowed(allow.0));
+        }
+        caller::admit(self.caller.as_deref(), route, request.headers())?;
+        match route {
+            Route::Check => checks::check(self, request, id).await,
+            Route::Peek => checks::peek(self, request, id).await,
+            Route::Refund => checks::refund(self, request, id).await,
+            Route::Batch => batch::batch(self, request, id).await,
+            Route::Guard(op) => guard::command(self, op, request, id).await,
+            Route::Sessions => guard::sessions(self, request, id).await,
+            Route::ForwardAuth => forward_auth::forward_auth(self, peer, request, id).await,
+        }
+    }
+}
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Check,
+    Peek,
+    Refund,
+    Batch,
+    Guard(GuardOp),
+    Sessions,
+    ForwardAuth,
+}
+
+impl Route {
+    fn find(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/check" => Self::Check,
+            "/v1/peek" => Self::Peek,
+            "/v1/refund" => Self::Refund,
+            "/v1/batch" => Self::Batch,
+            "/forward-auth" => Self::ForwardAuth,
+            "/v1/guard/sessions" => Self::Sessions,
+            _ => Self::Guard(guard::operation(path.strip_prefix("/v1/guard/")?)?),
+        })
+    }
+
+    /// The methods it takes, in words and as values.
+    const fn allow(self) -> (&'static str, &'static [Method]) {
+        match self {
+            Self::ForwardAuth => ("GET, POST", &[Method::GET, Method::POST]),
+            Self::Sessions => ("POST, DELETE", &[Method::POST, Method::DELETE]),
+            _ => ("POST", &[Method::POST]),
+        }
+    }
+}

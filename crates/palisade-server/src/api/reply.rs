@@ -1,0 +1,76 @@
+//! Decision → answer.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use palisade::engine::RequestAnswer;
+use palisade::wire::Answer;
+use palisade_core::bodies::body;
+use palisade_core::headers::headers;
+use serde::Serialize;
+
+use super::Reply;
+use super::ids::RequestId;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Most answers fit without growing.
+const ANSWER_BYTES: usize = 1536;
+
+/// The decision as data: HTTP 200 whatever it is.
+pub(super) fn as_data(answer: &RequestAnswer, id: &RequestId) -> Reply {
+    json(&rendered(answer, id))
+}
+
+/// The answer's JSON form.
+pub(super) fn rendered<'a>(answer: &'a RequestAnswer, id: &'a RequestId) -> Answer<'a> {
+    let settings = &answer.policy.settings;
+    Answer::new(
+        &answer.decision,
+        settings.headers,
+        &settings.urls,
+        id.as_str(),
+    )
+}
+
+/// A JSON body with HTTP 200.
+pub(super) fn json(value: &impl Serialize) -> Reply {
+    let mut bytes = Vec::with_capacity(ANSWER_BYTES);
+    let status = match serde_json::to_writer(&mut bytes, value) {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut reply = Response::new(Full::new(Bytes::from(bytes)));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, JSON);
+    reply
+}
+
+/// The decision applied: its status, headers and body.
+pub(crate) fn enforced(answer: &RequestAnswer, id: &RequestId) -> Reply {
+    let decision = &answer.decision;
+    let settings = &answer.policy.settings;
+    let bytes =
+        body(decision, &settings.urls, id.as_str()).and_then(|body| serde_json::to_vec(&body).ok());
+    let has_body = bytes.is_some();
+    let mut reply = Response::new(Full::new(Bytes::from(bytes.unwrap_or_default())));
+    *reply.status_mut() =
+        StatusCode::from_u16(decision.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    if has_body {
+        reply.headers_mut().insert(CONTENT_TYPE, JSON);
+    }
+    apply_headers(reply.headers_mut(), answer);
+    reply
+}
+
+/// Puts a decision's headers on an answer.
+pub(crate) fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
+    for (name, value) in headers(&answer.decision, answer.policy.settings.headers) {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name.as_bytes()),
+            HeaderValue::try_from(value),
+        ) {
+            target.insert(name, value);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `palisade check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use palisade_policy::{Config, ConfigErrors, Env, Overrides, Place};
+use serde_json::{Value, json};
+
+use crate::failure::Ending;
+use crate::output;
+
+/// Validates a configuration and policy file.
+///
+/// Errors are printed with line, column and a hint; the exit code is then 1.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The file
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Ending {
+        let checked = palisade_policy::load(
+            Some(&self.file),
+            &Env::from_process(),
+            &Overrides::default(),
+        );
+        match (&checked, self.json) {
+            (Ok(config), false) => output::line(&summary(&self.file.display().to_string(), config)),
+            (Ok(config), true) => output::json(&accepted(config)),
+            (Err(errors), false) => output::error_line(&errors.to_string()),
+            (Err(errors), true) => output::json(&refused(errors)),
+        }
+        match checked {
+            Ok(_) => Ending::Done,
+            Err(_) => Ending::Negative,
+        }
+    }
+}
+
+fn summary(file: &str, config: &Config) -> String {
+    let policy = config.policy();
+    let switch = if policy.enabled {
+        ""
+    } else {
+        "\nwarning: enforcement is switched off"
+    };
+    format!(
+        "{file}: ok: {} limits, {} routes{switch}",
+        policy.limits().len(),
+        policy.routes().iter().count()
+    )
+}
+
+fn accepted(config: &Config) -> Value {
+    let policy = config.policy();
+    json!({
+        "valid": true,
+        "enabled": policy.enabled,
+        "limits": policy.limits().len(),
+        "routes": policy.routes().iter().count(),
+        "errors": [],
+    })
+}
+
+fn refused(errors: &ConfigErrors) -> Value {
+    let list: Vec<Value> = errors
+        .errors()
+        .iter()
+        .map(|error| {
+            let (line, column) = match &error.place {
+                Place::File { line, column, .. } => (Some(line), Some(column)),
+                _ => (None, None),
+            };
+            json!({
+                "place": error.place.to_string(),
+                "line": line,
+                "column": column,
+                "message": error.message,
+                "hint": error.hint,
+            })
+        })
+        .collect();
+    json!({ "valid": false, "errors": list })
+}

@@ -1,0 +1,52 @@
+//! The command line: one file per command.
+
+mod bench;
+mod check;
+mod completions;
+mod migrate;
+mod offline;
+mod quota;
+mod replay;
+mod serve;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Ending, Failure};
+
+/// Rate limiting and abuse prevention.
+///
+/// Exit codes: 0 done, 1 a negative result, 2 wrong usage or configuration,
+/// 3 something that is needed is unavailable.
+#[derive(Debug, Parser)]
+#[command(name = "palisade", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+    Test(test::Test),
+    Replay(replay::Replay),
+    Bench(bench::Bench),
+    Quota(quota::Quota),
+    Migrate(migrate::Migrate),
+    Completions(completions::Completions),
+}
+
+/// Does what the command line says.
+pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
+    match cli.command {
+        Command::Serve(command) => command.run(),
+        Command::Check(command) => Ok(command.run()),
+        Command::Test(command) => command.run(),
+        Command::Replay(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::Quota(command) => command.run(),
+        Command::Migrate(command) => command.run(),
+        Command::Completions(command) => Ok(command.run()),
+    }
+}

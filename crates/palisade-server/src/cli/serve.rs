@@ -1,0 +1,72 @@
+//! `palisade serve`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use palisade_policy::source::FileSource;
+use palisade_policy::{Env, Overrides};
+
+use crate::failure::{Ending, Failure};
+use crate::serve::Plan;
+
+/// Answers decisions over HTTP.
+///
+/// Without a configuration: the embedded default policy, and an embedded durable
+/// store under ./palisade-data.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Configuration and policy file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the decision API [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Address of metrics, health and administration [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+    /// Store: memory: · embedded:DIR · redis://… · postgres://… [default: embedded:./palisade-data]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Also be a reverse proxy in front of this application
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// Address of the reverse proxy [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS")]
+    proxy: Option<String>,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let flags = Overrides {
+            listen: self.listen,
+            admin: self.admin,
+            store: self.store,
+            upstream: self.upstream,
+            proxy: self.proxy,
+            ..Overrides::default()
+        };
+        crate::serve::run(&plan(self.config.as_deref(), &flags)?)
+    }
+}
+
+fn plan(path: Option<&Path>, flags: &Overrides) -> Result<Plan, Failure> {
+    let env = Env::from_process();
+    let source = match path {
+        Some(path) => Some(Arc::new(FileSource::open(
+            path,
+            env.clone(),
+            flags.clone(),
+        )?)),
+        None => None,
+    };
+    let config = match &source {
+        Some(source) => source.config(),
+        None => palisade_policy::load(None, &env, flags)?,
+    };
+    Ok(Plan {
+        config,
+        env,
+        source,
+    })
+}

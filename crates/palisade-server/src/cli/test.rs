@@ -1,0 +1,138 @@
+//! `palisade test`.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use palisade::cases::{Mismatch, Replayer, parse_event};
+use palisade_core::policy::PolicySet;
+use palisade_policy::{Env, Overrides};
+use serde_json::{Value, json};
+
+use super::offline;
+use crate::failure::{Ending, Failure};
+use crate::output;
+
+/// Runs policy test cases and prints where an answer differs.
+///
+/// Each file is one story on a virtual clock, with counters of its own. The exit
+/// code is 1 if any answer differs.
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    /// Files of JSON lines
+    #[arg(required = true, value_name = "CASES")]
+    files: Vec<PathBuf>,
+    /// Configuration and policy file [default: the embedded policy]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one file led to.
+#[derive(Default)]
+struct Tally {
+    events: u64,
+    failures: Vec<CaseFailure>,
+}
+
+struct CaseFailure {
+    file: PathBuf,
+    line: usize,
+    mismatches: Vec<Mismatch>,
+}
+
+impl Test {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let config = palisade_policy::load(
+            self.config.as_deref(),
+            &Env::from_process(),
+            &Overrides::default(),
+        )?;
+        let runtime = offline::runtime()?;
+        let mut total = Tally::default();
+        for file in &self.files {
+            let tally = runtime.block_on(run_file(file, config.policy()))?;
+            total.events += tally.events;
+            total.failures.extend(tally.failures);
+        }
+        if self.json {
+            output::json(&total.as_json(self.files.len()));
+        } else {
+            output::print(&total.as_text(self.files.len()));
+        }
+        Ok(match total.failures.is_empty() {
+            true => Ending::Done,
+            false => Ending::Negative,
+        })
+    }
+}
+
+async fn run_file(file: &Path, policy: &Arc<PolicySet>) -> Result<Tally, Failure> {
+    let mut replayer = Replayer::new(Arc::clone(policy), offline::keyring()?);
+    let mut tally = Tally::default();
+    for (index, line) in offline::lines(file)?.lines().enumerate() {
+        let line = line.map_err(|error| offline::unreadable(file, &error))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let number = index + 1;
+        let refused = |error: palisade::cases::CaseError| {
+            Failure::usage(
+                format!("{}:{number}: {error}", file.display()),
+                "correct this line; every line is one JSON object with `at` and `op`",
+            )
+        };
+        let event = parse_event(&line).map_err(refused)?;
+        let step = replayer.step(event).await.map_err(refused)?;
+        tally.events += 1;
+        if !step.mismatches.is_empty() {
+            tally.failures.push(CaseFailure {
+                file: file.to_owned(),
+                line: number,
+                mismatches: step.mismatches,
+            });
+        }
+    }
+    Ok(tally)
+}
+
+impl Tally {
+    fn as_text(&self, files: usize) -> String {
+        use std::fmt::Write;
+        let mut text = String::new();
+        for failure in &self.failures {
+            let _ = writeln!(text, "{}:{}", failure.file.display(), failure.line);
+            for mismatch in &failure.mismatches {
+                let _ = writeln!(text, "  {}", mismatch.member);
+                let _ = writeln!(text, "  - {}", mismatch.expected);
+                let _ = writeln!(text, "  + {}", mismatch.given);
+            }
+        }
+        let _ = writeln!(
+            text,
+            "{} events in {files} files, {} differ",
+            self.events,
+            self.failures.len()
+        );
+        text
+    }
+
+    fn as_json(&self, files: usize) -> Value {
+        let failures: Vec<Value> = self
+            .failures
+            .iter()
+            .map(|failure| {
+                let members: Vec<Value> = failure
+                    .mismatches
+                    .iter()
+                    .map(|m| json!({"member": m.member, "expected": m.expected, "given": m.given}))
+                    .collect();
+                json!({"file": failure.file, "line": failure.line, "mismatches": members})
+            })
+            .collect();
+        json!({"files": files, "events": self.events, "failures": failures})
+    }
+}

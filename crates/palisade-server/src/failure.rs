@@ -1,0 +1,91 @@
+//! Why a command ended otherwise than well, and its exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It did what was asked.
+    Done,
+    /// It did, and the answer is no.
+    Negative,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Done => Self::SUCCESS,
+            Ending::Negative => Self::from(1),
+        }
+    }
+}
+
+/// Why a command could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    kind: FailureKind,
+    message: String,
+    hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureKind {
+    /// What was asked or configured is wrong: exit code 2.
+    Usage,
+    /// Something that is needed is not there: exit code 3.
+    Unavailable,
+}
+
+impl Failure {
+    /// Something to correct in the command line or configuration.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            kind: FailureKind::Usage,
+            message: message.into(),
+            hint: Some(hint.into()),
+        }
+    }
+
+    /// Something that the machine or another service does not give.
+    pub(crate) fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            kind: FailureKind::Unavailable,
+            message: message.into(),
+            hint: Some(hint.into()),
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self.kind {
+            FailureKind::Usage => ExitCode::from(2),
+            FailureKind::Unavailable => ExitCode::from(3),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<palisade_policy::ConfigErrors> for Failure {
+    fn from(errors: palisade_policy::ConfigErrors) -> Self {
+        Self {
+            kind: FailureKind::Usage,
+            message: format!("the configuration is not valid\n{errors}"),
+            hint: None,
+        }
+    }
+}
+
+impl From<palisade_policy::ConfigError> for Failure {
+    fn from(error: palisade_policy::ConfigError) -> Self {
+        palisade_policy::ConfigErrors::from(error).into()
+    }
+}

@@ -1,0 +1,189 @@
+//! What the proxy changes in headers: hop-by-hop ones stay behind, the client's
+//! address and the decision are added.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use palisade::engine::RequestAnswer;
+use palisade::extract::EdgeConfig;
+
+use crate::api::apply_headers;
+use crate::api::ids::RequestId;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+
+/// Headers of one connection, not of the request.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Prepares a request's headers for the application.
+pub(super) fn towards_upstream(
+    headers: &mut HeaderMap,
+    peer: IpAddr,
+    edge: &EdgeConfig,
+    id: &RequestId,
+) {
+    let upgrade = upgrade_of(headers);
+    let takes_trailers = headers
+        .get(TE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(',').any(|part| part.trim() == "trailers"));
+    strip(headers);
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+    forward(headers, peer, edge);
+    id.mark(headers);
+}
+
+/// A peer that is no proxy of ours cannot say where a request came from.
+fn forward(headers: &mut HeaderMap, peer: IpAddr, edge: &EdgeConfig) {
+    if !edge.trusted_proxies.contains(peer) {
+        for name in [
+            X_FORWARDED_FOR,
+            X_FORWARDED_HOST,
+            X_FORWARDED_PROTO,
+            FORWARDED,
+        ] {
+            headers.remove(name);
+        }
+    }
+    if let Ok(value) = HeaderValue::from_str(&chain(headers, peer)) {
+        headers.insert(X_FORWARDED_FOR, value);
+    }
+    if let Some(host) = headers.get(HOST).cloned() {
+        headers.entry(X_FORWARDED_HOST).or_insert(host);
+    }
+    headers
+        .entry(X_FORWARDED_PROTO)
+        .or_insert(HeaderValue::from_static("http"));
+}
+
+/// One line: applications that look at the first line only see all of it.
+fn chain(headers: &HeaderMap, peer: IpAddr) -> String {
+    let mut chain = String::new();
+    for line in headers.get_all(X_FORWARDED_FOR) {
+        if let Ok(line) = line.to_str() {
+            chain.push_str(line);
+            chain.push_str(", ");
+        }
+    }
+    chain + &peer.to_canonical().to_string()
+}
+
+/// Prepares an answer's headers for the client.
+pub(super) fn towards_client(headers: &mut HeaderMap, answer: &RequestAnswer) {
+    let upgrade = upgrade_of(headers);
+    strip(headers);
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+    apply_headers(headers, answer);
+}
+
+/// The protocol that both ends agreed to talk about, if `Connection` says so.
+fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    named_by_connection(headers)
+        .contains(&UPGRADE)
+        .then(|| headers.get(UPGRADE).cloned())
+        .flatten()
+}
+
+fn strip(headers: &mut HeaderMap) {
+    for name in named_by_connection(headers) {
+        // What delimits a message is not the sender's to remove.
+        if name != TRAILER && name != http::header::CONTENT_LENGTH && name != HOST {
+            headers.remove(name);
+        }
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn hop_by_hop_headers_stay_behind_and_others_pass() {
+        let mut headers = of(&[
+            ("connection", "close, x-private"),
+            ("x-private", "1"),
+            ("keep-alive", "1"),
+            ("te", "trailers, gzip"),
+            ("x-kept", "1"),
+        ]);
+        let id = RequestId::generate();
+        towards_upstream(
+            &mut headers,
+            [192, 0, 2, 1].into(),
+            &EdgeConfig::default(),
+            &id,
+        );
+        for gone in ["connection", "x-private", "keep-alive"] {
+            assert!(!headers.contains_key(gone), "{gone}");
+        }
+        assert_eq!(headers["te"], "trailers");
+        assert_eq!(headers["x-kept"], "1");
+    }
+
+    #[test]
+    fn i_xff_a_stranger_cannot_write_the_chain() {
+        let forged = [
+            ("x-forwarded-for", "10.0.0.1"),
+            ("forwarded", "for=10.0.0.1"),
+        ];
+        let mut headers = of(&forged);
+        forward(&mut headers, [192, 0, 2, 1].into(), &EdgeConfig::default());
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
+        assert!(!headers.contains_key("forwarded"));
+
+        let trusting = EdgeConfig {
+            trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()].into(),
+            ..EdgeConfig::default()
+        };
+        let mut headers = of(&[("x-forwarded-for", "203.0.113.1")]);
+        forward(&mut headers, [192, 0, 2, 1].into(), &trusting);
+        assert_eq!(headers["x-forwarded-for"], "203.0.113.1, 192.0.2.1");
+    }
+}

@@ -1,0 +1,215 @@
+//! The reverse proxy: every request is decided first, then handed to the
+//! application as it came.
+
+mod body;
+mod headers;
+mod upgrade;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use palisade::engine::RequestAnswer;
+use palisade::extract::client_id::FORM_BYTES_MAX;
+use palisade::extract::{EdgeConfig, EdgeRequest, extract};
+use palisade_policy::Config;
+
+use crate::api::ids::RequestId;
+use crate::api::problem::Problem;
+use crate::api::{Reply, enforced, identify, read_body};
+use crate::failure::Failure;
+use crate::serve::Handler;
+use crate::surface::Surface;
+use body::{Outgoing, Relayed};
+
+/// Idle connections to the application are kept for so long.
+const POOL_IDLE: Duration = Duration::from_secs(60);
+
+/// Where the application is, and how long it may take.
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    authority: Authority,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    read_timeout: Duration,
+    pool_max: usize,
+}
+
+impl Upstream {
+    /// The configured application; `None` if there is none.
+    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
+        let Some(url) = &config.proxy.upstream else {
+            return Ok(None);
+        };
+        let refused = |what: &str| {
+            Failure::usage(
+                format!("`proxy.upstream` {what}"),
+                "write `http://HOST:PORT`, the address of the application",
+            )
+        };
+        let uri: Uri = url
+            .as_str()
+            .parse()
+            .map_err(|_| refused("is no URL that can be read"))?;
+        if uri.scheme() != Some(&Scheme::HTTP) {
+            return Err(refused("must be plain HTTP: end TLS before it"));
+        }
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(refused("must not have a path: requests keep their own"));
+        }
+        let authority = uri.authority().ok_or_else(|| refused("names no host"))?;
+        Ok(Some(Self {
+            authority: authority.clone(),
+            connect_timeout: config.proxy.connect_timeout,
+            response_timeout: config.proxy.response_timeout,
+            read_timeout: config.server.header_timeout,
+            pool_max: usize::try_from(config.proxy.pool_max).unwrap_or(usize::MAX),
+        }))
+    }
+}
+
+/// The proxy of one worker, with connections of its own to the application.
+pub(crate) struct Proxy {
+    surface: Arc<Surface>,
+    upstream: Upstream,
+    client: Client<HttpConnector, Outgoing>,
+}
+
+impl Proxy {
+    pub(crate) fn new(surface: Arc<Surface>, upstream: Upstream) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(upstream.connect_timeout));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE)
+            .pool_max_idle_per_host(upstream.pool_max)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Self {
+            surface,
+            upstream,
+            client,
+        }
+    }
+
+    async fn relay(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+        id: &mut RequestId,
+    ) -> Result<Response<Relayed>, Problem> {
+        let edge = self.surface.edge.load_full();
+        let (parts, body) = request.into_parts();
+        let body = self.take_body(&edge, &parts, body).await?;
+        let answer = self.decide(&edge, peer, &parts, &body, id).await?;
+        if !answer.decision.is_allowed() {
+            return Ok(enforced(&answer, id).map(Relayed::Own));
+        }
+        let mut request = Request::from_parts(parts, body);
+        headers::towards_upstream(request.headers_mut(), peer.ip(), &edge, id);
+        *request.uri_mut() = self.target(request.uri())?;
+        *request.version_mut() = http::Version::HTTP_11;
+        let mut response = self.forward(request).await?;
+        headers::towards_client(response.headers_mut(), &answer);
+        Ok(response)
+    }
+
+    /// Bodies are streamed; only an OAuth form is read first, to learn whose it is.
+    async fn take_body(
+        &self,
+        edge: &EdgeConfig,
+        parts: &Parts,
+        body: Incoming,
+    ) -> Result<Outgoing, Problem> {
+        if !edge.reads_body(&parts.method, &parts.uri) {
+            return Ok(Outgoing::Streamed(body));
+        }
+        let bytes = read_body(body, FORM_BYTES_MAX, self.upstream.read_timeout).await?;
+        Ok(Outgoing::Buffered(Full::new(bytes.clone()), bytes))
+    }
+
+    async fn decide(
+        &self,
+        edge: &EdgeConfig,
+        peer: SocketAddr,
+        parts: &Parts,
+        body: &Outgoing,
+        id: &mut RequestId,
+    ) -> Result<RequestAnswer, Problem> {
+        let seen = EdgeRequest {
+            peer: peer.ip(),
+            method: &parts.method,
+            uri: &parts.uri,
+            headers: &parts.headers,
+            body: body.bytes(),
+        };
+        let now = self.surface.engine.clock().now();
+        let mut facts = self.surface.facts(peer.ip(), extract(edge, seen, now))?;
+        identify(&mut facts, id);
+        Ok(self.surface.engine.check(&facts).await)
+    }
+
+    fn target(&self, uri: &Uri) -> Result<Uri, Problem> {
+        let path = uri
+            .path_and_query()
+            .cloned()
+            .unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.upstream.authority.clone())
+            .path_and_query(path)
+            .build()
+            .map_err(|_| Problem::field("path", "cannot be passed on"))
+    }
+
+    async fn forward(&self, mut request: Request<Outgoing>) -> Result<Response<Relayed>, Problem> {
+        let upgrade = upgrade::wanted(&mut request);
+        let sent = self.client.request(request);
+        let response = tokio::time::timeout(self.upstream.response_timeout, sent)
+            .await
+            .map_err(|_| Problem::gateway_timeout())?
+            .map_err(|error| {
+                tracing::warn!(
+                    connecting = error.is_connect(),
+                    "the application did not answer"
+                );
+                Problem::bad_gateway()
+            })?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(upgrade::join(upgrade, response));
+        }
+        Ok(response.map(Relayed::Upstream))
+    }
+}
+
+impl Handler for Proxy {
+    type Body = Relayed;
+
+    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Relayed> {
+        let mut id = RequestId::of(request.headers());
+        let mut response = match self.relay(peer, request, &mut id).await {
+            Ok(response) => response,
+            Err(problem) => own(problem.respond(&id)),
+        };
+        id.mark(response.headers_mut());
+        response
+    }
+}
+
+fn own(reply: Reply) -> Response<Relayed> {
+    reply.map(Relayed::Own)
+}
+
+/// An answer without a body.
+fn empty() -> Relayed {
+    Relayed::Own(Full::new(Bytes::new()))
+}

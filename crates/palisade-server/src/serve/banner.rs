@@ -1,0 +1,79 @@
+//! What `serve` prints at its start: where it listens, where its data is, and a
+//! line to try.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use palisade_policy::{Config, StoreUrl};
+
+/// What a person needs to know about a started service.
+pub(crate) struct Started<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) proxy: Option<SocketAddr>,
+}
+
+impl Started<'_> {
+    /// The text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("palisade {}\n", env!("CARGO_PKG_VERSION"));
+        let mut row = |name: &str, value: &str| {
+            let _ = writeln!(text, "  {name:<14}{value}");
+        };
+        row("decision API", &format!("http://{}", self.listen));
+        row(
+            "admin",
+            &format!("http://{} (/metrics, /health/ready)", self.admin),
+        );
+        if let Some(proxy) = self.proxy {
+            row("proxy", &format!("http://{proxy}"));
+        }
+        row("store", &store(&self.config.store.url));
+        row("policy", &policy(self.config));
+        if !self.config.policy().enabled {
+            row("enforcement", "OFF: RATE_LIMIT_ENABLED is false");
+        }
+        text.push_str(&self.try_it());
+        text.push_str("ready\n");
+        text
+    }
+
+    /// Shown only for the policy it is true of.
+    fn try_it(&self) -> String {
+        if self.config.path.is_some() || !self.config.policy().enabled {
+            return String::new();
+        }
+        let token = match self.config.server.caller_token {
+            Some(_) => " -H \"X-Palisade-Caller: $TOKEN\"",
+            None => "",
+        };
+        format!(
+            "\nTry it: the eleventh sign-in of an address within a minute is refused with 429\n  \
+             for i in $(seq 11); do curl -s http://{}/v1/check{token} -d '{{\"ip\":\"203.0.113.7\",\"method\":\"POST\",\"path\":\"/auth/token\"}}' | grep -o '\"status\":[0-9]*'; done\n",
+            self.listen
+        )
+    }
+}
+
+fn store(url: &StoreUrl) -> String {
+    match url {
+        StoreUrl::Memory => "memory: counters end with the process".to_owned(),
+        StoreUrl::Embedded(directory) => format!("embedded, data in {}", shown(directory)),
+        StoreUrl::Redis(_) => "Redis".to_owned(),
+        StoreUrl::RedisCluster(_) => "Redis Cluster".to_owned(),
+        StoreUrl::Postgres(_) => "Postgres".to_owned(),
+    }
+}
+
+fn policy(config: &Config) -> String {
+    match &config.path {
+        Some(path) => shown(path),
+        None => "embedded default policy".to_owned(),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,169 @@
+//! The data directory and the secret in it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use palisade_core::key::{Keyring, SECRET_BYTES_MIN};
+use palisade_policy::{Config, Env, Secret, StoreUrl};
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+const SECRET_FILE: &str = "secret";
+const SECRET_BYTES: usize = 32;
+
+/// The data directory of a store that has one, created if it is not there.
+pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
+    let StoreUrl::Embedded(directory) = store else {
+        return Ok(None);
+    };
+    let refused = |error: std::io::Error| unusable(directory, &error);
+    std::fs::create_dir_all(directory).map_err(refused)?;
+    probe_write(directory).map_err(refused)?;
+    Ok(Some(directory.clone()))
+}
+
+/// Finds out at the start, and not at the first write, that nothing can be kept.
+fn probe_write(directory: &Path) -> std::io::Result<()> {
+    let probe = directory.join(format!(".probe-{}", std::process::id()));
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(&probe)
+}
+
+fn unusable(directory: &Path, error: &std::io::Error) -> Failure {
+    Failure::unavailable(
+        format!(
+            "the data directory `{}` cannot be written: {error}",
+            directory.display()
+        ),
+        "make it writable for this user, choose another with `--store embedded:DIR`, or keep nothing with `--store memory:`",
+    )
+}
+
+/// The secrets of all digests.
+pub(crate) struct Secrets {
+    current: Zeroizing<Vec<u8>>,
+    previous: Option<Secret>,
+}
+
+impl Secrets {
+    /// Configured, else kept in the data directory, else random for as long as the
+    /// process lives.
+    pub(crate) fn of(
+        config: &Config,
+        env: &Env,
+        directory: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let current = match (&config.secrets.key, directory) {
+            (Some(reference), _) => reference.read(env)?.expose().to_vec(),
+            (None, Some(directory)) => {
+                kept_secret(directory).map_err(|error| unusable(directory, &error))?
+            }
+            (None, None) if config.store.url.is_shared() => return Err(no_shared_secret()),
+            (None, None) => fresh_secret(),
+        };
+        let previous = match &config.secrets.previous_key {
+            Some(reference) => Some(reference.read(env)?),
+            None => None,
+        };
+        Ok(Self {
+            current: Zeroizing::new(current),
+            previous,
+        })
+    }
+
+    /// The secrets, expanded.
+    pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
+        let previous = self.previous.as_ref().map(Secret::expose);
+        Keyring::new(&self.current, previous).map_err(|error| {
+            Failure::usage(
+                error.to_string(),
+                "`secrets.key` or `secrets.previous_key` is too short: `openssl rand -hex 32` makes a good one",
+            )
+        })
+    }
+}
+
+fn no_shared_secret() -> Failure {
+    Failure::usage(
+        "a shared store needs a secret that all nodes share",
+        "set `[secrets] key = \"env:PALISADE_KEY\"` and give every node the same value, for example from `openssl rand -hex 32`",
+    )
+}
+
+fn fresh_secret() -> Vec<u8> {
+    rand::random::<[u8; SECRET_BYTES]>().to_vec()
+}
+
+/// Reads the secret, or makes one that only this user can read.
+fn kept_secret(directory: &Path) -> std::io::Result<Vec<u8>> {
+    let path = directory.join(SECRET_FILE);
+    match read_secret(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => create_secret(directory, &path),
+        other => other,
+    }
+}
+
+fn read_secret(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut secret = Vec::new();
+    std::fs::File::open(path)?
+        .take(4096)
+        .read_to_end(&mut secret)?;
+    if secret.len() < SECRET_BYTES_MIN {
+        return Err(std::io::Error::new(
+            ErrorKind::InvalidData,
+            "the file `secret` in it is too short to be one; restore it, or remove it to start with a new secret (blocks and counters are then forgotten)",
+        ));
+    }
+    Ok(secret)
+}
+
+/// The file appears whole or not at all, and never replaces one of another process.
+fn create_secret(directory: &Path, path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let secret = fresh_secret();
+    let draft = directory.join(format!(".secret-{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&draft, path);
+    std::fs::remove_file(&draft)?;
+    match linked {
+        Ok(()) => {
+            std::fs::File::open(directory)?.sync_all()?;
+            Ok(secret)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read_secret(path),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_made_once_and_only_its_owner_reads_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let first = kept_secret(directory.path()).unwrap();
+        assert_eq!(kept_secret(directory.path()).unwrap(), first);
+        let meta = std::fs::metadata(directory.path().join(SECRET_FILE)).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_truncated_secret_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(SECRET_FILE), b"short").unwrap();
+        assert!(kept_secret(directory.path()).is_err());
+        let kept = std::fs::read(directory.path().join(SECRET_FILE)).unwrap();
+        assert_eq!(kept, b"short");
+    }
+}

@@ -1,0 +1,261 @@
+//! Starting, running and ending the service.
+
+mod banner;
+mod connection;
+mod data;
+mod edge;
+mod log;
+mod observers;
+mod reload;
+mod sockets;
+mod stop;
+mod workers;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use palisade::engine::Observer;
+use palisade::observe::Fanout;
+use palisade::store::Store;
+use palisade::{Engine, EngineConfig, SystemClock};
+use palisade_core::policy::PolicySet;
+use palisade_core::time::Clock;
+use palisade_policy::source::FileSource;
+use palisade_policy::{Config, Env};
+use tokio::sync::Semaphore;
+
+use crate::admin::{Admin, Metrics};
+use crate::api::{Api, Bounds, CallerToken};
+use crate::failure::{Ending, Failure};
+use crate::output;
+use crate::proxy::{Proxy, Upstream};
+use crate::store::{self, AnyStore};
+use crate::surface::Surface;
+use banner::Started;
+use connection::Patience;
+use data::Secrets;
+use observers::Observers;
+use workers::Serving;
+
+pub(crate) use stop::Stop;
+pub(crate) use workers::Handler;
+
+/// Longest time that audit events get to be written at the end.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// What to serve.
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) env: Env,
+    /// The file that the configuration came from, if it came from one.
+    pub(crate) source: Option<Arc<FileSource>>,
+}
+
+/// Serves until the process is asked to stop.
+pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
+    plan.config.check_serve()?;
+    log::start(&plan.config.log);
+    let control = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::unavailable(
+                format!("cannot start the runtime: {error}"),
+                "raise the limit on open files",
+            )
+        })?;
+    control.block_on(async { Service::start(plan).await?.run().await })?;
+    Ok(Ending::Done)
+}
+
+/// A service that is bound to its addresses and ready to run.
+struct Service<'a> {
+    plan: &'a Plan,
+    surface: Arc<Surface>,
+    observers: Observers,
+    api: Arc<Api>,
+    admin: Admin,
+    listeners: Vec<TcpListener>,
+    admin_listener: TcpListener,
+    upstream: Option<Upstream>,
+    proxy_listeners: Vec<TcpListener>,
+}
+
+impl<'a> Service<'a> {
+    async fn start(plan: &'a Plan) -> Result<Self, Failure> {
+        let (config, env) = (&plan.config, &plan.env);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let directory = data::directory(&config.store.url)?;
+        let secrets = Secrets::of(config, env, directory.as_deref())?;
+        let observers = Observers::start(config, &Arc::new(secrets.keyring()?), &clock)?;
+        let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
+        let engine = Engine::new(EngineConfig {
+            policy: Arc::clone(config.policy()),
+            deadline: config.store.timeout,
+            observer: Arc::clone(&observer),
+            ..EngineConfig::new(
+                store::open(&config.store, &clock).await?,
+                PolicySet::empty(),
+                secrets.keyring()?,
+                clock,
+            )
+        });
+        let surface = Arc::new(Surface {
+            engine: Arc::new(engine),
+            edge: ArcSwap::from_pointee(edge::edge(config, env)?),
+            observer,
+        });
+        let caller = match &config.server.caller_token {
+            Some(reference) => Some(Arc::new(CallerToken::new(reference.read(env)?))),
+            None => None,
+        };
+        let upstream = Upstream::of(config)?;
+        let workers = workers_of(config);
+        Ok(Self {
+            plan,
+            api: Arc::new(Api {
+                surface: Arc::clone(&surface),
+                caller: caller.clone(),
+                bounds: bounds(config),
+            }),
+            admin: Admin::new(
+                Arc::clone(&surface.engine),
+                caller,
+                metrics(&surface.engine, &observers),
+            ),
+            surface,
+            observers,
+            listeners: sockets::bind("listen", config.server.listen, workers)?,
+            admin_listener: sockets::bind("admin", config.server.admin, 1)?
+                .pop()
+                .ok_or_else(no_socket)?,
+            proxy_listeners: match upstream {
+                Some(_) => sockets::bind("proxy", config.proxy.listen, workers)?,
+                None => Vec::new(),
+            },
+            upstream,
+        })
+    }
+
+    async fn run(self) -> Result<(), Failure> {
+        let (stopper, stop) = stop::stopper();
+        let config = &self.plan.config;
+        let drain = config.server.drain_timeout;
+        self.announce()?;
+        let mut threads = workers::spawn(
+            "api",
+            self.listeners,
+            || Arc::clone(&self.api),
+            &serving(config, stop.clone()),
+        )?;
+        if let Some(upstream) = self.upstream {
+            let make = || {
+                let surface = Arc::clone(&self.surface);
+                Arc::new(Proxy::new(surface, upstream.clone()))
+            };
+            let serving = serving(config, stop.clone());
+            threads.extend(workers::spawn(
+                "proxy",
+                self.proxy_listeners,
+                make,
+                &serving,
+            )?);
+        }
+        let background = tokio::spawn(background(Arc::clone(&self.surface.engine)));
+        let source = self.plan.source.as_ref().filter(|_| config.source.reload);
+        let watching = source.and_then(|source| reload::follow(source, &self.surface));
+        let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
+        stop::asked().await.map_err(|error| {
+            Failure::unavailable(
+                format!("cannot wait for signals: {error}"),
+                "start the service again",
+            )
+        })?;
+        tracing::info!("stopping: answering what is under way");
+        stopper.stop(drain).await;
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+        });
+        let _ = joined.await;
+        let _ = tokio::time::timeout(drain, admin).await;
+        background.abort();
+        drop(watching);
+        self.observers.flush(FLUSH_MAX);
+        self.surface.engine.store().flush().await.map_err(|error| {
+            Failure::unavailable(
+                format!("the store could not be flushed: {error}"),
+                "what was counted in the last moments may be lost; check the disk",
+            )
+        })?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    fn announce(&self) -> Result<(), Failure> {
+        let address = |listener: Option<&TcpListener>| -> Result<SocketAddr, Failure> {
+            listener
+                .and_then(|listener| listener.local_addr().ok())
+                .ok_or_else(no_socket)
+        };
+        let started = Started {
+            config: &self.plan.config,
+            listen: address(self.listeners.first())?,
+            admin: address(Some(&self.admin_listener))?,
+            proxy: match self.proxy_listeners.first() {
+                Some(listener) => Some(address(Some(listener))?),
+                None => None,
+            },
+        };
+        output::print(&started.text());
+        Ok(())
+    }
+}
+
+fn no_socket() -> Failure {
+    Failure::unavailable(
+        "a listening socket was lost while starting",
+        "start the service again",
+    )
+}
+
+/// What `/metrics` shows.
+fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
+    let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
+    Arc::new(move || metrics.render(&engine.figures()))
+}
+
+/// What runs beside requests for as long as the service does.
+async fn background(engine: Arc<Engine<AnyStore>>) {
+    tokio::join!(engine.probe_forever(), engine.follow_registries());
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    Bounds {
+        body_bytes_max: size(config.server.body_bytes_max),
+        read_timeout: config.server.header_timeout,
+        batch_max: size(config.server.batch_max),
+        request_timeout: config.server.request_timeout,
+    }
+}
+
+fn serving(config: &Config, stop: Stop) -> Serving {
+    let connections = usize::try_from(config.server.connections_max).unwrap_or(usize::MAX);
+    Serving {
+        gate: Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS))),
+        patience: Patience::new(config.server.header_timeout, config.server.idle_timeout),
+        drain: config.server.drain_timeout,
+        stop,
+    }
+}
+
+fn workers_of(config: &Config) -> usize {
+    config.server.workers.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        usize::from,
+    )
+}

@@ -1,0 +1,71 @@
+//! Configuration → store.
+
+use std::sync::Arc;
+
+use palisade::store::memory::{MemoryConfig, MemoryStore};
+use palisade::store::postgres::{PostgresConfig, PostgresStore, StartError};
+use palisade::store::redis::{RedisConfig, RedisStore};
+use palisade_core::time::Clock;
+use palisade_policy::{Store, StoreUrl};
+
+use super::AnyStore;
+use crate::failure::Failure;
+
+/// Opens the configured store. A shared one may be down: the service then starts
+/// degraded and recovers with it.
+pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+    match &config.url {
+        StoreUrl::Memory | StoreUrl::Embedded(_) => {
+            let bounds = MemoryConfig {
+                keys_max: config.keys_max,
+                ..MemoryConfig::default()
+            };
+            let store = MemoryStore::new(Arc::clone(clock), bounds);
+            Ok(AnyStore::Embedded(store))
+        }
+        StoreUrl::Redis(url) | StoreUrl::RedisCluster(url) => {
+            let redis = RedisConfig {
+                deadline: config.timeout,
+                ..RedisConfig::new(url.as_str())
+            };
+            RedisStore::new(redis)
+                .map(AnyStore::Redis)
+                .map_err(|error| Failure::usage(error.to_string(), "correct `--store`"))
+        }
+        StoreUrl::Postgres(url) => postgres(config, url.as_str()).await,
+    }
+}
+
+async fn postgres(config: &Store, url: &str) -> Result<AnyStore, Failure> {
+    let postgres = postgres_config(config, url)?;
+    let store = match PostgresStore::connect(&postgres).await {
+        Err(StartError::Store(error)) => {
+            tracing::warn!(
+                kind = error.kind(),
+                "starting without an answer from Postgres"
+            );
+            PostgresStore::open(&postgres, None)
+        }
+        other => other,
+    };
+    store
+        .map(AnyStore::Postgres)
+        .map_err(|error| refused(&error))
+}
+
+/// How the configured Postgres is reached.
+pub(crate) fn postgres_config(config: &Store, url: &str) -> Result<PostgresConfig, Failure> {
+    let mut postgres = PostgresConfig::parse(url).map_err(|error| refused(&error))?;
+    postgres.deadline = config.timeout;
+    postgres.connections = usize::try_from(config.pool_max).unwrap_or(usize::MAX);
+    postgres.lanes = postgres.lanes.min(postgres.connections);
+    Ok(postgres)
+}
+
+fn refused(error: &StartError) -> Failure {
+    let hint = "correct `--store`, or run `palisade migrate` with the same one";
+    match error {
+        StartError::Address(_) | StartError::Tls(_) => Failure::usage(error.to_string(), hint),
+        _ => Failure::unavailable(error.to_string(), hint),
+    }
+}

@@ -1,0 +1,193 @@
+//! The reverse proxy in front of a real application.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
+mod common;
+#[path = "common/upstream.rs"]
+mod upstream;
+
+use std::io::Read;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::{Client, Options, Server};
+use upstream::Upstream;
+
+fn proxy(config: &str, upstream: &str) -> Server {
+    Server::with(&Options {
+        config: Some(config),
+        args: &["--upstream", upstream, "--proxy", "127.0.0.1:0"],
+        ..Options::default()
+    })
+}
+
+/// The test's address is then the client's, not a trusted proxy's.
+const NOBODY_TRUSTED: &str = "[server]\ntrusted_proxies = []\n";
+
+fn connect(server: &Server) -> Client {
+    Client::connect(server.proxy.unwrap())
+}
+
+#[test]
+fn requests_reach_the_application_with_the_clients_address_and_come_back_with_limits() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let reply = connect(&server).send(
+        "POST",
+        "/things?a=1",
+        &[
+            ("X-Forwarded-For", "10.1.2.3"),
+            ("X-Request-Id", "r-1"),
+            ("Connection", "x-private"),
+            ("X-Private", "1"),
+        ],
+        b"hello",
+    );
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("x-app"), Some("yes"));
+    assert_eq!(reply.header("keep-alive"), None);
+    assert_eq!(reply.header("x-ratelimit-limit"), Some("50"));
+    assert_eq!(reply.header("x-request-id"), Some("r-1"));
+    let seen = reply.json();
+    assert_eq!(seen["line"], "POST /things?a=1 HTTP/1.1");
+    assert_eq!(seen["body"], "hello");
+    assert_eq!(seen["headers"]["host"], "test");
+    assert_eq!(seen["headers"]["x-forwarded-for"], "127.0.0.1");
+    assert_eq!(seen["headers"]["x-request-id"], "r-1");
+    assert!(seen["headers"]["x-private"].is_null());
+}
+
+#[test]
+fn the_eleventh_sign_in_is_refused_and_does_not_reach_the_application() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let mut client = connect(&server);
+    let mut sign_in = || {
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        client.send("POST", "/auth/token", &[form], b"client_id=spa&code=1")
+    };
+    for _ in 0..10 {
+        let reply = sign_in();
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.json()["body"], "client_id=spa&code=1");
+    }
+    let refused = sign_in();
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.json()["error"], "rate_limit_exceeded");
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(app.requests.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn connections_to_the_application_are_kept() {
+    let app = Upstream::start();
+    let server = proxy("[server]\nworkers = 1\ntrusted_proxies = []\n", &app.url());
+    let mut client = connect(&server);
+    for _ in 0..10 {
+        assert_eq!(client.send("GET", "/", &[], b"").status, 200);
+    }
+    assert_eq!(app.connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn large_bodies_pass_without_a_bound() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let body = vec![b'x'; 5 * 1024 * 1024];
+    let reply = connect(&server).send("POST", "/upload", &[], &body);
+    assert_eq!(reply.json()["body_bytes"], body.len());
+}
+
+#[test]
+fn answers_are_streamed() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let mut client = connect(&server);
+    client
+        .write(b"GET /stream HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\r\n")
+        .unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 256];
+    while !seen.contains("one") {
+        let read = client.stream.read(&mut buffer).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    assert!(
+        !seen.contains("three"),
+        "the first piece did not wait for the last"
+    );
+    while !seen.ends_with("0\r\n\r\n") {
+        let read = client.stream.read(&mut buffer).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    assert!(seen.contains("three"));
+}
+
+#[test]
+fn websockets_pass_in_both_directions() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let mut client = connect(&server);
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+    let reply = client.send("GET", "/ws", &upgrade, b"");
+    assert_eq!(reply.status, 101);
+    assert_eq!(reply.header("upgrade"), Some("websocket"));
+    for word in ["hello", "again"] {
+        client.write(word.as_bytes()).unwrap();
+        let mut echoed = vec![0; word.len()];
+        client.stream.read_exact(&mut echoed).unwrap();
+        assert_eq!(echoed, word.as_bytes());
+    }
+}
+
+#[test]
+fn an_application_that_is_away_or_silent_gives_502_or_504() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let server = proxy(NOBODY_TRUSTED, &url);
+    let away = connect(&server).send("GET", "/", &[], b"");
+    assert_eq!(away.status, 502);
+    assert_eq!(away.json()["type"], "urn:palisade:problem:bad-gateway");
+
+    let app = Upstream::start();
+    let config = format!("{NOBODY_TRUSTED}[proxy]\nresponse_timeout = \"200ms\"\n");
+    let server = proxy(&config, &app.url());
+    let silent = connect(&server).send("GET", "/silent", &[], b"");
+    assert_eq!(silent.status, 504);
+}
+
+#[test]
+fn a_forged_chain_from_a_stranger_does_not_change_whose_bucket_it_is() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let mut statuses = Vec::new();
+    for forged in 0..11 {
+        let chain = format!("192.0.2.{forged}");
+        let headers = [("X-Forwarded-For", chain.as_str())];
+        let reply = connect(&server).send("POST", "/auth/revoke", &headers, b"");
+        statuses.push(reply.status);
+    }
+    assert_eq!(statuses[..10], [200; 10]);
+    assert_eq!(statuses[10], 429);
+}
+
+#[test]
+fn a_quiet_stream_outlives_the_idle_time() {
+    let app = Upstream::start();
+    let config = "[server]\ntrusted_proxies = []\nidle_timeout = \"1s\"\n";
+    let server = proxy(config, &app.url());
+    let mut client = connect(&server);
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+    client.send("GET", "/ws", &upgrade, b"");
+    std::thread::sleep(Duration::from_millis(1700));
+    client.write(b"still").unwrap();
+    let mut echoed = [0; 5];
+    client.stream.read_exact(&mut echoed).unwrap();
+    assert_eq!(&echoed, b"still");
+}

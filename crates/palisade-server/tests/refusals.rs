@@ -1,0 +1,360 @@
+//! Requests that are refused before a decision: problem documents that name the
+//! field and never a value.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Client, Options, Server, sign_in};
+
+/// Every value that must not come back carries this word.
+const CANARY: &str = "canary";
+
+struct Case {
+    name: &'static str,
+    method: &'static str,
+    path: &'static str,
+    headers: &'static [(&'static str, &'static str)],
+    body: &'static str,
+    status: u16,
+    kind: &'static str,
+    field: Option<&'static str>,
+}
+
+const OK_BODY: &str = r#"{"ip":"203.0.113.1","method":"GET","path":"/"}"#;
+
+const fn bad(
+    name: &'static str,
+    body: &'static str,
+    kind: &'static str,
+    field: Option<&'static str>,
+) -> Case {
+    Case {
+        name,
+        method: "POST",
+        path: "/v1/check",
+        headers: &[],
+        body,
+        status: 400,
+        kind,
+        field,
+    }
+}
+
+const CASES: &[Case] = &[
+    bad("no JSON", r#"{"ip":"canary"#, "invalid-json", None),
+    bad(
+        "trailing text",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/"} canary"#,
+        "invalid-json",
+        None,
+    ),
+    bad("empty", "", "invalid-field", Some("body")),
+    bad("an array", r#"["canary"]"#, "invalid-field", Some("body")),
+    bad("a string", r#""canary""#, "invalid-field", Some("body")),
+    bad(
+        "no ip",
+        r#"{"method":"GET","path":"/"}"#,
+        "invalid-field",
+        Some("ip"),
+    ),
+    bad(
+        "bad ip",
+        r#"{"ip":"canary","method":"GET","path":"/"}"#,
+        "invalid-field",
+        Some("ip"),
+    ),
+    bad(
+        "ip of another type",
+        r#"{"ip":["canary"],"method":"GET","path":"/"}"#,
+        "invalid-field",
+        Some("ip"),
+    ),
+    bad(
+        "no method",
+        r#"{"ip":"203.0.113.1","path":"/"}"#,
+        "invalid-field",
+        Some("method"),
+    ),
+    bad(
+        "bad method",
+        r#"{"ip":"203.0.113.1","method":"CAN ARY canary","path":"/"}"#,
+        "invalid-field",
+        Some("method"),
+    ),
+    bad(
+        "no path",
+        r#"{"ip":"203.0.113.1","method":"GET"}"#,
+        "invalid-field",
+        Some("path"),
+    ),
+    bad(
+        "relative path",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"canary"}"#,
+        "invalid-field",
+        Some("path"),
+    ),
+    bad(
+        "unknown field",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/","canaries":1}"#,
+        "invalid-field",
+        Some("canaries"),
+    ),
+    bad(
+        "zero cost",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/","cost":0}"#,
+        "invalid-field",
+        Some("cost"),
+    ),
+    bad(
+        "negative cost",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/","cost":-1}"#,
+        "invalid-field",
+        Some("cost"),
+    ),
+    bad(
+        "control character",
+        "{\"ip\":\"203.0.113.1\",\"method\":\"GET\",\"path\":\"/\",\"user\":\"canary\\u0000\"}",
+        "invalid-field",
+        Some("user"),
+    ),
+    bad(
+        "empty user",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/","user":""}"#,
+        "invalid-field",
+        Some("user"),
+    ),
+    bad(
+        "client without id",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/","client":{"type":"public"}}"#,
+        "invalid-field",
+        Some("id"),
+    ),
+    bad(
+        "bad client type",
+        r#"{"ip":"203.0.113.1","method":"GET","path":"/","client":{"id":"x","type":"canary"}}"#,
+        "invalid-field",
+        Some("client.type"),
+    ),
+    Case {
+        name: "unknown path",
+        path: "/v1/canary",
+        status: 404,
+        kind: "not-found",
+        ..bad("", OK_BODY, "", None)
+    },
+    Case {
+        name: "unknown guard command",
+        path: "/v1/guard/login/canary",
+        status: 404,
+        kind: "not-found",
+        ..bad("", OK_BODY, "", None)
+    },
+    Case {
+        name: "wrong method",
+        method: "GET",
+        status: 405,
+        kind: "method-not-allowed",
+        ..bad("", "", "", None)
+    },
+    Case {
+        name: "wrong method for sessions",
+        method: "PUT",
+        path: "/v1/guard/sessions",
+        status: 405,
+        kind: "method-not-allowed",
+        ..bad("", "", "", None)
+    },
+    Case {
+        name: "a web page",
+        headers: &[("Origin", "https://canary.example")],
+        status: 403,
+        kind: "forbidden",
+        ..bad("", OK_BODY, "", None)
+    },
+    Case {
+        name: "forward-auth without a target",
+        path: "/forward-auth",
+        method: "GET",
+        kind: "invalid-field",
+        field: Some("X-Forwarded-Uri"),
+        ..bad("", "", "", None)
+    },
+    Case {
+        name: "forward-auth with a broken chain",
+        path: "/forward-auth",
+        method: "GET",
+        headers: &[("X-Forwarded-Uri", "/"), ("X-Forwarded-For", "canary")],
+        kind: "invalid-field",
+        field: Some("X-Forwarded-For"),
+        ..bad("", "", "", None)
+    },
+];
+
+#[test]
+fn every_kind_of_bad_input_gets_a_problem_document_without_its_value() {
+    let server = Server::start();
+    for case in CASES {
+        let reply =
+            server
+                .connect()
+                .send(case.method, case.path, case.headers, case.body.as_bytes());
+        assert_eq!(reply.status, case.status, "{}: {}", case.name, reply.text());
+        assert_eq!(
+            reply.header("content-type"),
+            Some("application/problem+json"),
+            "{}",
+            case.name
+        );
+        let problem = reply.json();
+        assert_eq!(
+            problem["type"],
+            format!("urn:palisade:problem:{}", case.kind),
+            "{}",
+            case.name
+        );
+        assert_eq!(problem["status"], case.status, "{}", case.name);
+        assert_eq!(problem["field"].as_str(), case.field, "{}", case.name);
+        assert!(problem["title"].is_string() && problem["detail"].is_string());
+        assert_eq!(problem["request_id"].as_str(), reply.header("x-request-id"));
+        let said = reply.text().replace("canaries", "");
+        assert!(!said.contains(CANARY), "{}: {said}", case.name);
+    }
+}
+
+#[test]
+fn a_405_says_what_is_allowed() {
+    let server = Server::start();
+    let allow = |method: &str, path: &str| {
+        let reply = server.connect().send(method, path, &[], b"");
+        assert_eq!(reply.status, 405);
+        reply.header("allow").unwrap().to_owned()
+    };
+    assert_eq!(allow("GET", "/v1/check"), "POST");
+    assert_eq!(allow("PUT", "/v1/guard/sessions"), "POST, DELETE");
+    assert_eq!(allow("DELETE", "/forward-auth"), "GET, POST");
+}
+
+#[test]
+fn a_body_over_64_kib_is_refused_with_413_however_it_is_sent() {
+    let server = Server::start();
+    let large = " ".repeat(64 * 1024) + &sign_in("203.0.113.1");
+    let announced = server.post("/v1/check", &large);
+    assert_eq!(announced.status, 413);
+    assert_eq!(
+        announced.json()["type"],
+        "urn:palisade:problem:body-too-large"
+    );
+
+    let mut client = server.connect();
+    client
+        .write(b"POST /v1/check HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .unwrap();
+    for part in large.as_bytes().chunks(8192) {
+        client
+            .write(format!("{:x}\r\n", part.len()).as_bytes())
+            .unwrap();
+        client.write(part).unwrap();
+        client.write(b"\r\n").unwrap();
+    }
+    client.write(b"0\r\n\r\n").unwrap();
+    assert_eq!(client.read_reply().unwrap().status, 413);
+
+    let fits = " ".repeat(60 * 1024) + &sign_in("203.0.113.1");
+    assert_eq!(server.post("/v1/check", &fits).status, 200);
+}
+
+#[test]
+fn a_body_that_does_not_arrive_is_given_up() {
+    let server = Server::configured("[server]\nheader_timeout = \"300ms\"\n");
+    let mut client = server.connect();
+    client
+        .write(b"POST /v1/check HTTP/1.1\r\nHost: t\r\nContent-Length: 50\r\n\r\n{")
+        .unwrap();
+    let reply = client.read_reply().unwrap();
+    assert_eq!(reply.status, 408);
+    assert_eq!(reply.json()["type"], "urn:palisade:problem:timeout");
+}
+
+#[test]
+fn headers_that_trickle_are_cut_off_and_idle_connections_are_not_at_once() {
+    let server =
+        Server::configured("[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"30s\"\n");
+    let mut idle = server.connect();
+    let mut slow = server.connect();
+    slow.write(b"POST /v1/check HTTP/1.1\r\n").unwrap();
+    let ended = slow.read_reply();
+    assert!(ended.is_err(), "no answer, the connection is closed");
+    std::thread::sleep(Duration::from_millis(300));
+    let reply = idle.send("POST", "/v1/check", &[], OK_BODY.as_bytes());
+    assert_eq!(reply.status, 200);
+}
+
+#[test]
+fn connections_beyond_the_bound_wait_for_a_place() {
+    let server = Server::configured("[server]\nconnections_max = 2\nworkers = 1\n");
+    let (first, second) = (server.connect(), server.connect());
+    let mut third = server.connect();
+    third
+        .stream
+        .get_ref()
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let waiting = third.try_send("POST", "/v1/check", &[], OK_BODY.as_bytes());
+    assert!(waiting.is_err(), "not served while the places are taken");
+    drop((first, second));
+    third
+        .stream
+        .get_ref()
+        .set_read_timeout(Some(common::PATIENCE))
+        .unwrap();
+    assert_eq!(third.read_reply().unwrap().status, 200);
+}
+
+#[test]
+fn a_configured_caller_token_is_asked_for() {
+    let server = Server::with(&Options {
+        config: Some("[server]\ncaller_token = \"env:CALLER\"\n"),
+        env: &[("CALLER", "correct-horse")],
+        ..Options::default()
+    });
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        let mut client = Client::connect(server.listen);
+        client
+            .send("POST", path, headers, OK_BODY.as_bytes())
+            .status
+    };
+    assert_eq!(ask("/v1/check", &[]), 401);
+    assert_eq!(ask("/v1/check", &[("Authorization", "Bearer wrong")]), 401);
+    assert_eq!(
+        ask("/v1/check", &[("Authorization", "Bearer correct-hors")]),
+        401
+    );
+    assert_eq!(
+        ask("/v1/check", &[("Authorization", "Bearer correct-horse")]),
+        200
+    );
+    assert_eq!(
+        ask("/v1/check", &[("X-Palisade-Caller", "correct-horse")]),
+        200
+    );
+    // There the bearer token is the end user's.
+    let original = ("X-Forwarded-Uri", "/");
+    let bearer = ("Authorization", "Bearer correct-horse");
+    assert_eq!(ask("/forward-auth", &[original, bearer]), 401);
+    let caller = ("X-Palisade-Caller", "correct-horse");
+    assert_eq!(ask("/forward-auth", &[original, caller]), 200);
+    let metrics = |headers: &[(&str, &str)]| {
+        Client::connect(server.admin)
+            .send("GET", "/metrics", headers, b"")
+            .status
+    };
+    assert_eq!((metrics(&[]), metrics(&[caller])), (401, 200));
+}

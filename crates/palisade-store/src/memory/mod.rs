@@ -1,0 +1,326 @@
+//! The embedded store.
+//!
+//! Buckets live in a table of atomic slots ([`table`]): a decision on one token
+//! bucket is one compare-and-swap, a decision on several locks the segments they
+//! are in, and there is no global lock. Ids are keyed digests, so nobody who sends
+//! requests can choose where they fall.
+//!
+//! [`MemoryStore::new`] keeps nothing. [`MemoryStore::open`] keeps quotas, records
+//! and registries in a directory; burst limits start empty there too.
+
+mod charge;
+mod durable;
+mod journal;
+mod overflow;
+mod records;
+mod registry;
+mod segment;
+mod slot;
+mod sweep;
+mod table;
+mod word;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::Digest;
+use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
+use palisade_core::plan::Charge;
+use palisade_core::policy::Family;
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::{Clock, Micros};
+
+use crate::{
+    Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
+    StoreError, StoreStats, Take,
+};
+use journal::Writer;
+pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
+use records::Records;
+use registry::Registries;
+use sweep::Sweeper;
+use table::Table;
+
+/// Bounds of the embedded store.
+#[derive(Clone, Debug)]
+pub struct MemoryConfig {
+    /// Most buckets held. Default 10,000,000.
+    pub keys_max: u64,
+    /// Most records held of each kind. Default 2,000,000.
+    pub records_max: u64,
+    /// How often expired entries are looked for; each time a part of the table.
+    /// Default 1 s.
+    pub sweep_every: Duration,
+    /// How durable entries are written; without a directory nothing is.
+    pub journal: JournalConfig,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self {
+            keys_max: 10_000_000,
+            records_max: 2_000_000,
+            sweep_every: Duration::from_secs(1),
+            journal: JournalConfig::default(),
+        }
+    }
+}
+
+/// How long quotas, records and registries live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifetime {
+    /// As long as the process.
+    Process,
+    /// Beyond it.
+    Durable,
+}
+
+/// The embedded store.
+pub struct MemoryStore<C> {
+    inner: Arc<Inner<C>>,
+    writer: Option<Writer>,
+    _sweeper: Sweeper,
+}
+
+/// What the background threads share with the store.
+struct Inner<C> {
+    clock: C,
+    table: Table,
+    records: Records,
+    registries: Registries,
+    lifetime: Lifetime,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// A store that keeps nothing beyond the process.
+    #[must_use]
+    pub fn new(clock: C, config: &MemoryConfig) -> Self {
+        let inner = Inner::new(clock, config, Lifetime::Process);
+        Self::start(Arc::new(inner), None, config)
+    }
+
+    fn start(inner: Arc<Inner<C>>, writer: Option<Writer>, config: &MemoryConfig) -> Self {
+        let weak = Arc::downgrade(&inner);
+        let sweeper = Sweeper::start(config.sweep_every, move || {
+            weak.upgrade()
+                .map(|inner| inner.sweep(SWEEP_SEGMENTS))
+                .is_some()
+        });
+        Self {
+            inner,
+            writer,
+            _sweeper: sweeper,
+        }
+    }
+
+    /// Takes `cost` from one bucket that is not a quota, at `now`. Allocates nothing
+    /// once the bucket is known; a token bucket takes no lock either.
+    ///
+    /// # Errors
+    /// When the bucket cannot take it: when it could.
+    #[inline]
+    pub fn try_take(
+        &self,
+        id: Digest,
+        spec: &BucketSpec,
+        cost: u32,
+        now: Micros,
+    ) -> Result<Reading, Micros> {
+        let table = &self.inner.table;
+        let unlocked = if spec.algorithm() == Algorithm::TokenBucket {
+            table.take_unlocked(id, spec, cost, now)
+        } else {
+            None
+        };
+        let reading = unlocked.unwrap_or_else(|| table.take_locked(id, spec, cost, now));
+        reading.retry_at.map_or(Ok(reading), Err)
+    }
+
+    /// [`Store::charge`] without the wait: this store never has to.
+    pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let (admitted, readings) = inner.table.charge(charges, take, now, inner.lifetime);
+        if take == Take::Consume {
+            self.note_charges(charges);
+        }
+        Charged {
+            now,
+            admitted,
+            readings,
+            rebuilt: 0,
+        }
+    }
+
+    /// Looks for expired entries in the next `segments` parts of the table and in
+    /// all records. The store does it by itself, see [`MemoryConfig::sweep_every`].
+    pub fn sweep(&self, segments: u32) {
+        self.inner.sweep(segments);
+    }
+
+    fn note_change(&self) {
+        if let Some(writer) = &self.writer {
+            writer.note_change();
+        }
+    }
+
+    fn note_charges(&self, charges: &[Charge<'_>]) {
+        let is_quota = |charge: &Charge<'_>| charge.limit.family == Family::Quota;
+        if self.writer.is_some() && charges.iter().any(is_quota) {
+            self.note_change();
+        }
+    }
+
+    /// Whether durable entries reach the disk. While they do not, decisions go on
+    /// and writing is tried again.
+    ///
+    /// # Errors
+    /// [`StoreError::Exhausted`] with the reason.
+    pub fn health(&self) -> Result<(), StoreError> {
+        self.writer.as_ref().map_or(Ok(()), Writer::health)
+    }
+
+    /// Figures about the journal; all zero without one.
+    pub fn journal_stats(&self) -> JournalStats {
+        self.writer.as_ref().map(Writer::stats).unwrap_or_default()
+    }
+
+    /// Records that were set aside within the last day.
+    pub fn set_aside_records(&self) -> Vec<(RecordKey, Record)> {
+        self.inner.records.aside(self.inner.clock.now())
+    }
+}
+
+/// How much of the table one turn of the background sweep covers: ten million keys
+/// are gone through within a minute.
+const SWEEP_SEGMENTS: u32 = 512;
+
+impl<C: Clock> Inner<C> {
+    fn new(clock: C, config: &MemoryConfig, lifetime: Lifetime) -> Self {
+        let now = clock.now();
+        Self {
+            clock,
+            table: Table::new(now, config.keys_max),
+            records: Records::new(config.records_max, lifetime),
+            registries: Registries::new(lifetime),
+            lifetime,
+        }
+    }
+
+    fn sweep(&self, segments: u32) {
+        let now = self.clock.now();
+        self.table.sweep_some(segments, now);
+        self.records.sweep(now);
+        self.registries.sweep(now);
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        Ok(self.charge_now(charges, take))
+    }
+
+    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let readings = inner
+            .table
+            .change(charges, inner.lifetime, |charge, state| {
+                charge.spec.give_back(state, now, charge.cost);
+                charge.spec.read(state, now, charge.cost)
+            });
+        Ok(Charged {
+            now,
+            admitted: true,
+            readings,
+            rebuilt: 0,
+        })
+    }
+
+    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        inner
+            .table
+            .change(charges, inner.lifetime, |charge, state| {
+                *state = State::Empty;
+                charge.spec.read(state, now, charge.cost)
+            });
+        Ok(ResetDone {
+            done: vec![true; charges.len()],
+        })
+    }
+
+    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+        let now = self.inner.clock.now();
+        let records = self.inner.records.load(keys, now);
+        Ok(Loaded { now, records })
+    }
+
+    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
+        let commit = self.inner.records.commit(writes, self.inner.clock.now());
+        self.note_change();
+        Ok(commit)
+    }
+
+    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
+        self.inner.records.set_aside(key, self.inner.clock.now());
+        self.note_change();
+        Ok(())
+    }
+
+    async fn scan(
+        &self,
+        kind: RecordKind,
+        cursor: Option<&str>,
+        count_max: usize,
+    ) -> Result<RecordPage, StoreError> {
+        let after = cursor.and_then(Digest::from_hex);
+        let now = self.inner.clock.now();
+        Ok(self.inner.records.scan(kind, after, count_max, now))
+    }
+
+    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
+        let now = self.inner.clock.now();
+        self.inner.registries.put(registry, entry, now)?;
+        self.note_change();
+        Ok(())
+    }
+
+    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
+        let now = self.inner.clock.now();
+        let removed = self.inner.registries.remove(registry, id, now);
+        self.note_change();
+        Ok(removed)
+    }
+
+    async fn entries(
+        &self,
+        registry: Registry,
+        seen: Option<u64>,
+    ) -> Result<Option<Entries>, StoreError> {
+        let now = self.inner.clock.now();
+        Ok(self.inner.registries.list(registry, seen, now))
+    }
+
+    async fn probe(&self) -> Result<Micros, StoreError> {
+        Ok(self.inner.clock.now())
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        match &self.writer {
+            Some(writer) => writer.flush().await,
+            None => Ok(()),
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let Inner { table, records, .. } = &*self.inner;
+        StoreStats {
+            tracked_keys: table.tracked() + records.len(),
+            evictions: table.evictions() + records.evictions(),
+            overflowed: table.overflow.counted(),
+            queue_depth: 0,
+        }
+    }
+}

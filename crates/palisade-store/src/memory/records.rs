@@ -1,0 +1,381 @@
+//! Records by compare-and-swap. Shards hold ranges of digests, so that a listing
+//! goes through them in order; several records are locked in the order of shards.
+//!
+//! At most `records_max` records of a kind are held. Beyond that a new record takes
+//! the place of expired ones, then of those that expire soonest: a record with a
+//! running block outlives the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use palisade_core::Digest;
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::{DAY, Micros};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use super::Lifetime;
+use crate::{Commit, Record, RecordPage};
+
+const SHARDS_MAX: u64 = 256;
+const KINDS: usize = RecordKind::ALL.len();
+/// Most records that are set aside at a time.
+const ASIDE_MAX: usize = 1024;
+
+/// A record as it is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) key: RecordKey,
+    pub(crate) record: Record,
+    pub(crate) expires_at: Micros,
+}
+
+#[derive(Default)]
+struct Shard {
+    records: HashTable<Stored>,
+    counts: [usize; KINDS],
+    next_expiry: Micros,
+    dirty: BTreeSet<RecordKey>,
+}
+
+/// The records.
+pub(crate) struct Records {
+    shards: Box<[Mutex<Shard>]>,
+    bits: u32,
+    /// Of one kind in one shard.
+    count_max: usize,
+    lifetime: Lifetime,
+    /// Held for reading by a commit, for writing while dirty records are collected:
+    /// a commit reaches the log whole.
+    cut: RwLock<()>,
+    aside: Mutex<BTreeMap<RecordKey, (Record, Micros)>>,
+    evictions: AtomicU64,
+}
+
+/// The digests are keyed; their bits are hash enough.
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+fn hash(key: &RecordKey) -> u64 {
+    key.digest.0 as u64 ^ u64::from(key.kind.code()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn index_of(kind: RecordKind) -> usize {
+    RecordKind::ALL
+        .iter()
+        .position(|known| *known == kind)
+        .unwrap_or(0)
+}
+
+impl Records {
+    pub(crate) fn new(records_max: u64, lifetime: Lifetime) -> Self {
+        let shards = (records_max / 256).clamp(1, SHARDS_MAX).next_power_of_two();
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            bits: shards.trailing_zeros(),
+            count_max: usize::try_from(records_max.div_ceil(shards).max(1)).unwrap_or(usize::MAX),
+            lifetime,
+            cut: RwLock::default(),
+            aside: Mutex::default(),
+            evictions: AtomicU64::new(0),
+        }
+    }
+
+    fn shard_of(&self, digest: Digest) -> usize {
+        let shard = digest.0.checked_shr(128 - self.bits).unwrap_or(0);
+        usize::try_from(shard).unwrap_or(0)
+    }
+
+    pub(crate) fn load(&self, keys: &[RecordKey], now: Micros) -> Vec<Option<Record>> {
+        let locked = self.lock(keys.iter().map(|key| key.digest));
+        keys.iter()
+            .map(|key| {
+                locked
+                    .shard(self.shard_of(key.digest))?
+                    .live(key, now)
+                    .cloned()
+            })
+            .collect()
+    }
+
+    /// Writes all or nothing.
+    pub(crate) fn commit(&self, writes: &[RecordWrite], now: Micros) -> Commit {
+        let _whole = self.cut.read();
+        let mut locked = self.lock(writes.iter().map(|write| write.key.digest));
+        for write in writes {
+            let revision = locked
+                .shard(self.shard_of(write.key.digest))
+                .and_then(|shard| shard.live(&write.key, now))
+                .map_or(0, |record| record.revision);
+            if revision != write.expect {
+                return Commit::Conflict;
+            }
+        }
+        for write in writes {
+            let Some(shard) = locked.shard_mut(self.shard_of(write.key.digest)) else {
+                continue;
+            };
+            self.note_change(shard, write.key);
+            match &write.bytes {
+                None => {
+                    shard.remove(&write.key);
+                }
+                Some(bytes) => {
+                    let record = Record {
+                        bytes: bytes.clone(),
+                        revision: write.expect + 1,
+                    };
+                    self.put(shard, write.key, record, write.expires_at, now);
+                }
+            }
+        }
+        Commit::Done
+    }
+
+    fn put(&self, shard: &mut Shard, key: RecordKey, record: Record, until: Micros, now: Micros) {
+        let kind = index_of(key.kind);
+        if shard.counts[kind] >= self.count_max && shard.find(&key).is_none() {
+            let evicted = shard.make_room(key.kind, self.count_max, now);
+            self.evictions
+                .fetch_add(evicted.len() as u64, Ordering::Relaxed);
+            for gone in evicted {
+                self.note_change(shard, gone);
+            }
+        }
+        shard.put(Stored {
+            key,
+            record,
+            expires_at: until,
+        });
+    }
+
+    /// Brings back a record from the log, or takes it away.
+    pub(crate) fn restore(&self, key: RecordKey, stored: Option<Stored>, now: Micros) {
+        let mut shard = self.shards[self.shard_of(key.digest)].lock();
+        match stored {
+            Some(stored) if stored.expires_at > now => {
+                self.put(&mut shard, key, stored.record, stored.expires_at, now);
+            }
+            _ => {
+                shard.remove(&key);
+            }
+        }
+    }
+
+    pub(crate) fn set_aside(&self, key: RecordKey, now: Micros) {
+        let _whole = self.cut.read();
+        let mut shard = self.shards[self.shard_of(key.digest)].lock();
+        let Some(stored) = shard.remove(&key) else {
+            return;
+        };
+        self.note_change(&mut shard, key);
+        drop(shard);
+        let mut aside = self.aside.lock();
+        aside.retain(|_, (_, until)| *until > now);
+        if aside.len() < ASIDE_MAX {
+            aside.insert(key, (stored.record, now.plus(DAY)));
+        }
+    }
+
+    /// What was set aside and may still be inspected.
+    pub(crate) fn aside(&self, now: Micros) -> Vec<(RecordKey, Record)> {
+        let aside = self.aside.lock();
+        let live = aside.iter().filter(|(_, (_, until))| *until > now);
+        live.map(|(key, (record, _))| (*key, record.clone()))
+            .collect()
+    }
+
+    pub(crate) fn scan(
+        &self,
+        kind: RecordKind,
+        after: Option<Digest>,
+        count_max: usize,
+        now: Micros,
+    ) -> RecordPage {
+        let first = after.map_or(0, |digest| self.shard_of(digest));
+        let mut page = RecordPage::default();
+        for shard in &self.shards[first..] {
+            let mut found = shard.lock().list(kind, after, now);
+            let room = count_max - page.records.len();
+            let has_more = found.len() > room;
+            found.truncate(room);
+            page.records.extend(found);
+            if has_more {
+                let last = page.records.last().map(|(key, _)| key.digest);
+                page.next = last.or(after).map(Digest::hex);
+                break;
+            }
+        }
+        page
+    }
+
+    /// Drops expired records of all shards.
+    pub(crate) fn sweep(&self, now: Micros) {
+        for shard in &self.shards {
+            shard.lock().drop_expired(now);
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        let len = |shard: &Mutex<Shard>| shard.lock().records.len() as u64;
+        self.shards.iter().map(len).sum()
+    }
+
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Records changed since the last call, each with what it is now. Commits are
+    /// seen whole or not at all.
+    pub(crate) fn collect_dirty(&self, mut each: impl FnMut(RecordKey, Option<&Stored>)) {
+        let _whole = self.cut.write();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            for key in std::mem::take(&mut shard.dirty) {
+                each(key, shard.find(&key));
+            }
+        }
+    }
+
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Every record of one shard.
+    pub(crate) fn collect_shard(&self, shard: usize, each: impl FnMut(&Stored)) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.lock().records.iter().for_each(each);
+        }
+    }
+
+    /// Marks a record as not written after all.
+    pub(crate) fn mark_dirty(&self, key: RecordKey) {
+        let shard = &self.shards[self.shard_of(key.digest)];
+        shard.lock().dirty.insert(key);
+    }
+
+    fn note_change(&self, shard: &mut Shard, key: RecordKey) {
+        if self.lifetime == Lifetime::Durable {
+            shard.dirty.insert(key);
+        }
+    }
+
+    fn lock(&self, digests: impl Iterator<Item = Digest>) -> Locked<'_> {
+        let mut shards: Vec<usize> = digests.map(|digest| self.shard_of(digest)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let lock = |shard: usize| (shard, self.shards[shard].lock());
+        Locked(shards.into_iter().map(lock).collect())
+    }
+}
+
+/// The shards of one call, locked in their order.
+struct Locked<'r>(Vec<(usize, MutexGuard<'r, Shard>)>);
+
+impl Locked<'_> {
+    fn shard(&self, number: usize) -> Option<&Shard> {
+        let index = self.0.binary_search_by_key(&number, |(n, _)| *n).ok()?;
+        self.0.get(index).map(|(_, shard)| &**shard)
+    }
+
+    fn shard_mut(&mut self, number: usize) -> Option<&mut Shard> {
+        let index = self.0.binary_search_by_key(&number, |(n, _)| *n).ok()?;
+        self.0.get_mut(index).map(|(_, shard)| &mut **shard)
+    }
+}
+
+impl Shard {
+    fn find(&self, key: &RecordKey) -> Option<&Stored> {
+        self.records.find(hash(key), |stored| stored.key == *key)
+    }
+
+    fn live(&self, key: &RecordKey, now: Micros) -> Option<&Record> {
+        let stored = self.find(key)?;
+        (stored.expires_at > now).then_some(&stored.record)
+    }
+
+    fn put(&mut self, stored: Stored) {
+        self.next_expiry = self.next_expiry.min(stored.expires_at);
+        let key = stored.key;
+        let same = |held: &Stored| held.key == key;
+        let rehash = |held: &Stored| hash(&held.key);
+        match self.records.entry(hash(&key), same, rehash) {
+            Entry::Occupied(mut held) => *held.get_mut() = stored,
+            Entry::Vacant(place) => {
+                place.insert(stored);
+                self.counts[index_of(key.kind)] += 1;
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &RecordKey) -> Option<Stored> {
+        let same = |stored: &Stored| stored.key == *key;
+        let (stored, _) = self.records.find_entry(hash(key), same).ok()?.remove();
+        self.counts[index_of(key.kind)] -= 1;
+        Some(stored)
+    }
+
+    fn drop_expired(&mut self, now: Micros) {
+        if self.next_expiry > now {
+            return;
+        }
+        let mut soonest = Micros(u64::MAX);
+        let counts = &mut self.counts;
+        self.records.retain(|stored| {
+            let is_live = stored.expires_at > now;
+            if is_live {
+                soonest = soonest.min(stored.expires_at);
+            } else {
+                counts[index_of(stored.key.kind)] -= 1;
+            }
+            is_live
+        });
+        self.next_expiry = soonest;
+    }
+
+    /// Makes room for one record of `kind`; returns the live ones that had to go.
+    fn make_room(&mut self, kind: RecordKind, count_max: usize, now: Micros) -> Vec<RecordKey> {
+        self.drop_expired(now);
+        if self.counts[index_of(kind)] < count_max {
+            return Vec::new();
+        }
+        let mut ages: Vec<(Micros, RecordKey)> = self
+            .records
+            .iter()
+            .filter(|stored| stored.key.kind == kind)
+            .map(|stored| (stored.expires_at, stored.key))
+            .collect();
+        // Several at once: a flood pays for the search only now and then.
+        let gone = (ages.len() / 16).max(1).min(ages.len());
+        if gone < ages.len() {
+            ages.select_nth_unstable(gone);
+        }
+        ages.truncate(gone);
+        ages.into_iter()
+            .map(|(_, key)| key)
+            .inspect(|key| {
+                self.remove(key);
+            })
+            .collect()
+    }
+
+    fn list(
+        &self,
+        kind: RecordKind,
+        after: Option<Digest>,
+        now: Micros,
+    ) -> Vec<(RecordKey, Record)> {
+        let is_asked = |stored: &&Stored| {
+            stored.key.kind == kind
+                && stored.expires_at > now
+                && after.is_none_or(|after| stored.key.digest > after)
+        };
+        let mut found: Vec<_> = self
+            .records
+            .iter()
+            .filter(is_asked)
+            .map(|stored| (stored.key, stored.record.clone()))
+            .collect();
+        found.sort_unstable_by_key(|(key, _)| *key);
+        found
+    }
+}

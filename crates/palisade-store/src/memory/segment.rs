@@ -1,0 +1,461 @@
+//! A segment: slots that threads read without a lock, and behind its lock the
+//! states that do not fit a word.
+//!
+//! Owners change only in [`Segment::insert`] and by [`Segment::drain`] followed by
+//! [`Segment::refill`]: expiry, eviction and the split of a full segment are all a
+//! drain, a choice and a refill. A reader that misses its bucket meanwhile takes the
+//! lock and looks again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use palisade_core::Digest;
+use palisade_core::limit::State;
+use palisade_core::time::Micros;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::slot::{Seen, Slot};
+use super::word::{Held, Word};
+
+/// Slots of one segment.
+pub(crate) const SLOTS: usize = 1536;
+/// How many of them may have an owner: probes stay short.
+pub(crate) const FILL_MAX: usize = SLOTS / 4 * 3;
+
+/// Ticks in a microsecond, as in [`State::Gcra`].
+const TICKS_PER_MICRO: u64 = 1 << 12;
+
+/// The instant that words count from, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin(u64);
+
+impl Origin {
+    pub(crate) const fn at(now: Micros) -> Self {
+        Self(now.0.saturating_mul(TICKS_PER_MICRO))
+    }
+
+    /// Ticks after the origin of an arrival time; one before it is of no account.
+    #[inline]
+    pub(crate) const fn ticks(self, arrival: u64) -> u64 {
+        arrival.saturating_sub(self.0)
+    }
+
+    #[inline]
+    pub(crate) const fn arrival(self, ticks: u64) -> u64 {
+        self.0.saturating_add(ticks)
+    }
+
+    const fn expiry(self, ticks: u64) -> Micros {
+        Micros(self.arrival(ticks).div_ceil(TICKS_PER_MICRO))
+    }
+}
+
+/// A state with what the table must know about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) state: State,
+    pub(crate) expires_at: Micros,
+    pub(crate) family: Durability,
+}
+
+/// Whether a bucket survives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It may start empty.
+    Volatile,
+    /// Written to the log, as it is there.
+    Saved,
+    /// Changed since it was last written.
+    Dirty,
+}
+
+/// What the lock guards.
+#[derive(Default)]
+pub(crate) struct Body {
+    /// First entry of the directory that leads here.
+    pub(crate) first: u32,
+    /// How many leading bits of an id lead here.
+    pub(crate) depth: u32,
+    /// Slots with an owner.
+    pub(crate) len: usize,
+    /// Nothing here expires before.
+    pub(crate) next_expiry: Micros,
+    dirty: Vec<Digest>,
+    slab: Vec<Option<Kept>>,
+    vacant: Vec<u16>,
+}
+
+/// A bucket on its way to another place.
+pub(crate) struct Moved {
+    pub(crate) id: Digest,
+    pub(crate) is_blocked: bool,
+    content: Content,
+}
+
+enum Content {
+    Ticks(u64),
+    Kept(Kept),
+}
+
+/// The segment.
+pub(crate) struct Segment {
+    origin: Origin,
+    body: Mutex<Body>,
+    has_dirty: AtomicBool,
+    slots: [Slot; SLOTS],
+}
+
+/// Where a probe for `id` starts.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half; the product's upper half is below SLOTS"
+)]
+#[inline]
+const fn start(id: Digest) -> usize {
+    ((id.0 as u64 as u128 * SLOTS as u128) >> 64) as usize
+}
+
+#[inline]
+const fn after(slot: usize) -> usize {
+    if slot + 1 == SLOTS { 0 } else { slot + 1 }
+}
+
+impl Segment {
+    pub(crate) fn new(origin: Origin, first: u32, depth: u32) -> Box<Self> {
+        Box::new(Self {
+            origin,
+            body: Mutex::new(Body {
+                first,
+                depth,
+                next_expiry: Micros(u64::MAX),
+                ..Body::default()
+            }),
+            has_dirty: AtomicBool::new(false),
+            slots: std::array::from_fn(|_| Slot::free()),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Body> {
+        self.body.lock()
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Body>> {
+        self.body.try_lock()
+    }
+
+    /// The bucket's slot and word. Without the lock, either may be outdated at once.
+    #[inline]
+    pub(crate) fn look(&self, id: Digest) -> Option<(&Slot, Word)> {
+        let mut at = start(id);
+        for _ in 0..SLOTS {
+            let slot = &self.slots[at];
+            match slot.look(id) {
+                Seen::Own(word) => return Some((slot, word)),
+                Seen::Empty => return None,
+                Seen::Other => at = after(at),
+            }
+        }
+        None
+    }
+
+    /// The bucket's slot, under the lock.
+    pub(crate) fn find(&self, id: Digest) -> Option<&Slot> {
+        self.look(id).map(|(slot, _)| slot)
+    }
+
+    /// Takes a bucket's state out, to be put back by [`Segment::put`].
+    pub(crate) fn take(&self, body: &mut Body, slot: &Slot) -> (Word, State) {
+        let word = slot.lock();
+        let state = match word.held() {
+            Held::Ticks(0) | Held::Empty | Held::Locked => State::Empty,
+            Held::Ticks(ticks) => State::Gcra(self.origin.arrival(ticks)),
+            Held::Slab(index) => body
+                .kept_mut(index)
+                .map(|kept| std::mem::take(&mut kept.state))
+                .unwrap_or_default(),
+        };
+        (word, state)
+    }
+
+    /// Ends [`Segment::take`].
+    pub(crate) fn put(&self, body: &mut Body, slot: &Slot, word: Word, blocked: bool, kept: Kept) {
+        let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
+        if is_new_to_log {
+            body.dirty.push(slot.owner());
+            self.has_dirty.store(true, Ordering::Release);
+        }
+        body.next_expiry = body.next_expiry.min(kept.expires_at);
+        let word = self.store(body, word, kept);
+        slot.unlock(word.blocked(blocked));
+    }
+
+    /// Puts back what [`Segment::take`] took, as it was.
+    pub(crate) fn put_back(&self, body: &mut Body, slot: &Slot, word: Word, state: State) {
+        if let Held::Slab(index) = word.held()
+            && let Some(kept) = body.kept_mut(index)
+        {
+            kept.state = state;
+        }
+        slot.unlock(word);
+    }
+
+    /// Gives a new bucket a slot; false if there is none.
+    pub(crate) fn insert(&self, body: &mut Body, id: Digest, blocked: bool, kept: Kept) -> bool {
+        if body.len >= FILL_MAX {
+            return false;
+        }
+        let mut at = start(id);
+        while !self.slots[at].word().is_empty() {
+            at = after(at);
+        }
+        if kept.family == Durability::Dirty {
+            body.dirty.push(id);
+            self.has_dirty.store(true, Ordering::Release);
+        }
+        body.len += 1;
+        body.next_expiry = body.next_expiry.min(kept.expires_at);
+        self.slots[at].assign(id, |free| self.store(body, free, kept).blocked(blocked));
+        true
+    }
+
+    /// The word for a state, which goes to the slab if it does not fit.
+    fn store(&self, body: &mut Body, word: Word, kept: Kept) -> Word {
+        let inline = match kept.state {
+            State::Gcra(arrival) => word.with_ticks(self.origin.ticks(arrival)).ok(),
+            State::Empty => word.with_ticks(0).ok(),
+            State::Hits(_) | State::Fixed { .. } => None,
+        };
+        match inline.filter(|_| kept.family == Durability::Volatile) {
+            Some(inline) => {
+                body.vacate(word);
+                inline
+            }
+            None => word.with_slab(body.keep(word, kept)),
+        }
+    }
+
+    /// Takes every bucket out. The segment stays unreadable until
+    /// [`Segment::refill`].
+    pub(crate) fn drain(&self, body: &mut Body) -> Vec<Moved> {
+        let mut moved = Vec::with_capacity(body.len);
+        for slot in &self.slots {
+            if slot.word().is_empty() {
+                continue;
+            }
+            let word = slot.lock();
+            let content = match word.held() {
+                Held::Ticks(ticks) => Content::Ticks(ticks),
+                Held::Slab(index) => {
+                    match body.slab.get_mut(usize::from(index)).and_then(Option::take) {
+                        Some(kept) => Content::Kept(kept),
+                        None => Content::Ticks(0),
+                    }
+                }
+                Held::Empty | Held::Locked => Content::Ticks(0),
+            };
+            moved.push(Moved {
+                id: slot.owner(),
+                is_blocked: word.is_blocked(),
+                content,
+            });
+        }
+        body.slab.clear();
+        body.vacant.clear();
+        body.dirty.clear();
+        moved
+    }
+
+    /// Ends [`Segment::drain`] with these buckets, at most [`FILL_MAX`].
+    pub(crate) fn refill(&self, body: &mut Body, moved: Vec<Moved>) {
+        body.len = moved.len();
+        let soonest = moved.iter().map(|one| one.expires_at(self.origin)).min();
+        body.next_expiry = soonest.unwrap_or(Micros(u64::MAX));
+        let mut places: Vec<Option<Moved>> = (0..SLOTS).map(|_| None).collect();
+        for one in moved {
+            let mut at = start(one.id);
+            while places[at].is_some() {
+                at = after(at);
+            }
+            places[at] = Some(one);
+        }
+        for (slot, place) in self.slots.iter().zip(places) {
+            match place {
+                Some(one) => self.place(body, slot, one),
+                None if !slot.word().is_empty() => slot.vacate(),
+                None => {}
+            }
+        }
+        self.has_dirty
+            .store(!body.dirty.is_empty(), Ordering::Release);
+    }
+
+    fn place(&self, body: &mut Body, slot: &Slot, one: Moved) {
+        let Moved {
+            id,
+            is_blocked,
+            content,
+        } = one;
+        slot.assign(id, |free| {
+            let word = match content {
+                Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
+                Content::Kept(kept) => {
+                    if kept.family == Durability::Dirty {
+                        body.dirty.push(id);
+                    }
+                    free.with_slab(body.keep(free, kept))
+                }
+            };
+            word.blocked(is_blocked)
+        });
+    }
+
+    /// How many buckets have expired.
+    pub(crate) fn expired(&self, body: &Body, now: Micros) -> usize {
+        if body.next_expiry > now {
+            return 0;
+        }
+        let has_expired = |slot: &&Slot| match slot.word().held() {
+            Held::Ticks(ticks) => self.origin.expiry(ticks) <= now,
+            Held::Slab(index) => body
+                .slab
+                .get(usize::from(index))
+                .and_then(Option::as_ref)
+                .is_none_or(|kept| kept.may_go(now)),
+            Held::Empty | Held::Locked => false,
+        };
+        self.slots.iter().filter(has_expired).count()
+    }
+
+    /// Buckets that changed since they were last written, or all durable ones.
+    pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(Digest, &Kept)) {
+        if which == Which::Dirty && !self.has_dirty.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut body = self.lock();
+        let ids: Vec<Digest> = match which {
+            Which::Dirty => std::mem::take(&mut body.dirty),
+            Which::All => self.owners(),
+        };
+        for id in ids {
+            let Some((_, word)) = self.look(id) else {
+                continue;
+            };
+            if let Held::Slab(index) = word.held()
+                && let Some(kept) = body.kept_mut(index)
+                && kept.family != Durability::Volatile
+            {
+                if which == Which::Dirty {
+                    kept.family = Durability::Saved;
+                }
+                each(id, kept);
+            }
+        }
+    }
+
+    /// Marks a durable bucket as not written after all.
+    pub(crate) fn mark_dirty(&self, body: &mut Body, id: Digest) {
+        let Some((_, word)) = self.look(id) else {
+            return;
+        };
+        if let Held::Slab(index) = word.held()
+            && let Some(kept) = body.kept_mut(index)
+            && kept.family == Durability::Saved
+        {
+            kept.family = Durability::Dirty;
+            body.dirty.push(id);
+            self.has_dirty.store(true, Ordering::Release);
+        }
+    }
+
+    fn owners(&self) -> Vec<Digest> {
+        self.slots
+            .iter()
+            .filter(|slot| matches!(slot.word().held(), Held::Slab(_)))
+            .map(Slot::owner)
+            .collect()
+    }
+}
+
+/// Which durable buckets to collect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Changed ones; they count as written from then on.
+    Dirty,
+    /// Every one.
+    All,
+}
+
+impl Moved {
+    pub(crate) fn expires_at(&self, origin: Origin) -> Micros {
+        match &self.content {
+            Content::Ticks(ticks) => origin.expiry(*ticks),
+            Content::Kept(kept) => kept.expires_at,
+        }
+    }
+
+    /// True if nothing is lost by forgetting it.
+    pub(crate) fn may_go(&self, origin: Origin, now: Micros) -> bool {
+        match &self.content {
+            Content::Ticks(ticks) => origin.expiry(*ticks) <= now,
+            Content::Kept(kept) => kept.may_go(now),
+        }
+    }
+
+    /// True if it may be forgotten for lack of room.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_volatile = match &self.content {
+            Content::Ticks(_) => true,
+            Content::Kept(kept) => kept.family == Durability::Volatile,
+        };
+        is_volatile && !self.is_blocked
+    }
+}
+
+impl Kept {
+    fn may_go(&self, now: Micros) -> bool {
+        self.expires_at <= now && self.family != Durability::Dirty
+    }
+}
+
+impl Body {
+    fn kept_mut(&mut self, index: u16) -> Option<&mut Kept> {
+        self.slab.get_mut(usize::from(index))?.as_mut()
+    }
+
+    fn is_dirty(&self, word: Word) -> bool {
+        let Held::Slab(index) = word.held() else {
+            return false;
+        };
+        self.slab
+            .get(usize::from(index))
+            .and_then(Option::as_ref)
+            .is_some_and(|kept| kept.family == Durability::Dirty)
+    }
+
+    /// Keeps a state in the slab, in the word's own place if it has one.
+    fn keep(&mut self, word: Word, kept: Kept) -> u16 {
+        if let Held::Slab(index) = word.held()
+            && let Some(place) = self.slab.get_mut(usize::from(index))
+        {
+            *place = Some(kept);
+            return index;
+        }
+        if let Some(index) = self.vacant.pop()
+            && let Some(place) = self.slab.get_mut(usize::from(index))
+        {
+            *place = Some(kept);
+            return index;
+        }
+        let index = u16::try_from(self.slab.len()).unwrap_or(u16::MAX);
+        self.slab.push(Some(kept));
+        index
+    }
+
+    fn vacate(&mut self, word: Word) {
+        if let Held::Slab(index) = word.held()
+            && let Some(place) = self.slab.get_mut(usize::from(index))
+        {
+            *place = None;
+            self.vacant.push(index);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The table of buckets: a directory that leads from an id's first bits to a
+//! segment. A full segment splits in two, so the table grows in small steps and no
+//! thread ever waits for more than one segment.
+//!
+//! Overflow rule. At most `keys_max` buckets are held. Beyond that a new bucket
+//! takes the place of expired ones, then of idle ones: those whose last decision was
+//! not a denial, soonest to expire first, never a quota's. If there is none, new
+//! keys share one strict bucket per limit, and `overflowed` counts them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use palisade_core::Digest;
+use palisade_core::limit::{BucketSpec, Reading, State};
+use palisade_core::time::Micros;
+use parking_lot::MutexGuard;
+
+use super::overflow::Overflow;
+use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
+use super::word::Held;
+
+/// How many segments an insertion at the bound sweeps before it evicts.
+const SWEEP_AT_BOUND: u32 = 4;
+/// The directory never has more entries than 2 to the power of this.
+const BITS_MAX: u32 = 20;
+/// Segments that a large table starts with, as a power of 2.
+const BITS_START: u32 = 3;
+
+/// The table.
+pub(crate) struct Table {
+    pub(super) origin: Origin,
+    bits: u32,
+    directory: Box<[AtomicU32]>,
+    segments: Box<[OnceLock<Box<Segment>>]>,
+    /// How many segments there are.
+    allocated: AtomicU32,
+    cursor: AtomicU32,
+    keys_max: u64,
+    tracked: AtomicU64,
+    evictions: AtomicU64,
+    pub(super) overflow: Overflow,
+}
+
+/// Whether a new bucket found room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Look again: there is some.
+    Made,
+    /// Share the overflow bucket.
+    Full,
+}
+
+impl Table {
+    pub(crate) fn new(now: Micros, keys_max: u64) -> Self {
+        let bits = bits_for(keys_max);
+        let start = bits.min(BITS_START);
+        let origin = Origin::at(now);
+        let table = Self {
+            origin,
+            bits,
+            directory: (0..1_u32 << bits)
+                .map(|entry| AtomicU32::new(entry >> (bits - start)))
+                .collect(),
+            segments: (0..1_u32 << bits).map(|_| OnceLock::new()).collect(),
+            allocated: AtomicU32::new(1 << start),
+            cursor: AtomicU32::new(0),
+            keys_max,
+            tracked: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            overflow: Overflow::default(),
+        };
+        for number in 0..1_u32 << start {
+            let first = number << (bits - start);
+            table.segments[number as usize].get_or_init(|| Segment::new(origin, first, start));
+        }
+        table
+    }
+
+    /// Number of the segment that `id` leads to now.
+    #[inline]
+    pub(super) fn route(&self, id: Digest) -> u32 {
+        let high = (id.0 >> 64) as u64;
+        let entry = high.checked_shr(64 - self.bits).unwrap_or(0) as usize;
+        self.directory[entry].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn segment(&self, number: u32) -> Option<&Segment> {
+        self.segments
+            .get(number as usize)?
+            .get()
+            .map(|segment| &**segment)
+    }
+
+    /// Takes from a token bucket without a lock, if it has room. `None` if the bucket
+    /// is new, or somebody is working on it: take the lock.
+    #[inline]
+    pub(crate) fn take_unlocked(
+        &self,
+        id: Digest,
+        spec: &BucketSpec,
+        cost: u32,
+        now: Micros,
+    ) -> Option<Reading> {
+        let segment = self.segment(self.route(id))?;
+        loop {
+            let (slot, word) = segment.look(id)?;
+            let Held::Ticks(ticks) = word.held() else {
+                return None;
+            };
+            let mut state = State::Gcra(self.origin.arrival(ticks));
+            if let Some(retry_at) = spec.fits(&state, now, cost) {
+                if !word.is_blocked() {
+                    slot.swap(word, word.blocked(true));
+                }
+                return Some(Reading {
+                    retry_at: Some(retry_at),
+                    ..spec.read(&state, now, cost)
+                });
+            }
+            spec.take(&mut state, now, cost);
+            let State::Gcra(arrival) = state else {
+                return None;
+            };
+            let new = word.with_ticks(self.origin.ticks(arrival)).ok()?;
+            if slot.swap(word, new) {
+                return Some(Reading {
+                    retry_at: None,
+                    ..spec.read(&state, now, cost)
+                });
+            }
+        }
+    }
+
+    /// Reserves room for `count` new buckets under the bound.
+    pub(super) fn reserve(&self, count: u64) -> bool {
+        let add = |tracked: u64| {
+            let sum = tracked.saturating_add(count);
+            (sum <= self.keys_max).then_some(sum)
+        };
+        self.tracked
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, add)
+            .is_ok()
+    }
+
+    /// Gives back what was reserved and not used.
+    pub(super) fn release(&self, count: u64) {
+        if count > 0 {
+            self.tracked.fetch_sub(count, Ordering::AcqRel);
+        }
+    }
+
+    /// Makes room for `count` buckets where `id` leads to.
+    pub(super) fn make_room(&self, id: Digest, count: usize, now: Micros) -> Room {
+        let number = self.route(id);
+        let Some(segment) = self.segment(number) else {
+            return Room::Full;
+        };
+        let is_at_bound = || self.tracked.load(Ordering::Acquire) + count as u64 > self.keys_max;
+        if is_at_bound() {
+            self.sweep_some(SWEEP_AT_BOUND, now);
+        }
+        let mut body = segment.lock();
+        if self.route(id) != number {
+            return Room::Made;
+        }
+        let is_full = |body: &Body| body.len + count > FILL_MAX;
+        if body.next_expiry <= now && (is_full(&body) || is_at_bound()) {
+            self.drop_expired(segment, &mut body, now);
+        }
+        if is_at_bound() || (is_full(&body) && body.depth == self.bits) {
+            self.evict_idle(segment, &mut body, count)
+        } else {
+            if is_full(&body) {
+                self.split(segment, number, &mut body);
+            }
+            Room::Made
+        }
+    }
+
+    fn drop_expired(&self, segment: &Segment, body: &mut Body, now: Micros) {
+        let before = body.len as u64;
+        let mut moved = segment.drain(body);
+        moved.retain(|one| !one.may_go(self.origin, now));
+        segment.refill(body, moved);
+        self.release(before - body.len as u64);
+    }
+
+    /// Forgets idle buckets, several at once so that a flood of new keys pays for
+    /// a drain only now and then.
+    fn evict_idle(&self, segment: &Segment, body: &mut Body, count: usize) -> Room {
+        let batch = count.max(body.len / 16);
+        let mut moved = segment.drain(body);
+        moved.sort_by_cached_key(|one| (!one.is_idle(), one.expires_at(self.origin)));
+        let idle = moved.iter().take(batch).filter(|one| one.is_idle()).count();
+        moved.drain(..idle);
+        segment.refill(body, moved);
+        self.release(idle as u64);
+        self.evictions.fetch_add(idle as u64, Ordering::Relaxed);
+        if idle >= count {
+            Room::Made
+        } else {
+            Room::Full
+        }
+    }
+
+    fn split(&self, segment: &Segment, number: u32, body: &mut Body) {
+        let new = self.allocated.fetch_add(1, Ordering::AcqRel);
+        let depth = body.depth + 1;
+        let span = 1 << (self.bits - depth);
+        let first = body.first + span;
+        let Some(place) = self.segments.get(new as usize) else {
+            return;
+        };
+        let upper = place.get_or_init(|| Segment::new(self.origin, first, depth));
+        let is_upper = |one: &mut Moved| one.id.0 >> (128 - depth) & 1 == 1;
+        let mut moved = segment.drain(body);
+        let went: Vec<Moved> = moved.extract_if(.., is_upper).collect();
+        upper.refill(&mut upper.lock(), went);
+        for entry in &self.directory[first as usize..(first + span) as usize] {
+            debug_assert_eq!(entry.load(Ordering::Relaxed), number);
+            entry.store(new, Ordering::Release);
+        }
+        body.depth = depth;
+        segment.refill(body, moved);
+    }
+
+    /// Drops expired buckets of the next `count` segments, where they are many.
+    pub(crate) fn sweep_some(&self, count: u32, now: Micros) {
+        let allocated = self.allocated();
+        for _ in 0..count.min(allocated) {
+            let number = self.cursor.fetch_add(1, Ordering::Relaxed) % allocated;
+            let Some(segment) = self.segment(number) else {
+                continue;
+            };
+            if let Some(mut body) = segment.try_lock()
+                && segment.expired(&body, now) * 8 > body.len
+            {
+                self.drop_expired(segment, &mut body, now);
+            }
+        }
+    }
+
+    /// How many segments there are.
+    pub(crate) fn allocated(&self) -> u32 {
+        let all = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
+        self.allocated.load(Ordering::Acquire).min(all)
+    }
+
+    pub(crate) fn tracked(&self) -> u64 {
+        self.tracked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Brings a durable bucket back from the log, or takes it away.
+    pub(crate) fn restore(&self, id: Digest, held: Option<(State, Micros)>, now: Micros) {
+        let (state, expires_at) = held
+            .filter(|(_, expires_at)| *expires_at > now)
+            .unwrap_or((State::Empty, Micros(0)));
+        let kept = Kept {
+            state,
+            expires_at,
+            family: Durability::Saved,
+        };
+        let Some((segment, mut body)) = self.lock(id) else {
+            return;
+        };
+        if let Some(slot) = segment.find(id) {
+            let (word, _) = segment.take(&mut body, slot);
+            segment.put(&mut body, slot, word, false, kept);
+            return;
+        }
+        drop(body);
+        if expires_at > now {
+            self.insert_restored(id, &kept, now);
+        }
+    }
+
+    fn insert_restored(&self, id: Digest, kept: &Kept, now: Micros) {
+        while let Some((segment, mut body)) = self.lock(id) {
+            if body.len < FILL_MAX && self.reserve(1) {
+                segment.insert(&mut body, id, false, kept.clone());
+                return;
+            }
+            drop(body);
+            if self.make_room(id, 1, now) == Room::Full {
+                return;
+            }
+        }
+    }
+
+    /// Marks a durable bucket as not written after all.
+    pub(crate) fn mark_dirty(&self, id: Digest) {
+        if let Some((segment, mut body)) = self.lock(id) {
+            segment.mark_dirty(&mut body, id);
+        }
+    }
+
+    /// Every segment there is.
+    pub(crate) fn all_segments(&self) -> impl Iterator<Item = &Segment> {
+        (0..self.allocated()).filter_map(|number| self.segment(number))
+    }
+
+    /// Locks the segment that `id` leads to.
+    pub(super) fn lock(&self, id: Digest) -> Option<(&Segment, MutexGuard<'_, Body>)> {
+        loop {
+            let number = self.route(id);
+            let segment = self.segment(number)?;
+            let body = segment.lock();
+            if self.route(id) == number {
+                return Some((segment, body));
+            }
+        }
+    }
+}
+
+/// Bits of the directory: enough that segments are half full at the bound.
+fn bits_for(keys_max: u64) -> u32 {
+    let fit = FILL_MAX as u64;
+    if keys_max <= fit {
+        return 0;
+    }
+    (keys_max * 3 / 2)
+        .div_ceil(fit)
+        .next_power_of_two()
+        .trailing_zeros()
+        .min(BITS_MAX)
+}

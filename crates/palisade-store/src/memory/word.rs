@@ -1,0 +1,138 @@
+//! One bucket packed into 64 bits, so that a decision is one compare-and-swap.
+//!
+//! | bits | what |
+//! | --- | --- |
+//! | 63–59 | generation: changes whenever the slot gets another owner or place |
+//! | 58 | blocked: the last decision on the bucket was a denial |
+//! | 57–0 | a token bucket's arrival time in ticks after the table's origin, or a special value |
+//!
+//! 2⁵⁸ ticks are 814 days: an arrival time beyond them lives in the slab like the
+//! states of the other algorithms. The generation keeps a thread that read a word,
+//! was suspended, and found the slot with a new owner from charging the wrong
+//! bucket: the word would have to return to the same tick of 2⁻¹² µs after exactly
+//! 32 changes of owner.
+
+const VALUE_BITS: u32 = 58;
+const VALUE: u64 = (1 << VALUE_BITS) - 1;
+const BLOCKED: u64 = 1 << VALUE_BITS;
+const GENERATION: u64 = !(VALUE | BLOCKED);
+const GENERATION_ONE: u64 = BLOCKED << 1;
+
+const EMPTY: u64 = VALUE;
+const LOCKED: u64 = VALUE - 1;
+const SLAB_LAST: u64 = VALUE - 2;
+const SLAB_FIRST: u64 = SLAB_LAST - u16::MAX as u64;
+
+/// The packed word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Word(pub(crate) u64);
+
+/// What a word holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// The slot has no owner.
+    Empty,
+    /// Somebody who holds the segment's lock works on it.
+    Locked,
+    /// A token bucket.
+    Ticks(u64),
+    /// The state is in the segment's slab, at this index.
+    Slab(u16),
+}
+
+/// The word cannot hold as many ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooFar;
+
+impl Word {
+    pub(crate) const FREE: Self = Self(EMPTY);
+
+    pub(crate) const fn held(self) -> Held {
+        match self.0 & VALUE {
+            EMPTY => Held::Empty,
+            LOCKED => Held::Locked,
+            #[expect(clippy::cast_possible_truncation, reason = "a slab has 2¹⁶ places")]
+            value @ SLAB_FIRST..=SLAB_LAST => Held::Slab((SLAB_LAST - value) as u16),
+            ticks => Held::Ticks(ticks),
+        }
+    }
+
+    pub(crate) const fn is_blocked(self) -> bool {
+        self.0 & BLOCKED != 0
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 & VALUE == EMPTY
+    }
+
+    /// The same bucket with another arrival time, and not blocked.
+    pub(crate) const fn with_ticks(self, ticks: u64) -> Result<Self, TooFar> {
+        if ticks >= SLAB_FIRST {
+            return Err(TooFar);
+        }
+        Ok(self.with_value(ticks))
+    }
+
+    pub(crate) const fn with_slab(self, index: u16) -> Self {
+        self.with_value(SLAB_LAST - index as u64)
+    }
+
+    pub(crate) const fn locked(self) -> Self {
+        Self(self.0 & !VALUE | LOCKED)
+    }
+
+    pub(crate) const fn blocked(self, blocked: bool) -> Self {
+        Self(self.0 & !BLOCKED | if blocked { BLOCKED } else { 0 })
+    }
+
+    /// An ownerless word of the next generation.
+    pub(crate) const fn next_free(self) -> Self {
+        Self((self.0 & GENERATION).wrapping_add(GENERATION_ONE) | EMPTY)
+    }
+
+    const fn with_value(self, value: u64) -> Self {
+        Self(self.0 & GENERATION | value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_word_reads_back() {
+        for word in [
+            Word::FREE,
+            Word::FREE.next_free(),
+            Word(u64::MAX).next_free(),
+        ] {
+            assert_eq!(word.held(), Held::Empty);
+            assert_eq!(word.locked().held(), Held::Locked);
+            for ticks in [0, 1, SLAB_FIRST - 1] {
+                assert_eq!(word.with_ticks(ticks).unwrap().held(), Held::Ticks(ticks));
+            }
+            assert_eq!(word.with_ticks(SLAB_FIRST), Err(TooFar));
+            for index in [0, 1, u16::MAX] {
+                assert_eq!(word.with_slab(index).held(), Held::Slab(index));
+            }
+        }
+    }
+
+    #[test]
+    fn generation_and_block_survive_a_change_of_value() {
+        let word = Word::FREE.next_free().with_slab(3).blocked(true);
+        assert!(word.is_blocked() && word.locked().is_blocked());
+        assert!(!word.with_ticks(9).unwrap().is_blocked());
+        assert_eq!(word.0 & GENERATION, word.locked().0 & GENERATION);
+        assert_ne!(word.0 & GENERATION, word.next_free().0 & GENERATION);
+    }
+
+    #[test]
+    fn generations_come_round_after_32() {
+        let mut word = Word::FREE;
+        for turn in 1..=32 {
+            word = word.next_free();
+            assert_eq!(word == Word::FREE, turn == 32);
+        }
+    }
+}

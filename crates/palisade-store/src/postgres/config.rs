@@ -1,0 +1,170 @@
+//! Where the server is and how hard it may be asked.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::config::{Config as Address, Host, SslMode};
+
+use crate::{DEADLINE_DEFAULT, StoreError};
+
+/// Whether a store may change the schema when it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemaPolicy {
+    /// The schema must be there: `palisade migrate` made it.
+    #[default]
+    Require,
+    /// It is made or brought up to date.
+    Migrate,
+}
+
+/// How expired rows are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// Pause between two steps.
+    pub pause: Duration,
+    /// Rows looked at in a step.
+    pub step: u32,
+}
+
+/// Why a store could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be used.
+    #[error("`store.url` is not an address of a Postgres server: {0}")]
+    Address(&'static str),
+    /// TLS cannot be set up.
+    #[error("TLS to Postgres cannot be set up: {0}")]
+    Tls(String),
+    /// The schema is older than this version, or not there.
+    #[error(
+        "the Postgres schema is at version {found}, {wanted} is needed; run `palisade migrate`"
+    )]
+    SchemaOld {
+        /// What is there; 0 if nothing is.
+        found: u32,
+        /// What this version needs.
+        wanted: u32,
+    },
+    /// The schema belongs to a later version.
+    #[error(
+        "the Postgres schema is at version {found}, newer than the {wanted} known here; upgrade this node"
+    )]
+    SchemaNew {
+        /// What is there.
+        found: u32,
+        /// What this version knows.
+        wanted: u32,
+    },
+    /// The server is older than Postgres 15.
+    #[error("Postgres 15 or later is needed")]
+    ServerOld,
+    /// The server could not be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How a [`super::PostgresStore`] reaches its server. Holds the password: it has no
+/// `Debug`.
+#[derive(Clone)]
+pub struct PostgresConfig {
+    pub(super) address: Address,
+    /// The longest a call may take, the wait for a connection included.
+    pub deadline: Duration,
+    /// Connections held at most.
+    pub connections: usize,
+    /// Of those, how many decide at the same time.
+    pub lanes: usize,
+    /// Decisions in one transaction at most.
+    pub batch_max: usize,
+    /// Decisions that may wait; more are refused as exhausted.
+    pub queue_max: usize,
+    /// Whether the schema may be changed on start.
+    pub schema: SchemaPolicy,
+    /// Certificates to trust instead of the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// Removal of expired rows; `None` leaves it to other nodes.
+    pub sweep: Option<Sweep>,
+}
+
+impl PostgresConfig {
+    /// Reads a `postgres://` address (or `key=value` pairs); everything else is at
+    /// its default.
+    ///
+    /// # Errors
+    /// [`StartError::Address`]; it never repeats the address.
+    pub fn parse(url: &str) -> Result<Self, StartError> {
+        let mut address =
+            Address::from_str(url).map_err(|_| StartError::Address("it cannot be parsed"))?;
+        if address.get_hosts().is_empty() && address.get_hostaddrs().is_empty() {
+            return Err(StartError::Address("it names no host"));
+        }
+        if address.get_application_name().is_none() {
+            address.application_name("palisade");
+        }
+        Ok(Self {
+            address,
+            deadline: DEADLINE_DEFAULT,
+            connections: 12,
+            lanes: 4,
+            batch_max: 64,
+            queue_max: 16_384,
+            schema: SchemaPolicy::default(),
+            ca_file: None,
+            sweep: Some(Sweep {
+                pause: Duration::from_millis(100),
+                step: 1_000,
+            }),
+        })
+    }
+
+    /// Whether the connection is encrypted: asked for, or to another machine and not
+    /// declined with `sslmode=disable`.
+    pub(super) fn wants_tls(&self) -> bool {
+        match self.address.get_ssl_mode() {
+            SslMode::Disable => false,
+            SslMode::Prefer => !self.address.get_hosts().iter().all(is_local),
+            _ => true,
+        }
+    }
+}
+
+fn is_local(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            name == "localhost"
+                || name
+                    .parse()
+                    .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        }
+        Host::Unix(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_parsed_is_not_repeated() {
+        for url in [
+            "postgres://user:hunter2@host:port/db",
+            "hunter2",
+            "postgres:///hunter2",
+        ] {
+            let message = PostgresConfig::parse(url).err().unwrap().to_string();
+            assert!(message.contains("store.url"), "{message}");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+
+    #[test]
+    fn tls_is_used_off_the_machine_unless_declined() {
+        let tls = |url| PostgresConfig::parse(url).unwrap().wants_tls();
+        assert!(tls("postgres://p@db.internal/p"));
+        assert!(tls("postgres://p@127.0.0.1/p?sslmode=require"));
+        assert!(!tls("postgres://p@127.0.0.1/p"));
+        assert!(!tls("postgres://p@db.internal/p?sslmode=disable"));
+        assert!(!tls("host=/run/postgresql user=p"));
+    }
+}

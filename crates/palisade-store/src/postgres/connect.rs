@@ -1,0 +1,336 @@
+//! Connections: made with the session's settings, counted, and thrown away when a
+//! call on them was not finished.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Connect, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config as Address, Error, NoTls, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::config::{PostgresConfig, StartError};
+use super::error;
+use crate::StoreError;
+
+/// Where a call is, for the one who has waited long enough.
+#[derive(Debug, Default)]
+pub(super) struct Phase(AtomicU8);
+
+const WAITING: u8 = 0;
+const CONNECTING: u8 = 1;
+const ASKED: u8 = 2;
+
+impl Phase {
+    pub(super) fn asked(&self) {
+        self.0.store(ASKED, Ordering::Release);
+    }
+
+    fn connecting(&self) {
+        self.0.store(CONNECTING, Ordering::Release);
+    }
+
+    /// What it means that the deadline came now.
+    pub(super) fn too_late(&self) -> StoreError {
+        match self.0.load(Ordering::Acquire) {
+            WAITING => error::no_connection_free(),
+            _ => StoreError::TimedOut,
+        }
+    }
+}
+
+pub(super) struct Connections {
+    pool: Pool,
+    permits: Semaphore,
+    pub(super) deadline: Duration,
+}
+
+impl Connections {
+    pub(super) fn new(config: &PostgresConfig) -> Result<Self, StartError> {
+        let connect = Connector {
+            tls: config.wants_tls().then(|| tls(config)).transpose()?,
+            settings: settings(config.deadline),
+        };
+        let mut address = config.address.clone();
+        address.ssl_mode(match connect.tls {
+            Some(_) => SslMode::Require,
+            None => SslMode::Disable,
+        });
+        let manager = Manager::from_connect(
+            address,
+            connect,
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Fast,
+            },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(config.connections.max(1))
+            .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts {
+                wait: Some(config.deadline),
+                create: Some(config.deadline),
+                recycle: Some(config.deadline),
+            })
+            .build()
+            .map_err(|_| StoreError::Unreachable("the pool cannot be built".to_owned()))?;
+        Ok(Self {
+            pool,
+            permits: Semaphore::new(config.connections.max(1)),
+            deadline: config.deadline,
+        })
+    }
+
+    /// A connection of its own, outside the pool and its statement time-out.
+    pub(super) async fn unpooled(config: &PostgresConfig) -> Result<Unpooled, StartError> {
+        let connector = Connector {
+            tls: config.wants_tls().then(|| tls(config)).transpose()?,
+            settings: String::new(),
+        };
+        let mut address = config.address.clone();
+        address.ssl_mode(match connector.tls {
+            Some(_) => SslMode::Require,
+            None => SslMode::Disable,
+        });
+        let (client, task) = connector
+            .open(address)
+            .await
+            .map_err(|error| error::of(&error))?;
+        Ok(Unpooled { client, task })
+    }
+
+    /// Takes a connection. Waiting for one and making one are told apart, so that a
+    /// deadline that strikes here is named for what it is.
+    pub(super) async fn checkout(&self, phases: &[&Phase]) -> Result<Checkout<'_>, StoreError> {
+        let permit = self
+            .permits
+            .acquire()
+            .await
+            .map_err(|_| error::no_connection_free())?;
+        phases.iter().for_each(|phase| phase.connecting());
+        let object = self.pool.get().await.map_err(error::of_pool)?;
+        phases.iter().for_each(|phase| phase.asked());
+        Ok(Checkout {
+            object: Some(object),
+            call: Call::None,
+            _permit: permit,
+        })
+    }
+
+    /// One statement, within the deadline.
+    pub(super) async fn query(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.query_within(self.deadline, sql, params).await
+    }
+
+    /// The same for a statement whose answer grows with the data: it has a deadline
+    /// of its own, in one round trip all the same.
+    pub(super) async fn query_within(
+        &self,
+        deadline: Duration,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let phase = Phase::default();
+        let call = async {
+            let mut held = self.checkout(&[&phase]).await?;
+            let rows = if deadline > self.deadline {
+                held.query_slowly([deadline, self.deadline], sql, params)
+                    .await
+            } else {
+                held.query(sql, params).await
+            };
+            rows.map_err(|error| error::of(&error))
+        };
+        tokio::time::timeout(deadline, call)
+            .await
+            .unwrap_or_else(|_| Err(phase.too_late()))
+    }
+}
+
+/// A connection in use. Dropped in the middle of a call it is closed: its answer
+/// would otherwise be the next caller's wait.
+pub(super) struct Checkout<'a> {
+    object: Option<Object>,
+    call: Call,
+    _permit: SemaphorePermit<'a>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Call {
+    None,
+    UnderWay,
+}
+
+impl Checkout<'_> {
+    pub(super) async fn query(
+        &mut self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        self.call = Call::UnderWay;
+        let rows = match &self.object {
+            Some(object) => run(object, sql, params).await,
+            None => Ok(Vec::new()),
+        };
+        self.call = Call::None;
+        rows
+    }
+
+    async fn query_slowly(
+        &mut self,
+        deadlines: [Duration; 2],
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        self.call = Call::UnderWay;
+        let rows = match &self.object {
+            Some(object) => run_slowly(object, deadlines, sql, params).await,
+            None => Ok(Vec::new()),
+        };
+        self.call = Call::None;
+        rows
+    }
+}
+
+impl Drop for Checkout<'_> {
+    fn drop(&mut self) {
+        if self.call == Call::UnderWay {
+            drop(self.object.take().map(Object::take));
+        }
+    }
+}
+
+async fn run(
+    object: &Object,
+    sql: &str,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, Error> {
+    let statement = object.prepare_cached(sql).await?;
+    object.query(&statement, params).await
+}
+
+async fn run_slowly(
+    object: &Object,
+    [slow, usual]: [Duration; 2],
+    sql: &str,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, Error> {
+    let statement = object.prepare_cached(sql).await?;
+    let (longer, shorter) = (statement_timeout(slow), statement_timeout(usual));
+    // Polled in this order, hence sent in it, without waiting in between.
+    let (_, rows, _) = tokio::join!(
+        biased;
+        object.batch_execute(&longer),
+        object.query(&statement, params),
+        object.batch_execute(&shorter),
+    );
+    rows
+}
+
+/// A connection for one errand, such as a migration.
+pub(super) struct Unpooled {
+    pub(super) client: Client,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Unpooled {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Connector {
+    tls: Option<MakeRustlsConnect>,
+    settings: String,
+}
+
+impl Connector {
+    async fn open(&self, address: Address) -> Result<(Client, JoinHandle<()>), Error> {
+        // What breaks a connection is reported to its callers; the task has no more to say.
+        match self.tls.clone() {
+            Some(tls) => {
+                let (client, connection) = address.connect(tls).await?;
+                Ok((client, tokio::spawn(async { drop(connection.await) })))
+            }
+            None => {
+                let (client, connection) = address.connect(NoTls).await?;
+                Ok((client, tokio::spawn(async { drop(connection.await) })))
+            }
+        }
+    }
+}
+
+type Opening<'a> =
+    std::pin::Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + 'a>>;
+
+impl Connect for Connector {
+    fn connect(&self, address: &Address) -> Opening<'_> {
+        let address = address.clone();
+        Box::pin(async move {
+            let (client, task) = self.open(address).await?;
+            client.batch_execute(&self.settings).await?;
+            Ok((client, task))
+        })
+    }
+}
+
+/// The server gives up when we do, and plans as for a large table from the start:
+/// plans are made once per connection, perhaps while a table is still empty.
+fn settings(deadline: Duration) -> String {
+    format!(
+        "{}; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+         SET plan_cache_mode = force_generic_plan; SET jit = off; \
+         SET default_transaction_isolation = 'read committed'",
+        statement_timeout(deadline)
+    )
+}
+
+fn statement_timeout(deadline: Duration) -> String {
+    format!("SET statement_timeout = {}", deadline.as_millis().max(1))
+}
+
+fn tls(config: &PostgresConfig) -> Result<MakeRustlsConnect, StartError> {
+    let refused = |why: String| StartError::Tls(why);
+    let provider = CryptoProvider::get_default()
+        .ok_or_else(|| refused("no cryptography provider is installed".to_owned()))?;
+    let mut roots = RootCertStore::empty();
+    match &config.ca_file {
+        Some(path) => {
+            let certificates = CertificateDer::pem_file_iter(path)
+                .map_err(|_| refused("`ca_file` cannot be read".to_owned()))?;
+            for certificate in certificates {
+                let certificate =
+                    certificate.map_err(|_| refused("`ca_file` is not PEM".to_owned()))?;
+                roots
+                    .add(certificate)
+                    .map_err(|_| refused("`ca_file` holds no certificate".to_owned()))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    if roots.is_empty() {
+        return Err(refused("there is no certificate to trust".to_owned()));
+    }
+    let client = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|_| refused("the provider supports no protocol version".to_owned()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(client))
+}

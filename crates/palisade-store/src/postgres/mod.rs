@@ -1,0 +1,196 @@
+//! The store on Postgres 15 or later: exact over all nodes, one round trip per
+//! decision, several decisions per transaction under load.
+//!
+//! `palisade.decide` (see `migrations/`) is the translation of
+//! `palisade_core::limit`. It locks the buckets of a call in byte order of their
+//! keys, so that calls never wait in a circle, and reads the server's clock once it
+//! has them.
+//!
+//! The store's sessions set planner options and a statement time-out: behind a
+//! connection pooler use session pooling.
+
+mod batch;
+mod config;
+mod connect;
+mod error;
+mod lanes;
+mod records;
+mod schema;
+mod sweep;
+
+use std::sync::Arc;
+
+use palisade_core::plan::Charge;
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::{Clock, Micros};
+
+pub use config::{PostgresConfig, SchemaPolicy, StartError, Sweep};
+pub use schema::{SCHEMA_VERSION, migrate};
+
+use crate::{
+    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
+    StoreStats, Take,
+};
+use batch::{Ask, Op};
+use connect::Connections;
+use lanes::Lanes;
+use sweep::Sweeper;
+
+/// A store on a Postgres server that any number of nodes share.
+pub struct PostgresStore {
+    connections: Arc<Connections>,
+    lanes: Arc<Lanes>,
+    clock: Option<Arc<dyn Clock>>,
+    _sweeper: Option<Sweeper>,
+}
+
+impl PostgresStore {
+    /// Connects, and makes sure of the schema as the configuration says.
+    ///
+    /// # Errors
+    /// [`StartError`]: the server cannot be reached, or its schema is not the one
+    /// needed.
+    pub async fn connect(config: &PostgresConfig) -> Result<Self, StartError> {
+        match config.schema {
+            SchemaPolicy::Require => schema::check(config).await?,
+            SchemaPolicy::Migrate => migrate(config).await.map(drop)?,
+        }
+        Self::open(config, None)
+    }
+
+    /// A store that judges by `clock` instead of the server's, for tests.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::connect`].
+    pub async fn connect_with_clock(
+        config: &PostgresConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
+        match config.schema {
+            SchemaPolicy::Require => schema::check(config).await?,
+            SchemaPolicy::Migrate => migrate(config).await.map(drop)?,
+        }
+        Self::open(config, Some(clock))
+    }
+
+    /// A store that connects when it is first used, so that a node can start while
+    /// the server is down. Without the schema every call fails and says so. Must be
+    /// called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError::Tls`].
+    pub fn open(
+        config: &PostgresConfig,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Result<Self, StartError> {
+        let connections = Arc::new(Connections::new(config)?);
+        let sweeper = config
+            .sweep
+            .map(|sweep| Sweeper::start(sweep, Arc::clone(&connections), clock.clone()));
+        Ok(Self {
+            lanes: Arc::new(Lanes::new(config, Arc::clone(&connections), clock.clone())),
+            connections,
+            clock,
+            _sweeper: sweeper,
+        })
+    }
+
+    fn now(&self) -> Option<i64> {
+        self.clock
+            .as_ref()
+            .map(|clock| batch::signed(clock.now().0))
+    }
+
+    async fn decide(&self, op: Op, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        let charged = self.lanes.decide(Ask::new(op, charges)).await?;
+        if charged.rebuilt > 0 {
+            tracing::warn!(
+                count = charged.rebuilt,
+                "unreadable buckets start from zero"
+            );
+        }
+        Ok(charged)
+    }
+}
+
+impl Store for PostgresStore {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        let op = match take {
+            Take::Consume => Op::Consume,
+            Take::Peek => Op::Peek,
+        };
+        self.decide(op, charges).await
+    }
+
+    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        self.decide(Op::Refund, charges).await
+    }
+
+    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
+        self.decide(Op::Reset, charges).await?;
+        Ok(ResetDone {
+            done: vec![true; charges.len()],
+        })
+    }
+
+    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+        self.connections.load(self.now(), keys).await
+    }
+
+    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
+        self.connections.commit(self.now(), writes).await
+    }
+
+    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
+        self.connections.set_aside(self.now(), key).await
+    }
+
+    async fn scan(
+        &self,
+        kind: RecordKind,
+        cursor: Option<&str>,
+        count_max: usize,
+    ) -> Result<RecordPage, StoreError> {
+        self.connections
+            .scan(self.now(), kind, cursor, count_max)
+            .await
+    }
+
+    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
+        self.connections.put_entry(registry, &entry).await
+    }
+
+    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
+        self.connections
+            .remove_entry(self.now(), registry, id)
+            .await
+    }
+
+    async fn entries(
+        &self,
+        registry: Registry,
+        seen: Option<u64>,
+    ) -> Result<Option<Entries>, StoreError> {
+        self.connections.entries(self.now(), registry, seen).await
+    }
+
+    async fn probe(&self) -> Result<Micros, StoreError> {
+        self.connections.clock(self.now()).await
+    }
+
+    /// Nothing waits to be made durable: an answer follows its commit.
+    async fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats {
+            queue_depth: self.lanes.depth() as u64,
+            ..StoreStats::default()
+        }
+    }
+}

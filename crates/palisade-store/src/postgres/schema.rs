@@ -1,0 +1,128 @@
+//! The schema, in numbered steps that are never edited once released.
+
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use super::config::{PostgresConfig, StartError};
+use super::connect::Connections;
+use super::error;
+use crate::StoreError;
+
+/// The version of the schema that this code works with.
+pub const SCHEMA_VERSION: u32 = 3;
+
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
+    include_str!("migrations/0001_schema.sql"),
+    include_str!("migrations/0002_decide.sql"),
+    include_str!("migrations/0003_records.sql"),
+];
+
+/// One migration at a time, on any node. The number is arbitrary and stays.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(5042417660011)";
+
+const PREPARE: &str = "
+    CREATE SCHEMA IF NOT EXISTS palisade;
+    CREATE TABLE IF NOT EXISTS palisade.migration (
+        version bigint PRIMARY KEY,
+        applied_at timestamptz NOT NULL DEFAULT now()
+    )";
+
+/// Brings the schema up to date and says which versions were applied.
+///
+/// # Errors
+/// [`StartError`]; the steps that were applied before stay.
+pub async fn migrate(config: &PostgresConfig) -> Result<Vec<u32>, StartError> {
+    let mut connection = Connections::unpooled(config).await?;
+    check_server(&connection.client).await?;
+    let mut applied = Vec::new();
+    for (version, sql) in (1_u32..).zip(MIGRATIONS) {
+        if step(&mut connection.client, i64::from(version), sql).await? {
+            applied.push(version);
+        }
+    }
+    let found = version(&connection.client).await?;
+    verdict(found)?;
+    Ok(applied)
+}
+
+/// Fails unless the schema is the one that this code works with.
+pub(super) async fn check(config: &PostgresConfig) -> Result<(), StartError> {
+    let connection = Connections::unpooled(config).await?;
+    check_server(&connection.client).await?;
+    verdict(version(&connection.client).await?)
+}
+
+fn verdict(found: u32) -> Result<(), StartError> {
+    let wanted = SCHEMA_VERSION;
+    match found.cmp(&wanted) {
+        std::cmp::Ordering::Less => Err(StartError::SchemaOld { found, wanted }),
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => Err(StartError::SchemaNew { found, wanted }),
+    }
+}
+
+async fn check_server(client: &Client) -> Result<(), StartError> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_version_num')::int >= 150000",
+            &[],
+        )
+        .await
+        .map_err(|error| error::of(&error))?;
+    match row.try_get(0) {
+        Ok(true) => Ok(()),
+        _ => Err(StartError::ServerOld),
+    }
+}
+
+async fn version(client: &Client) -> Result<u32, StoreError> {
+    let found = client
+        .query_one(
+            "SELECT coalesce(max(version), 0) FROM palisade.migration",
+            &[],
+        )
+        .await;
+    match found {
+        Ok(row) => row
+            .try_get::<_, i64>(0)
+            .ok()
+            .and_then(|version| version.try_into().ok())
+            .ok_or_else(|| StoreError::Corrupt("the schema's version".to_owned())),
+        Err(error) if is_missing(&error) => Ok(0),
+        Err(error) => Err(error::of(&error)),
+    }
+}
+
+fn is_missing(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code)
+    })
+}
+
+/// Applies one step in a transaction of its own; false if it was there already.
+async fn step(client: &mut Client, version: i64, sql: &str) -> Result<bool, StoreError> {
+    let run = async {
+        let transaction = client.transaction().await?;
+        transaction.batch_execute(LOCK).await?;
+        transaction.batch_execute(PREPARE).await?;
+        let known = transaction
+            .query_opt(
+                "SELECT FROM palisade.migration WHERE version = $1",
+                &[&version],
+            )
+            .await?;
+        if known.is_some() {
+            return Ok(false);
+        }
+        transaction.batch_execute(sql).await?;
+        transaction
+            .execute(
+                "INSERT INTO palisade.migration (version) VALUES ($1)",
+                &[&version],
+            )
+            .await?;
+        transaction.commit().await?;
+        Ok(true)
+    };
+    run.await.map_err(|error| error::of(&error))
+}

@@ -1,0 +1,118 @@
+//! Removal of what has expired: small steps through the tables in key order, at a
+//! steady pace, faster while there is much to remove.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::time::Clock;
+use tokio::task::JoinHandle;
+
+use super::batch::signed;
+use super::config::Sweep;
+use super::connect::Connections;
+use crate::StoreError;
+
+const BUCKETS: &str = "SELECT next_key, removed FROM palisade.sweep_buckets($1, $2, $3)";
+const RECORDS: &str =
+    "SELECT next_kind, next_digest, removed FROM palisade.sweep_records($1, $2, $3, $4)";
+
+/// The pause after a step that failed: the server has other troubles.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
+
+/// A task that ends with its owner.
+pub(super) struct Sweeper(JoinHandle<()>);
+
+impl Sweeper {
+    pub(super) fn start(
+        sweep: Sweep,
+        connections: Arc<Connections>,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Self {
+        let walk = Walk {
+            connections,
+            clock,
+            step: i32::try_from(sweep.step.max(1)).unwrap_or(i32::MAX),
+            place: Place::start(),
+        };
+        Self(tokio::spawn(walk.run(sweep.pause)))
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Where the walk goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Buckets(String),
+    Records(i16, Vec<u8>),
+}
+
+impl Place {
+    const fn start() -> Self {
+        Self::Buckets(String::new())
+    }
+}
+
+pub(super) struct Walk {
+    connections: Arc<Connections>,
+    clock: Option<Arc<dyn Clock>>,
+    step: i32,
+    place: Place,
+}
+
+impl Walk {
+    async fn run(mut self, pause: Duration) {
+        loop {
+            let rest = match self.step().await {
+                // Much to do: no pause but the server's own pace.
+                Ok(removed) if removed > self.step / 4 => pause / 10,
+                Ok(_) => pause,
+                Err(error) => {
+                    tracing::warn!(kind = error.kind(), "expired rows could not be removed");
+                    PAUSE_AFTER_FAILURE
+                }
+            };
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    /// One step; how many rows it removed.
+    async fn step(&mut self) -> Result<i32, StoreError> {
+        let now = self.clock.as_ref().map(|clock| signed(clock.now().0));
+        let (place, removed) = match &self.place {
+            Place::Buckets(after) => {
+                let rows = self
+                    .connections
+                    .query(BUCKETS, &[&now, after, &self.step])
+                    .await?;
+                let row = rows.first().ok_or_else(odd)?;
+                let next: Option<String> = row.try_get(0).map_err(|_| odd())?;
+                let place = next.map_or(Place::Records(0, Vec::new()), Place::Buckets);
+                (place, row.try_get(1).map_err(|_| odd())?)
+            }
+            Place::Records(kind, digest) => {
+                let rows = self
+                    .connections
+                    .query(RECORDS, &[&now, kind, digest, &self.step])
+                    .await?;
+                let row = rows.first().ok_or_else(odd)?;
+                let next: Option<i16> = row.try_get(0).map_err(|_| odd())?;
+                let digest: Option<Vec<u8>> = row.try_get(1).map_err(|_| odd())?;
+                let place = next
+                    .zip(digest)
+                    .map_or_else(Place::start, |(kind, digest)| Place::Records(kind, digest));
+                (place, row.try_get(2).map_err(|_| odd())?)
+            }
+        };
+        self.place = place;
+        Ok(removed)
+    }
+}
+
+fn odd() -> StoreError {
+    StoreError::Corrupt("a sweep of another shape".to_owned())
+}

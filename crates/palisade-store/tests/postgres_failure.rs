@@ -1,0 +1,259 @@
+//! A real server that is killed, stopped, full or read-only: typed errors within the
+//! deadline, and recovery without help.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test's helpers fail it"
+)]
+
+#[path = "common/postgres_server.rs"]
+mod postgres_server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::Digest;
+use palisade_core::limit::{Algorithm, Window};
+use palisade_core::record::{RecordKey, RecordKind};
+use palisade_core::time::HOUR;
+use palisade_store::conformance::{TestLimits, spec};
+use palisade_store::postgres::{PostgresConfig, PostgresStore, StartError};
+use palisade_store::{Registry, Store, StoreError, Take};
+use postgres_server::PostgresServer;
+use tokio::time::Instant;
+
+const DEADLINE: Duration = Duration::from_millis(300);
+/// Machines that run tests are slow: no call may take longer than this.
+const BOUND: Duration = Duration::from_secs(3);
+
+fn limits() -> TestLimits {
+    let window = spec(Algorithm::FixedWindow, 1_000, Window::Span(24 * HOUR));
+    TestLimits::new([("window", window)])
+}
+
+async fn used(store: &PostgresStore, take: Take) -> Result<u64, StoreError> {
+    let limits = limits();
+    let charge = [limits.charge("window", "a")];
+    let started = Instant::now();
+    let charged = store.charge(&charge, take).await;
+    assert!(started.elapsed() < BOUND, "a call hung");
+    charged.map(|charged| charged.readings[0].used)
+}
+
+/// Every other call, for its error.
+async fn others(store: &PostgresStore) -> Vec<StoreError> {
+    let key = RecordKey {
+        kind: RecordKind::Lockout,
+        digest: Digest(1),
+    };
+    vec![
+        store.load(&[key]).await.unwrap_err(),
+        store.set_aside(key).await.unwrap_err(),
+        store.remove_entry(Registry::Tiers, "a").await.unwrap_err(),
+        store.probe().await.unwrap_err(),
+    ]
+}
+
+async fn recovered(store: &PostgresStore, at_least: u64) {
+    let wait = async {
+        loop {
+            match used(store, Take::Consume).await {
+                Ok(used) => break used,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let used = tokio::time::timeout(Duration::from_secs(30), wait)
+        .await
+        .expect("recovers by itself");
+    assert!(used > at_least, "what was counted is still counted: {used}");
+}
+
+/// The schema is made with time to spare; the store itself has little.
+async fn store(config: &PostgresConfig) -> PostgresStore {
+    PostgresStore::connect(config).await.unwrap();
+    let mut config = config.clone();
+    config.deadline = DEADLINE;
+    let store = PostgresStore::open(&config, None).unwrap();
+    recovered(&store, 0).await;
+    store
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_is_unreachable_and_its_return_is_noticed() {
+    let mut server = PostgresServer::start(&[]).await;
+    let store = store(&server.database().await).await;
+    let before = used(&store, Take::Peek).await.unwrap();
+    server.kill();
+    for _ in 0..3 {
+        let error = used(&store, Take::Consume).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+    }
+    for error in others(&store).await {
+        assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+    }
+    server.restart().await;
+    recovered(&store, before).await;
+    assert!(store.probe().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_clock_a_stopped_server_costs_the_deadline_and_no_more() {
+    let server = PostgresServer::start(&[]).await;
+    let store = store(&server.database().await).await;
+    let before = used(&store, Take::Peek).await.unwrap();
+    server.pause();
+    let started = Instant::now();
+    assert_eq!(used(&store, Take::Consume).await, Err(StoreError::TimedOut));
+    assert!(started.elapsed() >= DEADLINE);
+    for error in others(&store).await {
+        assert_eq!(error, StoreError::TimedOut);
+    }
+    server.resume();
+    recovered(&store, before).await;
+}
+
+/// A session of its own that has begun with `sql` and not ended.
+async fn hold(server: &PostgresServer, sql: &str) -> tokio_postgres::Client {
+    let address = format!(
+        "host={} port=5432 user=palisade dbname={}",
+        server.folder().display(),
+        server.last_database()
+    );
+    let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    client
+        .batch_execute(&format!("BEGIN; {sql}"))
+        .await
+        .unwrap();
+    client
+}
+
+/// Waits until so many of the store's calls wait for a lock.
+async fn blocked(server: &PostgresServer, count: &str) {
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+                   WHERE application_name = 'palisade' AND wait_event_type = 'Lock'";
+    let wait = async {
+        while server.sql("postgres", waiting).await != [count] {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, wait)
+        .await
+        .expect("calls block, or end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_timed_out_does_not_linger_on_the_server() {
+    let server = PostgresServer::start(&[]).await;
+    let store = store(&server.database().await).await;
+    let before = used(&store, Take::Peek).await.unwrap();
+    let holder = hold(&server, "SELECT FROM palisade.bucket FOR UPDATE").await;
+    assert_eq!(used(&store, Take::Consume).await, Err(StoreError::TimedOut));
+    blocked(&server, "0").await;
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(
+        used(&store, Take::Peek).await,
+        Ok(before),
+        "nor does it count"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_pool_no_free_connection_is_told_from_a_slow_answer() {
+    let server = PostgresServer::start(&[]).await;
+    let mut config = server.database().await;
+    config.connections = 1;
+    let store = Arc::new(store(&config).await);
+    assert!(store.scan(RecordKind::Lockout, None, 10).await.is_ok());
+    let holder = hold(&server, "LOCK TABLE palisade.record").await;
+    // A listing may take longer than a decision; it holds the only connection.
+    let listing = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.scan(RecordKind::Lockout, None, 10).await }
+    });
+    blocked(&server, "1").await;
+    let error = used(&store, Take::Consume).await.unwrap_err();
+    assert!(matches!(error, StoreError::Exhausted(_)), "{error:?}");
+    let error = store.probe().await.unwrap_err();
+    assert!(matches!(error, StoreError::Exhausted(_)), "{error:?}");
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(listing.await.unwrap().unwrap().records, []);
+    recovered(&store, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_store_full_a_read_only_server_is_exhausted() {
+    let server = PostgresServer::start(&[]).await;
+    let store = store(&server.database().await).await;
+    let set = async |value: &str| {
+        let sql = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");
+        server.sql("postgres", &sql).await;
+        server.sql("postgres", "SELECT pg_reload_conf()").await;
+    };
+    set("on").await;
+    let refused = async {
+        loop {
+            match used(&store, Take::Consume).await {
+                Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(error) => break error,
+            }
+        }
+    };
+    let error = tokio::time::timeout(BOUND, refused).await.unwrap();
+    assert_eq!(error.kind(), "exhausted", "{error:?}");
+    set("off").await;
+    recovered(&store, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_pool_a_server_without_connections_is_exhausted() {
+    let server = PostgresServer::start(&[]).await;
+    drop(store(&server.database().await).await);
+    let sql = "CREATE ROLE crowded LOGIN CONNECTION LIMIT 0";
+    server.sql("postgres", sql).await;
+    let address = format!(
+        "host={} port=5432 user=crowded dbname={}",
+        server.folder().display(),
+        server.last_database()
+    );
+    let config = PostgresConfig::parse(&address).unwrap();
+    let refused = PostgresStore::connect(&config).await.err();
+    assert!(
+        matches!(refused, Some(StartError::Store(StoreError::Exhausted(_)))),
+        "{refused:?}"
+    );
+    let store = PostgresStore::open(&config, None).unwrap();
+    let error = used(&store, Take::Consume).await.unwrap_err();
+    assert_eq!(error.kind(), "exhausted", "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_carry_no_address_and_no_name() {
+    let server = PostgresServer::start(&[]).await;
+    let folder = server.folder().display().to_string();
+    let addresses = [
+        format!("host={folder} port=5432 user=palisade password=hunter2 dbname=hunter2"),
+        format!("host={folder} port=5432 user=hunter2 password=hunter2 dbname=postgres"),
+        format!("host={folder} port=5433 user=hunter2 password=hunter2 dbname=postgres"),
+        "host=127.0.0.1 port=1 user=hunter2 password=hunter2 dbname=postgres".to_owned(),
+    ];
+    for address in addresses {
+        let config = PostgresConfig::parse(&address).unwrap();
+        let refused = PostgresStore::connect(&config).await.err().unwrap();
+        let store = PostgresStore::open(&config, None).unwrap();
+        let error = used(&store, Take::Consume).await.unwrap_err();
+        assert_eq!(error.kind(), "unreachable", "{error:?}");
+        for text in [
+            format!("{refused} {refused:?}"),
+            format!("{error} {error:?}"),
+        ] {
+            for secret in ["hunter2", folder.as_str(), "127.0.0.1"] {
+                assert!(!text.contains(secret), "{text}");
+            }
+        }
+    }
+}

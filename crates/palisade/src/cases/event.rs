@@ -1,0 +1,147 @@
+//! One line of JSON → one event.
+
+use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts, RequestKind};
+use palisade_core::time::Micros;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::wire::{self, RawGuard, RawRequest, WireError};
+
+/// What the store does from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreState {
+    /// It answers.
+    Up,
+    /// It refuses connections.
+    Down,
+    /// It accepts and stays silent.
+    Timeout,
+}
+
+/// What an event does.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// A request or a background job.
+    Request(Box<RequestFacts>),
+    /// A guard command.
+    Guard(GuardOp, Box<GuardFacts>),
+    /// The store changes its state.
+    Fault(StoreState),
+}
+
+/// One event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When.
+    pub at: Micros,
+    /// What.
+    pub operation: Operation,
+    /// What the answer must contain; `None` if nothing is expected.
+    pub expect: Option<Map<String, Value>>,
+}
+
+/// Why a line was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaseError {
+    /// The line or one of its fields.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A field of the event itself.
+    #[error("`{0}` {1}")]
+    Field(&'static str, &'static str),
+}
+
+/// Reads one line.
+///
+/// # Errors
+/// See [`CaseError`]; the message names the field and never its value.
+pub fn parse_event(line: &str) -> Result<Event, CaseError> {
+    let mut fields: Map<String, Value> = wire::parse(line.as_bytes())?;
+    let at = take_text(&mut fields, "at")?;
+    let at =
+        Micros::parse_rfc3339(&at).ok_or(CaseError::Field("at", "is not an RFC 3339 timestamp"))?;
+    let op = take_text(&mut fields, "op")?;
+    let expect = match fields.remove("expect") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(expect)) => Some(expect),
+        Some(_) => return Err(CaseError::Field("expect", "must be an object")),
+    };
+    let operation = operation(&op, fields)?;
+    Ok(Event {
+        at,
+        operation,
+        expect,
+    })
+}
+
+fn take_text(fields: &mut Map<String, Value>, name: &'static str) -> Result<String, CaseError> {
+    match fields.remove(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(CaseError::Field(name, "must be a string")),
+        None => Err(CaseError::Field(name, "is required")),
+    }
+}
+
+fn operation(op: &str, fields: Map<String, Value>) -> Result<Operation, CaseError> {
+    let text = Value::Object(fields).to_string();
+    let request = |kind| -> Result<Operation, CaseError> {
+        let raw: RawRequest<'_> = wire::parse(text.as_bytes())?;
+        let facts = raw.into_facts(kind).map_err(WireError::from)?;
+        Ok(Operation::Request(Box::new(facts)))
+    };
+    match op {
+        "request" => request(RequestKind::Http),
+        "job.enqueue" => request(RequestKind::Job),
+        "fault" => Ok(Operation::Fault(fault(&text)?)),
+        name => {
+            let op = GuardOp::from_name(name)
+                .ok_or(CaseError::Field("op", "is not a known operation"))?;
+            let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
+            let facts = raw.into_facts().map_err(WireError::from)?;
+            Ok(Operation::Guard(op, Box::new(facts)))
+        }
+    }
+}
+
+fn fault(text: &str) -> Result<StoreState, CaseError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fault {
+        store: StoreState,
+    }
+    let fault: Fault = wire::parse(text.as_bytes())?;
+    Ok(fault.store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_line_names_its_field() {
+        let cases = [
+            (r#"{"op":"request"}"#, "`at` is required"),
+            (
+                r#"{"at":"canary","op":"request"}"#,
+                "`at` is not an RFC 3339 timestamp",
+            ),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
+                "`op` is not a known operation",
+            ),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
+                "`ip` is not an IP address",
+            ),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"fault","store":"canary"}"#,
+                "`store` is not one of the allowed values",
+            ),
+            ("canary", "`body` must be a JSON object"),
+        ];
+        for (line, message) in cases {
+            assert_eq!(parse_event(line).unwrap_err().to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Expected against given.
+
+use serde_json::{Map, Value};
+
+/// One member that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Which member, as a path.
+    pub member: String,
+    /// What the case asks for.
+    pub expected: Value,
+    /// What the answer has.
+    pub given: Value,
+}
+
+/// Compares an answer with what a case expects. Members that the case does not
+/// name are free; `rules` must all appear among the reasons.
+#[must_use]
+pub fn compare(expect: &Map<String, Value>, answer: &Value) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    for (member, expected) in expect {
+        if member == "rules" {
+            compare_rules(expected, answer, &mut found);
+        } else {
+            compare_member(member, expected, &answer[member.as_str()], &mut found);
+        }
+    }
+    found
+}
+
+fn compare_rules(expected: &Value, answer: &Value, found: &mut Vec<Mismatch>) {
+    let given: Vec<Value> = answer["reasons"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|reason| reason["rule"].clone())
+        .collect();
+    let all = expected
+        .as_array()
+        .is_some_and(|rules| rules.iter().all(|rule| given.contains(rule)));
+    if !all {
+        found.push(Mismatch {
+            member: "rules".to_owned(),
+            expected: expected.clone(),
+            given: Value::Array(given),
+        });
+    }
+}
+
+fn compare_member(member: &str, expected: &Value, given: &Value, found: &mut Vec<Mismatch>) {
+    if let (Value::Object(expected), Value::Object(given)) = (expected, given) {
+        for (name, expected) in expected {
+            let given = given.get(name).unwrap_or(&Value::Null);
+            compare_member(&format!("{member}.{name}"), expected, given, found);
+        }
+    } else if expected != given {
+        found.push(Mismatch {
+            member: member.to_owned(),
+            expected: expected.clone(),
+            given: given.clone(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn differs(expect: &Value, answer: &Value) -> Vec<String> {
+        let expect = expect.as_object().unwrap();
+        compare(expect, answer)
+            .into_iter()
+            .map(|m| m.member)
+            .collect()
+    }
+
+    #[test]
+    fn only_named_members_are_compared() {
+        let answer = json!({"decision": "deny", "status": 429, "headers": {"Retry-After": "59"},
+            "reasons": [{"rule": "L-IP"}]});
+        assert!(differs(&json!({"decision": "deny", "rules": ["L-IP"]}), &answer).is_empty());
+        assert!(differs(&json!({"headers": {"Retry-After": "59"}}), &answer).is_empty());
+        assert_eq!(
+            differs(&json!({"headers": {"Retry-After": "5"}}), &answer),
+            ["headers.Retry-After"]
+        );
+        assert_eq!(differs(&json!({"rules": ["L-USER"]}), &answer), ["rules"]);
+        assert_eq!(differs(&json!({"level": "L2"}), &answer), ["level"]);
+    }
+}

@@ -1,0 +1,15 @@
+//! Policy cases and replay: recorded events through the engine on a virtual clock.
+//!
+//! One line is one event: an operation with its facts, an instant, and for a test
+//! case what is expected. `fault` events drive the failure machinery, probes
+//! included, so that an outage of hours takes no time.
+
+mod event;
+mod expect;
+mod fault;
+mod run;
+
+pub use event::{CaseError, Event, Operation, StoreState, parse_event};
+pub use expect::{Mismatch, compare};
+pub use fault::FaultStore;
+pub use run::{Replayer, Step};

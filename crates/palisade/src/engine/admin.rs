@@ -1,0 +1,108 @@
+//! Administration in somebody's name: what changes is audited with who did it.
+
+#[cfg(test)]
+mod tests;
+
+use palisade_store::{Store, StoreError};
+
+use super::allowlist::entry_id;
+use super::{
+    Administered, AllowlistEntry, AllowlistError, AllowlistKind, Change, Engine, NewAllowlistEntry,
+    Operator,
+};
+
+/// Why an operator's request was refused. No value is echoed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdminError {
+    /// A field is not valid.
+    #[error("`{field}` {problem}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// There is no such thing.
+    #[error("{0} not found")]
+    NotFound(&'static str),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<AllowlistError> for AdminError {
+    fn from(error: AllowlistError) -> Self {
+        match error {
+            AllowlistError::Invalid { field, problem } => Self::Invalid { field, problem },
+            AllowlistError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// An operator at work.
+pub struct Admin<'e, S> {
+    pub(super) engine: &'e Engine<S>,
+    by: Operator,
+    request_id: Option<Box<str>>,
+}
+
+impl<S: Store> Engine<S> {
+    /// Begins to administer in the name of `by`.
+    pub fn administer(&self, by: Operator, request_id: Option<&str>) -> Admin<'_, S> {
+        Admin {
+            engine: self,
+            by,
+            request_id: request_id.map(Into::into),
+        }
+    }
+}
+
+impl<S: Store> Admin<'_, S> {
+    /// Tells observers what was done.
+    pub fn record(&self, change: Change<'_>) {
+        self.engine.observer.administered(&Administered {
+            by: &self.by,
+            change,
+            request_id: self.request_id.as_deref(),
+            at: self.engine.now(),
+        });
+    }
+
+    /// Adds an allowlist entry.
+    ///
+    /// # Errors
+    /// A field that is not valid, or the store's.
+    pub async fn allowlist_add(
+        &self,
+        new: NewAllowlistEntry,
+    ) -> Result<AllowlistEntry, AdminError> {
+        let entry = self.engine.allowlist_add(new).await?;
+        self.record(Change::AllowlistAdded(&entry));
+        Ok(entry)
+    }
+
+    /// Removes an allowlist entry.
+    ///
+    /// # Errors
+    /// An identifier that is not valid or not in the list, or the store's.
+    pub async fn allowlist_remove(
+        &self,
+        kind: AllowlistKind,
+        identifier: &str,
+    ) -> Result<(), AdminError> {
+        let id = entry_id(&self.engine.keyring, kind, identifier)?;
+        if !self.engine.allowlist_remove(kind, identifier).await? {
+            return Err(AdminError::NotFound("allowlist entry"));
+        }
+        self.record(Change::AllowlistRemoved(&id));
+        Ok(())
+    }
+
+    /// Makes the next lookup of a tenant's policy, or of all, ask the source;
+    /// true if something was cached.
+    pub fn invalidate_cache(&self, org: Option<&str>) -> bool {
+        let dropped = self.engine.tenants.invalidate(org);
+        self.record(Change::CacheInvalidated);
+        dropped
+    }
+}

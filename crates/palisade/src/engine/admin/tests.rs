@@ -1,0 +1,514 @@
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use palisade_core::facts::{ClientFacts, ClientType, RequestFacts};
+use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::plan::Charge;
+use palisade_core::policy::{
+    ApiKey, Dimension, LimitDef, Overage, PolicyParts, PolicySet, Route, hash_api_key,
+};
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::{MINUTE, Micros, SECOND};
+use palisade_core::{Clock, Id, Keyring};
+use palisade_store::model::ModelStore;
+use palisade_store::{
+    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
+    StoreStats, Take,
+};
+use parking_lot::Mutex;
+
+use crate::clock::VirtualClock;
+use crate::engine::{
+    AdminError, Administered, AllowlistKind, Change, Engine, EngineConfig, NewAllowlistEntry,
+    Observer, Operator, ResetSelector, Seen,
+};
+
+type Model = ModelStore<Arc<VirtualClock>>;
+
+/// A store of several nodes: denials are remembered, as with a server.
+#[derive(Clone)]
+struct Shared(Arc<Model>);
+
+impl Store for Shared {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        self.0.charge(charges, take).await
+    }
+    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        self.0.refund(charges).await
+    }
+    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
+        self.0.reset(charges).await
+    }
+    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+        self.0.load(keys).await
+    }
+    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
+        self.0.commit(writes).await
+    }
+    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
+        self.0.set_aside(key).await
+    }
+    async fn scan(
+        &self,
+        kind: RecordKind,
+        cursor: Option<&str>,
+        count_max: usize,
+    ) -> Result<RecordPage, StoreError> {
+        self.0.scan(kind, cursor, count_max).await
+    }
+    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
+        self.0.put_entry(registry, entry).await
+    }
+    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
+        self.0.remove_entry(registry, id).await
+    }
+    async fn entries(
+        &self,
+        registry: Registry,
+        seen: Option<u64>,
+    ) -> Result<Option<Entries>, StoreError> {
+        self.0.entries(registry, seen).await
+    }
+    async fn probe(&self) -> Result<Micros, StoreError> {
+        self.0.probe().await
+    }
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.0.flush().await
+    }
+    fn stats(&self) -> StoreStats {
+        self.0.stats()
+    }
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// Remembers what operators did.
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Observer for Heard {
+    fn decided(&self, _seen: &Seen<'_>) {}
+    fn failure(
+        &self,
+        _policy: palisade_core::failure::Policy,
+        _events: &palisade_core::failure::Events,
+        _now: Micros,
+    ) {
+    }
+    fn administered(&self, done: &Administered<'_>) {
+        self.0.lock().push(match done.change {
+            Change::AllowlistAdded(_) => "added".to_owned(),
+            Change::AllowlistRemoved(_) => "removed".to_owned(),
+            Change::Reset {
+                buckets, reason, ..
+            } => format!("reset {buckets} {}", reason.unwrap_or_default()),
+            Change::TierChanged { from, to, .. } => format!("tier {from} {to}"),
+            Change::CacheInvalidated => "invalidated".to_owned(),
+            Change::BlockLifted(_) => "lifted".to_owned(),
+        });
+    }
+}
+
+struct Nodes {
+    one: Engine<Shared>,
+    two: Engine<Shared>,
+    clock: Arc<VirtualClock>,
+    heard: Arc<Heard>,
+}
+
+fn nodes() -> Nodes {
+    let start = Micros::parse_rfc3339("2026-01-31T12:00:00Z").unwrap();
+    let clock = Arc::new(VirtualClock::at(start));
+    let store = Shared(Arc::new(ModelStore::new(Arc::clone(&clock))));
+    let heard = Arc::new(Heard::default());
+    let node = || {
+        let keyring = Keyring::new(b"a secret of thirty-two bytes, yes", None).unwrap();
+        let policy = PolicySet::new(1, parts()).unwrap();
+        let clock: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        Engine::new(EngineConfig {
+            observer: Arc::<Heard>::clone(&heard),
+            ..EngineConfig::new(store.clone(), policy, keyring, clock)
+        })
+    };
+    Nodes {
+        one: node(),
+        two: node(),
+        clock,
+        heard,
+    }
+}
+
+fn limit(name: &str, by: Vec<Dimension>, class: &str) -> LimitDef {
+    let two = NonZeroU32::new(2).unwrap();
+    let spec = BucketSpec::new(Algorithm::SlidingLog, two, Window::Span(MINUTE), None).unwrap();
+    let mut def = LimitDef::new(name, by, spec);
+    def.classes = vec![class.to_owned()];
+    def
+}
+
+fn parts() -> PolicyParts {
+    use Dimension::{Client, Endpoint, Ip, Org, Token, User};
+    let key = |key: &str, tier: &str| {
+        let registered = ApiKey {
+            tier: tier.into(),
+            scopes: None,
+        };
+        (hash_api_key(key).into(), registered)
+    };
+    let quota = NonZeroU32::new(2);
+    let route = |pattern: &str, class: &str| {
+        let mut route = Route::new(pattern).unwrap();
+        route.class = Some(class.into());
+        route
+    };
+    let mut shared = limit("ip-all", vec![Ip], "ip");
+    shared.classes = vec![];
+    shared.spec = BucketSpec::new(
+        Algorithm::SlidingLog,
+        NonZeroU32::new(200).unwrap(),
+        Window::Span(MINUTE),
+        None,
+    )
+    .unwrap();
+    PolicyParts {
+        enabled: true,
+        settings: Default::default(),
+        routes: vec![
+            route("/ip*", "ip"),
+            route("/user*", "user"),
+            route("/org*", "org"),
+            route("/token*", "token"),
+            route("/client/a", "client"),
+            route("/client/b", "client"),
+            route("/free*", "free"),
+        ],
+        classes: vec![],
+        limits: vec![
+            limit("ip-own", vec![Ip], "ip"),
+            limit("user-own", vec![User], "user"),
+            limit("org-own", vec![Org], "org"),
+            limit("token-own", vec![Token], "token"),
+            limit("client-own", vec![Client, Endpoint], "client"),
+            shared,
+        ],
+        clients: Default::default(),
+        api_keys: [
+            key("k-free", "free"),
+            key("k-starter", "starter"),
+            key("k-enterprise", "enterprise"),
+        ]
+        .into(),
+        tiers: vec![
+            ("free".to_owned(), quota, Overage::Blocked),
+            ("starter".to_owned(), quota, Overage::Priced(0.25)),
+            ("enterprise".to_owned(), None, Overage::Blocked),
+        ],
+        bot_patterns: vec![],
+    }
+}
+
+fn id(text: &str) -> Option<Id> {
+    Some(Id::new("test", text).unwrap())
+}
+
+fn request(path: &str) -> RequestFacts {
+    RequestFacts {
+        org: id("org"),
+        user: id("user"),
+        token: id("token"),
+        client: Some(ClientFacts {
+            id: Id::new("client", "spa").unwrap(),
+            kind: Some(ClientType::Public),
+        }),
+        ..RequestFacts::new("192.0.2.1".parse().unwrap(), "GET", path)
+    }
+}
+
+fn with_key(key: &str) -> RequestFacts {
+    RequestFacts {
+        api_key: id(key),
+        ..request("/free")
+    }
+}
+
+async fn allowed(engine: &Engine<Shared>, facts: &RequestFacts, n: usize) -> usize {
+    let mut count = 0;
+    for _ in 0..n {
+        count += usize::from(engine.check(facts).await.decision.is_allowed());
+    }
+    count
+}
+
+const fn local() -> Operator {
+    Operator::Local
+}
+
+#[tokio::test]
+async fn q_usage_shows_overage_and_what_it_costs() {
+    let nodes = nodes();
+    assert_eq!(allowed(&nodes.one, &with_key("k-starter"), 5).await, 5);
+    let usage = nodes.one.quota(&hash_api_key("k-starter")).await.unwrap();
+    assert_eq!(usage.tier, "starter");
+    assert_eq!((usage.quota_limit, usage.quota_used), (Some(2), 5));
+    assert_eq!((usage.quota_remaining, usage.overage), (Some(0), 3));
+    assert_eq!(usage.overage_cost, Some(0.75));
+    assert_eq!(usage.quota_reset, 1_769_904_000);
+
+    assert_eq!(allowed(&nodes.one, &with_key("k-free"), 5).await, 2);
+    let usage = nodes.one.quota(&hash_api_key("k-free")).await.unwrap();
+    assert_eq!((usage.quota_used, usage.overage), (2, 0));
+    assert_eq!(usage.overage_cost, None);
+
+    assert_eq!(allowed(&nodes.one, &with_key("k-enterprise"), 5).await, 5);
+    let usage = nodes
+        .one
+        .quota(&hash_api_key("k-enterprise"))
+        .await
+        .unwrap();
+    assert_eq!((usage.quota_limit, usage.quota_used), (None, 5));
+}
+
+#[tokio::test]
+async fn q_quota_of_an_unknown_key_is_not_found() {
+    let nodes = nodes();
+    let unknown = hash_api_key("nobody's");
+    let expected = AdminError::NotFound("API key");
+    assert_eq!(nodes.one.quota(&unknown).await.unwrap_err(), expected);
+    let admin = nodes.one.administer(local(), None);
+    assert_eq!(
+        admin.quota_reset(&unknown, "why").await.unwrap_err(),
+        expected
+    );
+    assert_eq!(
+        admin.change_tier(&unknown, "free").await.unwrap_err(),
+        expected
+    );
+}
+
+#[tokio::test]
+async fn q_quotas_are_listed_in_pages() {
+    let nodes = nodes();
+    let first = nodes.one.quotas(None, 2).await.unwrap();
+    assert_eq!(first.quotas.len(), 2);
+    let rest = nodes.one.quotas(first.next.as_deref(), 2).await.unwrap();
+    assert_eq!(rest.quotas.len(), 1);
+    assert_eq!(rest.next, None);
+    let mut keys: Vec<_> = first
+        .quotas
+        .iter()
+        .chain(&rest.quotas)
+        .map(|q| &q.key)
+        .collect();
+    keys.dedup();
+    assert_eq!(keys.len(), 3);
+    assert!(keys.is_sorted());
+}
+
+#[tokio::test]
+async fn q_reset_frees_a_key_here_and_on_other_nodes_within_a_second() {
+    let nodes = nodes();
+    let facts = with_key("k-free");
+    assert_eq!(allowed(&nodes.one, &facts, 3).await, 2);
+    assert_eq!(allowed(&nodes.two, &facts, 3).await, 0);
+    let admin = nodes.one.administer(local(), None);
+    let hash = hash_api_key("k-free");
+    let usage = admin.quota_reset(&hash, "refund").await.unwrap();
+    assert_eq!(usage.quota_used, 0);
+    assert_eq!(allowed(&nodes.one, &facts, 1).await, 1);
+    // The other node still remembers that the key was refused, until it hears of it.
+    assert_eq!(allowed(&nodes.two, &facts, 1).await, 0);
+    nodes.two.refresh_resets().await.unwrap();
+    assert_eq!(allowed(&nodes.two, &facts, 2).await, 1);
+    assert_eq!(*nodes.heard.0.lock(), ["reset 1 refund"]);
+}
+
+#[tokio::test]
+async fn q_reset_needs_a_reason() {
+    let nodes = nodes();
+    let admin = nodes.one.administer(local(), None);
+    let hash = hash_api_key("k-free");
+    let refused = admin.quota_reset(&hash, " ").await.unwrap_err();
+    assert_eq!(refused.to_string(), "`reason` must be 1 to 500 characters");
+}
+
+#[tokio::test]
+async fn q_a_change_of_tier_binds_at_once_here_and_within_a_second_elsewhere() {
+    let nodes = nodes();
+    let facts = with_key("k-free");
+    assert_eq!(allowed(&nodes.one, &facts, 3).await, 2);
+    assert_eq!(allowed(&nodes.two, &facts, 1).await, 0);
+    let admin = nodes.one.administer(local(), None);
+    let hash = hash_api_key("k-free");
+    let usage = admin.change_tier(&hash, "starter").await.unwrap();
+    assert_eq!((usage.tier.as_str(), usage.quota_used), ("starter", 2));
+    assert_eq!(allowed(&nodes.one, &facts, 1).await, 1);
+    nodes.two.refresh_tiers().await.unwrap();
+    nodes.two.refresh_resets().await.unwrap();
+    assert_eq!(allowed(&nodes.two, &facts, 1).await, 1);
+    let usage = nodes.two.quota(&hash).await.unwrap();
+    assert_eq!((usage.quota_used, usage.overage), (4, 2));
+    assert_eq!(*nodes.heard.0.lock(), ["tier free starter"]);
+}
+
+#[tokio::test]
+async fn q_an_unknown_tier_is_refused_and_changes_nothing() {
+    let nodes = nodes();
+    let admin = nodes.one.administer(local(), None);
+    let hash = hash_api_key("k-free");
+    let refused = admin.change_tier(&hash, "canary-tier").await.unwrap_err();
+    assert_eq!(refused.to_string(), "`tier` is not a tier of this policy");
+    assert_eq!(nodes.one.quota(&hash).await.unwrap().tier, "free");
+    assert!(nodes.heard.0.lock().is_empty());
+}
+
+#[tokio::test]
+async fn reset_clears_exactly_the_named_subject() {
+    let named = |set: fn(&mut ResetSelector)| {
+        let mut one = ResetSelector::default();
+        set(&mut one);
+        one
+    };
+    let cases = [
+        ("/ip", named(|s| s.ip = "192.0.2.1".parse().ok()), "ip-own"),
+        (
+            "/user",
+            named(|s| (s.org, s.user) = (id("org"), id("user"))),
+            "user-own",
+        ),
+        ("/org", named(|s| s.org = id("org")), "org-own"),
+        (
+            "/token",
+            named(|s| (s.org, s.token) = (id("org"), id("token"))),
+            "token-own",
+        ),
+        ("/client/a", named(|s| s.client = id("spa")), "client-own"),
+    ];
+    for (path, selector, name) in cases {
+        let nodes = nodes();
+        let everything = ["/ip", "/user", "/org", "/token", "/client/a"];
+        for path in everything {
+            assert_eq!(allowed(&nodes.one, &request(path), 3).await, 2, "{path}");
+        }
+        let admin = nodes.one.administer(local(), None);
+        let lines = admin.reset(&[selector], "support").await.unwrap();
+        assert!(lines.iter().any(|line| &*line.limit == name && line.done));
+        for other in everything {
+            let freed = allowed(&nodes.one, &request(other), 3).await;
+            assert_eq!(freed, if other == path { 2 } else { 0 }, "{path}: {other}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reset_of_several_subjects_is_one_and_reaches_other_nodes() {
+    let nodes = nodes();
+    for path in ["/ip", "/org"] {
+        assert_eq!(allowed(&nodes.one, &request(path), 3).await, 2);
+        assert_eq!(allowed(&nodes.two, &request(path), 1).await, 0);
+    }
+    let admin = nodes.one.administer(local(), None);
+    let selectors = [
+        ResetSelector {
+            ip: "192.0.2.1".parse().ok(),
+            ..ResetSelector::default()
+        },
+        ResetSelector {
+            org: id("org"),
+            ..ResetSelector::default()
+        },
+    ];
+    let lines = admin.reset(&selectors, "outage").await.unwrap();
+    let named: Vec<_> = lines.iter().map(|l| (l.selector, &*l.limit)).collect();
+    assert_eq!(named, [(0, "ip-own"), (0, "ip-all"), (1, "org-own")]);
+    nodes.two.refresh_resets().await.unwrap();
+    for path in ["/ip", "/org"] {
+        assert_eq!(allowed(&nodes.two, &request(path), 3).await, 2, "{path}");
+    }
+    assert_eq!(*nodes.heard.0.lock(), ["reset 3 outage"]);
+}
+
+#[tokio::test]
+async fn reset_may_name_a_class_a_limit_or_a_path() {
+    let base = ResetSelector {
+        ip: "192.0.2.1".parse().ok(),
+        ..ResetSelector::default()
+    };
+    let by_class = ResetSelector {
+        class: Some("ip".to_owned()),
+        ..base.clone()
+    };
+    let by_limit = ResetSelector {
+        limit: Some("ip-all".to_owned()),
+        ..base
+    };
+    let by_path = ResetSelector {
+        client: id("spa"),
+        path: Some("/client/b".to_owned()),
+        ..ResetSelector::default()
+    };
+    let nodes = nodes();
+    let admin = nodes.one.administer(local(), None);
+    for (selector, expected) in [
+        (by_class, vec!["ip-own"]),
+        (by_limit, vec!["ip-all"]),
+        (by_path, vec!["client-own"]),
+    ] {
+        let lines = admin.reset(&[selector], "support").await.unwrap();
+        let names: Vec<_> = lines.iter().map(|line| &*line.limit).collect();
+        assert_eq!(names, expected);
+    }
+}
+
+#[tokio::test]
+async fn reset_of_nobody_is_refused() {
+    let nodes = nodes();
+    let admin = nodes.one.administer(local(), None);
+    let nobody = ResetSelector::default();
+    for selectors in [vec![], vec![nobody.clone()], vec![nobody; 101]] {
+        assert!(admin.reset(&selectors, "why").await.is_err());
+    }
+    let unknown = ResetSelector {
+        api_key: Some(hash_api_key("nobody's")),
+        ..ResetSelector::default()
+    };
+    assert!(admin.reset(&[unknown], "why").await.is_err());
+    assert!(nodes.heard.0.lock().is_empty());
+}
+
+#[tokio::test]
+async fn w_changes_of_the_allowlist_are_reported_with_who_made_them() {
+    let nodes = nodes();
+    let admin = nodes.one.administer(local(), Some("r-1"));
+    let entry = NewAllowlistEntry {
+        kind: AllowlistKind::Cidr,
+        identifier: "192.0.2.0/24".to_owned(),
+        reason: "office".to_owned(),
+        expires_at: None,
+    };
+    admin.allowlist_add(entry).await.unwrap();
+    let cidr = AllowlistKind::Cidr;
+    admin.allowlist_remove(cidr, "192.0.2.0/24").await.unwrap();
+    let again = admin.allowlist_remove(cidr, "192.0.2.0/24").await;
+    assert_eq!(again.unwrap_err(), AdminError::NotFound("allowlist entry"));
+    assert_eq!(*nodes.heard.0.lock(), ["added", "removed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_nodes_hear_of_every_change_within_a_second() {
+    let nodes = nodes();
+    let (one, two) = (nodes.one, Arc::new(nodes.two));
+    let facts = with_key("k-free");
+    assert_eq!(allowed(&one, &facts, 3).await, 2);
+    assert_eq!(allowed(&two, &facts, 1).await, 0);
+    let follower = Arc::clone(&two);
+    let task = tokio::spawn(async move { follower.follow_registries().await });
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    let hash = hash_api_key("k-free");
+    let admin = one.administer(local(), None);
+    admin.change_tier(&hash, "enterprise").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    nodes.clock.advance(SECOND);
+    assert_eq!(allowed(&two, &facts, 1).await, 1);
+    task.abort();
+}

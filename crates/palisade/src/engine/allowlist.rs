@@ -1,0 +1,362 @@
+//! The allowlist: entries in the store, a copy in every node. No entry holds a raw
+//! address or user: only digests, and the anonymised network for people to read.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use ipnet::IpNet;
+use palisade_core::facts::RequestFacts;
+use palisade_core::key::{Digest, Domain, Keyring, anonymised};
+use palisade_core::time::Micros;
+use palisade_store::{Entry, Registry, Store, StoreError};
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+
+/// What an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AllowlistKind {
+    /// One address.
+    Ip,
+    /// A network.
+    Cidr,
+    /// A user.
+    UserId,
+}
+
+/// An entry to be added.
+#[derive(Clone, Debug)]
+pub struct NewAllowlistEntry {
+    /// What it names.
+    pub kind: AllowlistKind,
+    /// Address, network or user; only its digest is kept.
+    pub identifier: String,
+    /// Why.
+    pub reason: String,
+    /// Until when; `None` until it is removed.
+    pub expires_at: Option<Micros>,
+}
+
+/// An entry as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowlistEntry {
+    /// Its digest.
+    pub id: String,
+    /// What it names.
+    #[serde(rename = "type")]
+    pub kind: AllowlistKind,
+    /// The anonymised network of an address, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Prefix length of an address or network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_len: Option<u8>,
+    /// Why.
+    pub reason: String,
+    /// Until when, microseconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Micros>,
+}
+
+/// Why an entry was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllowlistError {
+    /// `identifier` is not of its type, `reason` is empty, and so on.
+    #[error("`{field}` {problem}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The store could not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a node knows of the allowlist.
+#[derive(Default)]
+pub(super) struct Allowlist {
+    copy: ArcSwap<Copy>,
+    version: AtomicU64,
+}
+
+#[derive(Default)]
+struct Copy {
+    by_id: HashMap<Digest, Option<Micros>>,
+    v4_lengths: BTreeSet<u8>,
+    v6_lengths: BTreeSet<u8>,
+    users: bool,
+}
+
+const UNSEEN: u64 = 0;
+
+impl Allowlist {
+    /// The digest of the entry that lets `facts` pass, in hexadecimal.
+    pub(super) fn find(
+        &self,
+        keyring: &Keyring,
+        facts: &RequestFacts,
+        now: Micros,
+    ) -> Option<String> {
+        let copy = self.copy.load();
+        if copy.by_id.is_empty() {
+            return None;
+        }
+        let by_user = facts
+            .user
+            .as_ref()
+            .filter(|_| copy.users)
+            .and_then(|user| copy.live(user_digest(keyring, user.as_bytes()), now));
+        by_user
+            .or_else(|| copy.find_address(keyring, facts.ip, now))
+            .map(Digest::hex)
+    }
+}
+
+impl Copy {
+    fn live(&self, digests: palisade_core::key::Rotating, now: Micros) -> Option<Digest> {
+        [Some(digests.current), digests.previous]
+            .into_iter()
+            .flatten()
+            .find(|digest| {
+                self.by_id
+                    .get(digest)
+                    .is_some_and(|until| until.is_none_or(|until| until > now))
+            })
+    }
+
+    fn find_address(&self, keyring: &Keyring, ip: IpAddr, now: Micros) -> Option<Digest> {
+        let lengths = match ip {
+            IpAddr::V4(_) => &self.v4_lengths,
+            IpAddr::V6(_) => &self.v6_lengths,
+        };
+        lengths.iter().rev().find_map(|length| {
+            let net = IpNet::new(ip, *length).ok()?.trunc();
+            self.live(net_digest(keyring, net), now)
+        })
+    }
+
+    fn insert(&mut self, entry: &AllowlistEntry) {
+        let Some(id) = Digest::from_hex(&entry.id) else {
+            return;
+        };
+        self.by_id.insert(id, entry.expires_at);
+        match (entry.kind, entry.prefix_len, &entry.network) {
+            (AllowlistKind::UserId, ..) => self.users = true,
+            (_, Some(length), Some(network)) if network.contains(':') => {
+                self.v6_lengths.insert(length);
+            }
+            (_, Some(length), _) => {
+                self.v4_lengths.insert(length);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn user_digest(keyring: &Keyring, user: &[u8]) -> palisade_core::key::Rotating {
+    keyring.hmac(Domain::Allowlist, &[b"user", user])
+}
+
+fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
+    let length = [net.prefix_len()];
+    match net.network() {
+        IpAddr::V4(v4) => keyring.hmac(Domain::Allowlist, &[b"net", &v4.octets(), &length]),
+        IpAddr::V6(v6) => keyring.hmac(Domain::Allowlist, &[b"net", &v6.octets(), &length]),
+    }
+}
+
+/// A validated identifier: its digests, and what may be shown of it.
+struct Named {
+    digests: palisade_core::key::Rotating,
+    network: Option<String>,
+    prefix_len: Option<u8>,
+}
+
+/// The digest that stands for an identifier in the list.
+pub(super) fn entry_id(
+    keyring: &Keyring,
+    kind: AllowlistKind,
+    identifier: &str,
+) -> Result<String, AllowlistError> {
+    Ok(name(keyring, kind, identifier)?.digests.current.hex())
+}
+
+fn name(keyring: &Keyring, kind: AllowlistKind, identifier: &str) -> Result<Named, AllowlistError> {
+    let invalid = |problem| AllowlistError::Invalid {
+        field: "identifier",
+        problem,
+    };
+    let net = match kind {
+        AllowlistKind::UserId => {
+            palisade_core::facts::bounded(
+                "identifier",
+                identifier,
+                palisade_core::facts::ID_BYTES_MAX,
+            )
+            .map_err(|error| invalid(error.problem))?;
+            return Ok(Named {
+                digests: user_digest(keyring, identifier.as_bytes()),
+                network: None,
+                prefix_len: None,
+            });
+        }
+        AllowlistKind::Ip => identifier
+            .parse::<IpAddr>()
+            .map(|ip| IpNet::from(ip.to_canonical()))
+            .map_err(|_| invalid("is not an IP address"))?,
+        AllowlistKind::Cidr => identifier
+            .parse::<IpNet>()
+            .map_err(|_| invalid("is not a network such as 192.0.2.0/24"))?
+            .trunc(),
+    };
+    Ok(Named {
+        digests: net_digest(keyring, net),
+        network: Some(anonymised(net.network())),
+        prefix_len: Some(net.prefix_len()),
+    })
+}
+
+impl<S: Store> Engine<S> {
+    /// Adds an entry. It binds here at once, on other nodes within a second.
+    ///
+    /// # Errors
+    /// A field that is not valid, or the store's.
+    pub async fn allowlist_add(
+        &self,
+        new: NewAllowlistEntry,
+    ) -> Result<AllowlistEntry, AllowlistError> {
+        let named = name(&self.keyring, new.kind, &new.identifier)?;
+        if new.reason.trim().is_empty() || new.reason.len() > 500 {
+            return Err(AllowlistError::Invalid {
+                field: "reason",
+                problem: "must be 1 to 500 characters",
+            });
+        }
+        if new.expires_at.is_some_and(|until| until <= self.now()) {
+            return Err(AllowlistError::Invalid {
+                field: "expires_at",
+                problem: "must be in the future",
+            });
+        }
+        let entry = AllowlistEntry {
+            id: named.digests.current.hex(),
+            kind: new.kind,
+            network: named.network,
+            prefix_len: named.prefix_len,
+            reason: new.reason,
+            expires_at: new.expires_at,
+        };
+        let stored = Entry {
+            id: entry.id.clone(),
+            bytes: serde_json::to_vec(&entry)
+                .map_err(|_| StoreError::Corrupt("an entry could not be written".to_owned()))?,
+            expires_at: entry.expires_at,
+        };
+        self.within_deadline(self.store.put_entry(Registry::Allowlist, stored))
+            .await?;
+        self.refresh_allowlist().await?;
+        Ok(entry)
+    }
+
+    /// Removes an entry; false if there was none.
+    ///
+    /// # Errors
+    /// An identifier that is not valid, or the store's.
+    pub async fn allowlist_remove(
+        &self,
+        kind: AllowlistKind,
+        identifier: &str,
+    ) -> Result<bool, AllowlistError> {
+        let named = name(&self.keyring, kind, identifier)?;
+        let mut removed = false;
+        for digest in [Some(named.digests.current), named.digests.previous]
+            .into_iter()
+            .flatten()
+        {
+            let id = digest.hex();
+            removed |= self
+                .within_deadline(self.store.remove_entry(Registry::Allowlist, &id))
+                .await?;
+        }
+        self.refresh_allowlist().await?;
+        Ok(removed)
+    }
+
+    /// Every live entry.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn allowlist(&self) -> Result<Vec<AllowlistEntry>, StoreError> {
+        let found = self
+            .within_deadline(self.store.entries(Registry::Allowlist, None))
+            .await?;
+        Ok(found.map(|all| decode(&all.entries)).unwrap_or_default())
+    }
+
+    /// Takes over what other nodes have changed. Called at least once a second.
+    ///
+    /// # Errors
+    /// The store's; the copy stays as it was.
+    pub async fn refresh_allowlist(&self) -> Result<(), StoreError> {
+        let seen = match self.allowlist.version.load(Ordering::Acquire) {
+            UNSEEN => None,
+            version => Some(version - 1),
+        };
+        let found = self
+            .within_deadline(self.store.entries(Registry::Allowlist, seen))
+            .await?;
+        if let Some(all) = found {
+            let mut copy = Copy::default();
+            for entry in decode(&all.entries) {
+                copy.insert(&entry);
+            }
+            self.allowlist.copy.store(Arc::new(copy));
+            self.allowlist
+                .version
+                .store(all.version + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Takes over allowlist, tier changes and resets for as long as it is polled, so that a
+    /// change reaches every node within a second.
+    pub async fn follow_registries(&self) {
+        loop {
+            let _ = self.refresh_allowlist().await;
+            let _ = self.refresh_tiers().await;
+            let _ = self.refresh_resets().await;
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Takes over tiers that operators have changed.
+    ///
+    /// # Errors
+    /// The store's; the copy stays as it was.
+    pub async fn refresh_tiers(&self) -> Result<(), StoreError> {
+        let found = self
+            .within_deadline(self.store.entries(Registry::Tiers, None))
+            .await?;
+        if let Some(all) = found {
+            let tiers = all
+                .entries
+                .into_iter()
+                .filter_map(|entry| Some((entry.id, String::from_utf8(entry.bytes).ok()?.into())));
+            self.tiers.store(Arc::new(tiers.collect()));
+        }
+        Ok(())
+    }
+}
+
+fn decode(entries: &[Entry]) -> Vec<AllowlistEntry> {
+    entries
+        .iter()
+        .filter_map(|entry| serde_json::from_slice(&entry.bytes).ok())
+        .collect()
+}

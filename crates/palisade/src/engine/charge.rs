@@ -1,0 +1,441 @@
+//! The store behind its deadline and breaker, and the buckets that are served
+//! without asking it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use palisade_core::failure::{CallDecision, FailureKind, Policy};
+use palisade_core::limit::{BucketSpec, Reading};
+use palisade_core::plan::Charge;
+use palisade_core::policy::Accuracy;
+use palisade_core::time::Micros;
+use palisade_store::{Charged, Store, StoreError, Take};
+use tokio::time::Instant;
+
+use super::Engine;
+use super::lease::{Lease, Served, batch_of, leased_spec};
+
+/// Why no answer came from the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// The breaker is open: it was not asked.
+    NotAsked,
+    /// It was asked and failed.
+    Failed,
+}
+
+pub(super) const fn failure_kind(error: &StoreError) -> FailureKind {
+    match error {
+        StoreError::TimedOut => FailureKind::TimedOut,
+        StoreError::Unreachable(_) => FailureKind::Unreachable,
+        StoreError::Corrupt(_) => FailureKind::Corrupt,
+        StoreError::Exhausted(_) => FailureKind::Exhausted,
+    }
+}
+
+/// What a plan's buckets said.
+pub(super) enum Answered<'c, 'p> {
+    /// Every bucket was read.
+    All(Charged),
+    /// One bucket is known to deny; the others were not asked.
+    Denied(&'c Charge<'p>, Reading, Micros),
+    /// Buckets of this process deny; the store could not be asked for the others.
+    Near(Vec<Charge<'p>>, Charged),
+}
+
+/// What the buckets that live here said, by this node's clock.
+pub(super) struct Near<'p> {
+    pub(super) charged: Charged,
+    tokens: Vec<Taken<'p>>,
+}
+
+/// Something that was taken and can be put back.
+enum Taken<'p> {
+    /// So many tokens of the lease's batch with this end.
+    Lease(Arc<Lease>, u32, Micros),
+    /// A charge in the store, as it was made there.
+    Store(Box<Charge<'p>>, BucketSpec),
+}
+
+/// What a leased bucket said, by this node's clock.
+struct Leased<'p> {
+    reading: Reading,
+    admitted: bool,
+    taken: Option<Taken<'p>>,
+}
+
+impl<'p> Leased<'p> {
+    const fn taken(reading: Reading, taken: Taken<'p>) -> Self {
+        Self {
+            reading,
+            admitted: true,
+            taken: Some(taken),
+        }
+    }
+
+    const fn denied(reading: Reading) -> Self {
+        Self {
+            reading,
+            admitted: false,
+            taken: None,
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// One store call for `policy`: not made while its breaker is open or when the
+    /// request's time is up, ended with that time, its result reported to the
+    /// breaker.
+    pub(super) async fn call<T>(
+        &self,
+        policy: Policy,
+        ends: Instant,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, NoAnswer> {
+        let started = self.now();
+        let permit = match self.modes.lock().admit(policy, started) {
+            CallDecision::Call(permit) if Instant::now() < ends => permit,
+            CallDecision::Call(_) => return Err(NoAnswer::NotAsked),
+            CallDecision::DoNotCall => {
+                self.observer.not_asked(policy);
+                return Err(NoAnswer::NotAsked);
+            }
+        };
+        let result = tokio::time::timeout_at(ends, call)
+            .await
+            .unwrap_or(Err(StoreError::TimedOut));
+        let now = self.now();
+        let took = now.since(started);
+        let error = result.as_ref().err();
+        self.observer.store_call(took, error.map(StoreError::kind));
+        let events = match error {
+            None => self.modes.lock().on_success(policy, permit, took, now),
+            Some(error) => self
+                .modes
+                .lock()
+                .on_failure(policy, permit, failure_kind(error), now),
+        };
+        self.report(policy, &events, now);
+        result.map_err(|_| NoAnswer::Failed)
+    }
+
+    /// When a request that starts now must be answered: all of its store calls
+    /// share one deadline.
+    pub(super) fn request_ends(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// A store call that nobody waits for longer than the deadline.
+    pub(super) async fn within_deadline<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        tokio::time::timeout(self.deadline, call)
+            .await
+            .unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    /// Charges the buckets of a decision all or nothing: those served in this
+    /// process first, then the store's; what was taken here goes back if the store
+    /// denies or cannot be asked.
+    pub(super) async fn charge<'c, 'p>(
+        &self,
+        charges: &'c [Charge<'p>],
+        take: Take,
+        ends: Instant,
+    ) -> Result<Answered<'c, 'p>, NoAnswer> {
+        if self.store.is_shared()
+            && let Some((charge, reading, now)) = self.denials.find(charges, self.now())
+        {
+            return Ok(Answered::Denied(charge, reading, now));
+        }
+        if charges.iter().all(|charge| self.is_exact(charge)) {
+            return self.ask(charges, take, ends).await.map(Answered::All);
+        }
+        let (exact, near): (Vec<_>, Vec<_>) = charges
+            .iter()
+            .cloned()
+            .partition(|charge| self.is_exact(charge));
+        let taken = match self.take_near(&near, take, ends).await {
+            Ok(taken) => taken,
+            Err(no_answer) => {
+                self.refund_local(&near, take).await;
+                return Err(no_answer);
+            }
+        };
+        if exact.is_empty() {
+            return Ok(Answered::All(taken.charged));
+        }
+        if !taken.charged.admitted {
+            // What this process denies is denied, whether or not the store can be
+            // asked for the rest.
+            return Ok(match self.ask(&exact, Take::Peek, ends).await {
+                Ok(asked) => Answered::All(self.merged(charges, taken.charged, asked)),
+                Err(_) => Answered::Near(near, taken.charged),
+            });
+        }
+        let asked = self.ask(&exact, take, ends).await;
+        if take == Take::Consume && !asked.as_ref().is_ok_and(|asked| asked.admitted) {
+            self.refund_local(&near, take).await;
+            self.put_back(taken.tokens, ends).await;
+        }
+        Ok(Answered::All(self.merged(charges, taken.charged, asked?)))
+    }
+
+    async fn ask(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+        ends: Instant,
+    ) -> Result<Charged, NoAnswer> {
+        let asked_at = self.now();
+        let charged = self
+            .call(Policy::Limits, ends, self.store.charge(charges, take))
+            .await?;
+        if self.store.is_shared() {
+            self.denials.learn(charges, &charged, asked_at);
+        }
+        Ok(charged)
+    }
+
+    pub(super) fn is_exact(&self, charge: &Charge<'_>) -> bool {
+        match charge.limit.def.accuracy {
+            Accuracy::Exact => true,
+            Accuracy::Local => false,
+            Accuracy::Leased => self.store.is_shared() && leased_spec(charge.spec).is_none(),
+        }
+    }
+
+    /// A leased limit on a store that nobody shares is a local one.
+    pub(super) fn is_local(&self, charge: &Charge<'_>) -> bool {
+        match charge.limit.def.accuracy {
+            Accuracy::Local => true,
+            Accuracy::Leased => !self.store.is_shared(),
+            Accuracy::Exact => false,
+        }
+    }
+
+    fn local_of<'p>(&self, near: &[Charge<'p>]) -> Vec<Charge<'p>> {
+        let local = near.iter().filter(|charge| self.is_local(charge));
+        local.cloned().collect()
+    }
+
+    /// Takes from buckets that live here, all or nothing. Without an answer what
+    /// was taken of local ones stays taken.
+    pub(super) async fn take_near<'p>(
+        &self,
+        near: &[Charge<'p>],
+        take: Take,
+        ends: Instant,
+    ) -> Result<Near<'p>, NoAnswer> {
+        let local = self.local_of(near);
+        let mut charged = self.local.charge_now(&local, take);
+        let is_local_denied = !charged.admitted;
+        let mut local_readings = std::mem::take(&mut charged.readings).into_iter();
+        let mut tokens = Vec::new();
+        for charge in near {
+            if self.is_local(charge) {
+                charged.readings.extend(local_readings.next());
+                continue;
+            }
+            if !charged.admitted {
+                charged.readings.push(self.last_reading(charge));
+                continue;
+            }
+            let leased = match self.lease(charge, take, ends).await {
+                Ok(leased) => leased,
+                Err(no_answer) => {
+                    self.put_back(tokens, ends).await;
+                    return Err(no_answer);
+                }
+            };
+            charged.readings.push(leased.reading);
+            charged.admitted = leased.admitted;
+            tokens.extend(leased.taken);
+        }
+        if !charged.admitted {
+            self.put_back(std::mem::take(&mut tokens), ends).await;
+            if !is_local_denied {
+                self.refund_local(near, take).await;
+            }
+        }
+        Ok(Near { charged, tokens })
+    }
+
+    async fn refund_local(&self, near: &[Charge<'_>], take: Take) {
+        if take == Take::Consume {
+            let _ = self.local.refund(&self.local_of(near)).await;
+        }
+    }
+
+    async fn put_back(&self, taken: Vec<Taken<'_>>, ends: Instant) {
+        for taken in taken {
+            match taken {
+                Taken::Lease(lease, cost, until) => lease.put_back(cost, until),
+                Taken::Store(charge, spec) => {
+                    let charges = [with_spec(&charge, &spec, charge.cost)];
+                    let _ = tokio::time::timeout_at(ends, self.store.refund(&charges)).await;
+                }
+            }
+        }
+    }
+
+    /// A leased bucket that need not be asked: the request is denied already.
+    fn last_reading(&self, charge: &Charge<'_>) -> Reading {
+        let known = self.leases.of(charge.id).and_then(|l| l.last_reading());
+        let reading = known.unwrap_or_else(|| {
+            let untouched = palisade_core::limit::State::Empty;
+            charge.spec.read(&untouched, self.now(), charge.cost)
+        });
+        Reading {
+            retry_at: None,
+            ..reading
+        }
+    }
+
+    /// One leased bucket: from the tokens at hand, else from a new batch.
+    async fn lease<'p>(
+        &self,
+        charge: &Charge<'p>,
+        take: Take,
+        ends: Instant,
+    ) -> Result<Leased<'p>, NoAnswer> {
+        let spec = leased_spec(charge.spec);
+        let lease = self.leases.of(charge.id);
+        let (Some(spec), Some(lease), Take::Consume) = (spec, lease, take) else {
+            return self.take_directly(charge, spec, take, ends).await;
+        };
+        if let Some(served) = answered(&lease, charge.cost, self.now()) {
+            return Ok(served);
+        }
+        let Ok(_filling) = tokio::time::timeout_at(ends, lease.filling.lock()).await else {
+            return Err(NoAnswer::NotAsked);
+        };
+        if let Some(served) = answered(&lease, charge.cost, self.now()) {
+            return Ok(served);
+        }
+        self.refill(&lease, charge, &spec, ends).await
+    }
+
+    /// A leased bucket that is only looked at, or cannot be leased.
+    async fn take_directly<'p>(
+        &self,
+        charge: &Charge<'p>,
+        spec: Option<BucketSpec>,
+        take: Take,
+        ends: Instant,
+    ) -> Result<Leased<'p>, NoAnswer> {
+        let asked_at = self.now();
+        let spec = spec.unwrap_or(*charge.spec);
+        let charges = [with_spec(charge, &spec, charge.cost)];
+        let charged = self.ask(&charges, take, ends).await?;
+        let is_taken = charged.admitted && take == Take::Consume;
+        Ok(Leased {
+            reading: first(&charged, asked_at)?,
+            admitted: charged.admitted,
+            taken: is_taken.then(|| Taken::Store(Box::new(charge.clone()), spec)),
+        })
+    }
+
+    async fn refill<'p>(
+        &self,
+        lease: &Arc<Lease>,
+        charge: &Charge<'_>,
+        spec: &BucketSpec,
+        ends: Instant,
+    ) -> Result<Leased<'p>, NoAnswer> {
+        let full = batch_of(charge).min(spec.capacity());
+        for batch in [full, charge.cost] {
+            let asked_at = self.now();
+            let charges = [with_spec(charge, spec, batch)];
+            let asked = self.store.charge(&charges, Take::Consume);
+            let charged = self.call(Policy::Limits, ends, asked).await?;
+            let reading = first(&charged, asked_at)?;
+            self.observer.refilled(self.now().since(asked_at));
+            if charged.admitted {
+                let (until, unused) = lease.fill(batch - charge.cost, reading, asked_at);
+                self.give_back_unused(charge, spec, unused, ends).await;
+                let taken = Taken::Lease(Arc::clone(lease), charge.cost, until);
+                return Ok(Leased::taken(reading, taken));
+            }
+            if batch == charge.cost {
+                let until = reading.retry_at.unwrap_or(asked_at);
+                lease.deny(charge.cost, until, reading);
+                return Ok(Leased::denied(reading));
+            }
+        }
+        Err(NoAnswer::Failed)
+    }
+
+    async fn give_back_unused(
+        &self,
+        charge: &Charge<'_>,
+        spec: &BucketSpec,
+        unused: u32,
+        ends: Instant,
+    ) {
+        if unused > 0 {
+            let charges = [with_spec(charge, spec, unused)];
+            let _ = tokio::time::timeout_at(ends, self.store.refund(&charges)).await;
+        }
+    }
+
+    /// Puts readings of two places back into the order of the charges, all by the
+    /// store's clock.
+    fn merged(&self, charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
+        let by_store = |reading| moved(reading, near.now, far.now);
+        let mut near_readings = near.readings.into_iter().map(by_store);
+        let mut far_readings = far.readings.into_iter();
+        let readings = charges
+            .iter()
+            .filter_map(|charge| {
+                if self.is_exact(charge) {
+                    far_readings.next()
+                } else {
+                    near_readings.next()
+                }
+            })
+            .collect();
+        Charged {
+            now: far.now,
+            admitted: near.admitted && far.admitted,
+            readings,
+            rebuilt: near.rebuilt + far.rebuilt,
+        }
+    }
+}
+
+pub(super) fn with_spec<'s>(charge: &Charge<'s>, spec: &'s BucketSpec, cost: u32) -> Charge<'s> {
+    Charge {
+        spec,
+        cost,
+        ..charge.clone()
+    }
+}
+
+/// The only reading of a call that was made at `asked`, by this node's clock.
+fn first(charged: &Charged, asked: Micros) -> Result<Reading, NoAnswer> {
+    let reading = charged.readings.first().copied().ok_or(NoAnswer::Failed)?;
+    Ok(moved(reading, charged.now, asked))
+}
+
+/// A reading by a clock that shows `to` where the reading's own shows `from`.
+fn moved(reading: Reading, from: Micros, to: Micros) -> Reading {
+    let by = |at: Micros| to.plus(at.since(from)).minus(from.since(at));
+    Reading {
+        reset_at: by(reading.reset_at),
+        retry_at: reading.retry_at.map(by),
+        ..reading
+    }
+}
+
+fn answered<'p>(lease: &Arc<Lease>, cost: u32, now: Micros) -> Option<Leased<'p>> {
+    match lease.serve(cost, now) {
+        Served::Taken(reading, until) => {
+            let taken = Taken::Lease(Arc::clone(lease), cost, until);
+            Some(Leased::taken(reading, taken))
+        }
+        Served::Denied(reading) => Some(Leased::denied(reading)),
+        Served::Ask => None,
+    }
+}

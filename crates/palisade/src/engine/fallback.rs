@@ -1,0 +1,155 @@
+//! Requests while the store cannot be asked: bounded local counters, never none.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use palisade_core::decide::{Judged, decide};
+use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
+use palisade_core::facts::RequestFacts;
+use palisade_core::failure::fallback::{self, Affected, Share};
+use palisade_core::failure::{Caller, FallbackRule, LocalCap};
+use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use palisade_core::limit::BucketSpec;
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Dimension, Limit, LimitDef};
+use palisade_core::rule::Rule;
+use palisade_store::{Store, Take};
+
+use super::Engine;
+use super::limits::Asked;
+
+impl<S: Store> Engine<S> {
+    pub(super) fn fall_back(&self, asked: Asked<'_>) -> Decision {
+        let Asked {
+            policy,
+            plan,
+            class,
+            facts,
+            take,
+            ..
+        } = asked;
+        let now = self.now();
+        let request = Affected {
+            class: policy.class_kind(class),
+            path: &facts.path,
+            caller: caller(facts),
+            limits: fallback::strictest(
+                plan.charges
+                    .iter()
+                    .map(|charge| charge.limit.def.on_store_failure),
+            ),
+        };
+        let rule = self.modes.lock().fallback(request, now);
+        let mut decision = match rule {
+            FallbackRule::Exempt => fallback::allowed(Mode::Degraded, now),
+            FallbackRule::Closed => self.modes.lock().closed(now),
+            FallbackRule::Share(share) => {
+                let specs = shares(&plan.charges, share);
+                let charges = with_specs(&plan.charges, &specs);
+                let answer = self.charge_locally(class, &charges, take);
+                degraded(answer, Mode::Degraded)
+            }
+            FallbackRule::Local { cap, mode } => {
+                let limits = cap_limits(&cap);
+                let charges = self.cap_charges(&limits, facts);
+                degraded(self.charge_locally(class, &charges, take), mode)
+            }
+        };
+        decision.class = Some(Arc::clone(class));
+        decision
+    }
+
+    fn charge_locally(&self, class: &Arc<str>, charges: &[Charge<'_>], take: Take) -> Decision {
+        let charged = self.fallback.load().charge_now(charges, take);
+        let judged = Judged {
+            charges,
+            readings: &charged.readings,
+            now: charged.now,
+        };
+        decide(None, class, judged)
+    }
+
+    fn cap_charges<'l>(&self, limits: &'l [Limit], facts: &RequestFacts) -> Vec<Charge<'l>> {
+        let prefix = Prefix::of(facts.ip);
+        let ip = self.keyring.segment(SegmentKind::Ip, &[prefix.bytes()]);
+        let org = facts
+            .org
+            .as_ref()
+            .map(|org| self.keyring.segment(SegmentKind::Org, &[org.as_bytes()]));
+        let segments: ArrayVec<Segment, SEGMENTS_MAX> = org.into_iter().chain([ip]).collect();
+        let cost = facts.cost.map_or(1, NonZeroU32::get);
+        limits
+            .iter()
+            .map(|limit| Charge {
+                limit,
+                spec: &limit.def.spec,
+                id: self.keyring.combine(limit.digest, &segments),
+                segments: segments.clone(),
+                cost: cost.min(limit.def.spec.capacity()),
+                on_exceed: OnExceed::Deny,
+            })
+            .collect()
+    }
+}
+
+const fn caller(facts: &RequestFacts) -> Caller {
+    match facts.org {
+        Some(_) => Caller::Tenant,
+        None => Caller::Anonymous,
+    }
+}
+
+fn shares(charges: &[Charge<'_>], share: Share) -> Vec<BucketSpec> {
+    charges
+        .iter()
+        .map(|charge| share.of_spec(charge.spec))
+        .collect()
+}
+
+/// A cost that fits the limit but not its share takes the whole share.
+fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge<'s>> {
+    charges
+        .iter()
+        .zip(specs)
+        .map(|(charge, spec)| Charge {
+            spec,
+            cost: charge.cost.min(spec.capacity()),
+            ..charge.clone()
+        })
+        .collect()
+}
+
+/// The buckets of a local cap: a sliding minute and, for tenants, a token bucket.
+fn cap_limits(cap: &LocalCap) -> Vec<Limit> {
+    let by = vec![Dimension::Org, Dimension::Ip];
+    ["fallback-minute", "fallback-smoothing"]
+        .into_iter()
+        .zip(cap.specs())
+        .map(|(name, spec)| Limit::bind(LimitDef::new(name, by.clone(), *spec)))
+        .collect()
+}
+
+/// Marks an answer of local counters as such.
+fn degraded(mut decision: Decision, mode: Mode) -> Decision {
+    if decision.mode == Mode::FailClosed {
+        return decision;
+    }
+    decision.mode = mode;
+    decision.enforcement = Enforcement::Degraded;
+    decision.reasons.insert(
+        0,
+        Reason {
+            rule: Rule::F_FALLBACK,
+            key: None,
+            limit: None,
+            decision: decision.outcome,
+            level: None,
+            retry_after: decision.retry_after,
+        },
+    );
+    if decision.outcome == Outcome::Deny {
+        decision.rule = Some(Rule::F_FALLBACK);
+    }
+    decision
+}

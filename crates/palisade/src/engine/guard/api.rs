@@ -1,0 +1,156 @@
+//! Heavy-API hits: three sliding counters in the store, the block in the network
+//! record.
+
+use palisade_core::decision::Outcome;
+use palisade_core::guard::{
+    ApiEvaluation, ApiReadings, GuardKeys, Network, Signals, evaluate_hit, replayed_hit,
+};
+use palisade_core::key::{Digest, Segment, SegmentKind};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Limit, PolicySet};
+use palisade_core::record::RecordWrite;
+use palisade_core::rule::Rule;
+use palisade_store::{Commit, Store, Take};
+
+use super::super::Engine;
+use super::login::seen_hard;
+use super::records::Loaded;
+use super::{Applied, GuardNotes, RETRIES_MAX, Unusable};
+
+const NETWORK: usize = 1;
+
+impl<S: Store> Engine<S> {
+    pub(super) async fn hit(
+        &self,
+        policy: &PolicySet,
+        signals: &Signals,
+        keys: &GuardKeys,
+    ) -> Result<Applied, Unusable> {
+        let guard = &policy.settings.guard;
+        let mut readings = None;
+        for _ in 0..=RETRIES_MAX {
+            let loaded = self
+                .load_slots([None, Some(keys.network), None, None])
+                .await?;
+            let network = match loaded.record(NETWORK, Network::decode) {
+                Ok(network) => network,
+                Err(failed) => return Err(self.unreadable(failed).await),
+            };
+            if let Some(answer) = replayed_hit(guard, signals, &network, loaded.now) {
+                return Ok(replayed(&loaded, &answer));
+            }
+            // A hit is counted once, however often the record has to be written.
+            let counted = match readings {
+                Some(counted) => counted,
+                None => self.count_hit(policy, signals).await?,
+            };
+            readings = Some(counted);
+            let found = evaluate_hit(guard, signals, network, counted, loaded.now);
+            let writes = writes(policy, &loaded, &found);
+            if writes.is_empty() || self.store.commit(&writes).await? == Commit::Done {
+                return Ok(applied(signals, &loaded, &writes, found));
+            }
+        }
+        Err(Unusable::Record(Rule::F_CONFLICT))
+    }
+
+    async fn count_hit(
+        &self,
+        policy: &PolicySet,
+        signals: &Signals,
+    ) -> Result<ApiReadings, Unusable> {
+        if !policy.settings.guard.api.enabled {
+            return Ok(ApiReadings::default());
+        }
+        let counters = signals.counters(&self.keyring);
+        let Some([minor, moderate, severe]) = policy.api_limits() else {
+            return Ok(ApiReadings::default());
+        };
+        let prefix = signals.prefix.current;
+        let mut charges = vec![
+            charge(minor, prefix, Some(counters.minor)),
+            charge(severe, prefix, None),
+        ];
+        charges.extend(
+            counters
+                .moderate
+                .map(|id| charge(moderate, prefix, Some(id))),
+        );
+        let charged = self.store.charge(&charges, Take::Consume).await?;
+        let exceeded = |index: usize| {
+            charged
+                .readings
+                .get(index)
+                .is_some_and(|reading| reading.retry_at.is_some())
+        };
+        Ok(ApiReadings {
+            minor_exceeded: exceeded(0),
+            severe_exceeded: exceeded(1),
+            moderate_exceeded: exceeded(2),
+        })
+    }
+}
+
+/// A counter of hits: it counts on when it is full, the rules decide what follows.
+/// All three of one prefix share a hash tag.
+fn charge(limit: &Limit, prefix: Digest, nested: Option<Digest>) -> Charge<'_> {
+    let segment = |kind, digest| Segment { kind, digest };
+    let home = segment(SegmentKind::Ip, prefix);
+    let own = nested.map(|digest| segment(SegmentKind::Descriptor, digest));
+    let id = nested.unwrap_or(prefix);
+    Charge {
+        limit,
+        spec: &limit.def.spec,
+        id: Digest(limit.digest.0.wrapping_add(id.0)),
+        segments: std::iter::once(home).chain(own).collect(),
+        cost: 1,
+        on_exceed: OnExceed::Count,
+    }
+}
+
+fn writes(policy: &PolicySet, loaded: &Loaded, found: &ApiEvaluation) -> Vec<RecordWrite> {
+    if !found.changed {
+        return Vec::new();
+    }
+    let guard = &policy.settings.guard;
+    let until = found.network.expires_at(guard, &guard.login.correlation);
+    loaded.writes(NETWORK, found.network.encode(), until)
+}
+
+fn applied(
+    signals: &Signals,
+    loaded: &Loaded,
+    writes: &[RecordWrite],
+    found: ApiEvaluation,
+) -> Applied {
+    let now = loaded.now;
+    let mut decision = found.answer.decision(now);
+    decision.revisions = loaded.revisions(writes);
+    let is_hard = decision.outcome == Outcome::HardBlock;
+    let blocks = is_hard.then(|| found.network.active_blocks(now));
+    Applied {
+        decision,
+        notes: GuardNotes {
+            issued: found.issued,
+            ..GuardNotes::default()
+        },
+        seen: blocks
+            .iter()
+            .flatten()
+            .filter_map(|block| seen_hard(signals, block, now))
+            .collect(),
+    }
+}
+
+fn replayed(loaded: &Loaded, answer: &palisade_core::guard::Answer) -> Applied {
+    let mut decision = answer.decision(loaded.now);
+    decision.revisions = loaded.revisions(&[]);
+    Applied {
+        decision,
+        notes: GuardNotes {
+            replayed: true,
+            ..GuardNotes::default()
+        },
+        seen: Vec::new(),
+    }
+}

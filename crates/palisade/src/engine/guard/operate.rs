@@ -1,0 +1,302 @@
+//! What operators see and do: list blocks, lift them, ask why.
+
+use palisade_core::Digest;
+use palisade_core::decision::{KeyKind, Level, Outcome};
+use palisade_core::facts::{GuardFacts, GuardOp};
+use palisade_core::failure::{DegradedKeys, Trust};
+use palisade_core::guard::{Account, ActiveBlock, Device, Lift, Network, Signals};
+use palisade_core::lockout::Lockout;
+use palisade_core::policy::Settings;
+use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
+use palisade_core::rule::Rule;
+use palisade_core::time::{Micros, retry_after_seconds};
+use palisade_store::{Commit, Record, Store, StoreError};
+use serde::Serialize;
+
+use super::super::Engine;
+use super::RETRIES_MAX;
+
+/// Most blocks that one listing returns.
+pub const BLOCKS_LISTED_MAX: usize = 1000;
+const PAGE: usize = 500;
+
+/// A block that runs now, as an operator sees it. Everybody is a digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockView {
+    /// The record it is in, for example `account-login`.
+    pub record: &'static str,
+    /// The record's digest.
+    pub id: String,
+    /// The key it is on.
+    pub key: KeyKind,
+    /// Which device or user agent of the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+    /// The rule that issued it.
+    pub rule: Rule,
+    /// SOFT, HARD, or denied by the lockout.
+    pub decision: Outcome,
+    /// Its level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
+    /// When it ends, RFC 3339.
+    pub until: String,
+    /// Whole seconds until then.
+    pub retry_after: u64,
+}
+
+/// Which block to lift.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiftTarget {
+    /// The record.
+    pub record: RecordKey,
+    /// Only the block on this key and member; `None` lifts all of the record.
+    pub only: Option<(KeyKind, Option<String>)>,
+}
+
+enum Aggregate {
+    Account(Flow, Box<Account>),
+    Network(Flow, Box<Network>),
+    Device(Flow, Box<Device>),
+    Lockout(Box<Lockout>),
+}
+
+impl Aggregate {
+    fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
+        match kind {
+            RecordKind::Account(flow) => {
+                Some(Self::Account(flow, Box::new(Account::decode(bytes).ok()?)))
+            }
+            RecordKind::Network(flow) => {
+                Some(Self::Network(flow, Box::new(Network::decode(bytes).ok()?)))
+            }
+            RecordKind::Device(flow) => {
+                Some(Self::Device(flow, Box::new(Device::decode(bytes).ok()?)))
+            }
+            RecordKind::Lockout => Some(Self::Lockout(Box::new(Lockout::decode(bytes).ok()?))),
+        }
+    }
+
+    fn blocks(&self, settings: &Settings, key: RecordKey, now: Micros) -> Vec<BlockView> {
+        let blocks = match self {
+            Self::Account(_, record) => record.active_blocks(now),
+            Self::Network(_, record) => record.active_blocks(now),
+            Self::Device(_, record) => record.active_blocks(now),
+            Self::Lockout(record) => return lockout_blocks(record, settings, key, now),
+        };
+        blocks
+            .into_iter()
+            .map(|block| view(key, block, now))
+            .collect()
+    }
+
+    fn lift(&mut self, settings: &Settings, which: Lift<'_>, now: Micros) -> usize {
+        match self {
+            Self::Account(_, record) => record.lift(which, now),
+            Self::Network(_, record) => record.lift(which, now),
+            Self::Device(_, record) => record.lift(which, now),
+            Self::Lockout(record) => usize::from(record.lift(&settings.lockout, now)),
+        }
+    }
+
+    fn encode(&self, settings: &Settings) -> Option<(Vec<u8>, Micros)> {
+        let guard = &settings.guard;
+        // The heavy API keeps its network record by the login flow's correlation.
+        let of = |flow| guard.flow(flow).or_else(|| guard.flow(Flow::Login));
+        Some(match self {
+            Self::Account(flow, record) => (record.encode(), record.expires_at(guard, of(*flow)?)),
+            Self::Network(flow, record) => {
+                let until = record.expires_at(guard, &of(*flow)?.correlation);
+                (record.encode(), until)
+            }
+            Self::Device(flow, record) => {
+                let until = record.expires_at(guard, &of(*flow)?.correlation);
+                (record.encode(), until)
+            }
+            Self::Lockout(record) => (record.encode(), record.expires_at(&settings.lockout)),
+        })
+    }
+}
+
+fn view(key: RecordKey, block: ActiveBlock, now: Micros) -> BlockView {
+    BlockView {
+        record: key.kind.name(),
+        id: key.digest.hex(),
+        key: block.key,
+        member: block.member,
+        rule: block.rule,
+        decision: block.outcome,
+        level: Some(block.level),
+        until: block.until.to_rfc3339(),
+        retry_after: retry_after_seconds(block.until.since(now)),
+    }
+}
+
+fn lockout_blocks(
+    record: &Lockout,
+    settings: &Settings,
+    key: RecordKey,
+    now: Micros,
+) -> Vec<BlockView> {
+    let denials = record.denials(&settings.lockout, now).into_iter();
+    denials
+        .map(|denial| BlockView {
+            record: key.kind.name(),
+            id: key.digest.hex(),
+            key: KeyKind::Lockout,
+            member: None,
+            rule: denial.rule,
+            decision: denial.outcome,
+            level: None,
+            until: now.plus(denial.retry_after * 1_000_000).to_rfc3339(),
+            retry_after: denial.retry_after,
+        })
+        .collect()
+}
+
+impl<S: Store> Engine<S> {
+    /// Blocks that run now, at most [`BLOCKS_LISTED_MAX`]; true if there are more.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn blocks(&self) -> Result<(Vec<BlockView>, bool), StoreError> {
+        let policy = self.policy.load_full();
+        let mut found = Vec::new();
+        for kind in RecordKind::ALL {
+            let mut cursor: Option<String> = None;
+            loop {
+                let page = self
+                    .within_deadline(self.store.scan(kind, cursor.as_deref(), PAGE))
+                    .await?;
+                let now = self.within_deadline(self.store.probe()).await?;
+                for (key, record) in &page.records {
+                    if let Some(record) = Aggregate::decode(kind, &record.bytes) {
+                        found.extend(record.blocks(&policy.settings, *key, now));
+                    }
+                }
+                if found.len() > BLOCKS_LISTED_MAX {
+                    found.truncate(BLOCKS_LISTED_MAX);
+                    return Ok((found, true));
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok((found, false))
+    }
+
+    /// Blocks that stand against a subject in any flow, without listing the store.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn blocks_of(&self, facts: &GuardFacts) -> Result<Vec<BlockView>, StoreError> {
+        let policy = self.policy.load_full();
+        let keys = self.records_of(facts);
+        let loaded = self.within_deadline(self.store.load(&keys)).await?;
+        let mut found = Vec::new();
+        for (key, record) in keys.iter().zip(loaded.records) {
+            let decoded = record.and_then(|r| Aggregate::decode(key.kind, &r.bytes));
+            if let Some(record) = decoded {
+                found.extend(record.blocks(&policy.settings, *key, loaded.now));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The records that a subject has, in every flow.
+    pub fn records_of(&self, facts: &GuardFacts) -> Vec<RecordKey> {
+        let signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, facts);
+        let mut keys = Vec::new();
+        for flow in [Flow::Login, Flow::Otp, Flow::Api] {
+            let of = signals.keys(flow);
+            let lockout = of.lockout.filter(|_| flow == Flow::Login);
+            for pair in [of.account, Some(of.network), of.device, lockout]
+                .into_iter()
+                .flatten()
+            {
+                keys.push(pair.current);
+                keys.extend(pair.previous);
+            }
+        }
+        keys
+    }
+
+    /// Ends blocks of one record; says how many were running. Other nodes see it
+    /// with their next command.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn lift(&self, target: &LiftTarget) -> Result<usize, StoreError> {
+        let policy = self.policy.load_full();
+        let which = match &target.only {
+            None => Lift::All,
+            Some((key, member)) => Lift::One(*key, member.as_deref()),
+        };
+        self.within_deadline(async {
+            for _ in 0..=RETRIES_MAX {
+                let loaded = self.store.load(&[target.record]).await?;
+                let Some(Some(record)) = loaded.records.into_iter().next() else {
+                    return Ok(0);
+                };
+                let Some((lifted, write)) =
+                    lifted(&policy.settings, target.record, &record, which, loaded.now)
+                else {
+                    return Ok(0);
+                };
+                if lifted == 0 || self.store.commit(&[write]).await? == Commit::Done {
+                    self.forget_block(target);
+                    return Ok(lifted);
+                }
+            }
+            Err(StoreError::Exhausted("the record is too busy".to_owned()))
+        })
+        .await
+    }
+
+    /// A lifted block must not come back from the cache in an outage.
+    fn forget_block(&self, target: &LiftTarget) {
+        let id = target.record.digest;
+        let member = target
+            .only
+            .as_ref()
+            .and_then(|(_, member)| Digest::from_hex(member.as_deref()?));
+        let (flow, kinds): (Flow, &[KeyKind]) = match target.record.kind {
+            RecordKind::Account(flow) => (flow, &[KeyKind::K4, KeyKind::K5]),
+            RecordKind::Network(flow) => (flow, &[KeyKind::K1, KeyKind::K2, KeyKind::K3]),
+            RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
+            RecordKind::Lockout => return,
+        };
+        let keys = DegradedKeys {
+            prefix: id,
+            user_agent: member.unwrap_or_default(),
+            account: Some(id),
+            fingerprint: member.or(Some(id)),
+            trust: Trust::Untrusted,
+        };
+        let mut modes = self.modes.lock();
+        for kind in kinds {
+            modes.guard(flow).blocks().lift(*kind, &keys);
+        }
+    }
+}
+
+fn lifted(
+    settings: &Settings,
+    key: RecordKey,
+    record: &Record,
+    which: Lift<'_>,
+    now: Micros,
+) -> Option<(usize, RecordWrite)> {
+    let mut aggregate = Aggregate::decode(key.kind, &record.bytes)?;
+    let lifted = aggregate.lift(settings, which, now);
+    let (bytes, expires_at) = aggregate.encode(settings)?;
+    let write = RecordWrite {
+        key,
+        expect: record.revision,
+        bytes: Some(bytes),
+        expires_at,
+    };
+    Some((lifted, write))
+}

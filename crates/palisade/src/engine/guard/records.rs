@@ -1,0 +1,136 @@
+//! Bytes ↔ records, with what to do about those that cannot be read.
+
+use palisade_core::guard::{DecodeError, Found, KeyPair, Stored};
+use palisade_core::record::{RecordKey, RecordWrite};
+use palisade_core::rule::Rule;
+use palisade_core::time::Micros;
+use palisade_store::{Record, Store, StoreError};
+
+use super::super::Engine;
+use super::Unusable;
+
+/// A record of this command: where it is, and what was there.
+#[derive(Clone)]
+pub(super) struct Slot {
+    keys: Option<KeyPair>,
+    found: Found,
+}
+
+/// Everything one command loaded, in the order account, network, device, lockout.
+pub(super) struct Loaded {
+    pub(super) now: Micros,
+    slots: Vec<Slot>,
+}
+
+impl Loaded {
+    /// The record in `slot`, decoded; a missing one is the default.
+    pub(super) fn record<T: Default>(
+        &self,
+        slot: usize,
+        decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<T, (RecordKey, DecodeError)> {
+        let Some(Slot {
+            keys: Some(keys),
+            found,
+        }) = self.slots.get(slot)
+        else {
+            return Ok(T::default());
+        };
+        let Some(stored) = found.record() else {
+            return Ok(T::default());
+        };
+        let place = match &found.current {
+            Some(_) => keys.current,
+            None => keys.previous.unwrap_or(keys.current),
+        };
+        decode(&stored.bytes).map_err(|error| (place, error))
+    }
+
+    /// Goes on after a part of the writes: records that are written count as they
+    /// were before, at the same instant, and are not written again.
+    pub(super) fn resume(&mut self, before: &Self, written: &[RecordWrite]) {
+        self.now = before.now;
+        for (slot, old) in self.slots.iter_mut().zip(&before.slots) {
+            let is_written = old
+                .keys
+                .is_some_and(|keys| written.iter().any(|write| write.key == keys.current));
+            if is_written {
+                *slot = old.clone();
+            }
+        }
+    }
+
+    /// The writes that replace the record in `slot`.
+    pub(super) fn writes(&self, slot: usize, bytes: Vec<u8>, until: Micros) -> Vec<RecordWrite> {
+        match self.slots.get(slot) {
+            Some(Slot {
+                keys: Some(keys),
+                found,
+            }) => found.writes(keys, bytes, until),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The revision of each record that this command has, after `written` ones
+    /// were replaced.
+    pub(super) fn revisions(&self, written: &[RecordWrite]) -> Vec<(&'static str, u64)> {
+        self.slots
+            .iter()
+            .filter_map(|slot| {
+                let keys = slot.keys?;
+                let read = slot.found.current.as_ref().map_or(0, |s| s.revision);
+                let is_written = written.iter().any(|write| write.key == keys.current);
+                Some((keys.current.kind.name(), read + u64::from(is_written)))
+            })
+            .collect()
+    }
+}
+
+impl<S: Store> Engine<S> {
+    pub(super) async fn load_slots(
+        &self,
+        pairs: [Option<KeyPair>; 4],
+    ) -> Result<Loaded, StoreError> {
+        let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
+        for pair in pairs.iter().flatten() {
+            keys.push(pair.current);
+            keys.extend(pair.previous);
+        }
+        let loaded = self.store.load(&keys).await?;
+        let mut records = loaded.records.into_iter();
+        let mut next = || records.next().flatten().map(stored);
+        let slots = pairs.map(|keys| Slot {
+            found: keys.map_or_else(Found::default, |pair| Found {
+                current: next(),
+                previous: pair.previous.and_then(|_| next()),
+            }),
+            keys,
+        });
+        Ok(Loaded {
+            now: loaded.now,
+            slots: slots.into(),
+        })
+    }
+
+    /// F-CORRUPT: the record is set aside and this request fails closed; the next
+    /// one starts afresh. F-VERSION: a newer record is left as it is.
+    pub(super) async fn unreadable(&self, failed: (RecordKey, DecodeError)) -> Unusable {
+        match failed {
+            (_, DecodeError::NewerVersion) => Unusable::Record(Rule::F_VERSION),
+            (key, DecodeError::Corrupt) => match self.store.set_aside(key).await {
+                Ok(()) => {
+                    self.observer.rebuilt("record", 1);
+                    Unusable::Record(Rule::F_CORRUPT)
+                }
+                Err(error) => Unusable::Store(error),
+            },
+        }
+    }
+}
+
+fn stored(record: Record) -> Stored {
+    Stored {
+        bytes: record.bytes,
+        revision: record.revision,
+    }
+}

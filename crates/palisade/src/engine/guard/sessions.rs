@@ -1,0 +1,117 @@
+//! Session devices: ids that Palisade issues and binds to an account.
+
+use palisade_core::facts::{GuardFacts, GuardOp, Id};
+use palisade_core::guard::signals::session_digest;
+use palisade_core::guard::{Account, KeyPair, Signals};
+use palisade_core::record::{Flow, RecordWrite};
+use palisade_core::time::Micros;
+use palisade_store::{Commit, Store, StoreError};
+use rand::RngCore;
+
+use super::super::Engine;
+use super::records::Loaded;
+use super::{RETRIES_MAX, Unusable};
+
+/// Sessions count in both flows: a device that is trusted at login is so at the
+/// one-time code.
+const FLOWS: [Flow; 2] = [Flow::Login, Flow::Otp];
+
+impl<S: Store> Engine<S> {
+    /// Issues a session id for an account: 256 random bits, of which only a keyed
+    /// digest is kept. The oldest of more than 20 stops being trusted.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn issue_session(&self, account: &Id) -> Result<String, StoreError> {
+        let mut bytes = [0; 32];
+        rand::rng().fill_bytes(&mut bytes);
+        let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = session_digest(&self.keyring, account.as_bytes(), id.as_bytes());
+        self.change_sessions(account, |record, now| {
+            record.add_session(&digest, now);
+            1
+        })
+        .await?;
+        Ok(id)
+    }
+
+    /// Revokes one session of an account, or all; says how many there were.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn revoke_sessions(
+        &self,
+        account: &Id,
+        session: Option<&Id>,
+    ) -> Result<usize, StoreError> {
+        let digest =
+            session.map(|id| session_digest(&self.keyring, account.as_bytes(), id.as_bytes()));
+        self.change_sessions(account, |record, _| match &digest {
+            Some(digest) => usize::from(record.revoke_session(digest)),
+            None => record.revoke_all_sessions(),
+        })
+        .await
+    }
+
+    async fn change_sessions(
+        &self,
+        account: &Id,
+        change: impl Fn(&mut Account, Micros) -> usize,
+    ) -> Result<usize, StoreError> {
+        let pairs = self.account_records(account);
+        let _turn = self.stripes.turn_of(pairs.into_iter().flatten()).await;
+        self.within_deadline(async {
+            for _ in 0..=RETRIES_MAX {
+                let loaded = self.load_slots([pairs[0], pairs[1], None, None]).await?;
+                let (count, writes) = self.changed_sessions(&loaded, &change).await?;
+                if count == 0 || self.store.commit(&writes).await? == Commit::Done {
+                    return Ok(count);
+                }
+            }
+            Err(StoreError::Exhausted("the account is too busy".to_owned()))
+        })
+        .await
+    }
+
+    async fn changed_sessions(
+        &self,
+        loaded: &Loaded,
+        change: &impl Fn(&mut Account, Micros) -> usize,
+    ) -> Result<(usize, Vec<RecordWrite>), StoreError> {
+        let policy = self.policy.load();
+        let guard = &policy.settings.guard;
+        let (mut most, mut writes) = (0, Vec::new());
+        for (slot, flow) in FLOWS.into_iter().enumerate() {
+            let mut record = match loaded.record(slot, Account::decode) {
+                Ok(record) => record,
+                Err(failed) => return Err(self.cannot_read(failed).await),
+            };
+            most = change(&mut record, loaded.now).max(most);
+            if let Some(flow) = guard.flow(flow) {
+                let until = record.expires_at(guard, flow);
+                writes.extend(loaded.writes(slot, record.encode(), until));
+            }
+        }
+        Ok((most, writes))
+    }
+
+    async fn cannot_read(
+        &self,
+        failed: (
+            palisade_core::record::RecordKey,
+            palisade_core::guard::DecodeError,
+        ),
+    ) -> StoreError {
+        match self.unreadable(failed).await {
+            Unusable::Store(error) => error,
+            Unusable::Record(rule) => StoreError::Corrupt(rule.id().to_owned()),
+        }
+    }
+
+    fn account_records(&self, account: &Id) -> [Option<KeyPair>; 2] {
+        let mut facts = GuardFacts::new(std::net::IpAddr::from([0, 0, 0, 0]));
+        facts.account = Some(account.clone());
+        let signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, &facts);
+        FLOWS.map(|flow| signals.keys(flow).account)
+    }
+}

@@ -1,0 +1,71 @@
+//! What `/health/*` and the dashboard show of the engine.
+
+use palisade_core::failure::{DegradationLevel, FailureKind, Policy, SourceHealth};
+use palisade_core::time::Micros;
+use palisade_store::Store;
+use serde::Serialize;
+
+use super::Engine;
+
+/// The engine's health.
+#[derive(Clone, Debug, Serialize)]
+pub struct HealthReport {
+    /// Ready to take traffic.
+    pub ready: bool,
+    /// Degradation level, 0 to 3.
+    pub degradation_level: u8,
+    /// The store.
+    pub store: DependencyReport,
+    /// State of each policy's circuit.
+    pub circuits: Vec<(&'static str, &'static str)>,
+}
+
+/// One dependency's health.
+#[derive(Clone, Debug, Serialize)]
+pub struct DependencyReport {
+    /// `up`, `slow` or `down`.
+    pub state: &'static str,
+    /// Median latency in microseconds.
+    pub p50_us: Option<u64>,
+    /// 99th percentile in microseconds.
+    pub p99_us: Option<u64>,
+    /// Kind of the last failure.
+    pub last_error: Option<&'static str>,
+    /// Failing since, RFC 3339.
+    pub since: Option<String>,
+}
+
+impl<S: Store> Engine<S> {
+    /// The engine's health now.
+    pub fn health(&self) -> HealthReport {
+        let now = self.now();
+        let source = self.tenants.health();
+        let modes = self.modes.lock();
+        let level = modes.level(source, now);
+        let health = modes.health();
+        HealthReport {
+            ready: modes.is_ready(now),
+            degradation_level: level.number(),
+            store: DependencyReport {
+                state: state_name(level, source),
+                p50_us: health.quantile(500, now),
+                p99_us: health.quantile(990, now),
+                last_error: health.last_failure().map(FailureKind::name),
+                since: health.failing_since().map(Micros::to_rfc3339),
+            },
+            circuits: Policy::ALL
+                .into_iter()
+                .map(|policy| (policy.name(), modes.circuit(policy).name()))
+                .collect(),
+        }
+    }
+}
+
+fn state_name(level: DegradationLevel, source: SourceHealth) -> &'static str {
+    match level.number() {
+        0 => "up",
+        1 if matches!(source, SourceHealth::Up) => "slow",
+        1 => "up",
+        _ => "down",
+    }
+}

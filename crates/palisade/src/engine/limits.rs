@@ -1,0 +1,307 @@
+//! Requests: check, peek, refund.
+
+use std::sync::Arc;
+
+use palisade_core::decide::{Judged, decide, refuse};
+use palisade_core::decision::{Decision, Enforcement, LimitReading, Mode, Outcome, Reason};
+use palisade_core::facts::RequestFacts;
+use palisade_core::failure::Policy;
+use palisade_core::limit::BucketSpec;
+use palisade_core::plan::{Charge, Plan, QuotaPlan};
+use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
+use palisade_core::rule::Rule;
+use palisade_store::{Charged, Store, StoreError, Take};
+use tokio::time::Instant;
+
+use super::charge::{Answered, NoAnswer, with_spec};
+use super::lease::leased_spec;
+use super::{Engine, Seen, Subject};
+
+/// The answer to a request, with the policy it was found under (for headers and
+/// bodies).
+#[derive(Clone, Debug)]
+pub struct RequestAnswer {
+    /// The decision.
+    pub decision: Decision,
+    /// The policy in force.
+    pub policy: Arc<PolicySet>,
+}
+
+/// One request on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) policy: &'a PolicySet,
+    pub(super) plan: &'a Plan<'a>,
+    pub(super) class: &'a Arc<str>,
+    pub(super) facts: &'a RequestFacts,
+    pub(super) take: Take,
+    /// When it must be answered.
+    pub(super) ends: Instant,
+}
+
+/// What a refund left.
+#[derive(Clone, Debug)]
+pub enum RefundOutcome {
+    /// Given back; the buckets as they are now.
+    Done(Vec<LimitReading>),
+    /// The store could not be asked: nothing was given back.
+    Unavailable,
+}
+
+impl<S: Store> Engine<S> {
+    /// Decides a request and charges what it costs.
+    pub async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+        self.run(facts, Take::Consume).await
+    }
+
+    /// Decides a request and charges nothing.
+    pub async fn peek(&self, facts: &RequestFacts) -> RequestAnswer {
+        self.run(facts, Take::Peek).await
+    }
+
+    async fn run(&self, facts: &RequestFacts, take: Take) -> RequestAnswer {
+        let ends = self.request_ends();
+        let policy = self.policy.load_full();
+        let tenant = self.tenant(facts);
+        let plan = self.plan(&policy, tenant.as_deref(), facts);
+        let class = class_of(&plan, facts);
+        let asked = Asked {
+            policy: &policy,
+            plan: &plan,
+            class: &class,
+            facts,
+            take,
+            ends,
+        };
+        let (decision, bypassed) = self.decide(asked).await;
+        if take == Take::Consume {
+            self.observer.decided(&Seen {
+                subject: Subject::Request(facts),
+                decision: &decision,
+                bypassed: bypassed.as_deref(),
+                guard: None,
+            });
+        }
+        RequestAnswer { decision, policy }
+    }
+
+    fn tenant(&self, facts: &RequestFacts) -> Option<Arc<TenantPolicy>> {
+        self.tenants.find(facts.org.as_ref()?.as_str())
+    }
+
+    fn plan<'p>(
+        &self,
+        policy: &'p PolicySet,
+        tenant: Option<&'p TenantPolicy>,
+        facts: &RequestFacts,
+    ) -> Plan<'p> {
+        resolve(policy, tenant, &self.keyring, facts, |hash| {
+            self.tier_of(policy, hash)
+        })
+    }
+
+    /// The tier that an operator put a key on, if one did.
+    pub(super) fn tier_of<'p>(&self, policy: &'p PolicySet, hash: &str) -> Option<&'p Tier> {
+        policy.tier(self.tiers.load().get(hash)?)
+    }
+
+    /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
+    async fn decide(&self, asked: Asked<'_>) -> (Decision, Option<String>) {
+        let Asked { plan, class, .. } = asked;
+        if !asked.policy.enabled {
+            return (disabled(self.now(), class), None);
+        }
+        let throttled = self.throttle(asked).await;
+        if let Ok(Some(shed)) = throttled {
+            return (shed, None);
+        }
+        if let Some(refusal) = plan
+            .refusal
+            .filter(|refusal| matches!(refusal.status, 401 | 403))
+        {
+            return (refuse(refusal, class, self.now()), None);
+        }
+        if let Some(entry) = self.allowlist.find(&self.keyring, asked.facts, self.now()) {
+            return (bypass(self.now(), class), Some(entry));
+        }
+        if let Some(refusal) = plan.refusal {
+            return (refuse(refusal, class, self.now()), None);
+        }
+        // A store that has just failed this request is not asked twice by it.
+        let decision = match throttled {
+            Ok(_) => self.judge(asked).await,
+            Err(_) => self.fall_back(asked),
+        };
+        (decision, None)
+    }
+
+    async fn judge(&self, asked: Asked<'_>) -> Decision {
+        let Asked { plan, class, .. } = asked;
+        match self.charge(&plan.charges, asked.take, asked.ends).await {
+            Ok(Answered::All(charged)) => {
+                if charged.rebuilt > 0 {
+                    self.observer.rebuilt("bucket", charged.rebuilt);
+                }
+                let judged = Judged {
+                    charges: &plan.charges,
+                    readings: &charged.readings,
+                    now: charged.now,
+                };
+                decide(plan.quota, class, judged)
+            }
+            Ok(Answered::Denied(charge, reading, now)) => {
+                let judged = Judged {
+                    charges: std::slice::from_ref(charge),
+                    readings: &[reading],
+                    now,
+                };
+                let quota = plan.quota.filter(|_| charge.limit.scope == Scope::ApiKey);
+                let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
+                decide(quota, class, judged)
+            }
+            Ok(Answered::Near(charges, charged)) => {
+                let judged = Judged {
+                    charges: &charges,
+                    readings: &charged.readings,
+                    now: charged.now,
+                };
+                decide(None, class, judged)
+            }
+            Err(_) => self.fall_back(asked),
+        }
+    }
+
+    /// The global throttle, taken before any other work (L-GLOBAL). A store that
+    /// cannot be asked does not shed load: the instance's own bucket still binds.
+    async fn throttle(&self, asked: Asked<'_>) -> Result<Option<Decision>, NoAnswer> {
+        let throttle = &asked.plan.throttle;
+        if throttle.is_empty() {
+            return Ok(None);
+        }
+        let near = self.take_near(throttle, asked.take, asked.ends).await?;
+        if near.charged.admitted {
+            return Ok(None);
+        }
+        let judged = Judged {
+            charges: throttle,
+            readings: &near.charged.readings,
+            now: near.charged.now,
+        };
+        Ok(Some(decide(None, asked.class, judged)))
+    }
+
+    /// Gives back what a request was charged.
+    pub async fn refund(&self, facts: &RequestFacts) -> RefundOutcome {
+        let policy = self.policy.load_full();
+        let tenant = self.tenant(facts);
+        let plan = self.plan(&policy, tenant.as_deref(), facts);
+        let class = class_of(&plan, facts);
+        match self.refund_charges(&plan.charges).await {
+            Ok(charged) => {
+                let judged = Judged {
+                    charges: &plan.charges,
+                    readings: &charged.readings,
+                    now: charged.now,
+                };
+                self.forget_cached();
+                RefundOutcome::Done(decide(plan.quota, &class, judged).limits)
+            }
+            Err(_) => RefundOutcome::Unavailable,
+        }
+    }
+
+    /// Each bucket where it was charged: leased ones in the store by what the store
+    /// was charged with, local ones in this process.
+    async fn refund_charges(&self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
+        let specs: Vec<BucketSpec> = charges.iter().map(|c| self.stored_spec(c)).collect();
+        let stored: Vec<Charge<'_>> = charges
+            .iter()
+            .zip(&specs)
+            .map(|(charge, spec)| with_spec(charge, spec, charge.cost))
+            .collect();
+        let (local, shared): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|charge| self.is_local(charge));
+        let mut refunded = Charged {
+            now: self.now(),
+            admitted: true,
+            readings: Vec::new(),
+            rebuilt: 0,
+        };
+        if !shared.is_empty() {
+            let refund = self.store.refund(&shared);
+            refunded = self
+                .call(Policy::Limits, self.request_ends(), refund)
+                .await?;
+        }
+        let here = self.local.refund(&local).await;
+        let here = here.map_err(|_| NoAnswer::Failed)?;
+        let mut here = here.readings.into_iter();
+        let mut there = std::mem::take(&mut refunded.readings).into_iter();
+        let next = |charge| {
+            if self.is_local(charge) {
+                here.next()
+            } else {
+                there.next()
+            }
+        };
+        refunded.readings = charges.iter().filter_map(next).collect();
+        Ok(refunded)
+    }
+
+    fn stored_spec(&self, charge: &Charge<'_>) -> BucketSpec {
+        if self.is_exact(charge) || self.is_local(charge) {
+            *charge.spec
+        } else {
+            leased_spec(charge.spec).unwrap_or(*charge.spec)
+        }
+    }
+
+    /// Clears every bucket that a request with these facts would be charged to.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn reset(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
+        let policy = self.policy.load_full();
+        let tenant = self.tenant(facts);
+        let plan = self.plan(&policy, tenant.as_deref(), facts);
+        let reset = self
+            .within_deadline(self.store.reset(&plan.charges))
+            .await?;
+        let _ = self.local.reset(&plan.charges).await;
+        self.forget_cached();
+        let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
+        Ok(names.zip(reset.done).collect())
+    }
+}
+
+fn class_of(plan: &Plan<'_>, facts: &RequestFacts) -> Arc<str> {
+    match (&facts.class, plan.route.class) {
+        (Some(class), _) => class.as_str().into(),
+        (None, Some(class)) => Arc::clone(class),
+        (None, None) => "none".into(),
+    }
+}
+
+fn disabled(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
+    Decision {
+        enforcement: Enforcement::Disabled,
+        class: Some(Arc::clone(class)),
+        ..Decision::allow(now)
+    }
+}
+
+fn bypass(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
+    Decision {
+        mode: Mode::Normal,
+        class: Some(Arc::clone(class)),
+        reasons: vec![Reason {
+            rule: Rule::W_BYPASS,
+            key: None,
+            limit: None,
+            decision: Outcome::Allow,
+            level: None,
+            retry_after: None,
+        }],
+        ..Decision::allow(now)
+    }
+}

@@ -1,0 +1,202 @@
+//! API-key quotas as operators and billing see them. A key is named by its hash.
+
+use palisade_core::policy::{Overage, PolicySet, Tier, quota_charge};
+use palisade_store::{Entry, Registry, Store, StoreError, Take};
+use serde::Serialize;
+
+use super::{Admin, AdminError, Change, Engine};
+
+/// Most quotas on one page.
+pub const QUOTAS_PAGE_MAX: usize = 1_000;
+
+/// What an API key has used this month.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QuotaUsage {
+    /// The key's hash.
+    pub key: String,
+    /// Its tier now.
+    pub tier: String,
+    /// Monthly quota; absent is unlimited.
+    pub quota_limit: Option<u64>,
+    /// Used this month, overage included.
+    pub quota_used: u64,
+    /// What is left; absent is unlimited.
+    pub quota_remaining: Option<u64>,
+    /// First instant of the next month, Unix seconds.
+    pub quota_reset: u64,
+    /// Requests beyond the quota.
+    pub overage: u64,
+    /// Price of one such request; absent if they are refused.
+    pub overage_price: Option<f64>,
+    /// What the overage costs so far.
+    pub overage_cost: Option<f64>,
+}
+
+/// A page of quotas, ordered by hash.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct QuotaPage {
+    /// The quotas.
+    pub quotas: Vec<QuotaUsage>,
+    /// Where to go on; absent at the end.
+    pub next: Option<String>,
+}
+
+impl<S: Store> Engine<S> {
+    /// Usage of the API key with this hash.
+    ///
+    /// # Errors
+    /// No such key, or the store's.
+    pub async fn quota(&self, hash: &str) -> Result<QuotaUsage, AdminError> {
+        let policy = self.policy.load_full();
+        let tier = self.tier_in_force(&policy, hash)?;
+        self.usage(tier, hash).await
+    }
+
+    /// Usage of registered API keys after `after`, in the order of their hashes.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn quotas(
+        &self,
+        after: Option<&str>,
+        count_max: usize,
+    ) -> Result<QuotaPage, AdminError> {
+        let policy = self.policy.load_full();
+        let mut hashes: Vec<&str> = policy
+            .api_keys()
+            .map(|(hash, _)| hash)
+            .filter(|hash| after.is_none_or(|after| *hash > after))
+            .collect();
+        hashes.sort_unstable();
+        let count_max = count_max.clamp(1, QUOTAS_PAGE_MAX);
+        let more = hashes.len() > count_max;
+        hashes.truncate(count_max);
+        let mut page = QuotaPage {
+            next: hashes
+                .last()
+                .filter(|_| more)
+                .map(|last| (*last).to_owned()),
+            ..QuotaPage::default()
+        };
+        for hash in hashes {
+            // A key on a tier that is gone is denied: it has no usage to show.
+            if let Ok(tier) = self.tier_in_force(&policy, hash) {
+                page.quotas.push(self.usage(tier, hash).await?);
+            }
+        }
+        Ok(page)
+    }
+
+    fn tier_in_force<'p>(&self, policy: &'p PolicySet, hash: &str) -> Result<&'p Tier, AdminError> {
+        let registered = policy
+            .api_key(hash)
+            .ok_or(AdminError::NotFound("API key"))?;
+        self.tier_of(policy, hash)
+            .or_else(|| policy.tier(&registered.tier))
+            .ok_or(AdminError::NotFound("tier"))
+    }
+
+    async fn usage(&self, tier: &Tier, hash: &str) -> Result<QuotaUsage, AdminError> {
+        let charge = quota_charge(tier, hash).ok_or(AdminError::NotFound("API key"))?;
+        let charged = self
+            .within_deadline(self.store.charge(&[charge], Take::Peek))
+            .await?;
+        let reading = charged.readings.first().copied().ok_or_else(|| {
+            StoreError::Corrupt("a reading is missing from the answer".to_owned())
+        })?;
+        let limit = tier.quota.map(|quota| u64::from(quota.get()));
+        let overage = limit.map_or(0, |limit| reading.used.saturating_sub(limit));
+        let price = match tier.overage {
+            Overage::Priced(price) if limit.is_some() => Some(price),
+            Overage::Priced(_) | Overage::Blocked => None,
+        };
+        Ok(QuotaUsage {
+            key: hash.to_owned(),
+            tier: tier.name.to_string(),
+            quota_limit: limit,
+            quota_used: reading.used,
+            quota_remaining: limit.map(|limit| limit.saturating_sub(reading.used)),
+            quota_reset: reading.reset_at.unix_seconds_ceil(),
+            overage,
+            overage_price: price,
+            overage_cost: price.map(|price| price * as_f64(overage)),
+        })
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a month's requests are far below 2^53"
+)]
+const fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+impl<S: Store> Admin<'_, S> {
+    /// Sets a key's usage of this month back to zero.
+    ///
+    /// # Errors
+    /// No such key, no reason, or the store's.
+    pub async fn quota_reset(&self, hash: &str, reason: &str) -> Result<QuotaUsage, AdminError> {
+        check_reason(reason)?;
+        let engine = self.engine;
+        let policy = engine.policy.load_full();
+        let tier = engine.tier_in_force(&policy, hash)?;
+        let charge = quota_charge(tier, hash).ok_or(AdminError::NotFound("API key"))?;
+        let reset = engine
+            .within_deadline(engine.store.reset(std::slice::from_ref(&charge)))
+            .await?;
+        if reset.done != [true] {
+            return Err(StoreError::Unreachable("the quota was not reset".to_owned()).into());
+        }
+        engine.announce_reset().await?;
+        self.record(Change::Reset {
+            buckets: 1,
+            reason: Some(reason),
+            api_key: Some(hash),
+        });
+        engine.usage(tier, hash).await
+    }
+
+    /// Puts a key on another tier: at once here, within a second elsewhere. What was
+    /// used stays used.
+    ///
+    /// # Errors
+    /// No such key or tier, or the store's.
+    pub async fn change_tier(&self, hash: &str, to: &str) -> Result<QuotaUsage, AdminError> {
+        let engine = self.engine;
+        let policy = engine.policy.load_full();
+        let from = engine.tier_in_force(&policy, hash)?;
+        let tier = policy.tier(to).ok_or(AdminError::Invalid {
+            field: "tier",
+            problem: "is not a tier of this policy",
+        })?;
+        let entry = Entry {
+            id: hash.to_owned(),
+            bytes: to.as_bytes().to_vec(),
+            expires_at: None,
+        };
+        engine
+            .within_deadline(engine.store.put_entry(Registry::Tiers, entry))
+            .await?;
+        engine.refresh_tiers().await?;
+        engine.announce_reset().await?;
+        self.record(Change::TierChanged {
+            api_key: hash,
+            from: &from.name,
+            to: &tier.name,
+        });
+        engine.usage(tier, hash).await
+    }
+}
+
+/// A reason is for people who read the audit: it must say something.
+pub(super) fn check_reason(reason: &str) -> Result<(), AdminError> {
+    if reason.trim().is_empty() || reason.len() > 500 {
+        return Err(AdminError::Invalid {
+            field: "reason",
+            problem: "must be 1 to 500 characters",
+        });
+    }
+    Ok(())
+}

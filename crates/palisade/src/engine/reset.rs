@@ -1,0 +1,273 @@
+//! Clearing the buckets of named subjects, all in one transaction, and letting other
+//! nodes know.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrayvec::ArrayVec;
+use palisade_core::Id;
+use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use palisade_core::plan::Charge;
+use palisade_core::policy::{Accuracy, Dimension, Limit, PolicySet, api_key_segment, quota_charge};
+use palisade_core::time::MINUTE;
+use palisade_store::{Entry, Registry, Store, StoreError};
+
+use super::quota::check_reason;
+use super::{Admin, AdminError, Change, Engine};
+
+/// Most subjects of one reset.
+pub const SELECTORS_MAX: usize = 100;
+
+/// Most buckets of one reset.
+const BUCKETS_MAX: usize = 10_000;
+
+/// How long a notice of a reset stays: far longer than a node needs to hear of it.
+const NOTICE: u64 = MINUTE;
+
+/// Whose buckets are to be cleared. An organisation beside a user or token says
+/// where they belong; alone it means the organisation's own buckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResetSelector {
+    /// An address; an IPv6 address stands for its /64.
+    pub ip: Option<IpAddr>,
+    /// An organisation.
+    pub org: Option<Id>,
+    /// A user.
+    pub user: Option<Id>,
+    /// A token.
+    pub token: Option<Id>,
+    /// An OAuth client.
+    pub client: Option<Id>,
+    /// The hash of an API key: its quota.
+    pub api_key: Option<String>,
+    /// For limits by endpoint: only this path or route pattern.
+    pub path: Option<String>,
+    /// Only limits of this class.
+    pub class: Option<String>,
+    /// Only this limit.
+    pub limit: Option<String>,
+}
+
+/// One bucket of a reset.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ResetLine {
+    /// Position of the selector that asked for it.
+    pub selector: usize,
+    /// The limit.
+    pub limit: Arc<str>,
+    /// Whether it was cleared. A cluster may do some and not others.
+    pub done: bool,
+}
+
+impl ResetSelector {
+    fn is_given(&self, dimension: &Dimension) -> bool {
+        match dimension {
+            Dimension::Ip => self.ip.is_some(),
+            Dimension::Org => self.org.is_some(),
+            Dimension::User => self.user.is_some(),
+            Dimension::Token => self.token.is_some(),
+            Dimension::Client => self.client.is_some(),
+            Dimension::ApiKey => self.api_key.is_some(),
+            Dimension::Endpoint => true,
+            Dimension::Account | Dimension::Descriptor(_) => false,
+        }
+    }
+
+    /// Everything the limit counts by is given, and everyone named is counted by it.
+    fn means(&self, limit: &Limit) -> bool {
+        let by = &limit.def.by;
+        let named = [
+            (Dimension::Ip, self.ip.is_some()),
+            (Dimension::User, self.user.is_some()),
+            (Dimension::Token, self.token.is_some()),
+            (Dimension::Client, self.client.is_some()),
+            (Dimension::ApiKey, self.api_key.is_some()),
+        ];
+        let names_person = named.iter().any(|(_, is_given)| *is_given);
+        let counted = |dimension: &Dimension| by.contains(dimension);
+        by.iter().all(|dimension| self.is_given(dimension))
+            && named.iter().all(|(d, is_given)| !is_given || counted(d))
+            && (names_person || (self.org.is_some() && counted(&Dimension::Org)))
+            && self
+                .class
+                .as_ref()
+                .is_none_or(|c| limit.def.classes.contains(c))
+            && self.limit.as_ref().is_none_or(|name| **name == *limit.name)
+            && limit.def.domain.is_none()
+    }
+}
+
+impl<S: Store> Engine<S> {
+    fn selected<'p>(&self, policy: &'p PolicySet, one: &ResetSelector) -> Vec<Charge<'p>> {
+        let quota = one.api_key.as_deref().and_then(|hash| {
+            let tier = self.tier_of(policy, hash).or_else(|| {
+                let registered = policy.api_key(hash)?;
+                policy.tier(&registered.tier)
+            })?;
+            quota_charge(tier, hash).filter(|_| one.means(&tier.limit))
+        });
+        let limits = policy.limits().iter().filter(|limit| one.means(limit));
+        limits
+            .flat_map(|limit| self.charges_of(policy, limit, one))
+            .chain(quota)
+            .collect()
+    }
+
+    fn charges_of<'p>(
+        &self,
+        policy: &'p PolicySet,
+        limit: &'p Limit,
+        one: &ResetSelector,
+    ) -> Vec<Charge<'p>> {
+        let endpoints = match &one.path {
+            _ if !limit.def.by.contains(&Dimension::Endpoint) => vec![None],
+            Some(path) => patterns_of(policy, path).into_iter().map(Some).collect(),
+            None => policy.routes().iter().map(|r| Some(r.pattern())).collect(),
+        };
+        endpoints
+            .into_iter()
+            .filter_map(|endpoint| self.segments_of(limit, one, endpoint))
+            .map(|segments| Charge {
+                limit,
+                spec: &limit.def.spec,
+                id: self.keyring.combine(limit.digest, &segments),
+                segments,
+                cost: 1,
+                on_exceed: limit.def.on_exceed,
+            })
+            .collect()
+    }
+
+    /// The segments of a bucket, in the order in which requests build them.
+    fn segments_of(
+        &self,
+        limit: &Limit,
+        one: &ResetSelector,
+        endpoint: Option<&str>,
+    ) -> Option<ArrayVec<Segment, SEGMENTS_MAX>> {
+        let by = &limit.def.by;
+        let digest = |kind, bytes: &[u8]| self.keyring.segment(kind, &[bytes]);
+        let mut segments = ArrayVec::new();
+        let nests = by.contains(&Dimension::User) || by.contains(&Dimension::Token);
+        if by.contains(&Dimension::Org) || nests {
+            let org = one.org.as_ref();
+            segments.extend(org.map(|org| digest(SegmentKind::Org, org.as_bytes())));
+        }
+        let id = |kind, id: &Option<Id>| Some(digest(kind, id.as_ref()?.as_bytes()));
+        for dimension in by {
+            let segment = match dimension {
+                Dimension::Org => continue,
+                Dimension::Ip => digest(SegmentKind::Ip, Prefix::of(one.ip?).bytes()),
+                Dimension::User => id(SegmentKind::User, &one.user)?,
+                Dimension::Token => id(SegmentKind::Token, &one.token)?,
+                Dimension::Client => id(SegmentKind::Client, &one.client)?,
+                Dimension::ApiKey => api_key_segment(one.api_key.as_deref()?)?,
+                Dimension::Endpoint => digest(SegmentKind::Endpoint, endpoint?.as_bytes()),
+                Dimension::Account | Dimension::Descriptor(_) => return None,
+            };
+            segments.try_push(segment).ok()?;
+        }
+        Some(segments)
+    }
+
+    async fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<Vec<bool>, StoreError> {
+        let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
+        let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
+        self.local.reset(&local).await?;
+        self.fallback.load_full().reset(charges).await?;
+        let done = self.within_deadline(self.store.reset(charges)).await?.done;
+        Ok(done)
+    }
+
+    /// Drops what this node remembers of buckets, and lets the others do the same.
+    pub(super) async fn announce_reset(&self) -> Result<(), StoreError> {
+        self.forget_cached();
+        let notice = Entry {
+            id: format!("{:032x}", rand::random::<u128>()),
+            bytes: Vec::new(),
+            expires_at: Some(self.now().plus(NOTICE)),
+        };
+        self.within_deadline(self.store.put_entry(Registry::Resets, notice))
+            .await
+    }
+
+    /// Drops remembered denials and leases if another node has announced a reset.
+    ///
+    /// # Errors
+    /// The store's; what is remembered stays.
+    pub async fn refresh_resets(&self) -> Result<(), StoreError> {
+        let seen = self.resets_seen.load(Ordering::Acquire).checked_sub(1);
+        let found = self
+            .within_deadline(self.store.entries(Registry::Resets, seen))
+            .await?;
+        if let Some(all) = found {
+            self.resets_seen.store(all.version + 1, Ordering::Release);
+            self.forget_cached();
+        }
+        Ok(())
+    }
+}
+
+/// The patterns under which requests to `path` are counted, whatever their method.
+fn patterns_of<'a>(policy: &'a PolicySet, path: &'a str) -> Vec<&'a str> {
+    let routes = policy.routes();
+    if routes.iter().any(|route| route.pattern() == path) {
+        return vec![path];
+    }
+    let methods = routes.iter().filter_map(|route| route.method.as_deref());
+    let mut found: Vec<&str> = methods
+        .chain([""])
+        .map(|method| routes.find(method, path).pattern.unwrap_or(path))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+impl<S: Store> Admin<'_, S> {
+    /// Clears every bucket of the named subjects at once.
+    ///
+    /// # Errors
+    /// A selector that means no bucket, too many, no reason, or the store's.
+    pub async fn reset(
+        &self,
+        selectors: &[ResetSelector],
+        reason: &str,
+    ) -> Result<Vec<ResetLine>, AdminError> {
+        check_reason(reason)?;
+        let invalid = |problem| AdminError::Invalid {
+            field: "subjects",
+            problem,
+        };
+        if selectors.is_empty() || selectors.len() > SELECTORS_MAX {
+            return Err(invalid("must be 1 to 100 subjects"));
+        }
+        let policy = self.engine.policy.load_full();
+        let mut asked: Vec<(usize, Charge<'_>)> = Vec::new();
+        for (index, one) in selectors.iter().enumerate() {
+            let charges = self.engine.selected(&policy, one);
+            if charges.is_empty() {
+                return Err(invalid("a subject has no bucket in this policy"));
+            }
+            asked.extend(charges.into_iter().map(|charge| (index, charge)));
+            if asked.len() > BUCKETS_MAX {
+                return Err(invalid("have too many buckets; name fewer, or a limit"));
+            }
+        }
+        let charges: Vec<Charge<'_>> = asked.iter().map(|(_, charge)| charge.clone()).collect();
+        let done = self.engine.reset_charges(&charges).await?;
+        self.engine.announce_reset().await?;
+        self.record(Change::Reset {
+            buckets: done.iter().filter(|done| **done).count(),
+            reason: Some(reason),
+            api_key: None,
+        });
+        let line = |((selector, charge), done): (&(usize, Charge<'_>), bool)| ResetLine {
+            selector: *selector,
+            limit: Arc::clone(&charge.limit.name),
+            done,
+        };
+        Ok(asked.iter().zip(done).map(line).collect())
+    }
+}

@@ -1,0 +1,164 @@
+//! Which OAuth client asks (I-CLIENT).
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use palisade_core::{FieldError, Id};
+
+use super::authorization::Authorization;
+use super::error::ExtractError;
+use super::form;
+use super::path::{EncodedSlash, normalise_path};
+
+/// Longest form body that is looked at, in bytes.
+pub const FORM_BYTES_MAX: usize = 64 * 1024;
+
+const FIELD: &str = "client_id";
+
+/// On which routes a client names itself, as normalised paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OAuthRoutes {
+    /// In the query, or in the form when posted.
+    pub authorize: Vec<Box<str>>,
+    /// In the Basic header or in the form: token, revoke, introspect.
+    pub credentials: Vec<Box<str>>,
+}
+
+impl Default for OAuthRoutes {
+    fn default() -> Self {
+        Self {
+            authorize: vec!["/auth/authorize".into()],
+            credentials: vec![
+                "/auth/token".into(),
+                "/auth/revoke".into(),
+                "/auth/introspect".into(),
+            ],
+        }
+    }
+}
+
+impl OAuthRoutes {
+    /// Routes as an operator spelt them, normalised like the requests' paths.
+    ///
+    /// # Errors
+    /// A path that no request could have.
+    pub fn new<S: AsRef<str>>(
+        authorize: &[S],
+        credentials: &[S],
+        slash: EncodedSlash,
+    ) -> Result<Self, FieldError> {
+        let normal = |path: &S| {
+            let path = normalise_path(path.as_ref().as_bytes(), slash)?;
+            Ok(path.into())
+        };
+        Ok(Self {
+            authorize: authorize.iter().map(normal).collect::<Result<_, _>>()?,
+            credentials: credentials.iter().map(normal).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn kind(&self, path: &str) -> Option<Kind> {
+        let holds = |paths: &[Box<str>]| paths.iter().any(|known| **known == *path);
+        if holds(&self.credentials) {
+            return Some(Kind::Credentials);
+        }
+        holds(&self.authorize).then_some(Kind::Authorize)
+    }
+
+    /// True if the client id may be in the body of this request: a surface that
+    /// streams bodies buffers this one, up to [`FORM_BYTES_MAX`].
+    #[must_use]
+    pub fn reads_body(&self, method: &str, path: &str) -> bool {
+        method.eq_ignore_ascii_case("POST") && self.kind(path).is_some()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Authorize,
+    Credentials,
+}
+
+/// The parts of a request that may name a client.
+#[derive(Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub(super) path: &'a str,
+    pub(super) query: Option<&'a [u8]>,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) authorization: Authorization<'a>,
+    pub(super) body: Option<&'a [u8]>,
+}
+
+/// The client's id on a route where clients name themselves.
+///
+/// RFC 6749 §2.3 allows one way of authenticating per request, so a client named
+/// in two places must be the same one: if it were not, the server could judge one
+/// name and the limit count another.
+pub(super) fn client_id(
+    routes: &OAuthRoutes,
+    request: Named<'_>,
+) -> Result<Option<Id>, ExtractError> {
+    let Some(kind) = routes.kind(request.path) else {
+        return Ok(None);
+    };
+    let outer = match kind {
+        Kind::Authorize => form::value(request.query.unwrap_or_default(), FIELD)?,
+        Kind::Credentials => basic(request.authorization)?,
+    };
+    let agreed = agree(outer, in_body(request)?)?;
+    let id = agreed.map(|text| Id::new(FIELD, &text)).transpose()?;
+    Ok(id)
+}
+
+fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>, FieldError> {
+    match (first, second) {
+        (Some(first), Some(second)) if first != second => {
+            Err(FieldError::new(FIELD, "is given twice and differs"))
+        }
+        (first, second) => Ok(first.or(second)),
+    }
+}
+
+fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
+    let Some(body) = request.body.filter(|_| may_be_form(request.headers)) else {
+        return Ok(None);
+    };
+    if body.len() > FORM_BYTES_MAX {
+        return Err(ExtractError::BodyTooLong);
+    }
+    Ok(form::value(body, FIELD)?)
+}
+
+/// A body without a type counts as a form: some servers read it as one.
+fn may_be_form(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_none_or(|value| {
+        let mut parts = value.as_bytes().split(|byte| *byte == b';');
+        parts.next().is_some_and(|media| {
+            media
+                .trim_ascii()
+                .eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+        })
+    })
+}
+
+/// RFC 6749 §2.3.1: id and secret are form-encoded, then joined by a colon.
+fn basic(authorization: Authorization<'_>) -> Result<Option<String>, FieldError> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+            .with_decode_allow_trailing_bits(true),
+    );
+    let Authorization::Basic(text) = authorization else {
+        return Ok(None);
+    };
+    let invalid = || FieldError::new("Authorization", "holds malformed Basic credentials");
+    let pair = LENIENT.decode(text).map_err(|_| invalid())?;
+    let colon = pair.iter().position(|byte| *byte == b':');
+    let id = &pair[..colon.ok_or_else(invalid)?];
+    let id = form::text(id, FIELD)?;
+    Ok(Some(id).filter(|id| !id.is_empty()))
+}

@@ -1,0 +1,34 @@
+//! Reading header lines without surprises.
+
+use http::{HeaderMap, HeaderName};
+use palisade_core::FieldError;
+
+/// The value of a header that may be sent once, as text; blank is absent.
+///
+/// A second line is refused: two parties could read two different values.
+pub(super) fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+    field: &'static str,
+) -> Result<Option<&'a str>, FieldError> {
+    let mut lines = headers.get_all(name).iter();
+    let Some(line) = lines.next() else {
+        return Ok(None);
+    };
+    if lines.next().is_some() {
+        return Err(FieldError::new(field, "must be sent only once"));
+    }
+    let text = std::str::from_utf8(line.as_bytes())
+        .map_err(|_| FieldError::new(field, "must be UTF-8"))?
+        .trim();
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+/// Text of at most `bytes_max` bytes, cut at a character's boundary.
+pub(super) fn truncated(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

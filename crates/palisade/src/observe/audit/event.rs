@@ -1,0 +1,270 @@
+//! What an audit event is: a kind, and fields that name nobody.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use palisade_core::decision::{Level, Mode};
+use palisade_core::key::{Digest, anonymised};
+use palisade_core::rule::Rule;
+use palisade_core::time::Micros;
+use serde::{Serialize, Serializer};
+
+/// How much an event matters to somebody on call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// For the record.
+    Info,
+    /// Worth a look.
+    Warning,
+    /// Worth waking somebody.
+    Critical,
+}
+
+/// Which events leave the buffer first when it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Many and alike: a limit was exceeded.
+    Ordinary,
+    /// Security and administration: the last to go.
+    Security,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $severity:ident, $priority:ident;)*) => {
+        /// What happened.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum EventKind { $($(#[$doc])* $variant,)* }
+
+        impl EventKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name in the field `event`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// How much it matters.
+            #[must_use]
+            pub const fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$severity),* }
+            }
+
+            /// Whether it may be dropped before others.
+            #[must_use]
+            pub const fn priority(self) -> Priority {
+                match self { $(Self::$variant => Priority::$priority),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// An address, organisation, token or shared limit refused a request.
+    RateLimitExceeded = "rate_limit_exceeded", Warning, Ordinary;
+    /// The global throttle shed load; one event a second, with a count.
+    GlobalThrottleExceeded = "global_throttle_exceeded", Warning, Ordinary;
+    /// A user's limit refused a request.
+    UserRateLimitExceeded = "user_rate_limit_exceeded", Warning, Ordinary;
+    /// An OAuth client's limit refused a request.
+    ClientRateLimitExceeded = "client_rate_limit_exceeded", Warning, Ordinary;
+    /// An API key's monthly quota refused a request.
+    QuotaExceeded = "quota_exceeded", Warning, Ordinary;
+    /// The lockout refused an attempt.
+    Lockout = "auth.lockout", Warning, Security;
+    /// The guard blocked an attempt.
+    GuardBlock = "guard.block", Warning, Security;
+    /// An allowlist entry was added.
+    AllowlistAdded = "rate_limit_allowlist_added", Info, Security;
+    /// An allowlist entry was removed.
+    AllowlistRemoved = "rate_limit_allowlist_removed", Info, Security;
+    /// An allowlist entry let a request pass.
+    AllowlistBypassed = "rate_limit_allowlist_bypassed", Info, Ordinary;
+    /// An operator cleared buckets or a quota.
+    Reset = "rate_limit_reset", Info, Security;
+    /// An operator put an API key on another tier.
+    TierChanged = "quota_tier_changed", Info, Security;
+    /// Another policy is in force.
+    PolicyChanged = "policy_changed", Info, Security;
+    /// A breaker opened: the store is not called for its policy.
+    BreakerOpened = "breaker_opened", Warning, Security;
+    /// A breaker closed.
+    BreakerClosed = "breaker_closed", Info, Security;
+    /// A policy decides without the store.
+    DegradedEntered = "degraded_entered", Warning, Security;
+    /// A policy decides with the store again.
+    DegradedExited = "degraded_exited", Info, Security;
+    /// Degraded mode was entered too often: the policy fails closed.
+    ReentryGuard = "reentry_guard", Critical, Security;
+    /// A request was refused because no limit is configured for it.
+    DefaultDeny = "default_deny", Critical, Security;
+    /// An authenticated actor was refused many times in a row.
+    RepeatedThrottling = "repeated_throttling", Warning, Security;
+    /// An unreadable bucket was rebuilt, or a record set aside.
+    StateRebuilt = "state_rebuilt", Critical, Security;
+    /// A request whose origin could not be believed was refused.
+    OriginRefused = "origin_refused", Warning, Security;
+    /// An operator dropped cached policies.
+    CacheInvalidated = "policy_cache_invalidated", Info, Security;
+    /// An operator lifted a block of the guard.
+    BlockLifted = "guard.block_lifted", Info, Security;
+}
+
+impl Serialize for EventKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A digest in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hex(pub(super) Digest);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", self.0.0))
+    }
+}
+
+/// A network that many share, made from an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Network(IpAddr);
+
+impl Network {
+    /// Forgets the host part at once: IPv4 /24, IPv6 /48.
+    pub(super) fn of(ip: IpAddr) -> Self {
+        Self(match ip.to_canonical() {
+            IpAddr::V4(v4) => {
+                let [a, b, c, _] = v4.octets();
+                IpAddr::from([a, b, c, 0])
+            }
+            IpAddr::V6(v6) => {
+                let [a, b, c, ..] = v6.segments();
+                IpAddr::from([a, b, c, 0, 0, 0, 0, 0])
+            }
+        })
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&anonymised(self.0))
+    }
+}
+
+fn rfc3339<S: Serializer>(at: &Micros, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&at.to_rfc3339())
+}
+
+fn mode_name<S: Serializer>(mode: &Option<Mode>, serializer: S) -> Result<S::Ok, S::Error> {
+    mode.map(Mode::name).serialize(serializer)
+}
+
+/// Who did it: the digest of a name, or a role without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Actor {
+    Digest(Hex),
+    Role(&'static str),
+}
+
+/// One event. Absent fields are left out of its line.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Event {
+    #[serde(rename = "event")]
+    pub(super) kind: EventKind,
+    pub(super) severity: Severity,
+    #[serde(serialize_with = "rfc3339")]
+    pub(super) at: Micros,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) correlation_id: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) org_id: Option<Hex>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) actor: Option<Actor>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token: Option<Hex>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<Hex>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ip_prefix: Option<Network>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) class: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bucket: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<Rule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) code: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "mode_name")]
+    pub(super) mode: Option<Mode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) op: Option<&'static str>,
+    /// Whether a block starts here, or one that runs refused again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) issued: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) decision: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) level: Option<Level>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) count: Option<u64>,
+    /// What a change was about: a policy, a digest, a tier, a revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) to: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<Box<str>>,
+}
+
+impl Event {
+    /// An event that says only what and when.
+    pub(super) const fn new(kind: EventKind, at: Micros) -> Self {
+        Self {
+            kind,
+            severity: kind.severity(),
+            at,
+            request_id: None,
+            correlation_id: None,
+            org_id: None,
+            actor: None,
+            token: None,
+            client: None,
+            ip_prefix: None,
+            class: None,
+            bucket: None,
+            rule: None,
+            code: None,
+            mode: None,
+            op: None,
+            issued: None,
+            decision: None,
+            level: None,
+            retry_after: None,
+            count: None,
+            subject: None,
+            from: None,
+            to: None,
+            reason: None,
+        }
+    }
+
+    /// Appends the event as one line of JSON.
+    pub(super) fn write_line(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        if serde_json::to_writer(&mut *out, self).is_ok() {
+            out.push(b'\n');
+        } else {
+            out.truncate(start);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Audit events: JSON lines, never sampled, never in the way of a request.
+//!
+//! A request's task fills in digests and puts the event into a bounded buffer; a
+//! thread of its own writes lines and retries when the sink fails.
+
+mod event;
+mod queue;
+pub(super) mod record;
+mod sink;
+mod streaks;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use palisade_core::key::Keyring;
+use palisade_core::time::{Clock, Micros, SECOND};
+use parking_lot::Mutex;
+
+pub use event::{EventKind, Priority, Severity};
+pub use sink::{FileSink, Sink, StdoutSink};
+
+use self::event::Event;
+use self::queue::{Pushed, Queue};
+use self::streaks::Streaks;
+use super::classes::KnownClasses;
+
+/// Figures of an audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditSettings {
+    /// Events that may wait to be written.
+    pub buffer_max: usize,
+    /// Denials in a row that are reported about an authenticated actor.
+    pub repeated_throttling: NonZeroU32,
+}
+
+impl Default for AuditSettings {
+    fn default() -> Self {
+        const TEN: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
+        Self {
+            buffer_max: 10_000,
+            repeated_throttling: TEN,
+        }
+    }
+}
+
+/// What became of events.
+#[derive(Debug, Default)]
+pub struct AuditCounts {
+    written: AtomicU64,
+    sink_errors: AtomicU64,
+    dropped_security: AtomicU64,
+    dropped_ordinary: AtomicU64,
+}
+
+impl AuditCounts {
+    /// Events that reached the sink.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Failed attempts to write.
+    pub fn sink_errors(&self) -> u64 {
+        self.sink_errors.load(Ordering::Relaxed)
+    }
+
+    /// Security events that were lost.
+    pub fn dropped_security(&self) -> u64 {
+        self.dropped_security.load(Ordering::Relaxed)
+    }
+
+    /// Ordinary events that were lost.
+    pub fn dropped_ordinary(&self) -> u64 {
+        self.dropped_ordinary.load(Ordering::Relaxed)
+    }
+
+    fn lost(&self, priority: Priority) {
+        let cell = match priority {
+            Priority::Security => &self.dropped_security,
+            Priority::Ordinary => &self.dropped_ordinary,
+        };
+        cell.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The audit of one process. Dropping it writes what waits, within bounds.
+pub struct Audit {
+    keyring: Arc<Keyring>,
+    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+    streaks: Streaks,
+    classes: KnownClasses,
+    writer: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Queue,
+    counts: Arc<AuditCounts>,
+    shed: Mutex<Shed>,
+}
+
+/// Load that the global throttle shed within one second.
+#[derive(Clone, Copy, Default)]
+struct Shed {
+    second: u64,
+    count: u64,
+    last: Micros,
+}
+
+impl Shed {
+    fn into_event(self) -> Option<Event> {
+        let mut event = Event::new(EventKind::GlobalThrottleExceeded, self.last);
+        event.count = Some(self.count);
+        event.rule = Some(palisade_core::Rule::L_GLOBAL);
+        event.code = Some("throttling.rate_limit_exceeded");
+        (self.count > 0).then_some(event)
+    }
+}
+
+impl Shared {
+    fn push(&self, event: Event) {
+        if let Pushed::Lost(priority) = self.queue.push(event) {
+            self.counts.lost(priority);
+        }
+    }
+
+    /// Counts shed load; what the second before had is written when a new one starts.
+    fn shed(&self, at: Micros) {
+        let second = at.0 / SECOND;
+        let over = {
+            let mut shed = self.shed.lock();
+            let over = (shed.second != second).then(|| std::mem::take(&mut *shed));
+            shed.second = second;
+            shed.count += 1;
+            shed.last = at;
+            over
+        };
+        if let Some(event) = over.and_then(Shed::into_event) {
+            self.push(event);
+        }
+    }
+
+    fn close_second(&self) {
+        let shed = std::mem::take(&mut *self.shed.lock());
+        if let Some(event) = shed.into_event() {
+            self.push(event);
+        }
+    }
+}
+
+impl Audit {
+    /// Starts the writer.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start(
+        keyring: Arc<Keyring>,
+        clock: Arc<dyn Clock>,
+        sink: impl Sink,
+        settings: AuditSettings,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Queue::new(settings.buffer_max),
+            counts: Arc::default(),
+            shed: Mutex::default(),
+        });
+        let for_writer = Arc::clone(&shared);
+        let writer = std::thread::Builder::new()
+            .name("palisade-audit".to_owned())
+            .spawn(move || writer::run(&for_writer, sink))?;
+        Ok(Self {
+            keyring,
+            clock,
+            shared,
+            streaks: Streaks::new(settings.repeated_throttling),
+            classes: KnownClasses::default(),
+            writer: Some(writer),
+        })
+    }
+
+    /// What became of events.
+    pub fn counts(&self) -> Arc<AuditCounts> {
+        Arc::clone(&self.shared.counts)
+    }
+
+    /// Waits until everything recorded so far is written; false if it took longer
+    /// than `patience`.
+    pub fn flush(&self, patience: Duration) -> bool {
+        self.shared.close_second();
+        self.shared.queue.wait_settled(patience)
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.shared.close_second();
+        self.shared.queue.end();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Decisions, failures and operators' changes → events.
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use palisade_core::bodies::{Urls, body};
+use palisade_core::decision::{Decision, ErrorCode};
+use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts};
+use palisade_core::failure::{Event as Failure, Events, Policy};
+use palisade_core::policy::PolicySet;
+use palisade_core::rule::Rule;
+use palisade_core::time::Micros;
+
+use super::event::{Actor, Event, EventKind, Hex, Network};
+use super::{Audit, Severity};
+use crate::engine::{Administered, Change, Observer, Operator, Seen, Subject};
+use crate::observe::classes::flow_name;
+use crate::observe::who::{Who, log_digest};
+
+static NO_URLS: LazyLock<Urls> = LazyLock::new(Urls::default);
+
+/// The machine-readable cause that the client sees.
+pub(crate) fn code_of(decision: &Decision) -> Option<&'static str> {
+    body(decision, &NO_URLS, "").map(|body| body.code)
+}
+
+impl Observer for Audit {
+    fn decided(&self, seen: &Seen<'_>) {
+        if self.concerns(seen) {
+            self.record(seen, &Who::of(&self.keyring, seen.subject));
+        }
+    }
+
+    fn failure(&self, policy: Policy, events: &Events, now: Micros) {
+        for failure in events {
+            if let Some(kind) = kind_of_failure(failure) {
+                let mut event = Event::new(kind, now);
+                event.subject = Some(policy.name().into());
+                if let Some((from, to)) = failure.transition() {
+                    event.from = Some(from.name().into());
+                    event.to = Some(to.name().into());
+                }
+                self.shared.push(event);
+            }
+        }
+    }
+
+    fn rebuilt(&self, what: &'static str, count: u32) {
+        let mut event = Event::new(EventKind::StateRebuilt, self.clock.now());
+        event.subject = Some(what.into());
+        event.count = Some(u64::from(count));
+        if what == "bucket" {
+            event.severity = Severity::Warning;
+        }
+        self.shared.push(event);
+    }
+
+    fn policy_changed(&self, before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
+        self.classes.learn(policy);
+        let Some(before) = before else { return };
+        let mut event = Event::new(EventKind::PolicyChanged, now);
+        event.from = Some(before.revision.to_string().into());
+        event.to = Some(policy.revision.to_string().into());
+        if before.enabled != policy.enabled {
+            let enforcement = if policy.enabled {
+                "enabled"
+            } else {
+                "disabled"
+            };
+            event.reason = Some(format!("enforcement {enforcement}").into());
+            event.severity = Severity::Critical;
+        }
+        self.shared.push(event);
+    }
+
+    fn administered(&self, done: &Administered<'_>) {
+        let mut event = changed(done.change, done.at);
+        event.request_id = done.request_id.map(Into::into);
+        event.actor = Some(match done.by {
+            Operator::Named(id) => {
+                Actor::Digest(Hex(log_digest(&self.keyring, "user", id.as_bytes())))
+            }
+            Operator::TokenHolder => Actor::Role("admin_token"),
+            Operator::Local => Actor::Role("local"),
+        });
+        self.shared.push(event);
+    }
+
+    fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {
+        let mut event = Event::new(EventKind::OriginRefused, now);
+        event.ip_prefix = Some(Network::of(peer));
+        event.subject = Some(field.into());
+        self.shared.push(event);
+    }
+}
+
+impl Audit {
+    /// Whether a decision needs the subject's digests. Cheap for allowed requests,
+    /// and for load that is shed.
+    pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
+        if seen.decision.rule == Some(Rule::L_GLOBAL) {
+            self.shared.shed(seen.decision.at);
+            return false;
+        }
+        if seen.decision.is_allowed()
+            && let Subject::Request(facts) = seen.subject
+        {
+            self.streaks.allowed(&self.keyring, facts);
+        }
+        let (replayed, locked) = seen
+            .guard
+            .map_or((false, false), |notes| (notes.replayed, notes.locked));
+        !replayed && (locked || seen.bypassed.is_some() || !seen.decision.is_allowed())
+    }
+
+    /// Records a decision that [`Audit::concerns`] it.
+    pub(in crate::observe) fn record(&self, seen: &Seen<'_>, who: &Who) {
+        match seen.subject {
+            Subject::Request(facts) => self.record_request(seen, facts, who),
+            Subject::Guard(op, facts) => self.record_guard(seen, op, facts, who),
+        }
+    }
+
+    fn record_request(&self, seen: &Seen<'_>, facts: &RequestFacts, who: &Who) {
+        let decision = seen.decision;
+        let kind = match seen.bypassed {
+            Some(_) => Some(EventKind::AllowlistBypassed),
+            None => kind_of_refusal(decision),
+        };
+        let Some(kind) = kind else { return };
+        let mut event = with_decision(Event::new(kind, decision.at), decision);
+        event.class = decision.class.as_deref().map(|c| self.classes.shown(c));
+        event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
+        event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
+        event.ip_prefix = Some(Network::of(facts.ip));
+        event.subject = seen.bypassed.map(Into::into);
+        with_who(&mut event, who);
+        if seen.bypassed.is_none()
+            && decision.status == 429
+            && let Some(streak) = self.streaks.denied(&self.keyring, facts)
+        {
+            let mut repeated = event.clone();
+            repeated.kind = EventKind::RepeatedThrottling;
+            repeated.severity = repeated.kind.severity();
+            repeated.count = Some(u64::from(streak));
+            self.shared.push(repeated);
+        }
+        self.shared.push(event);
+    }
+
+    fn record_guard(&self, seen: &Seen<'_>, op: GuardOp, facts: &GuardFacts, who: &Who) {
+        let decision = seen.decision;
+        let locked = seen.guard.is_some_and(|notes| notes.locked);
+        let kind = match decision.error {
+            _ if locked => EventKind::Lockout,
+            Some(ErrorCode::AccountLocked) => EventKind::Lockout,
+            _ => EventKind::GuardBlock,
+        };
+        let mut event = with_decision(Event::new(kind, decision.at), decision);
+        event.class = Some(flow_name(op.flow()).into());
+        event.op = Some(op.name());
+        event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
+        event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
+        event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
+        event.ip_prefix = Some(Network::of(facts.ip));
+        with_who(&mut event, who);
+        self.shared.push(event);
+    }
+}
+
+fn with_who(event: &mut Event, who: &Who) {
+    event.org_id = who.org.map(Hex);
+    event.actor = who.actor().map(|digest| Actor::Digest(Hex(digest)));
+    event.token = who.token.map(Hex);
+    event.client = who.client.map(Hex);
+}
+
+fn with_decision(mut event: Event, decision: &Decision) -> Event {
+    let denying = decision.reasons.iter().find_map(|r| r.limit.as_ref());
+    event.bucket = denying.map(Arc::clone);
+    event.rule = decision
+        .rule
+        .or_else(|| decision.reasons.first().map(|reason| reason.rule));
+    event.code = code_of(decision);
+    event.mode = Some(decision.mode);
+    event.decision = Some(decision.outcome.name());
+    event.level = decision.level;
+    event.retry_after = decision.retry_after;
+    event
+}
+
+/// Refusals for want of a right or of a store are no event of their own: the first
+/// are the caller's business, the second has its own events.
+fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
+    match decision.error {
+        Some(ErrorCode::RateLimitExceeded) => Some(EventKind::RateLimitExceeded),
+        Some(ErrorCode::UserRateLimitExceeded) => Some(EventKind::UserRateLimitExceeded),
+        Some(ErrorCode::ClientRateLimitExceeded) => Some(EventKind::ClientRateLimitExceeded),
+        Some(ErrorCode::QuotaExceeded) => Some(EventKind::QuotaExceeded),
+        Some(ErrorCode::AccountLocked) => Some(EventKind::Lockout),
+        Some(ErrorCode::ServiceUnavailable) if decision.rule == Some(Rule::L_DEFAULT_DENY) => {
+            Some(EventKind::DefaultDeny)
+        }
+        _ => None,
+    }
+}
+
+const fn kind_of_failure(failure: &Failure) -> Option<EventKind> {
+    match failure {
+        Failure::Opened | Failure::Reopened => Some(EventKind::BreakerOpened),
+        Failure::Closed => Some(EventKind::BreakerClosed),
+        Failure::DegradedEntered => Some(EventKind::DegradedEntered),
+        Failure::DegradedExited => Some(EventKind::DegradedExited),
+        Failure::ReentryGuard { .. } => Some(EventKind::ReentryGuard),
+        _ => None,
+    }
+}
+
+fn changed(change: Change<'_>, at: Micros) -> Event {
+    match change {
+        Change::AllowlistAdded(entry) => {
+            let mut event = Event::new(EventKind::AllowlistAdded, at);
+            event.subject = Some(entry.id.as_str().into());
+            event.reason = Some(entry.reason.as_str().into());
+            event
+        }
+        Change::AllowlistRemoved(id) => {
+            let mut event = Event::new(EventKind::AllowlistRemoved, at);
+            event.subject = Some(id.into());
+            event
+        }
+        Change::Reset {
+            buckets,
+            reason,
+            api_key,
+        } => {
+            let mut event = Event::new(EventKind::Reset, at);
+            event.count = Some(buckets as u64);
+            event.reason = reason.map(Into::into);
+            event.subject = api_key.map(Into::into);
+            event
+        }
+        Change::TierChanged { api_key, from, to } => {
+            let mut event = Event::new(EventKind::TierChanged, at);
+            event.subject = Some(api_key.into());
+            event.from = Some(from.into());
+            event.to = Some(to.into());
+            event
+        }
+        Change::CacheInvalidated => Event::new(EventKind::CacheInvalidated, at),
+        Change::BlockLifted(id) => {
+            let mut event = Event::new(EventKind::BlockLifted, at);
+            event.subject = Some(id.into());
+            event
+        }
+    }
+}

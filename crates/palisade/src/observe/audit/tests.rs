@@ -1,0 +1,532 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use palisade_core::Keyring;
+use palisade_core::decision::{Decision, ErrorCode, Level, Outcome};
+use palisade_core::facts::{GuardFacts, GuardOp};
+use palisade_core::failure::{Event as Failure, Policy};
+use palisade_core::policy::PolicySet;
+use palisade_core::rule::Rule;
+use palisade_core::time::{Micros, SECOND};
+
+use super::event::{Event, EventKind};
+use super::queue::{Pushed, Queue, Woken};
+use super::{Audit, AuditSettings, FileSink, Priority, Sink};
+use crate::clock::VirtualClock;
+use crate::engine::{
+    Administered, AllowlistKind, Change, NewAllowlistEntry, Observer, Operator, Seen, Subject,
+};
+use crate::observe::tests::{MemorySink, SECRET, Watched, assert_no_canary, canary, id, parts};
+
+fn of(kind: EventKind) -> Event {
+    Event::new(kind, Micros(0))
+}
+
+fn audit(sink: impl Sink, buffer_max: usize) -> Audit {
+    let keyring = Arc::new(Keyring::new(SECRET, None).unwrap());
+    let settings = AuditSettings {
+        buffer_max,
+        ..AuditSettings::default()
+    };
+    Audit::start(keyring, Arc::new(VirtualClock::default()), sink, settings).unwrap()
+}
+
+fn taken(queue: &Queue) -> Vec<EventKind> {
+    match queue.take(Duration::ZERO) {
+        Woken::Batch(events, _) => events.iter().map(|event| event.kind).collect(),
+        Woken::Idle | Woken::Ended => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn audit_names_the_limit_that_refused() {
+    for (path, event, bucket, rule) in [
+        ("/auth", "rate_limit_exceeded", "ip-auth", "L-IP"),
+        (
+            "/account",
+            "user_rate_limit_exceeded",
+            "user-account",
+            "L-USER",
+        ),
+        (
+            "/oauth",
+            "client_rate_limit_exceeded",
+            "client-oauth",
+            "L-CLIENT",
+        ),
+        ("/tenant", "rate_limit_exceeded", "org-tenant", "T-ORG"),
+    ] {
+        let watched = Watched::new(parts());
+        watched.check_n(&canary(path), 3).await;
+        let events = watched.events();
+        assert_eq!(events.len(), 1, "{path}: {events:?}");
+        let found = &events[0];
+        assert_eq!(found["event"], event, "{path}");
+        assert_eq!(found["bucket"], bucket, "{path}");
+        assert_eq!(found["rule"], rule, "{path}");
+        assert_eq!(found["at"], "2026-01-01T00:00:00.000Z");
+        assert_eq!(found["request_id"], "r-1");
+        assert_eq!(found["correlation_id"], "c-1");
+        assert_eq!(found["ip_prefix"], "203.0.113.0/24");
+        assert_eq!(found["class"], path[1..]);
+        assert_eq!(found["code"], "throttling.rate_limit_exceeded");
+        for digest in ["org_id", "actor", "token"] {
+            assert_eq!(found[digest].as_str().unwrap().len(), 32, "{digest}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn audit_client_violations_are_anonymised() {
+    let watched = Watched::new(parts());
+    watched.check_n(&canary("/oauth"), 3).await;
+    let events = watched.events();
+    assert_eq!(events[0]["event"], "client_rate_limit_exceeded");
+    assert_eq!(events[0]["client"].as_str().unwrap().len(), 32);
+    assert_no_canary("the audit", &watched.sink.text());
+}
+
+#[tokio::test]
+async fn audit_digests_are_stable_and_tell_subjects_apart() {
+    let watched = Watched::new(parts());
+    let (one, mut other) = (canary("/account"), canary("/account"));
+    other.user = id("somebody-else");
+    watched.check_n(&one, 4).await;
+    watched.check_n(&other, 3).await;
+    let actors: Vec<_> = watched
+        .events()
+        .iter()
+        .map(|e| e["actor"].clone())
+        .collect();
+    assert_eq!(actors[0], actors[1]);
+    assert_ne!(actors[0], actors[2]);
+}
+
+#[tokio::test]
+async fn audit_an_ipv6_address_shows_as_its_48_bits() {
+    let watched = Watched::new(parts());
+    let mut facts = canary("/auth");
+    facts.ip = "2001:db8:7:7::77".parse().unwrap();
+    watched.check_n(&facts, 3).await;
+    assert_eq!(watched.events()[0]["ip_prefix"], "2001:db8:7::/48");
+}
+
+#[tokio::test]
+async fn audit_an_api_key_over_its_quota_is_an_event() {
+    let watched = Watched::new(parts());
+    let mut facts = canary("/partner");
+    facts.api_key = id("canary-api-key");
+    watched.check_n(&facts, 3).await;
+    assert_eq!(watched.names(), ["quota_exceeded"]);
+    assert_no_canary("the audit", &watched.sink.text());
+}
+
+#[tokio::test]
+async fn l_default_deny_is_audited_as_critical() {
+    let watched = Watched::new(parts());
+    watched.check_n(&canary("/nowhere"), 1).await;
+    let events = watched.events();
+    assert_eq!(events[0]["event"], "default_deny");
+    assert_eq!(events[0]["severity"], "critical");
+}
+
+#[tokio::test]
+async fn audit_coalesces_shed_load_per_second_with_a_count() {
+    let mut parts = parts();
+    parts.limits[0].spec = crate::observe::tests::per_minute(1);
+    let watched = Watched::new(parts);
+    let facts = canary("/auth");
+    watched.check_n(&facts, 4).await;
+    watched.clock.advance(SECOND);
+    watched.check_n(&facts, 2).await;
+    let events = watched.events();
+    let shed: Vec<_> = events
+        .iter()
+        .filter(|event| event["event"] == "global_throttle_exceeded")
+        .map(|event| event["count"].as_u64().unwrap())
+        .collect();
+    assert_eq!(shed, [3, 2], "{events:?}");
+}
+
+#[tokio::test]
+async fn audit_writes_the_last_second_of_shed_load_without_being_asked() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 10);
+    let facts = canary("/auth");
+    let unavailable = ErrorCode::ServiceUnavailable;
+    let decision = Decision::refuse(Micros(1), Outcome::Deny, Rule::L_GLOBAL, unavailable, 503);
+    audit.decided(&Seen {
+        subject: Subject::Request(&facts),
+        decision: &decision,
+        bypassed: None,
+        guard: None,
+    });
+    for _ in 0..200 {
+        if !sink.text().is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(sink.events()[0]["count"], 1);
+}
+
+#[tokio::test]
+async fn audit_reports_an_actor_refused_ten_times_in_a_row() {
+    let watched = Watched::new(parts());
+    let facts = canary("/account");
+    watched.check_n(&facts, 2 + 9).await;
+    let repeated = |watched: &Watched| {
+        let names = watched.names();
+        names.iter().filter(|n| *n == "repeated_throttling").count()
+    };
+    assert_eq!(repeated(&watched), 0);
+    watched.check_n(&facts, 1).await;
+    assert_eq!(repeated(&watched), 1);
+    let events = watched.events();
+    let found = events.iter().find(|e| e["event"] == "repeated_throttling");
+    assert_eq!(found.unwrap()["count"], 10);
+}
+
+#[tokio::test]
+async fn audit_a_request_that_passes_ends_the_row() {
+    let watched = Watched::new(parts());
+    let facts = canary("/account");
+    watched.check_n(&facts, 2 + 9).await;
+    watched.clock.advance(61 * SECOND);
+    watched.check_n(&facts, 2 + 9).await;
+    assert!(!watched.names().contains(&"repeated_throttling".to_owned()));
+}
+
+#[tokio::test]
+async fn audit_does_not_report_rows_of_anonymous_callers() {
+    let watched = Watched::new(parts());
+    let mut facts = canary("/auth");
+    (facts.user, facts.token, facts.org) = (None, None, None);
+    watched.check_n(&facts, 30).await;
+    assert!(!watched.names().contains(&"repeated_throttling".to_owned()));
+}
+
+#[tokio::test]
+async fn w_bypass_is_audited_every_time() {
+    let watched = Watched::new(parts());
+    let entry = NewAllowlistEntry {
+        kind: AllowlistKind::Ip,
+        identifier: "203.0.113.77".to_owned(),
+        reason: "monitoring".to_owned(),
+        expires_at: None,
+    };
+    let entry = watched.engine.allowlist_add(entry).await.unwrap();
+    watched.check_n(&canary("/auth"), 3).await;
+    let events = watched.events();
+    assert_eq!(events.len(), 3);
+    for event in events {
+        assert_eq!(event["event"], "rate_limit_allowlist_bypassed");
+        assert_eq!(event["subject"], entry.id.as_str());
+        assert_eq!(event["rule"], "W-BYPASS");
+    }
+    assert_no_canary("the audit", &watched.sink.text());
+}
+
+fn guard_decision(rule: Rule, error: ErrorCode) -> Decision {
+    let mut decision = Decision::refuse(Micros(0), Outcome::HardBlock, rule, error, 429);
+    decision.level = Some(Level::L3);
+    decision.retry_after = Some(300);
+    decision
+}
+
+#[test]
+fn audit_tells_lockouts_from_guard_blocks() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 10);
+    let mut facts = GuardFacts::new("203.0.113.77".parse().unwrap());
+    facts.account = id("canary-account");
+    for decision in [
+        guard_decision(Rule::A_HARD, ErrorCode::AccountLocked),
+        guard_decision(Rule::G_THRESHOLD, ErrorCode::RateLimitExceeded),
+    ] {
+        audit.decided(&Seen {
+            subject: Subject::Guard(GuardOp::LoginFailure, &facts),
+            decision: &decision,
+            bypassed: None,
+            guard: None,
+        });
+    }
+    assert!(audit.flush(Duration::from_secs(10)));
+    let events = sink.events();
+    assert_eq!(events[0]["event"], "auth.lockout");
+    assert_eq!(events[1]["event"], "guard.block");
+    assert_eq!(events[1]["rule"], "G-THRESHOLD");
+    assert_eq!(events[1]["level"], "L3");
+    assert_eq!(events[1]["op"], "login.failure");
+    assert_eq!(events[1]["class"], "login");
+    assert_eq!(events[1]["actor"].as_str().unwrap().len(), 32);
+    assert_no_canary("the audit", &sink.text());
+}
+
+#[test]
+fn audit_records_breakers_degraded_mode_and_the_reentry_guard() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 20);
+    let until = Micros(9);
+    let failures = [
+        Failure::Opened,
+        Failure::DegradedEntered,
+        Failure::ReentryGuard { until },
+        Failure::HalfOpened,
+        Failure::Closed,
+        Failure::DegradedExited,
+    ];
+    audit.failure(Policy::Login, &failures.into_iter().collect(), Micros(0));
+    assert!(audit.flush(Duration::from_secs(10)));
+    let events = sink.events();
+    let names: Vec<_> = events
+        .iter()
+        .map(|e| e["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "breaker_opened",
+            "degraded_entered",
+            "reentry_guard",
+            "breaker_closed",
+            "degraded_exited"
+        ]
+    );
+    assert_eq!(events[2]["severity"], "critical");
+    assert!(events.iter().all(|event| event["subject"] == "login"));
+}
+
+#[test]
+fn audit_records_what_operators_change() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 20);
+    let by = Operator::Named(id("canary-operator").unwrap());
+    let changes = [
+        Change::AllowlistRemoved("0123"),
+        Change::Reset {
+            buckets: 3,
+            reason: Some("support case"),
+            api_key: None,
+        },
+        Change::TierChanged {
+            api_key: "abcd",
+            from: "free",
+            to: "starter",
+        },
+        Change::CacheInvalidated,
+        Change::BlockLifted("4567"),
+    ];
+    for change in changes {
+        audit.administered(&Administered {
+            by: &by,
+            change,
+            request_id: Some("r-9"),
+            at: Micros(0),
+        });
+    }
+    assert!(audit.flush(Duration::from_secs(10)));
+    let events = sink.events();
+    let names: Vec<_> = events
+        .iter()
+        .map(|e| e["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "rate_limit_allowlist_removed",
+            "rate_limit_reset",
+            "quota_tier_changed",
+            "policy_cache_invalidated",
+            "guard.block_lifted"
+        ]
+    );
+    assert_eq!(events[1]["reason"], "support case");
+    assert_eq!(
+        (&events[2]["from"], &events[2]["to"]),
+        (&"free".into(), &"starter".into())
+    );
+    assert!(
+        events
+            .iter()
+            .all(|e| e["actor"].as_str().unwrap().len() == 32)
+    );
+    assert_no_canary("the audit", &sink.text());
+}
+
+#[tokio::test]
+async fn audit_records_another_policy_and_the_kill_switch() {
+    let watched = Watched::new(parts());
+    let mut off = parts();
+    off.enabled = false;
+    let policy = PolicySet::new(2, off).unwrap();
+    watched.engine.set_policy(Arc::new(policy));
+    let events = watched.events();
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["event"], "policy_changed");
+    assert_eq!(
+        (&events[0]["from"], &events[0]["to"]),
+        (&"1".into(), &"2".into())
+    );
+    assert_eq!(events[0]["severity"], "critical");
+}
+
+#[test]
+fn audit_records_an_origin_that_cannot_be_believed() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 20);
+    audit.edge_refused(
+        "203.0.113.77".parse().unwrap(),
+        "x-forwarded-for",
+        Micros(0),
+    );
+    assert!(audit.flush(Duration::from_secs(10)));
+    assert_eq!(sink.events()[0]["event"], "origin_refused");
+    assert_eq!(sink.events()[0]["ip_prefix"], "203.0.113.0/24");
+}
+
+#[test]
+fn f_audit_loss_security_events_are_the_last_to_go() {
+    let queue = Queue::new(3);
+    let (ordinary, security) = (EventKind::RateLimitExceeded, EventKind::GuardBlock);
+    for _ in 0..3 {
+        assert_eq!(queue.push(of(ordinary)), Pushed::Kept);
+    }
+    assert_eq!(queue.push(of(ordinary)), Pushed::Lost(Priority::Ordinary));
+    for _ in 0..3 {
+        assert_eq!(queue.push(of(security)), Pushed::Lost(Priority::Ordinary));
+    }
+    assert_eq!(queue.push(of(ordinary)), Pushed::Lost(Priority::Ordinary));
+    assert_eq!(queue.push(of(security)), Pushed::Lost(Priority::Security));
+    assert_eq!(taken(&queue), [security; 3]);
+}
+
+#[test]
+fn f_audit_loss_the_order_of_events_is_kept() {
+    let queue = Queue::new(10);
+    let order = [
+        EventKind::RateLimitExceeded,
+        EventKind::GuardBlock,
+        EventKind::QuotaExceeded,
+        EventKind::Lockout,
+    ];
+    for kind in order {
+        queue.push(of(kind));
+    }
+    assert_eq!(taken(&queue), order);
+}
+
+#[test]
+fn f_audit_loss_a_broken_sink_never_blocks_and_losses_are_counted() {
+    let sink = MemorySink::default();
+    sink.broken.store(true, Ordering::SeqCst);
+    let audit = audit(sink.clone(), 4);
+    let counts = audit.counts();
+    for _ in 0..100 {
+        audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+    }
+    // At most one batch of four is with the writer, and four wait.
+    assert!(counts.dropped_security() >= 100 - 8, "{counts:?}");
+    assert!(!audit.flush(Duration::from_millis(100)));
+    assert!(counts.sink_errors() >= 1);
+    sink.broken.store(false, Ordering::SeqCst);
+    assert!(audit.flush(Duration::from_secs(20)));
+    let written = sink.events().len() as u64;
+    assert_eq!(counts.written(), written);
+    assert_eq!(written + counts.dropped_security(), 100);
+}
+
+#[test]
+fn f_audit_loss_what_waits_is_written_at_the_end() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 1_000);
+    for _ in 0..500 {
+        audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+    }
+    drop(audit);
+    assert_eq!(sink.events().len(), 500);
+}
+
+#[test]
+fn f_audit_loss_a_sink_that_stays_broken_does_not_hold_the_end_up() {
+    let sink = MemorySink::default();
+    sink.broken.store(true, Ordering::SeqCst);
+    let audit = audit(sink, 1_000);
+    let counts = audit.counts();
+    for _ in 0..5 {
+        audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+    }
+    drop(audit);
+    assert_eq!(counts.dropped_security(), 5);
+}
+
+fn lines_in(path: &std::path::Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn audit_file_is_rotated_by_size_and_old_files_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let mut sink = FileSink::open(&path, 20, 2).unwrap();
+    for n in 0..8 {
+        sink.write(format!("line {n:03}\n").as_bytes()).unwrap();
+    }
+    let name = |suffix: &str| dir.path().join(format!("audit.jsonl{suffix}"));
+    assert_eq!(lines_in(&name("")), ["line 006", "line 007"]);
+    assert_eq!(lines_in(&name(".1")), ["line 004", "line 005"]);
+    assert_eq!(lines_in(&name(".2")), ["line 002", "line 003"]);
+    assert!(!name(".3").exists());
+}
+
+#[test]
+fn audit_file_continues_after_a_crash_on_a_line_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    std::fs::write(&path, "whole\nhal").unwrap();
+    let mut sink = FileSink::open(&path, 1_000, 2).unwrap();
+    sink.write(b"next\n").unwrap();
+    assert_eq!(lines_in(&path), ["whole", "hal", "next"]);
+}
+
+#[test]
+fn audit_lines_reach_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let audit = audit(FileSink::open(&path, 1_000_000, 2).unwrap(), 100);
+    audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+    drop(audit);
+    assert_eq!(lines_in(&path).len(), 1);
+}
+
+#[test]
+fn audit_events_of_the_contract_all_exist() {
+    let contract = [
+        "rate_limit_exceeded",
+        "global_throttle_exceeded",
+        "user_rate_limit_exceeded",
+        "client_rate_limit_exceeded",
+        "quota_exceeded",
+        "auth.lockout",
+        "guard.block",
+        "rate_limit_allowlist_added",
+        "rate_limit_allowlist_removed",
+        "rate_limit_allowlist_bypassed",
+        "rate_limit_reset",
+        "quota_tier_changed",
+        "policy_changed",
+        "breaker_opened",
+        "breaker_closed",
+        "degraded_entered",
+        "degraded_exited",
+        "reentry_guard",
+        "default_deny",
+        "repeated_throttling",
+    ];
+    let names: Vec<_> = EventKind::ALL.iter().map(|kind| kind.name()).collect();
+    for name in contract {
+        assert!(names.contains(&name), "{name}");
+    }
+}

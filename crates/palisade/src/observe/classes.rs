@@ -1,0 +1,56 @@
+//! Which classes the policy itself names. A class that only a caller names could be
+//! anything, an identifier too: it is shown as `other`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use palisade_core::policy::PolicySet;
+use palisade_core::record::Flow;
+
+/// What stands for every class that is not known.
+pub(super) const OTHER: &str = "other";
+
+const CLASS_BYTES_MAX: usize = 64;
+
+/// The class of guard commands.
+pub(super) const fn flow_name(flow: Flow) -> &'static str {
+    match flow {
+        Flow::Login => "login",
+        Flow::Otp => "otp",
+        Flow::Api => "api",
+    }
+}
+
+/// Every class that a policy names, and those of the guard and of no class at all.
+pub(super) fn names(policy: &PolicySet) -> impl Iterator<Item = &str> {
+    let of_limits = policy.limits().iter().flat_map(|limit| &limit.def.classes);
+    let of_routes = policy.routes().iter();
+    ["login", "otp", "api", "none"]
+        .into_iter()
+        .chain(of_limits.map(String::as_str))
+        .chain(of_routes.filter_map(|route| route.class.as_deref()))
+        .filter(|name| is_plain(name))
+}
+
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/:".contains(&byte);
+    !name.is_empty() && name.len() <= CLASS_BYTES_MAX && name.bytes().all(plain)
+}
+
+/// The classes of the policy in force.
+#[derive(Debug, Default)]
+pub(super) struct KnownClasses(ArcSwap<HashSet<Arc<str>>>);
+
+impl KnownClasses {
+    pub(super) fn learn(&self, policy: &PolicySet) {
+        let known = names(policy).map(Arc::from).collect();
+        self.0.store(Arc::new(known));
+    }
+
+    /// The class as it may be shown.
+    pub(super) fn shown(&self, class: &str) -> Arc<str> {
+        let known = self.0.load();
+        known.get(class).map_or_else(|| OTHER.into(), Arc::clone)
+    }
+}

@@ -1,0 +1,100 @@
+//! One observer for all: digests are made once, and only when somebody needs them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use palisade_core::failure::{Events, Policy};
+use palisade_core::key::Keyring;
+use palisade_core::policy::PolicySet;
+use palisade_core::time::Micros;
+
+use super::who::Who;
+use super::{Audit, DenialLog, Metrics};
+use crate::engine::{Administered, Observer, Seen};
+
+/// Metrics, log and audit of one process.
+pub struct Fanout {
+    keyring: Arc<Keyring>,
+    metrics: Arc<Metrics>,
+    log: DenialLog,
+    audit: Option<Arc<Audit>>,
+}
+
+impl Fanout {
+    /// Combines them; without an audit its events are not made.
+    #[must_use]
+    pub fn new(
+        keyring: Arc<Keyring>,
+        metrics: Arc<Metrics>,
+        log: DenialLog,
+        audit: Option<Arc<Audit>>,
+    ) -> Self {
+        if let Some(audit) = &audit {
+            metrics.show_audit(audit.counts());
+        }
+        Self {
+            keyring,
+            metrics,
+            log,
+            audit,
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &dyn Observer> {
+        let audit = self.audit.as_deref().map(|audit| audit as &dyn Observer);
+        let always: [&dyn Observer; 2] = [&*self.metrics, &self.log];
+        always.into_iter().chain(audit)
+    }
+}
+
+impl Observer for Fanout {
+    fn decided(&self, seen: &Seen<'_>) {
+        self.metrics.decided(seen);
+        let log = self.log.concerns(seen);
+        let audit = self.audit.as_ref().filter(|audit| audit.concerns(seen));
+        if !log && audit.is_none() {
+            return;
+        }
+        let who = Who::of(&self.keyring, seen.subject);
+        if log {
+            self.log.record(seen, &who);
+        }
+        if let Some(audit) = audit {
+            audit.record(seen, &who);
+        }
+    }
+
+    fn failure(&self, policy: Policy, events: &Events, now: Micros) {
+        self.each().for_each(|one| one.failure(policy, events, now));
+    }
+
+    fn store_call(&self, took_us: u64, error: Option<&'static str>) {
+        self.metrics.store_call(took_us, error);
+    }
+
+    fn rebuilt(&self, what: &'static str, count: u32) {
+        self.each().for_each(|one| one.rebuilt(what, count));
+    }
+
+    fn not_asked(&self, policy: Policy) {
+        self.metrics.not_asked(policy);
+    }
+
+    fn refilled(&self, took_us: u64) {
+        self.metrics.refilled(took_us);
+    }
+
+    fn policy_changed(&self, before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
+        self.each()
+            .for_each(|one| one.policy_changed(before, policy, now));
+    }
+
+    fn administered(&self, done: &Administered<'_>) {
+        self.each().for_each(|one| one.administered(done));
+    }
+
+    fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {
+        self.each()
+            .for_each(|one| one.edge_refused(peer, field, now));
+    }
+}

@@ -1,0 +1,184 @@
+//! One structured line per denial, and one when the store is not available.
+//! Sampling is allowed here, and only here.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use palisade_core::Id;
+use palisade_core::decision::Mode;
+use palisade_core::failure::{Event, Events, Policy};
+use palisade_core::key::{Digest, Keyring, anonymised};
+use palisade_core::policy::PolicySet;
+use palisade_core::rule::Rule;
+use palisade_core::time::{Micros, SECOND};
+
+use super::audit::record::code_of;
+use super::classes::{KnownClasses, flow_name};
+use super::who::Who;
+use crate::engine::{Observer, Seen, Subject};
+
+/// Writes denials to `tracing`, target `palisade::denied`.
+#[derive(Debug)]
+pub struct DenialLog {
+    keyring: Arc<Keyring>,
+    classes: KnownClasses,
+    one_in: NonZeroU32,
+    denials: AtomicU32,
+    shed_second: AtomicU64,
+    unavailable_second: AtomicU64,
+}
+
+impl DenialLog {
+    /// Logs one of `one_in` denials.
+    #[must_use]
+    pub fn new(keyring: Arc<Keyring>, one_in: NonZeroU32) -> Self {
+        Self {
+            keyring,
+            classes: KnownClasses::default(),
+            one_in,
+            denials: AtomicU32::new(0),
+            shed_second: AtomicU64::new(0),
+            unavailable_second: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether this decision gets a line. Shed load gets one a second at most.
+    pub(super) fn concerns(&self, seen: &Seen<'_>) -> bool {
+        let decision = seen.decision;
+        if decision.mode != Mode::Normal && first_of_second(&self.unavailable_second, decision.at) {
+            tracing::warn!(
+                target: "palisade::store",
+                event = "rate_limiter_unavailable",
+                mode = decision.mode.name(),
+                "the store did not decide; local caps do"
+            );
+        }
+        if decision.is_allowed()
+            || !tracing::enabled!(target: "palisade::denied", tracing::Level::INFO)
+        {
+            return false;
+        }
+        if decision.rule == Some(Rule::L_GLOBAL) {
+            return first_of_second(&self.shed_second, decision.at);
+        }
+        let number = self.denials.fetch_add(1, Ordering::Relaxed);
+        number.is_multiple_of(self.one_in.get())
+    }
+
+    /// Writes the line of a denial.
+    pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
+        let decision = seen.decision;
+        let (class, ip, request_id, correlation_id) = match seen.subject {
+            Subject::Request(facts) => (
+                decision.class.as_deref().map(|c| self.classes.shown(c)),
+                facts.ip,
+                facts.request_id.as_ref(),
+                facts.correlation_id.as_ref(),
+            ),
+            Subject::Guard(op, facts) => (
+                Some(flow_name(op.flow()).into()),
+                facts.ip,
+                facts.request_id.as_ref(),
+                facts.correlation_id.as_ref(),
+            ),
+        };
+        let hex = |digest: Option<Digest>| digest.map(Digest::hex);
+        tracing::info!(
+            target: "palisade::denied",
+            org = hex(who.org),
+            user = hex(who.user.or(who.account)),
+            token = hex(who.token),
+            client = hex(who.client),
+            api_key = hex(who.api_key),
+            ip_prefix = anonymised(ip),
+            class = class.as_deref(),
+            bucket = decision.reasons.iter().find_map(|r| r.limit.as_deref()),
+            rule = decision.rule.map(Rule::id),
+            decision = decision.outcome.name(),
+            mode = decision.mode.name(),
+            request_id = request_id.map(Id::as_str),
+            correlation_id = correlation_id.map(Id::as_str),
+            code = code_of(decision),
+            "denied"
+        );
+    }
+}
+
+/// True once per second, by the decisions' own clock.
+fn first_of_second(last: &AtomicU64, at: Micros) -> bool {
+    let second = at.0 / SECOND;
+    last.swap(second, Ordering::Relaxed) != second
+}
+
+impl Observer for DenialLog {
+    fn decided(&self, seen: &Seen<'_>) {
+        if self.concerns(seen) {
+            self.record(seen, &Who::of(&self.keyring, seen.subject));
+        }
+    }
+
+    fn failure(&self, policy: Policy, events: &Events, _now: Micros) {
+        for event in events {
+            let policy = policy.name();
+            match event {
+                Event::DegradedEntered => tracing::warn!(
+                    target: "palisade::store",
+                    event = "rate_limiter_unavailable",
+                    policy,
+                    "the store is not available: deciding locally"
+                ),
+                Event::DegradedExited => tracing::info!(
+                    target: "palisade::store",
+                    event = "rate_limiter_recovered",
+                    policy,
+                    "the store decides again"
+                ),
+                Event::ReentryGuard { .. } => tracing::error!(
+                    target: "palisade::store",
+                    event = "reentry_guard",
+                    policy,
+                    "degraded mode was entered too often: failing closed"
+                ),
+                Event::Prolonged => tracing::error!(
+                    target: "palisade::store",
+                    event = "outage_prolonged",
+                    policy,
+                    "the store has not answered for long: not ready"
+                ),
+                _ => {}
+            }
+        }
+    }
+
+    fn rebuilt(&self, what: &'static str, count: u32) {
+        tracing::error!(
+            target: "palisade::store",
+            event = "state_rebuilt",
+            what,
+            count,
+            "unreadable state was set aside or rebuilt from zero"
+        );
+    }
+
+    fn policy_changed(&self, before: Option<&PolicySet>, policy: &PolicySet, _now: Micros) {
+        self.classes.learn(policy);
+        let was_enabled = before.is_none_or(|before| before.enabled);
+        if was_enabled && !policy.enabled {
+            tracing::error!(
+                target: "palisade::policy",
+                event = "enforcement_disabled",
+                "the kill switch is on: nothing is limited"
+            );
+        }
+        if let Some(before) = before {
+            tracing::info!(
+                target: "palisade::policy",
+                event = "policy_changed",
+                from = before.revision,
+                to = policy.revision,
+                "another policy is in force"
+            );
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Every metric: its exposed name, kind and labels. Names are a contract.
+
+use prometheus_client::metrics::MetricType;
+
+/// Upper bounds of the latency histogram, in milliseconds.
+pub const LATENCY_MS_BOUNDS: [f64; 8] = [1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0];
+
+/// Upper bounds of the refill histogram, in seconds.
+pub const REFILL_SECONDS_BOUNDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// A value now.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+impl Kind {
+    /// As in the documentation and in `# TYPE` lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+
+    pub(super) const fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+        }
+    }
+}
+
+/// One metric of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// The name that is exposed.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// One line about it.
+    pub help: &'static str,
+}
+
+impl Described {
+    /// The name as it is registered: the encoder itself adds `_total` to counters.
+    pub(super) fn registered_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
+            Kind::Gauge | Kind::Histogram => self.name,
+        }
+    }
+}
+
+macro_rules! catalogue {
+    ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(pub(super) const $id: Described = Described {
+            name: $name,
+            kind: Kind::$kind,
+            labels: &[$($label),*],
+            help: $help,
+        };)*
+
+        /// Every metric, in the order of `/metrics`.
+        pub const ALL: &[Described] = &[$($id),*];
+    };
+}
+
+catalogue! {
+    REQUESTS = Counter "rate_limiter_requests_total" ["scope", "endpoint_class", "decision", "mode"]
+        "Decisions by the most constraining scope, class, outcome and mode";
+    EXCEEDED = Counter "rate_limit_exceeded_total" ["scope", "endpoint_class"]
+        "Requests refused because a limit, a quota or a guard rule said so";
+    SHADOW_EXCEEDED = Counter "rate_limiter_shadow_exceeded_total" ["scope", "endpoint_class"]
+        "Requests that a limit in shadow mode would have refused";
+    FALLBACK_ACTIVATIONS = Counter "rate_limiter_fallback_activations_total" ["reason"]
+        "Times that a policy began to decide without the store, by the last error";
+    FALLBACK_REQUESTS = Counter "rate_limiter_fallback_requests_total" ["result"]
+        "Requests decided without the store";
+    FALLBACK_ALLOW = Counter "rate_limit_fallback_allow_total" []
+        "Requests allowed without the store, behind local caps";
+    FALLBACK_RECOVERIES = Counter "rate_limiter_fallback_recoveries_total" []
+        "Times that a policy went back to deciding with the store";
+    STORE_QUEUE_DEPTH = Gauge "rate_limiter_store_queue_depth" []
+        "Commands waiting for the store";
+    REFILL_SECONDS = Histogram "rate_limiter_refill_seconds" []
+        "Time to fetch a batch of leased tokens";
+    STORE_HEALTHY = Gauge "rate_limiter_redis_healthy" []
+        "1 while the store answers, whichever store it is";
+    STORE_LATENCY = Histogram "rate_limiter_redis_latency_ms" []
+        "Latency of store calls in milliseconds, whichever store it is";
+    STORE_ERRORS = Counter "rate_limiter_store_errors_total" ["kind"]
+        "Store calls that failed";
+    BREAKER_STATE = Gauge "rate_limiter_circuit_breaker_state" ["resource"]
+        "Breaker of each policy: 0 closed, 1 open, 2 half open";
+    BREAKER_TRANSITIONS = Counter "rate_limiter_circuit_breaker_transitions_total" ["from", "to"]
+        "State changes of all breakers";
+    BREAKER_REJECTIONS = Counter "rate_limiter_circuit_breaker_rejections_total" []
+        "Store calls not made because a breaker was open";
+    REENTRY_GUARD = Counter "rate_limiter_reentry_guard_total" []
+        "Times that degraded mode was entered too often and a policy failed closed";
+    DEGRADATION_LEVEL = Gauge "rate_limiter_degradation_level" []
+        "0 normal, 1 slow or cached policies, 2 local fallback, 3 store and policy source down";
+    POLICY_CACHE_SIZE = Gauge "rate_limiter_policy_cache_size" []
+        "Tenant policies in the cache";
+    POLICY_REFRESH_FAILURES = Counter "rate_limiter_policy_refresh_failures_total" []
+        "Policy refreshes that failed or brought a policy that was refused";
+    POLICY_REVISION = Gauge "rate_limiter_policy_revision" []
+        "Revision of the policy in force";
+    ENABLED = Gauge "rate_limiter_enabled" []
+        "0 while the kill switch disables enforcement";
+    TRACKED_KEYS = Gauge "rate_limiter_tracked_keys" []
+        "Buckets and records held in this process";
+    EVICTIONS = Counter "rate_limiter_evictions_total" []
+        "Entries that had to leave before they expired";
+    OVERFLOWED = Counter "rate_limiter_overflowed_keys_total" []
+        "New keys that had to share the overflow bucket";
+    ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org"]
+        "What is left of an organisation's longest window, for the busiest organisations; the label is a digest";
+    DEFAULT_DENY = Counter "rate_limiter_default_deny_total" []
+        "Requests refused because no limit is configured for them";
+    ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []
+        "Requests that an allowlist entry let pass";
+    REBUILT = Counter "rate_limiter_rebuilt_total" ["what"]
+        "Unreadable buckets rebuilt from zero and records set aside";
+    AUDIT_EVENTS = Counter "rate_limiter_audit_events_total" []
+        "Audit events written";
+    AUDIT_DROPPED = Counter "rate_limiter_audit_dropped_total" ["kind"]
+        "Audit events lost because the buffer was full";
+    AUDIT_SINK_ERRORS = Counter "rate_limiter_audit_sink_errors_total" []
+        "Failed attempts to write audit events; they are retried";
+}

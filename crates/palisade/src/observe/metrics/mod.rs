@@ -1,0 +1,237 @@
+//! Prometheus metrics. Counting a request costs a few atomic additions; everything
+//! else happens when somebody scrapes.
+
+pub mod catalogue;
+mod cells;
+mod histogram;
+mod orgs;
+mod render;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use palisade_core::decision::{Decision, Mode};
+use palisade_core::failure::{Event, Events, Policy};
+use palisade_core::key::Keyring;
+use palisade_core::policy::PolicySet;
+use palisade_core::rule::Rule;
+use palisade_core::time::Micros;
+
+pub use cells::CLASSES_MAX;
+
+use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECONDS_BOUNDS};
+use super::audit::AuditCounts;
+use super::classes::flow_name;
+use crate::engine::{Observer, Seen, Subject};
+
+/// Organisations whose remaining quota is exposed, unless configured otherwise.
+pub const ORGS_MAX_DEFAULT: usize = 100;
+
+/// Metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    keyring: Arc<Keyring>,
+    cells: cells::Cells,
+    orgs: orgs::Orgs,
+    latency: histogram::Histogram<8>,
+    refill: histogram::Histogram<8>,
+    counters: [AtomicU64; COUNTERS.len()],
+    last_error: AtomicU8,
+    audit: OnceLock<Arc<AuditCounts>>,
+}
+
+/// One simple counter: a metric with fixed label values.
+#[derive(Debug)]
+struct Counter {
+    metric: Described,
+    labels: &'static [&'static str],
+}
+
+macro_rules! counters {
+    ($($metric:ident [$($label:literal),*];)*) => {
+        const COUNTERS: [Counter; [$(stringify!($metric)),*].len()] = [$(Counter {
+            metric: names::$metric,
+            labels: &[$($label),*],
+        }),*];
+    };
+}
+
+counters! {
+    FALLBACK_ACTIVATIONS ["timeout"];
+    FALLBACK_ACTIVATIONS ["unreachable"];
+    FALLBACK_ACTIVATIONS ["exhausted"];
+    FALLBACK_ACTIVATIONS ["corrupt"];
+    FALLBACK_ACTIVATIONS ["other"];
+    FALLBACK_REQUESTS ["allowed"];
+    FALLBACK_REQUESTS ["denied"];
+    FALLBACK_ALLOW [];
+    FALLBACK_RECOVERIES [];
+    STORE_ERRORS ["timeout"];
+    STORE_ERRORS ["unreachable"];
+    STORE_ERRORS ["exhausted"];
+    STORE_ERRORS ["corrupt"];
+    STORE_ERRORS ["other"];
+    BREAKER_TRANSITIONS ["closed", "open"];
+    BREAKER_TRANSITIONS ["open", "half_open"];
+    BREAKER_TRANSITIONS ["half_open", "open"];
+    BREAKER_TRANSITIONS ["half_open", "closed"];
+    BREAKER_REJECTIONS [];
+    REENTRY_GUARD [];
+    DEFAULT_DENY [];
+    ALLOWLIST_BYPASSES [];
+    REBUILT ["bucket"];
+    REBUILT ["record"];
+}
+
+/// Kinds of store errors, in the order of `last_error`.
+const ERRORS: [&str; 5] = ["timeout", "unreachable", "exhausted", "corrupt", "other"];
+const ERROR_UNKNOWN: u8 = 4;
+
+impl Metrics {
+    /// Metrics that show the remaining quota of at most `orgs_max` organisations.
+    #[must_use]
+    pub fn new(keyring: Arc<Keyring>, orgs_max: usize) -> Self {
+        Self {
+            keyring,
+            cells: cells::Cells::default(),
+            orgs: orgs::Orgs::new(orgs_max),
+            latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
+            refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            last_error: AtomicU8::new(ERROR_UNKNOWN),
+            audit: OnceLock::new(),
+        }
+    }
+
+    /// Shows the counts of an audit, too.
+    pub fn show_audit(&self, counts: Arc<AuditCounts>) {
+        let _ = self.audit.set(counts);
+    }
+
+    fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
+        let index = COUNTERS
+            .iter()
+            .position(|counter| counter.metric.name == metric.name && counter.labels == labels);
+        if let Some(cell) = index.and_then(|index| self.counters.get(index)) {
+            cell.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, index: usize) -> u64 {
+        self.counters
+            .get(index)
+            .map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    fn count_fallback(&self, decision: &Decision) {
+        if decision.is_allowed() {
+            self.bump(&names::FALLBACK_REQUESTS, &["allowed"], 1);
+            self.bump(&names::FALLBACK_ALLOW, &[], 1);
+        } else {
+            self.bump(&names::FALLBACK_REQUESTS, &["denied"], 1);
+        }
+    }
+
+    fn count_shadow(&self, decision: &Decision) {
+        let would_deny = |reading: &&palisade_core::decision::LimitReading| {
+            reading.shadow && reading.retry_after.is_some()
+        };
+        for reading in decision.limits.iter().filter(would_deny) {
+            let place = self.cells.place(reading.scope, &reading.class);
+            self.cells.count_shadow(place);
+        }
+    }
+}
+
+/// The labels of a decision: the scope that speaks for it, and its class.
+fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
+    let decision = seen.decision;
+    match seen.subject {
+        Subject::Guard(op, _) => ("guard", flow_name(op.flow())),
+        Subject::Request(_) => {
+            let scope = match decision.limits.first() {
+                _ if seen.bypassed.is_some() => "allowlist",
+                Some(reading) => reading.scope,
+                None => "none",
+            };
+            (scope, decision.class.as_deref().unwrap_or("none"))
+        }
+    }
+}
+
+/// A refusal for want of room, not for want of a store or of a right.
+fn is_exceeded(decision: &Decision) -> bool {
+    !decision.is_allowed() && (decision.status == 429 || decision.rule == Some(Rule::L_GLOBAL))
+}
+
+impl Observer for Metrics {
+    fn decided(&self, seen: &Seen<'_>) {
+        let decision = seen.decision;
+        let (scope, class) = labels_of(seen);
+        let place = self.cells.place(scope, class);
+        self.cells.count(place, decision.outcome, decision.mode);
+        if is_exceeded(decision) {
+            self.cells.count_exceeded(place);
+        }
+        if decision.mode != Mode::Normal {
+            self.count_fallback(decision);
+        }
+        if decision.rule == Some(Rule::L_DEFAULT_DENY) {
+            self.bump(&names::DEFAULT_DENY, &[], 1);
+        }
+        if seen.bypassed.is_some() {
+            self.bump(&names::ALLOWLIST_BYPASSES, &[], 1);
+        }
+        self.count_shadow(decision);
+        if let Subject::Request(facts) = seen.subject {
+            self.orgs.saw(&self.keyring, facts, &decision.limits);
+        }
+    }
+
+    fn failure(&self, _policy: Policy, events: &Events, _now: Micros) {
+        for event in events {
+            if let Some((from, to)) = event.transition() {
+                self.bump(&names::BREAKER_TRANSITIONS, &[from.name(), to.name()], 1);
+            }
+            match event {
+                Event::DegradedEntered => {
+                    let last = usize::from(self.last_error.load(Ordering::Relaxed));
+                    let reason = ERRORS.get(last).copied().unwrap_or("other");
+                    self.bump(&names::FALLBACK_ACTIVATIONS, &[reason], 1);
+                }
+                Event::DegradedExited => self.bump(&names::FALLBACK_RECOVERIES, &[], 1),
+                Event::ReentryGuard { .. } => self.bump(&names::REENTRY_GUARD, &[], 1),
+                _ => {}
+            }
+        }
+    }
+
+    fn store_call(&self, took_us: u64, error: Option<&'static str>) {
+        self.latency.observe_us(took_us);
+        let Some(error) = error else { return };
+        let kind = ERRORS.iter().position(|kind| *kind == error);
+        let kind = kind.and_then(|kind| u8::try_from(kind).ok());
+        self.last_error
+            .store(kind.unwrap_or(ERROR_UNKNOWN), Ordering::Relaxed);
+        self.bump(&names::STORE_ERRORS, &[kind.map_or("other", |_| error)], 1);
+    }
+
+    fn rebuilt(&self, what: &'static str, count: u32) {
+        self.bump(&names::REBUILT, &[what], u64::from(count));
+    }
+
+    fn not_asked(&self, _policy: Policy) {
+        self.bump(&names::BREAKER_REJECTIONS, &[], 1);
+    }
+
+    fn refilled(&self, took_us: u64) {
+        self.refill.observe_us(took_us);
+    }
+
+    fn policy_changed(&self, _before: Option<&PolicySet>, policy: &PolicySet, _now: Micros) {
+        self.cells.classes.learn(policy);
+    }
+}

@@ -1,0 +1,160 @@
+//! Counters → the OpenMetrics text of one scrape.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::registry::Registry;
+
+use super::catalogue::{self as names, Described, Kind};
+use super::cells::Counted;
+use super::{COUNTERS, Metrics};
+use crate::engine::Figures;
+
+/// One series: its label values and its value.
+type Series = (Vec<String>, u64);
+
+#[derive(Debug)]
+enum Value {
+    Series(Vec<Series>),
+    Histogram(f64, u64, Vec<(f64, u64)>),
+}
+
+/// Everything of one scrape, owned.
+#[derive(Debug)]
+struct Snapshot(Vec<(Described, Value)>);
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (metric, value) in &self.0 {
+            let kind = metric.kind.metric_type();
+            let name = metric.registered_name();
+            let family = encoder.encode_descriptor(name, metric.help, None, kind)?;
+            encode_value(metric, value, family)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_value(metric: &Described, value: &Value, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+    let all = match value {
+        Value::Histogram(sum, count, buckets) => {
+            return encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None);
+        }
+        Value::Series(all) => all,
+    };
+    for (values, number) in all {
+        if metric.labels.is_empty() {
+            encode_number(metric.kind, *number, &mut encoder)?;
+            continue;
+        }
+        let values = values.iter().map(String::as_str);
+        let labels: Vec<(&str, &str)> = metric.labels.iter().copied().zip(values).collect();
+        encode_number(metric.kind, *number, &mut encoder.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn encode_number(kind: Kind, number: u64, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+    match kind {
+        Kind::Gauge => encoder.encode_gauge(&number),
+        Kind::Counter | Kind::Histogram => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&number, None)
+        }
+    }
+}
+
+impl Metrics {
+    /// The text of `/metrics`: what was counted, and the engine's figures of now.
+    pub fn render(&self, figures: &Figures) -> String {
+        let snapshot = Snapshot(
+            names::ALL
+                .iter()
+                .map(|metric| (*metric, self.value(metric, figures)))
+                .collect(),
+        );
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(snapshot));
+        let mut text = String::with_capacity(16 * 1024);
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+
+    fn value(&self, metric: &Described, figures: &Figures) -> Value {
+        let one = |number: u64| Value::Series(vec![(Vec::new(), number)]);
+        match *metric {
+            names::REQUESTS => series(self.cells.requests()),
+            names::EXCEEDED => series(self.cells.exceeded()),
+            names::SHADOW_EXCEEDED => series(self.cells.shadow()),
+            names::STORE_LATENCY => histogram(self.latency.read()),
+            names::REFILL_SECONDS => histogram(self.refill.read()),
+            names::ORG_QUOTA_REMAINING => Value::Series(
+                self.orgs
+                    .read()
+                    .into_iter()
+                    .map(|(label, left)| (vec![label], left))
+                    .collect(),
+            ),
+            names::STORE_QUEUE_DEPTH => one(figures.store.queue_depth),
+            names::STORE_HEALTHY => one(u64::from(figures.store_answers)),
+            names::BREAKER_STATE => Value::Series(
+                figures
+                    .circuits
+                    .iter()
+                    .map(|(name, state)| (vec![(*name).to_owned()], u64::from(*state)))
+                    .collect(),
+            ),
+            names::DEGRADATION_LEVEL => one(u64::from(figures.degradation_level)),
+            names::POLICY_CACHE_SIZE => one(figures.tenants.cached),
+            names::POLICY_REFRESH_FAILURES => one(figures.tenants.refresh_failures),
+            names::POLICY_REVISION => one(figures.policy_revision),
+            names::ENABLED => one(u64::from(figures.enabled)),
+            names::TRACKED_KEYS => one(figures.store.tracked_keys + figures.local_keys),
+            names::EVICTIONS => one(figures.store.evictions),
+            names::OVERFLOWED => one(figures.store.overflowed),
+            _ => self.counted(metric),
+        }
+    }
+
+    /// A plain or labelled counter of this process, or one of the audit's.
+    fn counted(&self, metric: &Described) -> Value {
+        let own = COUNTERS
+            .iter()
+            .enumerate()
+            .filter(|(_, counter)| counter.metric == *metric)
+            .map(|(index, counter)| {
+                let labels = counter.labels.iter().map(|label| (*label).to_owned());
+                (labels.collect(), self.read(index))
+            });
+        let audit = self.audit_series(metric);
+        Value::Series(own.chain(audit).collect())
+    }
+
+    fn audit_series(&self, metric: &Described) -> Vec<Series> {
+        let Some(counts) = self.audit.get() else {
+            return Vec::new();
+        };
+        match *metric {
+            names::AUDIT_EVENTS => vec![(Vec::new(), counts.written())],
+            names::AUDIT_SINK_ERRORS => vec![(Vec::new(), counts.sink_errors())],
+            names::AUDIT_DROPPED => vec![
+                (vec!["security".to_owned()], counts.dropped_security()),
+                (vec!["ordinary".to_owned()], counts.dropped_ordinary()),
+            ],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn series<const N: usize>(counted: Vec<Counted<N>>) -> Value {
+    let all = counted
+        .into_iter()
+        .map(|one| (one.labels.to_vec(), one.count));
+    Value::Series(all.collect())
+}
+
+fn histogram((sum, count, buckets): (f64, u64, Vec<(f64, u64)>)) -> Value {
+    Value::Histogram(sum, count, buckets)
+}

@@ -1,0 +1,61 @@
+//! Who a decision was about, in the only form that leaves this process.
+
+use palisade_core::facts::{GuardFacts, RequestFacts};
+use palisade_core::key::{Digest, Domain, Keyring};
+
+use crate::engine::Subject;
+
+/// Digests of a subject's identifiers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) org: Option<Digest>,
+    pub(super) user: Option<Digest>,
+    pub(super) token: Option<Digest>,
+    pub(super) client: Option<Digest>,
+    pub(super) api_key: Option<Digest>,
+    pub(super) account: Option<Digest>,
+}
+
+impl Who {
+    pub(super) fn of(keyring: &Keyring, subject: Subject<'_>) -> Self {
+        match subject {
+            Subject::Request(facts) => Self::of_request(keyring, facts),
+            Subject::Guard(_, facts) => Self::of_guard(keyring, facts),
+        }
+    }
+
+    fn of_request(keyring: &Keyring, facts: &RequestFacts) -> Self {
+        let digest = |kind, id: &palisade_core::Id| log_digest(keyring, kind, id.as_bytes());
+        Self {
+            org: facts.org.as_ref().map(|id| digest("org", id)),
+            user: facts.user.as_ref().map(|id| digest("user", id)),
+            token: facts.token.as_ref().map(|id| digest("token", id)),
+            client: facts.client.as_ref().map(|c| digest("client", &c.id)),
+            api_key: facts.api_key.as_ref().map(|id| digest("api_key", id)),
+            account: None,
+        }
+    }
+
+    fn of_guard(keyring: &Keyring, facts: &GuardFacts) -> Self {
+        let named = facts.account.as_ref().or(facts.username.as_ref());
+        Self {
+            account: named.map(|id| log_digest(keyring, "account", id.as_bytes())),
+            ..Self::default()
+        }
+    }
+
+    /// Who acts: the most personal name there is.
+    pub(super) fn actor(&self) -> Option<Digest> {
+        self.user
+            .or(self.account)
+            .or(self.api_key)
+            .or(self.token)
+            .or(self.client)
+    }
+}
+
+/// An identifier as logs and audits show it. The kind keeps a user and a token of
+/// the same spelling apart.
+pub(super) fn log_digest(keyring: &Keyring, kind: &str, id: &[u8]) -> Digest {
+    keyring.hmac(Domain::Log, &[kind.as_bytes(), id]).current
+}

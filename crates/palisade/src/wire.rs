@@ -1,0 +1,495 @@
+//! JSON in and out, shared by every surface: the HTTP API, policy cases and replay.
+//!
+//! A refused field is named, its value never echoed.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use crate::extract::path::{EncodedSlash, normalise_path};
+use palisade_core::bodies::{Body, Urls, body};
+use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason};
+use palisade_core::facts::{
+    ClientFacts, ClientType, Confidence, DeviceFacts, FieldError, GuardFacts, HEADER_BYTES_MAX, Id,
+    PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, bounded,
+};
+use palisade_core::headers::{Header, HeaderFamilies, headers};
+use palisade_core::rule::Rule;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Why a body was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Not JSON, or cut short.
+    #[error("the body is not valid JSON")]
+    Syntax,
+    /// A field of the wrong type, or an unknown or missing one.
+    #[error("`{field}` {problem}")]
+    Shape {
+        /// Where, as a path of field names.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A field outside its bounds.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+impl WireError {
+    /// The field that was refused, if one was.
+    #[must_use]
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::Syntax => None,
+            Self::Shape { field, .. } => Some(field),
+            Self::Field(error) => Some(error.field),
+        }
+    }
+}
+
+/// Reads JSON; an error names the place and never a value.
+///
+/// # Errors
+/// See [`WireError`].
+pub fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, WireError> {
+    // A struct would also be read from an array, position by position.
+    if json.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(WireError::Shape {
+            field: "body".to_owned(),
+            problem: "must be a JSON object".to_owned(),
+        });
+    }
+    serde_json::from_slice(json).map_err(|_| explain::<T>(json))
+}
+
+/// The slow path: reads again to find out where.
+fn explain<'a, T: Deserialize<'a>>(json: &'a [u8]) -> WireError {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        Ok(_) => WireError::Syntax,
+        Err(error) if error.inner().is_data() => shape(&error.path().to_string(), error.inner()),
+        Err(_) => WireError::Syntax,
+    }
+}
+
+fn shape(path: &str, error: &serde_json::Error) -> WireError {
+    let message = error.to_string();
+    let named = |prefix: &str| {
+        let rest = message.strip_prefix(prefix)?;
+        let name = rest.split('`').next()?;
+        let plain = name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        plain.then(|| name.to_owned())
+    };
+    let (field, problem) = if let Some(name) = named("missing field `") {
+        (name, "is required")
+    } else if message.starts_with("unknown field") {
+        let name = named("unknown field `").unwrap_or_else(|| "body".to_owned());
+        if name == "body" {
+            (name, "has a field that does not belong to this request")
+        } else {
+            (name, "is not a field of this request")
+        }
+    } else if message.starts_with("unknown variant") {
+        (path.to_owned(), "is not one of the allowed values")
+    } else {
+        (path.to_owned(), "has the wrong type or is out of range")
+    };
+    let field = if field == "." {
+        "body".to_owned()
+    } else {
+        field
+    };
+    WireError::Shape {
+        field,
+        problem: problem.to_owned(),
+    }
+}
+
+/// Text that borrows from the body where it can.
+type Text<'a> = Cow<'a, str>;
+
+/// The facts of `/v1/check` as they arrive.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawRequest<'a> {
+    /// Client address.
+    #[serde(borrow, default)]
+    pub ip: Option<Text<'a>>,
+    /// Method.
+    #[serde(borrow, default)]
+    pub method: Option<Text<'a>>,
+    /// Path.
+    #[serde(borrow, default)]
+    pub path: Option<Text<'a>>,
+    /// Class.
+    #[serde(borrow, default)]
+    pub class: Option<Text<'a>>,
+    /// User agent.
+    #[serde(borrow, default)]
+    pub user_agent: Option<Text<'a>>,
+    /// Organisation.
+    #[serde(borrow, default)]
+    pub org: Option<Text<'a>>,
+    /// User.
+    #[serde(borrow, default)]
+    pub user: Option<Text<'a>>,
+    /// Token id.
+    #[serde(borrow, default)]
+    pub token: Option<Text<'a>>,
+    /// Scopes.
+    #[serde(borrow, default)]
+    pub scopes: Option<Vec<Text<'a>>>,
+    /// OAuth client.
+    #[serde(borrow, default)]
+    pub client: Option<RawClient<'a>>,
+    /// API key.
+    #[serde(borrow, default)]
+    pub api_key: Option<Text<'a>>,
+    /// Cost.
+    #[serde(default)]
+    pub cost: Option<u64>,
+    /// Request id.
+    #[serde(borrow, default)]
+    pub request_id: Option<Text<'a>>,
+    /// Correlation id.
+    #[serde(borrow, default)]
+    pub correlation_id: Option<Text<'a>>,
+}
+
+/// The OAuth client as it arrives.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawClient<'a> {
+    /// `client_id`.
+    #[serde(borrow)]
+    pub id: Text<'a>,
+    /// `confidential` or `public`.
+    #[serde(default, rename = "type")]
+    pub kind: Option<ClientType>,
+}
+
+impl RawRequest<'_> {
+    /// Validates the facts.
+    ///
+    /// # Errors
+    /// A missing field or one outside its bounds.
+    pub fn into_facts(self, kind: RequestKind) -> Result<RequestFacts, FieldError> {
+        let ip = match (&self.ip, kind) {
+            (None, RequestKind::Job) => IpAddr::from([0, 0, 0, 0]),
+            (ip, _) => address(ip.as_deref())?,
+        };
+        let method = match kind {
+            RequestKind::Job => "POST".into(),
+            RequestKind::Http => method(self.method.as_deref())?,
+        };
+        let path = match (&self.path, kind) {
+            (None, RequestKind::Job) => "/".into(),
+            (path, _) => request_path(path.as_deref())?,
+        };
+        Ok(RequestFacts {
+            ip,
+            method,
+            path,
+            class: id("class", self.class.as_deref())?,
+            user_agent: header("user_agent", self.user_agent.as_deref())?,
+            org: id("org", self.org.as_deref())?,
+            user: id("user", self.user.as_deref())?,
+            token: id("token", self.token.as_deref())?,
+            scopes: scopes(self.scopes.as_deref())?,
+            client: client(self.client.as_ref())?,
+            api_key: id("api_key", self.api_key.as_deref())?,
+            cost: cost(self.cost)?,
+            kind,
+            bot: false,
+            request_id: id("request_id", self.request_id.as_deref())?,
+            correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
+        })
+    }
+}
+
+fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
+    let text = text.ok_or(FieldError::new("ip", "is required"))?;
+    text.parse::<IpAddr>()
+        .map(|ip| ip.to_canonical())
+        .map_err(|_| FieldError::new("ip", "is not an IP address"))
+}
+
+fn method(text: Option<&str>) -> Result<Box<str>, FieldError> {
+    let text = text.ok_or(FieldError::new("method", "is required"))?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
+        return Err(FieldError::new("method", "is not an HTTP method"));
+    }
+    Ok(text.to_ascii_uppercase().into())
+}
+
+fn request_path(text: Option<&str>) -> Result<Box<str>, FieldError> {
+    let text = text.ok_or(FieldError::new("path", "is required"))?;
+    bounded("path", text, PATH_BYTES_MAX)?;
+    if !text.starts_with('/') {
+        return Err(FieldError::new("path", "must start with `/`"));
+    }
+    let path = text.split(['?', '#']).next().unwrap_or(text);
+    let path = normalise_path(path.as_bytes(), EncodedSlash::default())?;
+    Ok(path.into())
+}
+
+fn id(field: &'static str, text: Option<&str>) -> Result<Option<Id>, FieldError> {
+    text.map(|text| Id::new(field, text)).transpose()
+}
+
+fn header(field: &'static str, text: Option<&str>) -> Result<Option<Box<str>>, FieldError> {
+    match text {
+        Some(text) if text.len() > HEADER_BYTES_MAX => Err(FieldError::new(field, "is too long")),
+        Some("") | None => Ok(None),
+        Some(text) => Ok(Some(text.into())),
+    }
+}
+
+fn scopes(list: Option<&[Text<'_>]>) -> Result<Option<Vec<Id>>, FieldError> {
+    let Some(list) = list else { return Ok(None) };
+    if list.len() > SCOPES_MAX {
+        return Err(FieldError::new("scopes", "has too many members"));
+    }
+    let ids: Result<Vec<Id>, _> = list.iter().map(|scope| Id::new("scopes", scope)).collect();
+    ids.map(Some)
+}
+
+fn client(raw: Option<&RawClient<'_>>) -> Result<Option<ClientFacts>, FieldError> {
+    let Some(raw) = raw else { return Ok(None) };
+    Ok(Some(ClientFacts {
+        id: Id::new("client.id", &raw.id)?,
+        kind: raw.kind,
+    }))
+}
+
+fn cost(cost: Option<u64>) -> Result<Option<NonZeroU32>, FieldError> {
+    let Some(cost) = cost else { return Ok(None) };
+    u32::try_from(cost)
+        .ok()
+        .and_then(NonZeroU32::new)
+        .map(Some)
+        .ok_or(FieldError::new("cost", "must be 1 to 4294967295"))
+}
+
+/// The facts of `/v1/guard/…` as they arrive.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawGuard<'a> {
+    /// Client address.
+    #[serde(borrow, default)]
+    pub ip: Option<Text<'a>>,
+    /// User agent.
+    #[serde(borrow, default)]
+    pub user_agent: Option<Text<'a>>,
+    /// Accept-Language.
+    #[serde(borrow, default)]
+    pub accept_language: Option<Text<'a>>,
+    /// Platform hint.
+    #[serde(borrow, default)]
+    pub platform: Option<Text<'a>>,
+    /// Account.
+    #[serde(borrow, default)]
+    pub account: Option<Text<'a>>,
+    /// Name or email.
+    #[serde(borrow, default)]
+    pub username: Option<Text<'a>>,
+    /// Device.
+    #[serde(borrow, default)]
+    pub device: Option<RawDevice<'a>>,
+    /// A challenge was passed.
+    #[serde(default)]
+    pub challenge_passed: bool,
+    /// Request id.
+    #[serde(borrow, default)]
+    pub request_id: Option<Text<'a>>,
+    /// Correlation id.
+    #[serde(borrow, default)]
+    pub correlation_id: Option<Text<'a>>,
+}
+
+/// A device as it arrives.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawDevice<'a> {
+    /// A session id that Palisade issued.
+    #[serde(borrow, default)]
+    pub session_id: Option<Text<'a>>,
+    /// A client-assisted id.
+    #[serde(borrow, default)]
+    pub client_id: Option<Text<'a>>,
+    /// The host's fingerprint.
+    #[serde(borrow, default)]
+    pub fingerprint: Option<Text<'a>>,
+    /// Its confidence.
+    #[serde(default)]
+    pub confidence: Option<Confidence>,
+    /// The host asserts that it is known.
+    #[serde(default)]
+    pub known: bool,
+    /// The host asserts that it is trusted.
+    #[serde(default)]
+    pub trusted: bool,
+}
+
+impl RawGuard<'_> {
+    /// Validates the facts.
+    ///
+    /// # Errors
+    /// A missing field or one outside its bounds.
+    pub fn into_facts(self) -> Result<GuardFacts, FieldError> {
+        Ok(GuardFacts {
+            ip: address(self.ip.as_deref())?,
+            user_agent: header("user_agent", self.user_agent.as_deref())?,
+            accept_language: header("accept_language", self.accept_language.as_deref())?,
+            platform: header("platform", self.platform.as_deref())?,
+            account: id("account", self.account.as_deref())?,
+            username: id("username", self.username.as_deref())?,
+            device: self.device.unwrap_or_default().into_facts()?,
+            challenge_passed: self.challenge_passed,
+            request_id: id("request_id", self.request_id.as_deref())?,
+            correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
+        })
+    }
+}
+
+impl RawDevice<'_> {
+    fn into_facts(self) -> Result<DeviceFacts, FieldError> {
+        Ok(DeviceFacts {
+            session_id: id("device.session_id", self.session_id.as_deref())?,
+            client_id: id("device.client_id", self.client_id.as_deref())?,
+            fingerprint: id("device.fingerprint", self.fingerprint.as_deref())?,
+            confidence: self.confidence,
+            known: self.known,
+            trusted: self.trusted,
+        })
+    }
+}
+
+/// The answer of the decision API.
+#[derive(Debug, Serialize)]
+pub struct Answer<'a> {
+    /// What to do.
+    pub decision: &'static str,
+    /// Ladder level.
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    pub retry_after: Option<u64>,
+    /// Mode.
+    pub mode: &'static str,
+    /// The rule that decided.
+    pub rule: Option<Rule>,
+    /// Every candidate.
+    pub reasons: &'a [Reason],
+    /// Every bucket that was read.
+    pub limits: &'a [LimitReading],
+    /// Machine-readable error.
+    pub error: Option<&'static str>,
+    /// Progressive delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u32>,
+    /// Challenge to offer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<Challenge>,
+    /// Headers, ready to copy.
+    #[serde(serialize_with = "as_map")]
+    pub headers: Vec<Header>,
+    /// Status for the client.
+    pub status: u16,
+    /// Body for the client, ready to copy.
+    pub body: Option<Body<'a>>,
+    /// The request's id.
+    pub request_id: &'a str,
+}
+
+impl<'a> Answer<'a> {
+    /// Renders a decision.
+    #[must_use]
+    pub fn new(
+        decision: &'a Decision,
+        families: HeaderFamilies,
+        urls: &'a Urls,
+        request_id: &'a str,
+    ) -> Self {
+        Self {
+            decision: decision.outcome.name(),
+            level: decision.level,
+            retry_after: decision.retry_after,
+            mode: decision.mode.name(),
+            rule: decision.rule,
+            reasons: &decision.reasons,
+            limits: &decision.limits,
+            error: decision.error.map(palisade_core::decision::ErrorCode::name),
+            delay_ms: decision.delay_ms,
+            challenge: decision.challenge,
+            headers: headers(decision, families),
+            status: decision.status,
+            body: body(decision, urls, request_id),
+            request_id,
+        }
+    }
+}
+
+fn as_map<S: Serializer>(headers: &[Header], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(headers.iter().map(|(name, value)| (name, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(json: &str) -> String {
+        let raw: Result<RawRequest<'_>, _> = parse(json.as_bytes());
+        match raw {
+            Err(error) => error.to_string(),
+            Ok(raw) => raw.into_facts(RequestKind::Http).unwrap_err().to_string(),
+        }
+    }
+
+    #[test]
+    fn a_refused_field_is_named_and_its_value_is_not_echoed() {
+        let cases = [
+            (
+                r#"{"ip":"canary","method":"GET","path":"/"}"#,
+                "`ip` is not an IP address",
+            ),
+            (r#"{"method":"GET","path":"/"}"#, "`ip` is required"),
+            (r#"{"ip":"::1","path":"/"}"#, "`method` is required"),
+            (
+                r#"{"ip":"::1","method":"GET","path":"canary"}"#,
+                "`path` must start with `/`",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","cost":0}"#,
+                "`cost` must be 1 to 4294967295",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","cost":"canary"}"#,
+                "`cost` has the wrong type or is out of range",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","usr":"canary"}"#,
+                "`usr` is not a field of this request",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","client":{"id":"x","type":"canary"}}"#,
+                "`client.type` is not one of the allowed values",
+            ),
+            (
+                r#"{"ip":"::1","method":"GET","path":"/","user":""}"#,
+                "`user` must not be empty",
+            ),
+            (
+                r#"{"CANARY canary":1}"#,
+                "`body` has a field that does not belong to this request",
+            ),
+            (r#"["canary"]"#, "`body` must be a JSON object"),
+            ("{canary", "the body is not valid JSON"),
+        ];
+        for (json, message) in cases {
+            assert_eq!(refused(json), message, "{json}");
+            assert!(!refused(json).to_lowercase().contains("canary"));
+        }
+    }
+}

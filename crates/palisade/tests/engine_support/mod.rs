@@ -1,0 +1,181 @@
+//! An engine on the reference store and a clock that only tests move.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its part of it"
+)]
+
+pub mod shared;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use palisade::cases::{FaultStore, StoreState};
+use palisade::core::facts::{GuardFacts, GuardOp, RequestFacts, RequestKind};
+use palisade::core::failure::{Event, Events, Policy};
+use palisade::core::rule::Rule;
+use palisade::core::time::{Clock, Micros};
+use palisade::core::{Keyring, PolicySet};
+use palisade::engine::{Observer, RequestAnswer, Seen};
+use palisade::store::model::ModelStore;
+use palisade::wire::{self, Answer, RawGuard, RawRequest};
+use palisade::{Engine, EngineConfig, VirtualClock};
+use palisade_policy::{Env, Overrides};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+pub type Model = ModelStore<Arc<dyn Clock>>;
+
+/// 2026-03-02T00:00:00Z, a Monday.
+pub const START: Micros = Micros(1_772_409_600_000_000);
+
+pub fn policy(text: &str, env: &Env) -> Arc<PolicySet> {
+    palisade_policy::load_text(Path::new("test.toml"), text, env, &Overrides::default())
+        .unwrap()
+        .bundle
+        .policy
+}
+
+pub fn keyring() -> Keyring {
+    Keyring::new(&[9; 32], None).unwrap()
+}
+
+/// What the engine reported.
+#[derive(Default)]
+pub struct Heard {
+    pub decided: Mutex<Vec<(Option<Rule>, bool)>>,
+    pub failures: Mutex<Vec<(Policy, Event)>>,
+    pub rebuilt: Mutex<Vec<&'static str>>,
+    pub store_calls: AtomicUsize,
+}
+
+impl Observer for Heard {
+    fn decided(&self, seen: &Seen<'_>) {
+        let bypassed = seen.bypassed.is_some();
+        self.decided.lock().push((seen.decision.rule, bypassed));
+    }
+
+    fn failure(&self, policy: Policy, events: &Events, _now: Micros) {
+        let mut failures = self.failures.lock();
+        failures.extend(events.iter().map(|event| (policy, *event)));
+    }
+
+    fn store_call(&self, _took_us: u64, _error: Option<&'static str>) {
+        self.store_calls.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn rebuilt(&self, what: &'static str, _count: u32) {
+        self.rebuilt.lock().push(what);
+    }
+}
+
+pub struct Bench {
+    pub engine: Engine<FaultStore<Model>>,
+    pub clock: Arc<VirtualClock>,
+    pub heard: Arc<Heard>,
+}
+
+impl Bench {
+    /// The default policy.
+    pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// The default policy and `text`.
+    pub fn with(text: &str) -> Self {
+        Self::on(policy(text, &Env::default()))
+    }
+
+    pub fn on(policy: Arc<PolicySet>) -> Self {
+        let clock = Arc::new(VirtualClock::at(START));
+        let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let heard = Arc::new(Heard::default());
+        let config = EngineConfig {
+            policy,
+            observer: Arc::<Heard>::clone(&heard),
+            ..EngineConfig::new(
+                FaultStore::new(ModelStore::new(Arc::clone(&time))),
+                PolicySet::empty(),
+                keyring(),
+                time,
+            )
+        };
+        Self {
+            engine: Engine::new(config),
+            clock,
+            heard,
+        }
+    }
+
+    pub fn store(&self, state: StoreState) {
+        self.engine.store().set(state);
+    }
+
+    /// Moves the clock; probes and expiries happen on the way.
+    pub async fn sleep(&self, us: u64) {
+        let until = self.clock.now().plus(us);
+        while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
+            self.clock.advance_to(due);
+            self.engine.run_due(due).await;
+        }
+        self.clock.advance_to(until);
+    }
+
+    pub async fn check(&self, facts: &str) -> Value {
+        render(&self.engine.check(&request(facts)).await)
+    }
+
+    pub async fn peek(&self, facts: &str) -> Value {
+        render(&self.engine.peek(&request(facts)).await)
+    }
+
+    pub async fn job(&self, facts: &str) -> Value {
+        let raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
+        let facts = raw.into_facts(RequestKind::Job).unwrap();
+        render(&self.engine.check(&facts).await)
+    }
+
+    pub async fn guard(&self, op: &str, facts: &str) -> Value {
+        let op = GuardOp::from_name(op).unwrap();
+        render(&self.engine.guard(op, &command(facts)).await.unwrap())
+    }
+
+    /// How many of `count` equal requests pass.
+    pub async fn admitted(&self, facts: &str, count: usize) -> usize {
+        let facts = request(facts);
+        let mut admitted = 0;
+        for _ in 0..count {
+            admitted += usize::from(self.engine.check(&facts).await.decision.is_allowed());
+        }
+        admitted
+    }
+}
+
+pub fn request(facts: &str) -> RequestFacts {
+    let raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
+    raw.into_facts(RequestKind::Http).unwrap()
+}
+
+pub fn command(facts: &str) -> GuardFacts {
+    let raw: RawGuard<'_> = wire::parse(facts.as_bytes()).unwrap();
+    raw.into_facts().unwrap()
+}
+
+pub fn render(answer: &RequestAnswer) -> Value {
+    let settings = &answer.policy.settings;
+    let answer = Answer::new(&answer.decision, settings.headers, &settings.urls, "r-1");
+    serde_json::to_value(answer).unwrap()
+}
+
+/// One bucket of an answer.
+pub fn bucket<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let limits = answer["limits"].as_array().unwrap();
+    let found = limits.iter().find(|limit| limit["name"] == name);
+    found.unwrap_or_else(|| panic!("no bucket {name} in {answer}"))
+}
+
+pub fn remaining(answer: &Value, name: &str) -> u64 {
+    bucket(answer, name)["remaining"].as_u64().unwrap()
+}

@@ -1,0 +1,551 @@
+//! I-CLIENT, I-BOT, I-APIKEY, I-KEY, and how the sources of identity combine.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use jsonwebtoken::{EncodingKey, Header, encode};
+use palisade::extract::bot::MissingUserAgent;
+use palisade::extract::client_id::{FORM_BYTES_MAX, OAuthRoutes};
+use palisade::extract::client_ip::TrustedProxies;
+use palisade::extract::forward_auth::OriginalHeaders;
+use palisade::extract::identity::IdentityHeaders;
+use palisade::extract::jwt::{Algorithm, JwtKeys, JwtRules, TokenRefusal, TokenVerifier};
+use palisade::extract::path::EncodedSlash;
+use palisade::extract::{
+    EdgeConfig, EdgeRequest, ExtractError, Extracted, TokenStatus, extract, extract_forward_auth,
+};
+use palisade_core::{Id, Micros};
+use proptest::prelude::*;
+use serde_json::json;
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+const NOW: Micros = Micros(1_800_000_000_000_000);
+const PROXY: &str = "10.0.0.1";
+const CLIENT: &str = "203.0.113.5";
+
+fn config() -> EdgeConfig {
+    let keys = JwtKeys::from_secret(SECRET, Algorithm::HS256).unwrap();
+    EdgeConfig {
+        trusted_proxies: TrustedProxies::new(vec!["10.0.0.0/8".parse().unwrap()]),
+        jwt: Some(Arc::new(TokenVerifier::new(keys, JwtRules::default()))),
+        identity_headers: Some(IdentityHeaders::default()),
+        ..EdgeConfig::default()
+    }
+}
+
+/// One request under test.
+struct Case {
+    config: EdgeConfig,
+    peer: &'static str,
+    method: Method,
+    target: String,
+    headers: HeaderMap,
+    body: Option<Vec<u8>>,
+}
+
+fn get(target: &str) -> Case {
+    Case {
+        config: config(),
+        peer: CLIENT,
+        method: Method::GET,
+        target: target.to_owned(),
+        headers: HeaderMap::new(),
+        body: None,
+    }
+}
+
+fn post(target: &str) -> Case {
+    Case {
+        method: Method::POST,
+        ..get(target)
+    }
+}
+
+impl Case {
+    fn from(mut self, peer: &'static str) -> Self {
+        self.peer = peer;
+        self
+    }
+
+    fn header(mut self, name: &'static str, value: &str) -> Self {
+        let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        self.headers.append(HeaderName::from_static(name), value);
+        self
+    }
+
+    fn form(mut self, body: &str) -> Self {
+        self.body = Some(body.as_bytes().to_vec());
+        self.header(
+            "content-type",
+            "application/x-www-form-urlencoded; charset=utf-8",
+        )
+    }
+
+    fn basic(self, credentials: &str) -> Self {
+        let value = format!("basic {}", STANDARD.encode(credentials));
+        self.header("authorization", &value)
+    }
+
+    fn run_as<F>(&self, surface: F) -> Result<Extracted, ExtractError>
+    where
+        F: Fn(&EdgeConfig, EdgeRequest<'_>, Micros) -> Result<Extracted, ExtractError>,
+    {
+        let uri: Uri = self.target.parse().unwrap();
+        let request = EdgeRequest {
+            peer: self.peer.parse().unwrap(),
+            method: &self.method,
+            uri: &uri,
+            headers: &self.headers,
+            body: self.body.as_deref(),
+        };
+        surface(&self.config, request, NOW)
+    }
+
+    fn run(&self) -> Result<Extracted, ExtractError> {
+        self.run_as(extract)
+    }
+
+    fn forward_auth(&self) -> Result<Extracted, ExtractError> {
+        self.run_as(extract_forward_auth)
+    }
+
+    fn client(&self) -> Option<String> {
+        let client = self.run().unwrap().facts.client;
+        client.map(|client| client.id.as_str().to_owned())
+    }
+
+    fn error(&self) -> (u16, &'static str) {
+        let error = self.run().unwrap_err();
+        (error.status(), error.field())
+    }
+}
+
+fn token(sub: &str) -> String {
+    let claims = json!({"sub": sub, "org_id": "acme", "scope": "read", "exp": 1_800_000_300});
+    let key = EncodingKey::from_secret(SECRET);
+    format!(
+        "Bearer {}",
+        encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap()
+    )
+}
+
+fn text(id: &Option<Id>) -> Option<&str> {
+    id.as_ref().map(Id::as_str)
+}
+
+#[test]
+fn i_jwt_a_verified_token_says_who_asks() {
+    let found = get("/me")
+        .header("authorization", &token("u-1"))
+        .run()
+        .unwrap();
+    assert_eq!(found.token, TokenStatus::Verified);
+    assert_eq!(text(&found.facts.user), Some("u-1"));
+    assert_eq!(text(&found.facts.org), Some("acme"));
+    assert_eq!(found.facts.scopes.unwrap()[0].as_str(), "read");
+    assert!(found.facts.token.is_some());
+}
+
+#[test]
+fn i_jwt_an_unverifiable_token_is_flagged_and_unauthenticated() {
+    for (value, refusal) in [
+        ("Bearer nonsense", TokenRefusal::Malformed),
+        ("bearer", TokenRefusal::Malformed),
+        (&format!("{}x", token("u-1")), TokenRefusal::Signature),
+        (
+            &token("u-1").replace("Bearer ", "BEARER  x"),
+            TokenRefusal::Malformed,
+        ),
+    ] {
+        let found = get("/me").header("authorization", value).run().unwrap();
+        assert_eq!(found.token, TokenStatus::Unverified(refusal), "{value}");
+        assert!(
+            found.facts.user.is_none() && found.facts.org.is_none() && found.facts.token.is_none()
+        );
+    }
+    assert_eq!(get("/me").run().unwrap().token, TokenStatus::Absent);
+    let mut without_keys = get("/me").header("authorization", "Bearer opaque");
+    without_keys.config.jwt = None;
+    assert_eq!(without_keys.run().unwrap().token, TokenStatus::Absent);
+}
+
+#[test]
+fn i_jwt_two_authorization_lines_are_refused() {
+    let twice = get("/me")
+        .header("authorization", &token("u-1"))
+        .header("authorization", &token("u-2"));
+    assert_eq!(twice.error(), (400, "Authorization"));
+}
+
+#[test]
+fn i_jwt_identity_headers_count_only_from_a_trusted_proxy() {
+    let stated = |peer| {
+        get("/me")
+            .from(peer)
+            .header("x-palisade-user", "u-9")
+            .header("x-palisade-org", "acme")
+            .header("x-palisade-token", "t-9")
+            .header("x-palisade-scopes", "read, write")
+    };
+    let found = stated(PROXY).run().unwrap();
+    assert_eq!(text(&found.facts.user), Some("u-9"));
+    assert_eq!(text(&found.facts.org), Some("acme"));
+    assert_eq!(text(&found.facts.token), Some("t-9"));
+    assert_eq!(found.facts.scopes.unwrap().len(), 2);
+
+    let found = stated(CLIENT).run().unwrap();
+    assert!(found.facts.user.is_none() && found.facts.org.is_none());
+    assert!(found.facts.token.is_none() && found.facts.scopes.is_none());
+
+    let mut off = stated(PROXY);
+    off.config.identity_headers = EdgeConfig::default().identity_headers;
+    assert!(
+        off.run().unwrap().facts.user.is_none(),
+        "off unless configured"
+    );
+}
+
+#[test]
+fn i_jwt_a_bearer_token_decides_alone() {
+    let headers = || get("/me").from(PROXY).header("x-palisade-user", "root");
+    let verified = headers()
+        .header("authorization", &token("u-1"))
+        .run()
+        .unwrap();
+    assert_eq!(text(&verified.facts.user), Some("u-1"));
+    let refused = headers()
+        .header("authorization", "Bearer junk")
+        .run()
+        .unwrap();
+    assert!(refused.facts.user.is_none());
+}
+
+#[test]
+fn i_client_comes_from_the_query_on_authorize() {
+    assert_eq!(
+        get("/auth/authorize?client_id=my%20app&x=1")
+            .client()
+            .as_deref(),
+        Some("my app")
+    );
+    assert_eq!(
+        get("/auth//%61uthorize/?client_id=spa").client().as_deref(),
+        Some("spa")
+    );
+    assert_eq!(
+        post("/auth/authorize")
+            .form("client_id=spa")
+            .client()
+            .as_deref(),
+        Some("spa")
+    );
+    assert_eq!(get("/other?client_id=spa").client(), None);
+    assert_eq!(get("/auth/token?client_id=spa").client(), None);
+    assert_eq!(
+        get("/auth/authorize?client_id=a&client_id=b").error(),
+        (400, "client_id")
+    );
+}
+
+#[test]
+fn i_client_comes_from_the_form_or_the_basic_header_on_token_routes() {
+    for route in ["/auth/token", "/auth/revoke", "/auth/introspect"] {
+        assert_eq!(
+            post(route).form("a=b&client_id=spa").client().as_deref(),
+            Some("spa")
+        );
+        assert_eq!(
+            post(route).basic("my%20app:s3cret").client().as_deref(),
+            Some("my app")
+        );
+    }
+    assert_eq!(post("/auth/token").client(), None);
+    assert_eq!(post("/auth/token").basic(":secret").client(), None);
+    let unpadded = STANDARD.encode("spa:x").replace('=', "");
+    let unpadded = post("/auth/token").header("authorization", &format!("Basic {unpadded}"));
+    assert_eq!(unpadded.client().as_deref(), Some("spa"));
+}
+
+#[test]
+fn i_client_routes_are_configurable_in_any_spelling() {
+    let routes = OAuthRoutes::new(
+        &["/oauth/authorize/"],
+        &["/oauth//%74oken"],
+        EncodedSlash::Separator,
+    );
+    let configured = |mut case: Case| {
+        case.config.oauth_routes = routes.clone().unwrap();
+        case.client()
+    };
+    assert_eq!(
+        configured(post("/oauth/token").basic("spa:x")).as_deref(),
+        Some("spa")
+    );
+    assert_eq!(
+        configured(get("/oauth/authorize?client_id=spa")).as_deref(),
+        Some("spa")
+    );
+    assert_eq!(configured(post("/auth/token").basic("spa:x")), None);
+    assert!(OAuthRoutes::new(&["/a%00"], &[], EncodedSlash::Separator).is_err());
+}
+
+#[test]
+fn i_client_named_twice_must_be_the_same() {
+    let both = |form| post("/auth/token").basic("spa:x").form(form);
+    assert_eq!(both("client_id=spa").client().as_deref(), Some("spa"));
+    assert_eq!(both("client_id=other").error(), (400, "client_id"));
+    assert_eq!(
+        post("/auth/authorize?client_id=a")
+            .form("client_id=b")
+            .error(),
+        (400, "client_id")
+    );
+}
+
+#[test]
+fn i_client_bodies_are_bounded_and_only_forms_are_read() {
+    let long = format!("client_id=spa&x={}", "y".repeat(FORM_BYTES_MAX));
+    assert_eq!(post("/auth/token").form(&long).error(), (413, "body"));
+    assert!(post("/other").form(&long).run().is_ok());
+    let mut json = post("/auth/token").header("content-type", "application/json");
+    json.body = Some(b"client_id=spa".to_vec());
+    assert_eq!(json.client(), None);
+    json.headers.clear();
+    assert_eq!(
+        json.client().as_deref(),
+        Some("spa"),
+        "a body without a type may be a form"
+    );
+    let uri = |text: &str| text.parse::<Uri>().unwrap();
+    assert!(config().reads_body(&Method::POST, &uri("/auth/./token?x")));
+    assert!(!config().reads_body(&Method::GET, &uri("/auth/token")));
+    assert!(!config().reads_body(&Method::POST, &uri("/upload")));
+}
+
+#[test]
+fn i_client_malformed_basic_credentials_are_refused() {
+    for value in ["Basic", "Basic !!!", "Basic c3Bh", "Basic /w=="] {
+        let case = post("/auth/token").header("authorization", value);
+        assert_eq!(case.error(), (400, "Authorization"), "{value}");
+        assert!(get("/other").header("authorization", value).run().is_ok());
+    }
+    assert_eq!(
+        post("/auth/token").basic("a%0Ab:x").error(),
+        (400, "client_id")
+    );
+}
+
+#[test]
+fn i_apikey_comes_from_its_header_once() {
+    let found = get("/").header("x-api-key", "k-1").run().unwrap();
+    assert_eq!(text(&found.facts.api_key), Some("k-1"));
+    assert!(get("/").run().unwrap().facts.api_key.is_none());
+    assert!(
+        get("/")
+            .header("x-api-key", " ")
+            .run()
+            .unwrap()
+            .facts
+            .api_key
+            .is_none()
+    );
+    assert_eq!(
+        get("/")
+            .header("x-api-key", "a")
+            .header("x-api-key", "b")
+            .error(),
+        (400, "X-API-Key")
+    );
+    assert_eq!(
+        get("/").header("x-api-key", &"k".repeat(600)).error(),
+        (400, "X-API-Key")
+    );
+}
+
+#[test]
+fn i_bot_scanners_and_missing_user_agents_are_marked() {
+    let bot = |agent: &str| {
+        get("/")
+            .header("user-agent", agent)
+            .run()
+            .unwrap()
+            .facts
+            .bot
+    };
+    assert!(bot("SQLMap/1.0"));
+    assert!(bot(" "));
+    assert!(!bot("Mozilla/5.0 Firefox/140.0"));
+    let mut without = get("/");
+    assert!(without.run().unwrap().facts.bot);
+    without.config.missing_user_agent = MissingUserAgent::SaysNothing;
+    assert!(!without.run().unwrap().facts.bot);
+}
+
+#[test]
+fn i_key_user_agents_are_cut_not_refused() {
+    let found = get("/")
+        .header("user-agent", &"é".repeat(2000))
+        .run()
+        .unwrap();
+    let agent = found.facts.user_agent.unwrap();
+    assert_eq!(agent.len(), palisade_core::facts::HEADER_BYTES_MAX);
+}
+
+#[test]
+fn i_key_methods_are_capital_tokens_within_bounds() {
+    let mut case = get("/");
+    case.method = Method::from_bytes(b"get").unwrap();
+    assert_eq!(&*case.run().unwrap().facts.method, "GET");
+    case.method = Method::from_bytes(&[b'X'; 33]).unwrap();
+    assert_eq!(case.error(), (400, "method"));
+}
+
+#[test]
+fn i_key_paths_are_normalised_and_lose_their_query() {
+    let path = |target: &str| get(target).run().unwrap().facts.path;
+    assert_eq!(&*path("/auth//%74oken/?x=/../y"), "/auth/token");
+    assert_eq!(get("/a%00").error(), (400, "path"));
+    assert_eq!(
+        get(&format!("/{}", "x".repeat(9000))).error(),
+        (400, "path")
+    );
+}
+
+#[test]
+fn i_key_request_ids_are_taken_if_usable() {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let found = get("/")
+        .header("x-request-id", "r-1")
+        .header("traceparent", trace)
+        .run()
+        .unwrap();
+    assert_eq!(text(&found.facts.request_id), Some("r-1"));
+    assert_eq!(
+        text(&found.facts.correlation_id),
+        Some("4bf92f3577b34da6a3ce929d0e0e4736")
+    );
+    let found = get("/")
+        .header("x-correlation-id", "c-1")
+        .header("traceparent", trace)
+        .run()
+        .unwrap();
+    assert_eq!(text(&found.facts.correlation_id), Some("c-1"));
+    let found = get("/")
+        .header("x-request-id", "a b")
+        .header("traceparent", "junk")
+        .run()
+        .unwrap();
+    assert!(found.facts.request_id.is_none() && found.facts.correlation_id.is_none());
+}
+
+fn asks(family: &str, method: Option<&str>, target: &str) -> Case {
+    let (method_name, target_name) = match family {
+        "forwarded" => ("x-forwarded-method", "x-forwarded-uri"),
+        _ => ("x-original-method", "x-original-uri"),
+    };
+    let case = get("/forward-auth")
+        .from(PROXY)
+        .header("x-forwarded-for", CLIENT)
+        .header(target_name, target);
+    match method {
+        Some(method) => case.header(method_name, method),
+        None => case,
+    }
+}
+
+#[test]
+fn i_xff_forward_auth_describes_the_original_request() {
+    for family in ["forwarded", "original"] {
+        let found = asks(family, Some("post"), "/auth/./token?x=1")
+            .forward_auth()
+            .unwrap();
+        assert_eq!(found.facts.ip.to_string(), CLIENT);
+        assert_eq!(
+            (&*found.facts.method, &*found.facts.path),
+            ("POST", "/auth/token")
+        );
+    }
+    let found = asks("original", None, "https://h/a")
+        .forward_auth()
+        .unwrap();
+    assert_eq!((&*found.facts.method, &*found.facts.path), ("GET", "/a"));
+    let found = asks("forwarded", None, "/auth/authorize?client_id=spa")
+        .forward_auth()
+        .unwrap();
+    assert_eq!(found.facts.client.unwrap().id.as_str(), "spa");
+}
+
+#[test]
+fn i_xff_forward_auth_needs_a_trusted_proxy_that_says_what_it_asks() {
+    let error = asks("forwarded", None, "/a")
+        .from("198.51.100.7")
+        .forward_auth()
+        .unwrap_err();
+    assert_eq!((error.status(), error.is_audited()), (403, true));
+    let error = get("/forward-auth").from(PROXY).forward_auth().unwrap_err();
+    assert_eq!((error.status(), error.field()), (400, "X-Forwarded-Uri"));
+    let error = asks("forwarded", Some("G T"), "/a")
+        .forward_auth()
+        .unwrap_err();
+    assert_eq!(error.field(), "method");
+}
+
+#[test]
+fn i_xff_forward_auth_takes_no_clients_word_for_the_other_family() {
+    let spoofed =
+        || asks("original", Some("POST"), "/auth/token").header("x-forwarded-uri", "/health");
+    assert_eq!(spoofed().forward_auth().unwrap_err().status(), 400);
+    let method_only = asks("original", None, "/auth/token").header("x-forwarded-method", "PUT");
+    assert_eq!(&*method_only.forward_auth().unwrap().facts.method, "GET");
+    let same_path = asks("original", None, "/auth/token")
+        .header("x-forwarded-uri", "/auth/token")
+        .header("x-forwarded-method", "GET");
+    assert_eq!(same_path.forward_auth().unwrap_err().status(), 400);
+    let mut pinned = spoofed();
+    pinned.config.original_headers = OriginalHeaders::XOriginal;
+    assert_eq!(&*pinned.forward_auth().unwrap().facts.path, "/auth/token");
+    let agreed = asks("original", Some("POST"), "/a")
+        .header("x-forwarded-uri", "/a")
+        .header("x-forwarded-method", "POST");
+    assert_eq!(&*agreed.forward_auth().unwrap().facts.path, "/a");
+}
+
+#[test]
+fn i_key_nothing_extracted_reaches_debug_output() {
+    let found = get("/canary")
+        .header("authorization", &token("canary"))
+        .header("x-api-key", "canary")
+        .header("user-agent", "canary")
+        .header("x-request-id", "canary")
+        .run()
+        .unwrap();
+    assert!(!format!("{found:?}").contains("canary"));
+    assert!(!format!("{found:?}").contains("203.0"));
+}
+
+proptest! {
+    #[test]
+    fn i_key_no_headers_or_body_panic(
+        lines in proptest::collection::vec((0_usize..14, any::<Vec<u8>>()), 0..8),
+        body in any::<Vec<u8>>(),
+    ) {
+        const NAMES: [&str; 14] = [
+            "authorization", "x-forwarded-for", "forwarded", "x-api-key", "user-agent", "content-type", "x-request-id",
+            "traceparent", "x-palisade-user", "x-palisade-scopes", "x-forwarded-uri", "x-original-uri",
+            "x-forwarded-method", "x-correlation-id",
+        ];
+        let mut case = post("/auth/token").from(PROXY);
+        for (name, value) in lines {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                case.headers.append(HeaderName::from_static(NAMES[name]), value);
+            }
+        }
+        case.body = Some(body);
+        let _ = case.run();
+        let _ = case.forward_auth();
+    }
+}

@@ -1,0 +1,181 @@
+//! The breakers' timetables once more, written from the table of the failure rules
+//! and not from the engine: what it says the mode is, the engine must say too.
+
+use palisade::core::failure::Policy;
+use palisade::core::time::{MINUTE, Micros, SECOND};
+
+/// What a policy does with its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Normal,
+    Degraded,
+    Refusing,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Circuit {
+    Closed,
+    Open {
+        probe_from: Micros,
+        healthy_since: Option<Micros>,
+        successes: u32,
+    },
+}
+
+/// One policy on one node.
+#[derive(Clone, Debug)]
+pub(crate) struct Timetable {
+    policy: Policy,
+    circuit: Circuit,
+    failures: Vec<Micros>,
+    entries: Vec<Micros>,
+    refusing_until: Micros,
+    last_answered_probe: Micros,
+    pub(crate) openings: u64,
+    pub(crate) closings: u64,
+}
+
+impl Timetable {
+    pub(crate) const fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            circuit: Circuit::Closed,
+            failures: Vec::new(),
+            entries: Vec::new(),
+            refusing_until: Micros(0),
+            last_answered_probe: Micros(0),
+            openings: 0,
+            closings: 0,
+        }
+    }
+
+    const fn is_security(&self) -> bool {
+        !matches!(self.policy, Policy::Limits)
+    }
+
+    pub(crate) fn mode(&self, now: Micros) -> Expected {
+        if now < self.refusing_until {
+            return Expected::Refusing;
+        }
+        match self.circuit {
+            Circuit::Closed => Expected::Normal,
+            Circuit::Open { .. } => Expected::Degraded,
+        }
+    }
+
+    /// No availability probe was answered for five minutes.
+    pub(crate) fn is_prolonged(&self, now: Micros) -> bool {
+        matches!(self.circuit, Circuit::Open { .. })
+            && now.since(self.last_answered_probe) >= 5 * MINUTE
+    }
+
+    pub(crate) fn probe_from(&self) -> Option<Micros> {
+        match self.circuit {
+            Circuit::Closed => None,
+            Circuit::Open { probe_from, .. } => Some(probe_from),
+        }
+    }
+
+    /// A call that was admitted before the `openings`-th opening ended.
+    pub(crate) fn called(&mut self, openings: u64, failed: bool, now: Micros) {
+        if openings != self.openings || !matches!(self.circuit, Circuit::Closed) {
+            return;
+        }
+        if self.is_security() {
+            self.failures.retain(|at| now.since(*at) < 10 * SECOND);
+        } else if !failed {
+            self.failures.clear();
+        }
+        if failed {
+            self.failures.push(now);
+        }
+        if self.failures.len() >= if self.is_security() { 3 } else { 5 } {
+            self.open(now);
+        }
+    }
+
+    fn open(&mut self, now: Micros) {
+        self.failures.clear();
+        self.openings += 1;
+        self.last_answered_probe = now;
+        self.dwell(now);
+        if !self.is_security() {
+            return;
+        }
+        self.entries.retain(|at| now.since(*at) < 30 * MINUTE);
+        self.entries.push(now);
+        // The first entry is none too many, nor are two re-entries.
+        if self.entries.len() > 3 {
+            self.entries.clear();
+            self.refusing_until = now.plus(10 * MINUTE);
+        }
+    }
+
+    fn dwell(&mut self, now: Micros) {
+        let dwell = if self.is_security() {
+            5 * MINUTE
+        } else {
+            10 * SECOND
+        };
+        self.circuit = Circuit::Open {
+            probe_from: now.plus(dwell),
+            healthy_since: None,
+            successes: 0,
+        };
+    }
+
+    pub(crate) fn probed(&mut self, healthy: bool, now: Micros) {
+        let Circuit::Open {
+            healthy_since,
+            successes,
+            ..
+        } = self.circuit
+        else {
+            return;
+        };
+        if !healthy {
+            return self.dwell(now);
+        }
+        self.last_answered_probe = now;
+        let since = healthy_since.unwrap_or(now);
+        let is_over = if self.is_security() {
+            now.since(since) >= 2 * MINUTE
+        } else {
+            successes + 1 >= 3
+        };
+        if is_over {
+            self.circuit = Circuit::Closed;
+            self.closings += 1;
+        } else {
+            self.circuit = Circuit::Open {
+                probe_from: now.plus(5 * SECOND),
+                healthy_since: Some(since),
+                successes: successes + 1,
+            };
+        }
+    }
+}
+
+/// All four of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Timetables(pub(crate) [Timetable; 4]);
+
+impl Timetables {
+    pub(crate) fn new() -> Self {
+        Self(Policy::ALL.map(Timetable::new))
+    }
+
+    pub(crate) fn of(&mut self, policy: Policy) -> &mut Timetable {
+        &mut self.0[policy as usize]
+    }
+
+    /// Whose probe it is that starts now.
+    pub(crate) fn due(&self, now: Micros) -> Option<Policy> {
+        self.0
+            .iter()
+            .filter_map(|table| Some((table.probe_from()?, table.policy)))
+            .filter(|(from, _)| *from <= now)
+            .min_by_key(|(from, _)| *from)
+            .map(|(_, policy)| policy)
+    }
+}

@@ -1,0 +1,334 @@
+//! Guard commands: every answer comes out of the pure rules again, and every answer
+//! without the store follows the failure tables.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palisade::core::facts::{GuardFacts, GuardOp};
+use palisade::core::failure::Policy;
+use palisade::core::guard::{
+    Account, Attempt, Device, Evaluation, GuardKeys, KeyPair, Network, Policies, Records, Signals,
+    evaluate,
+};
+use palisade::core::lockout::Lockout;
+use palisade::core::record::{Flow, RecordKey};
+use palisade::core::time::{MINUTE, Micros};
+use palisade::core::{Decision, Keyring, Mode, Outcome, PolicySet, Rule};
+use parking_lot::Mutex;
+
+use crate::breakers::Expected;
+use crate::world::{Command, CommandLog, Stored, World};
+
+pub(crate) struct Asked {
+    pub(crate) node: usize,
+    pub(crate) op: GuardOp,
+    pub(crate) facts: GuardFacts,
+    pub(crate) account: u64,
+    pub(crate) ip: u64,
+    pub(crate) agent: u64,
+    pub(crate) expected_at_start: Expected,
+}
+
+/// The local counters of one node, kept once more from what it answered.
+#[derive(Default)]
+struct Caps {
+    /// (node, flow, kind of key, key) → when it was counted.
+    counted: HashMap<(usize, Flow, &'static str, u64), Vec<Micros>>,
+    /// (node, flow, account) → the last counted check.
+    checked: HashMap<(usize, Flow, u64), Micros>,
+}
+
+pub(crate) struct Commands {
+    world: Arc<World>,
+    policy: Arc<PolicySet>,
+    keyring: Keyring,
+    caps: Mutex<Caps>,
+    answers: Mutex<HashMap<&'static str, u64>>,
+    refused: Mutex<bool>,
+}
+
+impl Commands {
+    pub(crate) fn new(world: Arc<World>, policy: Arc<PolicySet>, keyring: Keyring) -> Self {
+        Self {
+            world,
+            policy,
+            keyring,
+            caps: Mutex::default(),
+            answers: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    fn violated(&self, property: &str, asked: &Asked, detail: &str) {
+        let op = asked.op.name();
+        self.world
+            .violated(property, &format!("{op} on node {}: {detail}", asked.node));
+    }
+
+    pub(crate) fn answered(&self, asked: &Asked, command: &Command, decision: &Decision) {
+        *self.answers.lock().entry(decision.mode.name()).or_default() += 1;
+        *self.refused.lock() |= decision.rule == Some(Rule::F_REENTRY);
+        let log = command.log.lock();
+        if asked.expected_at_start != Expected::Normal && log.calls > 0 {
+            self.violated(
+                "F-CLEAN",
+                asked,
+                "the store was called while the breaker was open",
+            );
+        }
+        if log.committed.len() > 1 {
+            self.violated("guard §12", asked, "one command was written twice");
+        }
+        let is_failed = log.failed || asked.expected_at_start != Expected::Normal;
+        match (decision.mode, is_failed) {
+            (Mode::Normal, false) => self.replay(asked, &log, Some(decision)),
+            (Mode::Normal, true) => {
+                self.violated("failure §1", asked, "a normal answer without the store's")
+            }
+            (_, true) => {
+                self.replay(asked, &log, None);
+                self.follows_the_table(asked, decision);
+            }
+            (_, false) => self.refused_alone(asked, decision),
+        }
+    }
+
+    /// One record was the trouble, not the store.
+    fn refused_alone(&self, asked: &Asked, decision: &Decision) {
+        let alone = [Rule::F_CONFLICT, Rule::F_CORRUPT, Rule::F_VERSION];
+        let is_alone = decision.rule.is_some_and(|rule| alone.contains(&rule));
+        if !is_alone || decision.mode != Mode::FailClosed {
+            self.violated(
+                "failure §1",
+                asked,
+                "a failure mode although the store answered",
+            );
+        }
+    }
+
+    /// What was told and what was written is what the rules make of what was read.
+    fn replay(&self, asked: &Asked, log: &CommandLog, told: Option<&Decision>) {
+        let flow = asked.op.flow();
+        let Some(attempt) = Attempt::of(asked.op) else {
+            return;
+        };
+        let Some((now, found)) = &log.loaded else {
+            if told.is_some() {
+                self.violated(
+                    "guard §12",
+                    asked,
+                    "an answer from records that were not read",
+                );
+            }
+            return;
+        };
+        if told.is_none() && log.committed.is_empty() {
+            return;
+        }
+        let signals = Signals::resolve(&self.keyring, asked.op, &asked.facts);
+        let keys = signals.keys(flow);
+        let Some(records) = decoded(&keys, found) else {
+            return;
+        };
+        let settings = &self.policy.settings;
+        let policies = Policies {
+            guard: &settings.guard,
+            lockout: &settings.lockout,
+        };
+        let evaluation = evaluate(policies, flow, attempt, &signals, records, *now);
+        let written = written(&keys, &evaluation);
+        if let Some(decision) = told {
+            let mut expected = evaluation.answer.decision(*now);
+            expected.revisions = revisions(&keys, found, &written);
+            if expected != *decision {
+                self.violated("guard §12", asked, "the answer is not what the rules say");
+            }
+            if !written.is_empty() && log.committed.is_empty() {
+                self.violated("guard §12", asked, "an answer whose change was lost");
+            }
+        }
+        if let Some(committed) = log.committed.first() {
+            let committed: HashMap<RecordKey, &Option<Vec<u8>>> = committed
+                .iter()
+                .map(|(key, bytes, _)| (*key, bytes))
+                .collect();
+            let is_same = written.len() == committed.len()
+                && written.iter().all(|(key, bytes)| {
+                    committed
+                        .get(key)
+                        .is_some_and(|is| is.as_ref() == Some(bytes))
+                });
+            if !is_same {
+                self.violated("guard §12", asked, "the records are not what the rules say");
+            }
+        }
+    }
+
+    /// The answer without the store.
+    fn follows_the_table(&self, asked: &Asked, decision: &Decision) {
+        let flow = asked.op.flow();
+        if decision.rule == Some(Rule::F_CONFLICT) && decision.mode == Mode::FailClosed {
+            return;
+        }
+        let expected = self.world.expected(asked.node, Policy::from(flow));
+        let wanted = match (expected, flow) {
+            (Expected::Refusing, _) => (Mode::FailClosed, Some(Rule::F_REENTRY)),
+            (Expected::Normal, Flow::Login | Flow::Otp) => (Mode::FailClosed, Some(Rule::F_CLOSED)),
+            (Expected::Normal, Flow::Api) => (Mode::FailOpen, None),
+            (Expected::Degraded, _) => (Mode::Degraded, None),
+        };
+        if decision.mode != wanted.0 || wanted.1.is_some() && decision.rule != wanted.1 {
+            let is = (decision.mode.name(), decision.rule.map(Rule::id));
+            self.violated("failure §3", asked, &format!("{is:?}, not {wanted:?}"));
+        }
+        if wanted.1.is_none() {
+            self.caps_hold(asked, decision);
+        }
+    }
+
+    fn caps_hold(&self, asked: &Asked, decision: &Decision) {
+        let flow = asked.op.flow();
+        let now = self.world.node_now(asked.node);
+        let is_seen_block =
+            decision.outcome == Outcome::HardBlock && decision.rule != Some(Rule::F_DEGRADED);
+        if is_seen_block {
+            return;
+        }
+        let attempt = Attempt::of(asked.op).unwrap_or(Attempt::Check);
+        if attempt == Attempt::Success {
+            if decision.outcome != Outcome::Allow {
+                self.violated("F-DEGRADED", asked, "a success was refused by a cap");
+            }
+            return;
+        }
+        let mut caps = self.caps.lock();
+        let account = (asked.node, flow, asked.account);
+        let follows = attempt == Attempt::Failure
+            && caps
+                .checked
+                .get(&account)
+                .is_some_and(|at| now.since(*at) < MINUTE);
+        if follows {
+            if decision.outcome != Outcome::Allow {
+                self.violated(
+                    "F-DEGRADED",
+                    asked,
+                    "a failure was counted beside its check",
+                );
+            }
+            return;
+        }
+        let (window, keys) = capped(asked, flow);
+        let is_full = keys.iter().any(|(kind, key, cap)| {
+            let counted = caps
+                .counted
+                .entry((asked.node, flow, kind, *key))
+                .or_default();
+            counted.retain(|at| now.since(*at) < window);
+            counted.len() >= *cap
+        });
+        if is_full == (decision.outcome == Outcome::Allow) {
+            self.violated(
+                "F-DEGRADED",
+                asked,
+                if is_full {
+                    "admitted over a cap"
+                } else {
+                    "refused below the caps"
+                },
+            );
+        }
+        if !is_full {
+            for (kind, key, _) in keys {
+                caps.counted
+                    .entry((asked.node, flow, kind, key))
+                    .or_default()
+                    .push(now);
+            }
+            if attempt == Attempt::Check {
+                caps.checked.insert(account, now);
+            }
+        }
+    }
+
+    /// The re-entry guard spoke.
+    pub(crate) fn was_refusing(&self) -> bool {
+        *self.refused.lock()
+    }
+
+    pub(crate) fn counts(&self) -> HashMap<&'static str, u64> {
+        self.answers.lock().clone()
+    }
+}
+
+type CappedKeys = Vec<(&'static str, u64, usize)>;
+
+fn capped(asked: &Asked, flow: Flow) -> (u64, CappedKeys) {
+    let (account, prefix) = (asked.account, asked.ip);
+    match flow {
+        Flow::Login => (10 * MINUTE, vec![("K4", account, 3), ("K1", prefix, 20)]),
+        Flow::Otp => (15 * MINUTE, vec![("K4", account, 2), ("K1", prefix, 10)]),
+        Flow::Api => (
+            MINUTE,
+            vec![("K1", prefix, 120), ("K2", prefix * 100 + asked.agent, 60)],
+        ),
+    }
+}
+
+type Found = HashMap<RecordKey, Option<Stored>>;
+
+fn bytes<'f>(found: &'f Found, pair: Option<KeyPair>) -> Option<&'f [u8]> {
+    let stored = found.get(&pair?.current)?.as_ref()?;
+    Some(&stored.bytes)
+}
+
+/// `None` if one of them cannot be read.
+fn decoded(keys: &GuardKeys, found: &Found) -> Option<Records> {
+    Some(Records {
+        account: bytes(found, keys.account)
+            .map_or(Some(Account::default()), |b| Account::decode(b).ok())?,
+        network: bytes(found, Some(keys.network))
+            .map_or(Some(Network::default()), |b| Network::decode(b).ok())?,
+        device: bytes(found, keys.device)
+            .map_or(Some(Device::default()), |b| Device::decode(b).ok())?,
+        lockout: bytes(found, keys.lockout)
+            .map_or(Some(Lockout::default()), |b| Lockout::decode(b).ok())?,
+    })
+}
+
+fn written(keys: &GuardKeys, evaluation: &Evaluation) -> Vec<(RecordKey, Vec<u8>)> {
+    let (records, changed) = (&evaluation.records, evaluation.changed);
+    [
+        (keys.account, changed.account, records.account.encode()),
+        (
+            Some(keys.network),
+            changed.network,
+            records.network.encode(),
+        ),
+        (keys.device, changed.device, records.device.encode()),
+        (keys.lockout, changed.lockout, records.lockout.encode()),
+    ]
+    .into_iter()
+    .filter_map(|(pair, changed, bytes)| Some((pair.filter(|_| changed)?.current, bytes)))
+    .collect()
+}
+
+fn revisions(
+    keys: &GuardKeys,
+    found: &Found,
+    written: &[(RecordKey, Vec<u8>)],
+) -> Vec<(&'static str, u64)> {
+    [keys.account, Some(keys.network), keys.device, keys.lockout]
+        .into_iter()
+        .flatten()
+        .map(|pair| {
+            let key = pair.current;
+            let read = found
+                .get(&key)
+                .and_then(Option::as_ref)
+                .map_or(0, |s| s.revision);
+            let is_written = written.iter().any(|(written, _)| *written == key);
+            (key.kind.name(), read + u64::from(is_written))
+        })
+        .collect()
+}

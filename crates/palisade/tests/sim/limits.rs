@@ -1,0 +1,633 @@
+//! Requests: the policy they run under, and what must hold of their answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palisade::core::failure::Policy;
+use palisade::core::time::{MINUTE, Micros, SECOND};
+use palisade::core::{Decision, Mode, Outcome, Rule};
+use parking_lot::Mutex;
+
+use crate::breakers::Expected;
+use crate::world::{Command, World};
+
+/// Small figures, so that a few hundred requests meet them all.
+pub(crate) const POLICY: &str = r#"
+[policy]
+defaults = false
+default_class = "one"
+[[class]]
+name = "auth"
+kind = "auth"
+[[class]]
+name = "admin"
+kind = "admin"
+[[route]]
+path = "/auth"
+class = "auth"
+[[route]]
+path = "/admin"
+class = "admin"
+[[route]]
+path = "/one"
+class = "one"
+[[route]]
+path = "/two"
+class = "two"
+[[route]]
+path = "/bucket"
+class = "bucket"
+[[route]]
+path = "/fixed"
+class = "fixed"
+[[route]]
+path = "/leased"
+class = "leased"
+[[route]]
+path = "/flow"
+class = "flow"
+[[route]]
+path = "/local"
+class = "local"
+[[route]]
+path = "/mixed"
+class = "mixed"
+[[limit]]
+name = "auth-ip"
+by = ["ip"]
+class = "auth"
+rate = "6/min"
+[[limit]]
+name = "admin-ip"
+by = ["ip"]
+class = "admin"
+rate = "6/min"
+[[limit]]
+name = "one-ip"
+by = ["ip"]
+class = "one"
+rate = "6/10s"
+[[limit]]
+name = "two-ip"
+by = ["ip"]
+class = "two"
+rate = "5/10s"
+[[limit]]
+name = "two-user"
+by = ["user"]
+class = "two"
+rate = "8/20s"
+algorithm = "sliding-wheel"
+[[limit]]
+name = "bucket-user"
+by = ["user"]
+class = "bucket"
+rate = "3/s"
+burst = 6
+algorithm = "token-bucket"
+[[limit]]
+name = "fixed-org"
+by = ["org"]
+class = "fixed"
+rate = "12/min"
+algorithm = "fixed-window"
+[[limit]]
+name = "leased-all"
+by = []
+class = "leased"
+rate = "250/5s"
+algorithm = "sliding-log"
+accuracy = "leased"
+[[limit]]
+name = "flow-all"
+by = []
+class = "flow"
+rate = "200/s"
+algorithm = "token-bucket"
+accuracy = "leased"
+[[limit]]
+name = "local-ip"
+by = ["ip"]
+class = "local"
+rate = "4/5s"
+accuracy = "local"
+[[limit]]
+name = "mixed-local"
+by = ["ip"]
+class = "mixed"
+rate = "20/min"
+accuracy = "local"
+[[limit]]
+name = "mixed-leased"
+by = []
+class = "mixed"
+rate = "300/10s"
+algorithm = "sliding-log"
+accuracy = "leased"
+[[limit]]
+name = "mixed-ip"
+by = ["ip"]
+class = "mixed"
+rate = "30/5s"
+[[limit]]
+name = "instance"
+by = []
+rate = "400/s"
+algorithm = "token-bucket"
+accuracy = "local"
+throttle = true
+[[limit]]
+name = "all"
+by = []
+rate = "2000/s"
+algorithm = "token-bucket"
+accuracy = "leased"
+throttle = true
+[fallback]
+anonymous_per_minute = 7
+tenant_per_minute = 9
+tenant_burst = 4
+tenant_per_second = 1
+"#;
+
+/// What bounds a bucket's admissions.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// At most so many in any slice of so many microseconds.
+    Sliding(u32, u64),
+    /// At most a burst, and so many a second beyond.
+    Flow { burst: u32, per_second: u32 },
+    /// At most so many in an aligned window.
+    Aligned(u32, u64),
+}
+
+/// Which instant of a request counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// The store's, which the answer carries.
+    ByStore,
+    /// Some instant between question and answer.
+    Here,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    name: &'static str,
+    by: By,
+    bound: Bound,
+    judged: Judged,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Ip,
+    User,
+    Org,
+    All,
+    /// In each node.
+    NodeIp,
+}
+
+const fn exact(name: &'static str, by: By, bound: Bound) -> Bucket {
+    Bucket {
+        name,
+        by,
+        bound,
+        judged: Judged::ByStore,
+    }
+}
+
+const fn near(name: &'static str, by: By, bound: Bound) -> Bucket {
+    Bucket {
+        name,
+        by,
+        bound,
+        judged: Judged::Here,
+    }
+}
+
+fn buckets(class: &str) -> &'static [Bucket] {
+    const AUTH: &[Bucket] = &[exact("auth-ip", By::Ip, Bound::Sliding(6, MINUTE))];
+    const ADMIN: &[Bucket] = &[exact("admin-ip", By::Ip, Bound::Sliding(6, MINUTE))];
+    const ONE: &[Bucket] = &[exact("one-ip", By::Ip, Bound::Sliding(6, 10 * SECOND))];
+    const TWO: &[Bucket] = &[
+        exact("two-ip", By::Ip, Bound::Sliding(5, 10 * SECOND)),
+        exact("two-user", By::User, Bound::Sliding(8, 20 * SECOND)),
+    ];
+    const BUCKET: &[Bucket] = &[exact(
+        "bucket-user",
+        By::User,
+        Bound::Flow {
+            burst: 6,
+            per_second: 3,
+        },
+    )];
+    const FIXED: &[Bucket] = &[exact("fixed-org", By::Org, Bound::Aligned(12, MINUTE))];
+    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(250, 5 * SECOND))];
+    const FLOW: &[Bucket] = &[near(
+        "flow-all",
+        By::All,
+        Bound::Flow {
+            burst: 200,
+            per_second: 200,
+        },
+    )];
+    const LOCAL: &[Bucket] = &[near("local-ip", By::NodeIp, Bound::Sliding(4, 5 * SECOND))];
+    const MIXED: &[Bucket] = &[
+        near("mixed-local", By::NodeIp, Bound::Sliding(20, MINUTE)),
+        near("mixed-leased", By::All, Bound::Sliding(300, 10 * SECOND)),
+        exact("mixed-ip", By::Ip, Bound::Sliding(30, 5 * SECOND)),
+    ];
+    match class {
+        "auth" => AUTH,
+        "admin" => ADMIN,
+        "one" => ONE,
+        "two" => TWO,
+        "bucket" => BUCKET,
+        "fixed" => FIXED,
+        "leased" => LEASED,
+        "flow" => FLOW,
+        "local" => LOCAL,
+        _ => MIXED,
+    }
+}
+
+pub(crate) const CLASSES: [&str; 10] = [
+    "auth", "admin", "one", "two", "bucket", "fixed", "leased", "flow", "local", "mixed",
+];
+
+/// A request as the client made it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) node: usize,
+    pub(crate) class: &'static str,
+    pub(crate) ip: u64,
+    pub(crate) user: u64,
+    pub(crate) org: u64,
+    pub(crate) cost: u32,
+    pub(crate) from: Micros,
+    pub(crate) open_at_start: bool,
+}
+
+impl Asked {
+    pub(crate) fn json(&self) -> String {
+        let Self {
+            class,
+            ip,
+            user,
+            org,
+            cost,
+            ..
+        } = self;
+        let org = if *class == "fixed" {
+            format!(r#","org":"o{org}""#)
+        } else {
+            String::new()
+        };
+        format!(
+            r#"{{"ip":"203.0.113.{ip}","method":"GET","path":"/{class}","user":"u{user}","cost":{cost}{org}}}"#
+        )
+    }
+
+    fn key(&self, bucket: &Bucket) -> String {
+        let whom = match bucket.by {
+            By::Ip => format!("ip {}", self.ip),
+            By::User => format!("user {}", self.user),
+            By::Org => format!("org {}", self.org),
+            By::All => String::new(),
+            By::NodeIp => format!("node {} ip {}", self.node, self.ip),
+        };
+        format!("{} {whom}", bucket.name)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    id: u64,
+    from: Micros,
+    to: Micros,
+    cost: u32,
+}
+
+#[derive(Default)]
+struct Admitted {
+    hits: Vec<Hit>,
+    /// When so much was, or may have been, given back.
+    refunds: Vec<(Micros, u32)>,
+    bound: Option<Bound>,
+    /// Hits that were refunded.
+    gone: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Log {
+    ids: u64,
+    normal: HashMap<String, Admitted>,
+    degraded: HashMap<String, Admitted>,
+}
+
+/// Everything that clients were told.
+pub(crate) struct Requests {
+    world: Arc<World>,
+    log: Mutex<Log>,
+}
+
+impl Requests {
+    pub(crate) fn new(world: Arc<World>) -> Self {
+        Self {
+            world,
+            log: Mutex::default(),
+        }
+    }
+
+    /// Checks one answer; gives the id of an admission by the store.
+    pub(crate) fn answered(
+        &self,
+        asked: &Asked,
+        command: &Command,
+        decision: &Decision,
+    ) -> Option<u64> {
+        let to = self.world.now();
+        self.mode_follows_the_table(asked, command, decision);
+        self.all_or_nothing(asked, command, decision);
+        if decision.outcome != Outcome::Allow {
+            return None;
+        }
+        let mut log = self.log.lock();
+        log.ids += 1;
+        let id = log.ids;
+        if decision.mode != Mode::Normal {
+            self.admitted_locally(&mut log, asked, to, id);
+            return None;
+        }
+        for bucket in buckets(asked.class) {
+            let (from, to) = match bucket.judged {
+                Judged::ByStore => (decision.at, decision.at),
+                Judged::Here => (asked.from, to),
+            };
+            let admitted = log.normal.entry(asked.key(bucket)).or_default();
+            admitted.bound = Some(bucket.bound);
+            admitted.hits.push(Hit {
+                id,
+                from,
+                to,
+                cost: asked.cost,
+            });
+        }
+        Some(id)
+    }
+
+    pub(crate) fn refunded(&self, asked: &Asked, id: u64) {
+        let now = self.world.now();
+        let mut log = self.log.lock();
+        for bucket in buckets(asked.class) {
+            let admitted = log.normal.entry(asked.key(bucket)).or_default();
+            admitted.gone.push(id);
+            admitted.refunds.push((now, asked.cost));
+        }
+    }
+
+    fn violated(&self, property: &str, asked: &Asked, detail: &str) {
+        let class = asked.class;
+        self.world.violated(
+            property,
+            &format!("class {class} on node {}: {detail}", asked.node),
+        );
+    }
+
+    /// F-FALLBACK: the store's answer, or the class's local rule, and nothing else.
+    fn mode_follows_the_table(&self, asked: &Asked, command: &Command, decision: &Decision) {
+        let node_now = self.world.node_now(asked.node);
+        let (expected, prolonged) = {
+            let mut shared = self.world.shared.lock();
+            let table = shared.timetables[asked.node].of(Policy::Limits);
+            (table.mode(node_now), table.is_prolonged(node_now))
+        };
+        let (failed, calls) = {
+            let log = command.log.lock();
+            (log.failed, log.calls)
+        };
+        let waited = self.world.now().since(asked.from) >= 100_000;
+        let is_open = asked.open_at_start || expected != Expected::Normal;
+        if decision.mode == Mode::Normal {
+            let is_near = buckets(asked.class)
+                .iter()
+                .any(|b| b.judged == Judged::Here);
+            let is_shed = decision.rule == Some(Rule::L_GLOBAL);
+            let is_known_denial = calls == 0 && decision.outcome != Outcome::Allow;
+            if (failed || calls == 0) && !is_near && !is_shed && !is_known_denial {
+                self.violated("failure §1", asked, "a normal answer without the store's");
+            }
+            return;
+        }
+        if !failed && !is_open && !waited {
+            self.violated(
+                "failure §1",
+                asked,
+                "a failure mode although the store answered",
+            );
+        }
+        let expected = match asked.class {
+            "admin" => Mode::FailClosed,
+            "auth" if prolonged => Mode::FailClosed,
+            _ => Mode::Degraded,
+        };
+        if decision.mode != expected {
+            let is = decision.mode.name();
+            self.violated(
+                "failure §3",
+                asked,
+                &format!("mode {is}, not {}", expected.name()),
+            );
+        }
+        if decision.outcome != Outcome::Allow && decision.rule != Some(Rule::F_FALLBACK) {
+            self.violated(
+                "failure §3",
+                asked,
+                "refused by another rule than F-FALLBACK",
+            );
+        }
+        if expected == Mode::FailClosed && decision.status != 503 {
+            self.violated(
+                "failure §3",
+                asked,
+                "a closed class is not answered with 503",
+            );
+        }
+    }
+
+    /// L-ATOMIC: told and taken agree, for every bucket of the plan.
+    fn all_or_nothing(&self, asked: &Asked, command: &Command, decision: &Decision) {
+        let exact = buckets(asked.class)
+            .iter()
+            .filter(|b| b.judged == Judged::ByStore)
+            .count();
+        if exact == 0 {
+            return;
+        }
+        let log = command.log.lock();
+        // The throttle's and other leases are charges of one bucket with a batch.
+        let of_plan = |charge: &&Vec<_>| {
+            charge.len() == exact && charge.iter().all(|(_, cost)| *cost == asked.cost)
+        };
+        let taken = log.charged.iter().filter(of_plan).count();
+        let told = decision.mode == Mode::Normal && decision.outcome == Outcome::Allow;
+        let is_leased_too = asked.class == "mixed";
+        if told && taken == 0 || (taken > 1 && !is_leased_too) {
+            self.violated(
+                "L-ATOMIC",
+                asked,
+                &format!("told {told}, taken {taken} times"),
+            );
+        }
+        if !told && taken > 0 && !log.failed && !is_leased_too {
+            self.violated("L-ATOMIC", asked, "taken although it was denied");
+        }
+    }
+
+    fn admitted_locally(&self, log: &mut Log, asked: &Asked, at: Micros, id: u64) {
+        let epoch = {
+            let mut shared = self.world.shared.lock();
+            shared.timetables[asked.node].of(Policy::Limits).closings
+        };
+        let (node, ip, org) = (asked.node, asked.ip, asked.org);
+        let caps: &[(&str, Bound)] = match asked.class {
+            "auth" => &[("auth", Bound::Sliding(3, MINUTE))],
+            "fixed" => &[
+                ("tenant", Bound::Sliding(9, MINUTE)),
+                (
+                    "smooth",
+                    Bound::Flow {
+                        burst: 4,
+                        per_second: 1,
+                    },
+                ),
+            ],
+            _ => &[("anonymous", Bound::Sliding(7, MINUTE))],
+        };
+        let org = if asked.class == "fixed" { org } else { 0 };
+        let cost = caps.iter().map(|(_, bound)| bound.largest()).min();
+        let cost = asked.cost.min(cost.unwrap_or(1));
+        for (name, bound) in caps {
+            let key = format!("{name} node {node} epoch {epoch} ip {ip} org {org}");
+            let admitted = log.degraded.entry(key).or_default();
+            admitted.bound = Some(*bound);
+            admitted.hits.push(Hit {
+                id,
+                from: at,
+                to: at,
+                cost,
+            });
+        }
+    }
+
+    /// No slice of admissions exceeds its bound.
+    pub(crate) fn check(&self) {
+        let losses = self.world.shared.lock().losses.clone();
+        let log = self.log.lock();
+        for (key, admitted) in &log.normal {
+            if let Some(excess) = admitted.excess(&losses) {
+                self.world.violated("L-ATOMIC", &format!("{key}: {excess}"));
+            }
+        }
+        for (key, admitted) in &log.degraded {
+            if let Some(excess) = admitted.excess(&[]) {
+                self.world
+                    .violated("F-FALLBACK", &format!("{key}: {excess}"));
+            }
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.log.lock().ids
+    }
+}
+
+impl Bound {
+    const fn largest(self) -> u32 {
+        match self {
+            Self::Sliding(limit, _) | Self::Aligned(limit, _) => limit,
+            Self::Flow { burst, .. } => burst,
+        }
+    }
+}
+
+impl Admitted {
+    /// The first slice that holds too much. A slice never spans a loss of the
+    /// store's data, nor starts so soon after one that leases of before are used.
+    fn excess(&self, losses: &[Micros]) -> Option<String> {
+        let bound = self.bound?;
+        let lives = |at: Micros| {
+            losses
+                .iter()
+                .filter(|loss| loss.plus(250_000) <= at)
+                .count()
+        };
+        let counts =
+            |hit: &&Hit| !matches!(bound, Bound::Sliding(..)) || !self.gone.contains(&hit.id);
+        let mut hits: Vec<Hit> = self.hits.iter().filter(counts).copied().collect();
+        hits.sort_by_key(|hit| hit.from);
+        for (index, first) in hits.iter().enumerate() {
+            if losses
+                .iter()
+                .any(|loss| *loss <= first.from && first.from < loss.plus(250_000))
+            {
+                continue;
+            }
+            let (mut sum, mut last) = (0, first.to);
+            for hit in &hits[index..] {
+                if lives(hit.to) != lives(first.from)
+                    || losses.iter().any(|l| first.from < *l && *l <= hit.to)
+                {
+                    break;
+                }
+                let end = last.max(hit.to);
+                let span = end.since(first.from);
+                if !bound.holds(first.from, end) {
+                    continue;
+                }
+                last = end;
+                sum += u64::from(hit.cost);
+                let given_back = match bound {
+                    Bound::Sliding(..) => 0,
+                    _ => self.given_back(first.from, end),
+                };
+                let most = bound.most(span);
+                if sum > most + given_back {
+                    return Some(format!("{sum} in {span} µs, at most {most}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// What may have been given back in a slice, however late it was done.
+    fn given_back(&self, from: Micros, to: Micros) -> u64 {
+        let within = |(at, _): &&(Micros, u32)| from <= at.plus(500_000) && at.minus(500_000) <= to;
+        self.refunds
+            .iter()
+            .filter(within)
+            .map(|(_, cost)| u64::from(*cost))
+            .sum()
+    }
+}
+
+impl Bound {
+    /// True if both instants are in one slice.
+    const fn holds(self, from: Micros, to: Micros) -> bool {
+        match self {
+            Self::Sliding(_, window) => to.since(from) < window,
+            Self::Flow { .. } => true,
+            Self::Aligned(_, window) => from.0 / window == to.0 / window,
+        }
+    }
+
+    fn most(self, span: u64) -> u64 {
+        match self {
+            Self::Sliding(limit, _) | Self::Aligned(limit, _) => u64::from(limit),
+            Self::Flow { burst, per_second } => {
+                u64::from(burst) + u64::from(per_second) * span / SECOND
+            }
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! One seed: nodes, clients, faults, and the properties over all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::core::facts::{GuardOp, RequestKind};
+use palisade::core::failure::Policy;
+use palisade::core::time::{Clock, Micros};
+use palisade::core::{Keyring, PolicySet};
+use palisade::engine::RefundOutcome;
+use palisade::wire::{self, RawGuard, RawRequest};
+use palisade::{Engine, EngineConfig};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::breakers::Expected;
+use crate::guard::{self, Commands};
+use crate::limits::{self, CLASSES, Requests};
+use crate::rng::Rng;
+use crate::store::SimStore;
+use crate::world::{COMMAND, Command, CommandLog, Link, Reporter, World};
+
+const DEADLINE: Duration = Duration::from_millis(100);
+/// No request takes longer.
+const REQUEST_US_MAX: u64 = 150_000;
+
+pub(crate) fn keyring() -> Keyring {
+    Keyring::new(&[5; 32], None).unwrap()
+}
+
+struct Node {
+    engine: Engine<SimStore>,
+    changed: Notify,
+}
+
+/// How a run is paced: many requests in little time, or outages of many minutes.
+#[derive(Clone, Copy)]
+struct Pace {
+    clients: u64,
+    requests: u64,
+    gap_ms: u64,
+    fault_ms: u64,
+    calm_ms: u64,
+}
+
+const PACES: [Pace; 4] = [
+    // Bursts on every bucket, faults of less than a second.
+    Pace {
+        clients: 8,
+        requests: 45,
+        gap_ms: 120,
+        fault_ms: 900,
+        calm_ms: 2_000,
+    },
+    // Faults long enough to open every breaker.
+    Pace {
+        clients: 5,
+        requests: 50,
+        gap_ms: 900,
+        fault_ms: 15_000,
+        calm_ms: 15_000,
+    },
+    // Outages of minutes, with entries, recoveries and re-entries.
+    Pace {
+        clients: 4,
+        requests: 60,
+        gap_ms: 20_000,
+        fault_ms: 240_000,
+        calm_ms: 500_000,
+    },
+    // Everybody at once.
+    Pace {
+        clients: 24,
+        requests: 14,
+        gap_ms: 15,
+        fault_ms: 200,
+        calm_ms: 500,
+    },
+];
+
+/// What a run saw.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) violations: Vec<String>,
+    pub(crate) admitted: u64,
+    pub(crate) guard_modes: std::collections::HashMap<&'static str, u64>,
+    pub(crate) opened: u64,
+    pub(crate) refused: bool,
+    pub(crate) digest: u64,
+}
+
+struct Sim {
+    world: Arc<World>,
+    nodes: Vec<Arc<Node>>,
+    requests: Requests,
+    commands: Commands,
+    rng: Mutex<Rng>,
+    pace: Pace,
+    digest: Mutex<u64>,
+}
+
+pub(crate) fn run(seed: u64, policy: &Arc<PolicySet>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let sim = Arc::new(Sim::new(seed, policy));
+        sim.run().await
+    })
+}
+
+impl Sim {
+    fn new(seed: u64, policy: &Arc<PolicySet>) -> Self {
+        let mut rng = Rng::new(seed);
+        let count = 1 + rng.index(4);
+        let world = Arc::new(World::new(&mut rng, count));
+        let node = |node| {
+            let clock: Arc<dyn Clock> = Arc::new(world.node_clocks[node]);
+            let store = SimStore {
+                world: Arc::clone(&world),
+                node,
+            };
+            let config = EngineConfig {
+                policy: Arc::clone(policy),
+                deadline: DEADLINE,
+                observer: Arc::new(Reporter {
+                    world: Arc::clone(&world),
+                    node,
+                }),
+                ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+            };
+            Arc::new(Node {
+                engine: Engine::new(config),
+                changed: Notify::new(),
+            })
+        };
+        Self {
+            nodes: (0..count).map(node).collect(),
+            requests: Requests::new(Arc::clone(&world)),
+            commands: Commands::new(Arc::clone(&world), Arc::clone(policy), keyring()),
+            pace: PACES[rng.index(PACES.len())],
+            rng: Mutex::new(rng),
+            world,
+            digest: Mutex::new(0),
+        }
+    }
+
+    fn rng<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        draw(&mut self.rng.lock())
+    }
+
+    async fn run(self: Arc<Self>) -> Outcome {
+        let mut background = Vec::new();
+        for node in 0..self.nodes.len() {
+            let sim = Arc::clone(&self);
+            background.push(tokio::spawn(async move { sim.probe(node).await }));
+        }
+        let sim = Arc::clone(&self);
+        background.push(tokio::spawn(async move { sim.faults().await }));
+        let clients: Vec<_> = (0..self.pace.clients)
+            .map(|_| {
+                let sim = Arc::clone(&self);
+                tokio::spawn(async move { sim.client().await })
+            })
+            .collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+        for task in background {
+            task.abort();
+        }
+        self.requests.check();
+        self.outcome()
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut shared = self.world.shared.lock();
+        let tables = shared.timetables.iter().flat_map(|tables| tables.0.iter());
+        let opened = tables.map(|table| table.openings).sum();
+        Outcome {
+            violations: std::mem::take(&mut shared.violations),
+            admitted: self.requests.count(),
+            guard_modes: self.commands.counts(),
+            opened,
+            refused: self.commands.was_refusing(),
+            digest: *self.digest.lock(),
+        }
+    }
+
+    /// The node's background task: does what is due, when it is due.
+    async fn probe(&self, node: usize) {
+        let Node { engine, changed } = &*self.nodes[node];
+        let clock = self.world.node_clocks[node];
+        loop {
+            let due = engine.next_due();
+            let wait = due.map_or_else(
+                || Instant::now() + Duration::from_secs(86_400),
+                |at| clock.when(at),
+            );
+            if tokio::time::timeout_at(wait, changed.notified())
+                .await
+                .is_err()
+                && due.is_some()
+            {
+                engine.run_due(clock.now()).await;
+            }
+        }
+    }
+
+    /// Faults of one node or of all, and now and then a store without its data.
+    async fn faults(&self) {
+        let links = [
+            Link::Slow,
+            Link::Refused,
+            Link::Silent,
+            Link::AnswersLost,
+            Link::Breaks,
+            Link::Full,
+            Link::Flaky,
+        ];
+        loop {
+            let calm = self.rng(|rng| rng.between(1, self.pace.calm_ms));
+            tokio::time::sleep(Duration::from_millis(calm)).await;
+            let (link, whom, lasts) = self.rng(|rng| {
+                let whom = rng.chance(50).then(|| rng.index(self.nodes.len()));
+                (rng.pick(&links), whom, rng.between(1, self.pace.fault_ms))
+            });
+            self.set_links(whom, link);
+            tokio::time::sleep(Duration::from_millis(lasts)).await;
+            if self.rng(|rng| rng.chance(15)) {
+                let mut shared = self.world.shared.lock();
+                shared.buckets.clear();
+                shared.records.clear();
+                shared.losses.push(self.world.now());
+            }
+            if self.rng(|rng| rng.chance(10)) {
+                self.corrupt();
+            }
+            self.set_links(whom, Link::Up);
+        }
+    }
+
+    fn set_links(&self, whom: Option<usize>, link: Link) {
+        let mut shared = self.world.shared.lock();
+        match whom {
+            Some(node) => shared.links[node] = link,
+            None => shared.links.fill(link),
+        }
+    }
+
+    /// Cuts a record short, as a disk does.
+    fn corrupt(&self) {
+        let mut shared = self.world.shared.lock();
+        let count = shared.records.len();
+        let index = shared.rng.index(count.max(1));
+        if let Some(stored) = shared.records.values_mut().nth(index) {
+            stored.bytes.truncate(7);
+        }
+    }
+
+    async fn client(&self) {
+        for _ in 0..self.pace.requests {
+            let (gap, kind) = self.rng(|rng| {
+                let gap = if rng.chance(40) {
+                    0
+                } else {
+                    rng.between(1, self.pace.gap_ms)
+                };
+                (gap, rng.below(100))
+            });
+            if gap > 0 {
+                tokio::time::sleep(Duration::from_millis(gap)).await;
+            }
+            if kind < 60 {
+                self.request().await;
+            } else {
+                self.command().await;
+            }
+        }
+    }
+
+    fn take_note(&self, text: &str) {
+        let mut digest = self.digest.lock();
+        for byte in text.bytes() {
+            *digest = (*digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// F rules: nobody waits longer than the deadline and a moment.
+    fn timed(&self, what: &str, from: Micros) {
+        let took = self.world.now().since(from);
+        if took > REQUEST_US_MAX {
+            self.world
+                .violated("failure §7", &format!("{what} took {took} µs"));
+        }
+    }
+
+    async fn request(&self) {
+        let asked = self.rng(|rng| {
+            let class = rng.pick(&CLASSES);
+            let cost = if matches!(class, "leased" | "flow") {
+                rng.between(5, 25)
+            } else {
+                1
+            };
+            limits::Asked {
+                node: rng.index(self.nodes.len()),
+                class,
+                ip: rng.below(2),
+                user: rng.below(2),
+                org: rng.below(2),
+                cost: u32::try_from(cost).unwrap(),
+                from: self.world.now(),
+                open_at_start: false,
+            }
+        });
+        let peeks = self.rng(|rng| rng.chance(5));
+        let asked = limits::Asked {
+            open_at_start: self.world.expected(asked.node, Policy::Limits) != Expected::Normal,
+            ..asked
+        };
+        let json = asked.json();
+        let raw: RawRequest<'_> = wire::parse(json.as_bytes()).unwrap();
+        let facts = raw.into_facts(RequestKind::Http).unwrap();
+        let node = &self.nodes[asked.node];
+        let command = self.command_of(asked.node, Policy::Limits, false);
+        if peeks {
+            let peeked = COMMAND
+                .scope(Arc::clone(&command), node.engine.peek(&facts))
+                .await;
+            self.timed("a peek", asked.from);
+            self.take_note(peeked.decision.outcome.name());
+            if !command.log.lock().charged.is_empty() {
+                self.world.violated("L-ATOMIC", "a peek took something");
+            }
+            node.changed.notify_one();
+            return;
+        }
+        let answer = COMMAND
+            .scope(Arc::clone(&command), node.engine.check(&facts))
+            .await;
+        node.changed.notify_one();
+        self.timed("a request", asked.from);
+        self.take_note(&format!("{}{:?}", asked.class, answer.decision));
+        let admitted = self.requests.answered(&asked, &command, &answer.decision);
+        if let Some(id) = admitted
+            && self.rng(|rng| rng.chance(10))
+        {
+            self.refund(&asked, &facts, id).await;
+        }
+    }
+
+    /// Gives back what was taken a moment ago, perhaps through another node.
+    async fn refund(&self, asked: &limits::Asked, facts: &palisade::core::RequestFacts, id: u64) {
+        let is_local = matches!(asked.class, "local" | "mixed");
+        let (wait, node) = self.rng(|rng| {
+            let node = if is_local {
+                asked.node
+            } else {
+                rng.index(self.nodes.len())
+            };
+            (rng.below(300), node)
+        });
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let from = self.world.now();
+        let command = self.command_of(node, Policy::Limits, true);
+        self.requests.refunded(asked, id);
+        let refund = self.nodes[node].engine.refund(facts);
+        let outcome = COMMAND.scope(Arc::clone(&command), refund).await;
+        self.nodes[node].changed.notify_one();
+        self.timed("a refund", from);
+        self.take_note(if matches!(outcome, RefundOutcome::Done(_)) {
+            "done"
+        } else {
+            "not"
+        });
+    }
+
+    fn command_of(&self, node: usize, policy: Policy, refunds: bool) -> Arc<Command> {
+        let permit = self.world.shared.lock().timetables[node]
+            .of(policy)
+            .openings;
+        Arc::new(Command {
+            node,
+            policy,
+            refunds,
+            log: Mutex::new(CommandLog {
+                permit,
+                ..CommandLog::default()
+            }),
+        })
+    }
+
+    async fn command(&self) {
+        let ops = [
+            GuardOp::LoginCheck,
+            GuardOp::LoginCheck,
+            GuardOp::LoginFailure,
+            GuardOp::LoginFailure,
+            GuardOp::LoginSuccess,
+            GuardOp::OtpCheck,
+            GuardOp::OtpFailure,
+            GuardOp::OtpSuccess,
+            GuardOp::ApiHit,
+        ];
+        let (node, op, account, ip, agent, device, retries, request) = self.rng(|rng| {
+            let node = rng.index(self.nodes.len());
+            let op = rng.pick(&ops);
+            (
+                node,
+                op,
+                rng.below(3),
+                rng.below(3),
+                rng.below(2),
+                rng.below(6),
+                rng.chance(20),
+                rng.next(),
+            )
+        });
+        let device = match device {
+            0 => String::new(),
+            n => format!(
+                r#","device":{{"fingerprint":"d{n}","confidence":"medium","known":{}}}"#,
+                n == 1
+            ),
+        };
+        let json = format!(
+            r#"{{"ip":"198.51.100.{ip}","account":"a{account}","username":"a{account}","user_agent":"Firefox/{}.0",
+                "request_id":"{request}"{device}}}"#,
+            120 + agent
+        );
+        let raw: RawGuard<'_> = wire::parse(json.as_bytes()).unwrap();
+        let facts = raw.into_facts().unwrap();
+        for _ in 0..=u8::from(retries) {
+            self.guard(node, op, &facts, (account, ip, agent)).await;
+        }
+    }
+
+    async fn guard(
+        &self,
+        node: usize,
+        op: GuardOp,
+        facts: &palisade::core::facts::GuardFacts,
+        keys: (u64, u64, u64),
+    ) {
+        let from = self.world.now();
+        let policy = Policy::from(op.flow());
+        let asked = guard::Asked {
+            node,
+            op,
+            facts: facts.clone(),
+            account: keys.0,
+            ip: keys.1,
+            agent: keys.2,
+            expected_at_start: self.world.expected(node, policy),
+        };
+        let command = self.command_of(node, policy, false);
+        let engine = &self.nodes[node].engine;
+        let answer = COMMAND
+            .scope(Arc::clone(&command), engine.guard(op, facts))
+            .await
+            .unwrap();
+        self.nodes[node].changed.notify_one();
+        self.timed(op.name(), from);
+        self.take_note(&format!("{}{:?}", op.name(), answer.decision));
+        self.commands.answered(&asked, &command, &answer.decision);
+    }
+}

@@ -1,0 +1,470 @@
+//! The simulated store: the pure functions behind a link that delays, loses and
+//! breaks. What was sent may be done after its sender has given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::core::Digest;
+use palisade::core::failure::Policy;
+use palisade::core::limit::{BucketSpec, Reading, State};
+use palisade::core::plan::{Charge, OnExceed};
+use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade::core::time::Micros;
+use palisade::store::{
+    Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
+    StoreError, StoreStats, Take,
+};
+
+use crate::breakers::Expected;
+use crate::world::{Command, Fate, Shared, Stored, World, running_command};
+
+/// The store as one node reaches it.
+pub(crate) struct SimStore {
+    pub(crate) world: Arc<World>,
+    pub(crate) node: usize,
+}
+
+/// What a call is, for the properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// Counts for the breaker.
+    Breaking,
+    /// Puts something back; nobody waits for it to succeed.
+    Tidying,
+}
+
+struct OwnCharge {
+    spec: BucketSpec,
+    id: Digest,
+    cost: u32,
+    on_exceed: OnExceed,
+}
+
+fn own(charges: &[Charge<'_>]) -> Vec<OwnCharge> {
+    charges
+        .iter()
+        .map(|charge| OwnCharge {
+            spec: *charge.spec,
+            id: charge.id,
+            cost: charge.cost,
+            on_exceed: charge.on_exceed,
+        })
+        .collect()
+}
+
+/// A call that was given up before it was answered has failed.
+struct Watch {
+    command: Option<Arc<Command>>,
+    call: Call,
+    answered: bool,
+}
+
+impl Watch {
+    fn end(mut self, failed: bool) {
+        self.answered = true;
+        self.note(failed);
+    }
+
+    fn note(&self, failed: bool) {
+        if let Some(command) = &self.command
+            && self.call == Call::Breaking
+        {
+            command.log.lock().failed |= failed;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.note(true);
+        }
+    }
+}
+
+async fn pause(ms: u64) {
+    if ms > 0 {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    } else {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl SimStore {
+    async fn call<T: Send + 'static>(
+        &self,
+        call: Call,
+        apply: impl FnOnce(&mut Shared, Micros, Option<&Command>) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let command = running_command();
+        if let Some(command) = &command {
+            self.issued(command, call);
+        }
+        let watch = Watch {
+            command: command.clone(),
+            call,
+            answered: false,
+        };
+        let result = self.deliver(command, apply).await;
+        watch.end(result.is_err());
+        result
+    }
+
+    /// No call is made while the policy's breaker is open.
+    fn issued(&self, command: &Command, call: Call) {
+        let is_open = self.world.expected(self.node, command.policy) != Expected::Normal;
+        if command.policy == Policy::Limits && call == Call::Breaking {
+            if is_open {
+                self.world
+                    .violated("F-CLEAN", "the store was called while the breaker was open");
+            }
+            let openings = self.world.shared.lock().timetables[self.node]
+                .of(Policy::Limits)
+                .openings;
+            command.log.lock().permit = openings;
+        }
+        command.log.lock().calls += 1;
+    }
+
+    async fn deliver<T: Send + 'static>(
+        &self,
+        command: Option<Arc<Command>>,
+        apply: impl FnOnce(&mut Shared, Micros, Option<&Command>) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let world = Arc::clone(&self.world);
+        let fate = world.fate(self.node);
+        let run = move |world: &World| {
+            let now = world.now();
+            apply(&mut world.shared.lock(), now, command.as_deref())
+        };
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        if let Fate::Done { there, .. } | Fate::AnswerVanishes { there } | Fate::Breaks { there } =
+            fate
+        {
+            tokio::spawn(async move {
+                pause(there).await;
+                let _ = answer.send(run(&world));
+            });
+        }
+        match fate {
+            Fate::Done { back, .. } => {
+                let found = answered.await;
+                if back > 0 {
+                    pause(back).await;
+                }
+                found.map_err(|_| StoreError::TimedOut)
+            }
+            Fate::Breaks { .. } => {
+                let _ = answered.await;
+                Err(StoreError::Unreachable("broken pipe".to_owned()))
+            }
+            Fate::Refused { after } => {
+                pause(after).await;
+                Err(StoreError::Unreachable("connection refused".to_owned()))
+            }
+            Fate::Full { after } => {
+                pause(after).await;
+                Err(StoreError::Exhausted("out of memory".to_owned()))
+            }
+            Fate::Vanishes | Fate::AnswerVanishes { .. } => std::future::pending().await,
+        }
+    }
+}
+
+fn charge(
+    shared: &mut Shared,
+    charges: &[OwnCharge],
+    take: Take,
+    now: Micros,
+    command: Option<&Command>,
+) -> Charged {
+    let mut states: Vec<State> = charges
+        .iter()
+        .map(|charge| shared.buckets.remove(&charge.id).unwrap_or_default())
+        .collect();
+    let waits: Vec<Option<Micros>> = charges
+        .iter()
+        .zip(&states)
+        .map(|(charge, state)| charge.spec.fits(state, now, charge.cost))
+        .collect();
+    let denied = |(charge, wait): (&OwnCharge, &Option<Micros>)| {
+        wait.is_some() && charge.on_exceed == OnExceed::Deny
+    };
+    let admitted = !charges.iter().zip(&waits).any(denied);
+    if admitted && take == Take::Consume {
+        for ((charge, state), wait) in charges.iter().zip(&mut states).zip(&waits) {
+            if wait.is_none() || charge.on_exceed == OnExceed::Count {
+                charge.spec.take(state, now, charge.cost);
+            }
+        }
+        if let Some(command) = command {
+            let buckets = charges.iter().map(|charge| (charge.id, charge.cost));
+            command.log.lock().charged.push(buckets.collect());
+        }
+    }
+    let readings = readings(charges, &states, &waits, now);
+    for (charge, state) in charges.iter().zip(states) {
+        shared.buckets.insert(charge.id, state);
+    }
+    Charged {
+        now,
+        admitted,
+        readings,
+        rebuilt: 0,
+    }
+}
+
+fn readings(
+    charges: &[OwnCharge],
+    states: &[State],
+    waits: &[Option<Micros>],
+    now: Micros,
+) -> Vec<Reading> {
+    charges
+        .iter()
+        .zip(states)
+        .zip(waits)
+        .map(|((charge, state), wait)| Reading {
+            retry_at: *wait,
+            ..charge.spec.read(state, now, charge.cost)
+        })
+        .collect()
+}
+
+fn refund(shared: &mut Shared, charges: &[OwnCharge], now: Micros) -> Charged {
+    let mut readings = Vec::new();
+    for charge in charges {
+        let state = shared.buckets.entry(charge.id).or_default();
+        charge.spec.give_back(state, now, charge.cost);
+        readings.push(charge.spec.read(state, now, charge.cost));
+    }
+    Charged {
+        now,
+        admitted: true,
+        readings,
+        rebuilt: 0,
+    }
+}
+
+fn live<'s>(shared: &'s Shared, key: &RecordKey, now: Micros) -> Option<&'s Stored> {
+    shared
+        .records
+        .get(key)
+        .filter(|stored| stored.expires_at > now)
+}
+
+fn load(shared: &Shared, keys: &[RecordKey], now: Micros, command: Option<&Command>) -> Loaded {
+    let found: Vec<Option<Stored>> = keys
+        .iter()
+        .map(|key| live(shared, key, now).cloned())
+        .collect();
+    if let Some(command) = command {
+        let by_key = keys.iter().copied().zip(found.iter().cloned()).collect();
+        command.log.lock().loaded = Some((now, by_key));
+    }
+    let record = |stored: Stored| Record {
+        bytes: stored.bytes,
+        revision: stored.revision,
+    };
+    Loaded {
+        now,
+        records: found.into_iter().map(|found| found.map(record)).collect(),
+    }
+}
+
+fn commit(
+    shared: &mut Shared,
+    writes: &[RecordWrite],
+    now: Micros,
+    command: Option<&Command>,
+) -> Commit {
+    let revision = |shared: &Shared, key| live(shared, key, now).map_or(0, |s| s.revision);
+    if writes
+        .iter()
+        .any(|write| revision(shared, &write.key) != write.expect)
+    {
+        return Commit::Conflict;
+    }
+    let mut done = Vec::new();
+    for write in writes {
+        if is_stale(shared, write, now, command) {
+            let lost = format!("a {} was written over a newer one", write.key.kind.name());
+            shared.violations.push(format!("guard §12: {lost}"));
+        }
+        let revision = write.expect + 1;
+        done.push((write.key, write.bytes.clone(), revision));
+        match &write.bytes {
+            Some(bytes) => {
+                let stored = Stored {
+                    bytes: bytes.clone(),
+                    revision,
+                    expires_at: write.expires_at,
+                };
+                shared.records.insert(write.key, stored);
+            }
+            None => {
+                shared.records.remove(&write.key);
+            }
+        }
+    }
+    if let Some(command) = command {
+        command.log.lock().committed.push(done);
+    }
+    Commit::Done
+}
+
+/// True if the record is not the one that the command has read.
+fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&Command>) -> bool {
+    let Some(command) = command else { return false };
+    let log = command.log.lock();
+    // After a loss of data revisions start anew: nothing tells an old reader.
+    let read_at = log.loaded.as_ref().map(|(at, _)| *at);
+    if shared.losses.last().copied() >= read_at {
+        return false;
+    }
+    let read = log
+        .loaded
+        .as_ref()
+        .and_then(|(_, found)| found.get(&write.key));
+    let read = read.and_then(Option::as_ref).map(|stored| &stored.bytes);
+    let is = live(shared, &write.key, now).map(|stored| &stored.bytes);
+    is.is_some() && read != is
+}
+
+impl Store for SimStore {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        let charges = own(charges);
+        self.call(Call::Breaking, move |shared, now, command| {
+            charge(shared, &charges, take, now, command)
+        })
+        .await
+    }
+
+    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        let charges = own(charges);
+        let asked_for = running_command().is_some_and(|command| command.refunds);
+        let call = if asked_for {
+            Call::Breaking
+        } else {
+            Call::Tidying
+        };
+        self.call(call, move |shared, now, _| refund(shared, &charges, now))
+            .await
+    }
+
+    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
+        let charges = own(charges);
+        self.call(Call::Tidying, move |shared, _, _| {
+            for charge in &charges {
+                shared.buckets.remove(&charge.id);
+            }
+            ResetDone {
+                done: vec![true; charges.len()],
+            }
+        })
+        .await
+    }
+
+    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+        let keys = keys.to_vec();
+        self.call(Call::Breaking, move |shared, now, command| {
+            load(shared, &keys, now, command)
+        })
+        .await
+    }
+
+    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
+        let writes = writes.to_vec();
+        self.call(Call::Breaking, move |shared, now, command| {
+            commit(shared, &writes, now, command)
+        })
+        .await
+    }
+
+    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
+        self.call(Call::Breaking, move |shared, _, _| {
+            shared.records.remove(&key);
+        })
+        .await
+    }
+
+    async fn scan(
+        &self,
+        _kind: RecordKind,
+        _cursor: Option<&str>,
+        _count_max: usize,
+    ) -> Result<RecordPage, StoreError> {
+        Ok(RecordPage::default())
+    }
+
+    async fn put_entry(&self, _registry: Registry, _entry: Entry) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn remove_entry(&self, _registry: Registry, _id: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn entries(
+        &self,
+        _registry: Registry,
+        _seen: Option<u64>,
+    ) -> Result<Option<Entries>, StoreError> {
+        Ok(None)
+    }
+
+    /// A probe belongs to the policy whose probe is due; there must be one.
+    async fn probe(&self) -> Result<Micros, StoreError> {
+        let started = self.world.node_now(self.node);
+        let due = self.world.shared.lock().timetables[self.node].due(started);
+        let Some(policy) = due else {
+            self.world
+                .violated("failure §2", "a probe started before its time");
+            return Err(StoreError::TimedOut);
+        };
+        let probe = Probe {
+            world: &self.world,
+            node: self.node,
+            policy,
+            healthy: None,
+        };
+        let result = self.deliver(None, |_, now, _| now).await;
+        probe.end(result.is_ok());
+        result
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// A probe that is given up has failed.
+struct Probe<'w> {
+    world: &'w World,
+    node: usize,
+    policy: Policy,
+    healthy: Option<bool>,
+}
+
+impl Probe<'_> {
+    fn end(mut self, healthy: bool) {
+        self.healthy = Some(healthy);
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        let now = self.world.node_now(self.node);
+        let mut shared = self.world.shared.lock();
+        let table = shared.timetables[self.node].of(self.policy);
+        table.probed(self.healthy == Some(true), now);
+    }
+}
