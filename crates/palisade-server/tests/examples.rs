@@ -55,7 +55,11 @@ fn the_shell_example_protects_a_login() {
 
 #[test]
 fn the_python_example_protects_a_login() {
-    plays("python3", &example("login.py"), ["200 None", "401 None", "429 "]);
+    plays(
+        "python3",
+        &example("login.py"),
+        ["200 None", "401 None", "429 "],
+    );
 }
 
 #[test]
