@@ -8,6 +8,7 @@ mod output;
 mod proxy;
 mod serve;
 mod store;
+mod surface;
 
 use std::process::ExitCode;
 

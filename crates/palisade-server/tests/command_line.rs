@@ -1,5 +1,12 @@
 //! The commands beside `serve`: output and exit codes.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
 mod common;
 
 use std::io::Write;
@@ -125,4 +132,53 @@ fn completions_name_every_command() {
     for command in ["serve", "check", "test", "quota", "completions"] {
         assert!(stdout(&script).contains(command), "{command}");
     }
+}
+
+#[test]
+fn replay_decides_an_access_log_line_by_line() {
+    let entry = |second: u32| {
+        format!(
+            "203.0.113.9 - - [10/Oct/2026:13:55:{second:02} +0000] \"POST /auth/token HTTP/1.1\" 200 1 \"-\" \"Mozilla/5.0\"\n"
+        )
+    };
+    let log: String = (0..12).map(entry).collect::<String>() + "nonsense\n";
+    let log = file(&log);
+    let replayed = run(&["replay", "--format", "combined", path(&log)]);
+    assert_eq!(replayed.status.code(), Some(0));
+    let decisions: Vec<Value> = stdout(&replayed)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(decisions.len(), 12);
+    assert_eq!(decisions[9]["decision"], "allow");
+    assert_eq!(decisions[10]["decision"], "deny");
+    assert_eq!(decisions[11]["rule"], "L-IP");
+    let summary = json(&run(&[
+        "replay",
+        "--json",
+        "--format",
+        "combined",
+        path(&log),
+    ]));
+    assert_eq!(summary["decisions"]["deny"], 2);
+    assert_eq!(summary["skipped"], 1);
+}
+
+#[test]
+fn replay_against_another_policy_shows_who_is_treated_differently() {
+    let events = file(CASES);
+    let strict =
+        file("[[limit]]\nname = \"ip-auth\"\nby = [\"ip\"]\nclass = \"auth\"\nrate = \"1/min\"\n");
+    let replayed = run(&["replay", path(&events), "--against", path(&strict)]);
+    assert_eq!(replayed.status.code(), Some(1));
+    let lines: Vec<&str> = stdout(&replayed).lines().collect();
+    assert_eq!(lines.len(), 1, "only the second event differs");
+    let line: Value = serde_json::from_str(lines[0]).unwrap();
+    assert_eq!(
+        (&line["line"], &line["now"]["decision"]),
+        (&2.into(), &"allow".into())
+    );
+    assert_eq!(line["then"]["decision"], "deny");
+    let same = run(&["replay", path(&events)]);
+    assert_eq!(same.status.code(), Some(0));
 }

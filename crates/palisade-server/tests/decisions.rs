@@ -1,5 +1,12 @@
 //! The decision API of a running service.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
 mod common;
 
 use common::{Client, Server, sign_in};

@@ -1,5 +1,12 @@
 //! Forward-auth: statuses and headers applied.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
 mod common;
 
 use common::{Client, Reply, Server};

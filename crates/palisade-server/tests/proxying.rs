@@ -1,5 +1,12 @@
 //! The reverse proxy in front of a real application.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
 mod common;
 #[path = "common/upstream.rs"]
 mod upstream;

@@ -1,6 +1,13 @@
 //! Requests that are refused before a decision: problem documents that name the
 //! field and never a value.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,12 @@
 //! Starting, what stands in its way, and ending.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail like the tests themselves"
+)]
+
 mod common;
 
 use std::net::TcpListener;
@@ -263,4 +270,54 @@ fn a_connection_that_never_ends_is_cut_off_when_the_drain_time_is_over() {
     server.post("/v1/check", &sign_in("203.0.113.1"));
     server.terminate();
     assert_eq!(server.wait().0, Some(0));
+}
+
+#[test]
+fn a_changed_policy_file_takes_effect_without_a_restart_and_a_broken_one_does_not() {
+    let limit = |rate: &str| {
+        format!(
+            "[[limit]]\nname = \"ip-auth\"\nby = [\"ip\"]\nclass = \"auth\"\nrate = \"{rate}\"\n"
+        )
+    };
+    let server = Server::configured(&limit("10/min"));
+    let policy = server.home.path().join("palisade.toml");
+    let shown =
+        || server.post("/v1/peek", &sign_in("203.0.113.1")).json()["limits"][0]["limit"].clone();
+    assert_eq!(shown(), 10);
+    std::fs::write(&policy, limit("3/min")).unwrap();
+    let deadline = std::time::Duration::from_millis(50);
+    let mut tries = 0;
+    while shown() != 3 {
+        tries += 1;
+        assert!(tries < 600, "the new policy did not come into force");
+        std::thread::sleep(deadline);
+    }
+    std::fs::write(&policy, "this is no policy").unwrap();
+    let metric = "rate_limiter_policy_revision";
+    let revision = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with(metric));
+        line.map(str::to_owned)
+    };
+    let before = revision(server.admin_get("/metrics").text());
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(revision(server.admin_get("/metrics").text()), before);
+    assert_eq!(shown(), 3, "the old one stays");
+}
+
+#[test]
+fn denials_are_audited_without_addresses_and_written_before_the_end() {
+    let server = Server::configured("[audit]\nfile = \"audit.jsonl\"\n");
+    for _ in 0..11 {
+        server.post("/v1/check", &sign_in("203.0.113.77"));
+    }
+    server.terminate();
+    let (code, home) = server.wait();
+    assert_eq!(code, Some(0));
+    let audit = std::fs::read_to_string(home.path().join("audit.jsonl")).unwrap();
+    assert_eq!(
+        audit.matches("\"rate_limit_exceeded\"").count(),
+        1,
+        "{audit}"
+    );
+    assert!(!audit.contains("203.0.113.77"));
 }

@@ -96,9 +96,11 @@ pub struct Loaded {
 pub enum Commit {
     /// Everything was written.
     Done,
-    /// A record had changed; nothing was written (on Redis Cluster: the writes
-    /// before the conflicting one stand).
+    /// A record had changed; nothing was written.
     Conflict,
+    /// A record had changed, and the store cannot take writes back (Redis Cluster):
+    /// the first so many writes stand.
+    Part(usize),
 }
 
 /// A named collection of small shared entries that every node keeps a copy of.

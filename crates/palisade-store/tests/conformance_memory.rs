@@ -17,7 +17,7 @@ fn config() -> MemoryConfig {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_store_conforms() {
     run_with(
-        |clock| async move { MemoryStore::new(clock, config()) },
+        |clock| async move { MemoryStore::new(clock, &config()) },
         Conversions::All,
     )
     .await;
@@ -25,14 +25,14 @@ async fn the_memory_store_conforms() {
 
 #[tokio::test]
 async fn the_memory_store_bounds_its_registries() {
-    registry_is_bounded(|clock| async move { MemoryStore::new(clock, config()) }).await;
+    registry_is_bounded(|clock| async move { MemoryStore::new(clock, &config()) }).await;
 }
 
 #[tokio::test]
 async fn the_memory_store_answers_as_the_model_does() {
     for seed in 0..300 {
         let clock = Arc::new(TestClock::default());
-        let store = MemoryStore::new(Arc::clone(&clock), config());
+        let store = MemoryStore::new(Arc::clone(&clock), &config());
         let plan = Differential {
             seed,
             steps: 200,
@@ -40,4 +40,20 @@ async fn the_memory_store_answers_as_the_model_does() {
         };
         differential(&store, &clock, plan).await;
     }
+}
+
+/// On a real directory, each store in one of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_durable_memory_store_conforms() {
+    let root = tempfile::tempdir().unwrap();
+    let number = std::sync::atomic::AtomicU32::new(0);
+    run_with(
+        |clock| {
+            let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let directory = root.path().join(number.to_string());
+            async move { MemoryStore::open(&directory, clock, &config()).unwrap().0 }
+        },
+        Conversions::All,
+    )
+    .await;
 }

@@ -14,7 +14,7 @@
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-//! let store = MemoryStore::new(Arc::clone(&clock), MemoryConfig::default());
+//! let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
 //! let config = palisade_policy::load(None, &Default::default(), &Default::default())?;
 //! let policy = (**config.policy()).clone();
 //! let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;

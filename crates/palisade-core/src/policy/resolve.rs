@@ -38,6 +38,11 @@ pub fn resolve<'p>(
     };
     plan.refusal = scope_refusal(&plan.route, facts);
     if plan.refusal.is_none() {
+        identity.api_key = facts
+            .api_key
+            .as_ref()
+            .map(|key| hash_api_key(key.as_str()))
+            .filter(|hash| policy.api_key(hash).is_some());
         charge_limits(policy, tenant, &mut identity, facts, &mut plan);
         plan.refusal = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
             .or_else(|| final_refusal(&plan));
@@ -94,10 +99,12 @@ fn charge_quota<'p>(
         error: ErrorCode::InvalidApiKey,
         status: 401,
     };
-    let Some(api_key) = &facts.api_key else {
+    if facts.api_key.is_none() {
         return plan.route.api_key_required.then_some(INVALID);
+    }
+    let Some(hash) = identity.api_key.clone() else {
+        return Some(INVALID);
     };
-    let hash = hash_api_key(api_key.as_str());
     let Some(registered) = policy.api_key(&hash) else {
         return Some(INVALID);
     };
@@ -115,7 +122,6 @@ fn charge_quota<'p>(
     let Some(tier) = tier_of(&hash).or_else(|| policy.tier(&registered.tier)) else {
         return Some(default_deny());
     };
-    identity.api_key = Some(hash);
     if let Some(mut charge) = identity.charge(&tier.limit, None, facts.cost) {
         charge.id = quota_id(&tier.limit, &charge.segments);
         plan.quota = Some(QuotaPlan {

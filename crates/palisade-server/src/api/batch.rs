@@ -75,7 +75,7 @@ async fn answer(
 ) -> Vec<(RequestAnswer, RequestId)> {
     let mut answered = Vec::with_capacity(checks.len());
     for (facts, id) in checks {
-        answered.push((api.engine.check(&facts).await, id));
+        answered.push((api.surface.engine.check(&facts).await, id));
     }
     answered
 }

@@ -1,7 +1,7 @@
 //! Who may ask: backends with the caller token, never web pages.
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, HeaderName, ORIGIN};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, ORIGIN};
 use palisade_policy::Secret;
 use subtle::ConstantTimeEq;
 
@@ -25,7 +25,7 @@ impl CallerToken {
 
     /// True if a request shows the token in one of the places for it.
     pub(crate) fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
-        let own = headers.get(X_PALISADE_CALLER).map(|value| value.as_bytes());
+        let own = headers.get(X_PALISADE_CALLER).map(HeaderValue::as_bytes);
         self.matches(own) || (place == Place::HeaderOrBearer && self.matches(bearer(headers)))
     }
 }

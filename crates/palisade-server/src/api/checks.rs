@@ -19,7 +19,7 @@ pub(super) async fn check(
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let facts = facts(api, request, id).await?;
-    Ok(reply::as_data(&api.engine.check(&facts).await, id))
+    Ok(reply::as_data(&api.surface.engine.check(&facts).await, id))
 }
 
 pub(super) async fn peek(
@@ -28,7 +28,7 @@ pub(super) async fn peek(
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let facts = facts(api, request, id).await?;
-    Ok(reply::as_data(&api.engine.peek(&facts).await, id))
+    Ok(reply::as_data(&api.surface.engine.peek(&facts).await, id))
 }
 
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ pub(super) async fn refund(
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let facts = facts(api, request, id).await?;
-    match api.engine.refund(&facts).await {
+    match api.surface.engine.refund(&facts).await {
         RefundOutcome::Done(limits) => Ok(reply::json(&Refunded {
             refunded: true,
             limits: &limits,

@@ -9,17 +9,12 @@ use http::request::Parts;
 use http::{Method, Request};
 use hyper::body::Incoming;
 use palisade::extract::client_id::FORM_BYTES_MAX;
-use palisade::extract::{EdgeRequest, Extracted, TokenStatus, extract_forward_auth};
-use palisade_core::policy::{ClassKind, PolicySet};
-use palisade_core::{Id, RequestFacts};
+use palisade::extract::{EdgeRequest, extract_forward_auth};
 
 use super::checks::identify;
 use super::ids::RequestId;
 use super::problem::Problem;
 use super::{Api, Reply, body, reply};
-
-/// The class that guessing tokens counts in.
-const AUTH_CLASS: &str = "auth";
 
 pub(super) async fn forward_auth(
     api: &Api,
@@ -28,7 +23,7 @@ pub(super) async fn forward_auth(
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let (parts, body) = take_form(request, api.bounds.read_timeout).await?;
-    let edge = api.edge.load();
+    let surface = &api.surface;
     let asked = EdgeRequest {
         peer,
         method: &parts.method,
@@ -36,16 +31,11 @@ pub(super) async fn forward_auth(
         headers: &parts.headers,
         body: body.as_deref(),
     };
-    let now = api.engine.clock().now();
-    let extracted = extract_forward_auth(&edge, asked, now).inspect_err(|error| {
-        if error.is_audited() {
-            tracing::warn!(field = error.field(), "a forwarded request was refused");
-        }
-    })?;
-    drop(edge);
-    let mut facts = in_class(extracted, &api.engine.policy());
+    let now = surface.engine.clock().now();
+    let extracted = extract_forward_auth(&surface.edge.load(), asked, now);
+    let mut facts = surface.facts(peer, extracted)?;
     identify(&mut facts, id);
-    Ok(reply::enforced(&api.engine.check(&facts).await, id))
+    Ok(reply::enforced(&surface.engine.check(&facts).await, id))
 }
 
 /// Proxies that pass bodies on do so for POST; on other methods there is none to
@@ -60,14 +50,4 @@ async fn take_form(
     }
     let bytes = body::read(body, FORM_BYTES_MAX, timeout).await?;
     Ok((parts, Some(bytes)))
-}
-
-/// A token that was refused makes a request count as a guess (I-JWT).
-pub(crate) fn in_class(extracted: Extracted, policy: &PolicySet) -> RequestFacts {
-    let mut facts = extracted.facts;
-    let guess = matches!(extracted.token, TokenStatus::Unverified(_));
-    if guess && policy.class_kind(AUTH_CLASS) == ClassKind::Auth {
-        facts.class = Id::new("class", AUTH_CLASS).ok();
-    }
-    facts
 }

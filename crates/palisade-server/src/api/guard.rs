@@ -48,7 +48,7 @@ pub(super) async fn command(
         Some(given) => *id = RequestId::given(given),
         None => facts.request_id = RequestId::generate().id(),
     }
-    let answer = api.engine.guard(op, &facts).await?;
+    let answer = api.surface.engine.guard(op, &facts).await?;
     Ok(reply::as_data(&answer, id))
 }
 
@@ -98,9 +98,9 @@ pub(super) async fn sessions(
             "is chosen here: leave it out to be given one",
         ));
     }
-    let issued = api.engine.issue_session(&account).await;
+    let issued = api.surface.engine.issue_session(&account).await;
     Ok(reply::json(&Issued {
-        session_id: &issued.map_err(unavailable)?,
+        session_id: &issued.map_err(|error| unavailable(&error))?,
         request_id: id.as_str(),
     }))
 }
@@ -111,14 +111,14 @@ async fn revoke(
     session: Option<&Id>,
     id: &RequestId,
 ) -> Result<Reply, Problem> {
-    let revoked = api.engine.revoke_sessions(account, session).await;
+    let revoked = api.surface.engine.revoke_sessions(account, session).await;
     Ok(reply::json(&Revoked {
-        revoked: revoked.map_err(unavailable)?,
+        revoked: revoked.map_err(|error| unavailable(&error))?,
         request_id: id.as_str(),
     }))
 }
 
-fn unavailable(error: StoreError) -> Problem {
+fn unavailable(error: &StoreError) -> Problem {
     tracing::warn!(kind = error.kind(), "a session could not be changed");
     Problem::unavailable("the store did not answer and the session may not be changed; try again")
 }

@@ -14,23 +14,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use palisade::Engine;
-use palisade::extract::EdgeConfig;
 use palisade_core::facts::GuardOp;
 
 pub(crate) use body::read as read_body;
 pub(crate) use caller::{CallerToken, Place};
 pub(crate) use checks::identify;
-pub(crate) use forward_auth::in_class;
 pub(crate) use reply::{apply_headers, enforced};
 
 use crate::serve::Handler;
-use crate::store::AnyStore;
+use crate::surface::Surface;
 use ids::RequestId;
 use problem::Problem;
 
@@ -52,8 +48,7 @@ pub(crate) struct Bounds {
 
 /// What every connection of the decision API shares.
 pub(crate) struct Api {
-    pub(crate) engine: Arc<Engine<AnyStore>>,
-    pub(crate) edge: Arc<ArcSwap<EdgeConfig>>,
+    pub(crate) surface: Arc<Surface>,
     pub(crate) caller: Option<Arc<CallerToken>>,
     pub(crate) bounds: Bounds,
 }

@@ -1,10 +1,12 @@
 //! The command line: one file per command.
 
+mod bench;
 mod check;
 mod completions;
 mod migrate;
 mod offline;
 mod quota;
+mod replay;
 mod serve;
 mod test;
 
@@ -28,6 +30,8 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Test(test::Test),
+    Replay(replay::Replay),
+    Bench(bench::Bench),
     Quota(quota::Quota),
     Migrate(migrate::Migrate),
     Completions(completions::Completions),
@@ -39,6 +43,8 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Serve(command) => command.run(),
         Command::Check(command) => Ok(command.run()),
         Command::Test(command) => command.run(),
+        Command::Replay(command) => command.run(),
+        Command::Bench(command) => command.run(),
         Command::Quota(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),

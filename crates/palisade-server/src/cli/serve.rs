@@ -1,11 +1,14 @@
 //! `palisade serve`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use palisade_policy::source::FileSource;
 use palisade_policy::{Env, Overrides};
 
 use crate::failure::{Ending, Failure};
+use crate::serve::Plan;
 
 /// Answers decisions over HTTP.
 ///
@@ -43,8 +46,27 @@ impl Serve {
             proxy: self.proxy,
             ..Overrides::default()
         };
-        let env = Env::from_process();
-        let config = palisade_policy::load(self.config.as_deref(), &env, &flags)?;
-        crate::serve::run(&config, &env)
+        crate::serve::run(&plan(self.config.as_deref(), &flags)?)
     }
+}
+
+fn plan(path: Option<&Path>, flags: &Overrides) -> Result<Plan, Failure> {
+    let env = Env::from_process();
+    let source = match path {
+        Some(path) => Some(Arc::new(FileSource::open(
+            path,
+            env.clone(),
+            flags.clone(),
+        )?)),
+        None => None,
+    };
+    let config = match &source {
+        Some(source) => source.config(),
+        None => palisade_policy::load(None, &env, flags)?,
+    };
+    Ok(Plan {
+        config,
+        env,
+        source,
+    })
 }

@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -19,7 +18,6 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use palisade::Engine;
 use palisade::engine::RequestAnswer;
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{EdgeConfig, EdgeRequest, extract};
@@ -27,10 +25,10 @@ use palisade_policy::Config;
 
 use crate::api::ids::RequestId;
 use crate::api::problem::Problem;
-use crate::api::{Reply, enforced, identify, in_class, read_body};
+use crate::api::{Reply, enforced, identify, read_body};
 use crate::failure::Failure;
 use crate::serve::Handler;
-use crate::store::AnyStore;
+use crate::surface::Surface;
 use body::{Outgoing, Relayed};
 
 /// Idle connections to the application are kept for so long.
@@ -81,18 +79,13 @@ impl Upstream {
 
 /// The proxy of one worker, with connections of its own to the application.
 pub(crate) struct Proxy {
-    engine: Arc<Engine<AnyStore>>,
-    edge: Arc<ArcSwap<EdgeConfig>>,
+    surface: Arc<Surface>,
     upstream: Upstream,
     client: Client<HttpConnector, Outgoing>,
 }
 
 impl Proxy {
-    pub(crate) fn new(
-        engine: Arc<Engine<AnyStore>>,
-        edge: Arc<ArcSwap<EdgeConfig>>,
-        upstream: Upstream,
-    ) -> Self {
+    pub(crate) fn new(surface: Arc<Surface>, upstream: Upstream) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(upstream.connect_timeout));
@@ -102,8 +95,7 @@ impl Proxy {
             .pool_timer(TokioTimer::new())
             .build(connector);
         Self {
-            engine,
-            edge,
+            surface,
             upstream,
             client,
         }
@@ -115,7 +107,7 @@ impl Proxy {
         request: Request<Incoming>,
         id: &mut RequestId,
     ) -> Result<Response<Relayed>, Problem> {
-        let edge = self.edge.load_full();
+        let edge = self.surface.edge.load_full();
         let (parts, body) = request.into_parts();
         let body = self.take_body(&edge, &parts, body).await?;
         let answer = self.decide(&edge, peer, &parts, &body, id).await?;
@@ -160,14 +152,10 @@ impl Proxy {
             headers: &parts.headers,
             body: body.bytes(),
         };
-        let extracted = extract(edge, seen, self.engine.clock().now()).inspect_err(|error| {
-            if error.is_audited() {
-                tracing::warn!(field = error.field(), "a proxied request was refused");
-            }
-        })?;
-        let mut facts = in_class(extracted, &self.engine.policy());
+        let now = self.surface.engine.clock().now();
+        let mut facts = self.surface.facts(peer.ip(), extract(edge, seen, now))?;
         identify(&mut facts, id);
-        Ok(self.engine.check(&facts).await)
+        Ok(self.surface.engine.check(&facts).await)
     }
 
     fn target(&self, uri: &Uri) -> Result<Uri, Problem> {

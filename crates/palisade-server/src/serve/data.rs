@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use palisade_core::key::{Keyring, SECRET_BYTES_MIN};
-use palisade_policy::{Config, Env, StoreUrl};
+use palisade_policy::{Config, Env, Secret, StoreUrl};
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
@@ -39,31 +40,48 @@ fn unusable(directory: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// The secrets of all digests: configured, else kept in the data directory, else
-/// random for as long as the process lives.
-pub(crate) fn keyring(
-    config: &Config,
-    env: &Env,
-    directory: Option<&Path>,
-) -> Result<Keyring, Failure> {
-    let current = match (&config.secrets.key, directory) {
-        (Some(reference), _) => reference.read(env)?.expose().to_vec(),
-        (None, Some(directory)) => {
-            kept_secret(directory).map_err(|error| unusable(directory, &error))?
-        }
-        (None, None) if config.store.url.is_shared() => return Err(no_shared_secret()),
-        (None, None) => fresh_secret(),
-    };
-    let previous = match &config.secrets.previous_key {
-        Some(reference) => Some(reference.read(env)?),
-        None => None,
-    };
-    Keyring::new(&current, previous.as_ref().map(|secret| secret.expose())).map_err(|error| {
-        Failure::usage(
-            error.to_string(),
-            "`[secrets] key` or `previous_key` is too short: `openssl rand -hex 32` makes a good one",
-        )
-    })
+/// The secrets of all digests.
+pub(crate) struct Secrets {
+    current: Zeroizing<Vec<u8>>,
+    previous: Option<Secret>,
+}
+
+impl Secrets {
+    /// Configured, else kept in the data directory, else random for as long as the
+    /// process lives.
+    pub(crate) fn of(
+        config: &Config,
+        env: &Env,
+        directory: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let current = match (&config.secrets.key, directory) {
+            (Some(reference), _) => reference.read(env)?.expose().to_vec(),
+            (None, Some(directory)) => {
+                kept_secret(directory).map_err(|error| unusable(directory, &error))?
+            }
+            (None, None) if config.store.url.is_shared() => return Err(no_shared_secret()),
+            (None, None) => fresh_secret(),
+        };
+        let previous = match &config.secrets.previous_key {
+            Some(reference) => Some(reference.read(env)?),
+            None => None,
+        };
+        Ok(Self {
+            current: Zeroizing::new(current),
+            previous,
+        })
+    }
+
+    /// The secrets, expanded.
+    pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
+        let previous = self.previous.as_ref().map(Secret::expose);
+        Keyring::new(&self.current, previous).map_err(|error| {
+            Failure::usage(
+                error.to_string(),
+                "`secrets.key` or `secrets.previous_key` is too short: `openssl rand -hex 32` makes a good one",
+            )
+        })
+    }
 }
 
 fn no_shared_secret() -> Failure {

@@ -12,8 +12,8 @@ use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Expiry, JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
 use palisade::extract::path::EncodedSlash;
 use palisade_policy::{
-    AgentFragment, Config, Env, ForwardedHeader, Identity, Jwt, JwtAlgorithm, OriginalRequest,
-    SlashMeaning, TokenExpiry,
+    AgentFragment, Bots, Config, Env, ForwardedHeader, Identity, Jwt, JwtAlgorithm,
+    OriginalRequest, SlashMeaning, TokenExpiry,
 };
 
 use crate::failure::Failure;
@@ -25,25 +25,36 @@ pub(crate) fn edge(config: &Config, env: &Env) -> Result<EdgeConfig, Failure> {
         SlashMeaning::Separator => EncodedSlash::Separator,
         SlashMeaning::Literal => EncodedSlash::Literal,
     };
-    Ok(EdgeConfig {
+    let edge = EdgeConfig {
         trusted_proxies: config.server.trusted_proxies.clone().into(),
         chain_header: chain_header(identity.forwarded),
         chain_bytes_max: usize::try_from(identity.forwarded_bytes_max).unwrap_or(usize::MAX),
         jwt: verifier(&config.jwt, env)?.map(Arc::new),
         identity_headers: identity_headers(identity)?,
         oauth_routes: oauth_routes(identity, encoded_slash)?,
-        bots: bots(config)?,
-        missing_user_agent: if config.bundle.bots.missing_user_agent {
-            MissingUserAgent::Marks
-        } else {
-            MissingUserAgent::SaysNothing
-        },
         encoded_slash,
         original_headers: match identity.original {
             OriginalRequest::Either => OriginalHeaders::Either,
             OriginalRequest::XForwarded => OriginalHeaders::XForwarded,
             OriginalRequest::XOriginal => OriginalHeaders::XOriginal,
         },
+        ..EdgeConfig::default()
+    };
+    with_bots(&edge, &config.bundle.bots)
+}
+
+/// The same, with other bots: what a reload of the policy changes.
+pub(crate) fn with_bots(edge: &EdgeConfig, bots: &Bots) -> Result<EdgeConfig, Failure> {
+    let patterns: Vec<&str> = bots.patterns.iter().map(AgentFragment::as_str).collect();
+    Ok(EdgeConfig {
+        bots: BotPatterns::new(&patterns)
+            .map_err(|error| Failure::usage(error.to_string(), "correct `[bots] patterns`"))?,
+        missing_user_agent: if bots.missing_user_agent {
+            MissingUserAgent::Marks
+        } else {
+            MissingUserAgent::SaysNothing
+        },
+        ..edge.clone()
     })
 }
 
@@ -72,13 +83,6 @@ const fn chain_header(configured: ForwardedHeader) -> ChainHeader {
 
 fn boxed(texts: &[String]) -> Vec<Box<str>> {
     texts.iter().map(|text| text.as_str().into()).collect()
-}
-
-fn bots(config: &Config) -> Result<BotPatterns, Failure> {
-    let patterns = &config.bundle.bots.patterns;
-    let patterns: Vec<&str> = patterns.iter().map(AgentFragment::as_str).collect();
-    BotPatterns::new(&patterns)
-        .map_err(|error| Failure::usage(error.to_string(), "correct `[bots] patterns`"))
 }
 
 fn identity_headers(identity: &Identity) -> Result<Option<IdentityHeaders>, Failure> {

@@ -5,17 +5,24 @@ mod connection;
 mod data;
 mod edge;
 mod log;
+mod observers;
+mod reload;
 mod sockets;
 mod stop;
 mod workers;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use palisade::engine::Observer;
+use palisade::observe::Fanout;
 use palisade::store::Store;
 use palisade::{Engine, EngineConfig, SystemClock};
+use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
+use palisade_policy::source::FileSource;
 use palisade_policy::{Config, Env};
 use tokio::sync::Semaphore;
 
@@ -25,17 +32,31 @@ use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::proxy::{Proxy, Upstream};
 use crate::store::{self, AnyStore};
+use crate::surface::Surface;
 use banner::Started;
 use connection::Patience;
+use data::Secrets;
+use observers::Observers;
 use workers::Serving;
 
 pub(crate) use stop::Stop;
 pub(crate) use workers::Handler;
 
+/// Longest time that audit events get to be written at the end.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// What to serve.
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) env: Env,
+    /// The file that the configuration came from, if it came from one.
+    pub(crate) source: Option<Arc<FileSource>>,
+}
+
 /// Serves until the process is asked to stop.
-pub(crate) fn run(config: &Config, env: &Env) -> Result<Ending, Failure> {
-    config.check_serve()?;
-    log::start(&config.log);
+pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
+    plan.config.check_serve()?;
+    log::start(&plan.config.log);
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -45,14 +66,15 @@ pub(crate) fn run(config: &Config, env: &Env) -> Result<Ending, Failure> {
                 "raise the limit on open files",
             )
         })?;
-    control.block_on(async { Service::start(config, env).await?.run().await })?;
+    control.block_on(async { Service::start(plan).await?.run().await })?;
     Ok(Ending::Done)
 }
 
 /// A service that is bound to its addresses and ready to run.
 struct Service<'a> {
-    config: &'a Config,
-    engine: Arc<Engine<AnyStore>>,
+    plan: &'a Plan,
+    surface: Arc<Surface>,
+    observers: Observers,
     api: Arc<Api>,
     admin: Admin,
     listeners: Vec<TcpListener>,
@@ -62,56 +84,78 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    async fn start(config: &'a Config, env: &Env) -> Result<Self, Failure> {
-        let engine = Arc::new(engine(config, env).await?);
+    async fn start(plan: &'a Plan) -> Result<Self, Failure> {
+        let (config, env) = (&plan.config, &plan.env);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let directory = data::directory(&config.store.url)?;
+        let secrets = Secrets::of(config, env, directory.as_deref())?;
+        let observers = Observers::start(config, &Arc::new(secrets.keyring()?), &clock)?;
+        let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
+        let engine = Engine::new(EngineConfig {
+            policy: Arc::clone(config.policy()),
+            deadline: config.store.timeout,
+            observer: Arc::clone(&observer),
+            ..EngineConfig::new(
+                store::open(&config.store, &clock).await?,
+                PolicySet::empty(),
+                secrets.keyring()?,
+                clock,
+            )
+        });
+        let surface = Arc::new(Surface {
+            engine: Arc::new(engine),
+            edge: ArcSwap::from_pointee(edge::edge(config, env)?),
+            observer,
+        });
         let caller = match &config.server.caller_token {
             Some(reference) => Some(Arc::new(CallerToken::new(reference.read(env)?))),
             None => None,
         };
-        let api = Arc::new(Api {
-            engine: Arc::clone(&engine),
-            edge: Arc::new(ArcSwap::from_pointee(edge::edge(config, env)?)),
-            caller: caller.clone(),
-            bounds: bounds(config),
-        });
-        let workers = workers_of(config);
-        let listeners = sockets::bind("listen", config.server.listen, workers)?;
-        let admin_listener = sockets::bind("admin", config.server.admin, 1)?
-            .pop()
-            .ok_or_else(no_socket)?;
         let upstream = Upstream::of(config)?;
-        let proxy_listeners = match upstream {
-            Some(_) => sockets::bind("proxy", config.proxy.listen, workers)?,
-            None => Vec::new(),
-        };
+        let workers = workers_of(config);
         Ok(Self {
+            plan,
+            api: Arc::new(Api {
+                surface: Arc::clone(&surface),
+                caller: caller.clone(),
+                bounds: bounds(config),
+            }),
+            admin: Admin::new(
+                Arc::clone(&surface.engine),
+                caller,
+                metrics(&surface.engine, &observers),
+            ),
+            surface,
+            observers,
+            listeners: sockets::bind("listen", config.server.listen, workers)?,
+            admin_listener: sockets::bind("admin", config.server.admin, 1)?
+                .pop()
+                .ok_or_else(no_socket)?,
+            proxy_listeners: match upstream {
+                Some(_) => sockets::bind("proxy", config.proxy.listen, workers)?,
+                None => Vec::new(),
+            },
             upstream,
-            proxy_listeners,
-            admin: Admin::new(Arc::clone(&engine), caller, metrics(&engine)),
-            config,
-            engine,
-            api,
-            listeners,
-            admin_listener,
         })
     }
 
     async fn run(self) -> Result<(), Failure> {
         let (stopper, stop) = stop::stopper();
-        let drain = self.config.server.drain_timeout;
+        let config = &self.plan.config;
+        let drain = config.server.drain_timeout;
         self.announce()?;
         let mut threads = workers::spawn(
             "api",
             self.listeners,
             || Arc::clone(&self.api),
-            &serving(self.config, stop.clone()),
+            &serving(config, stop.clone()),
         )?;
         if let Some(upstream) = self.upstream {
             let make = || {
-                let (engine, edge) = (Arc::clone(&self.engine), Arc::clone(&self.api.edge));
-                Arc::new(Proxy::new(engine, edge, upstream.clone()))
+                let surface = Arc::clone(&self.surface);
+                Arc::new(Proxy::new(surface, upstream.clone()))
             };
-            let serving = serving(self.config, stop.clone());
+            let serving = serving(config, stop.clone());
             threads.extend(workers::spawn(
                 "proxy",
                 self.proxy_listeners,
@@ -119,7 +163,9 @@ impl<'a> Service<'a> {
                 &serving,
             )?);
         }
-        let background = tokio::spawn(background(Arc::clone(&self.engine)));
+        let background = tokio::spawn(background(Arc::clone(&self.surface.engine)));
+        let source = self.plan.source.as_ref().filter(|_| config.source.reload);
+        let watching = source.and_then(|source| reload::follow(source, &self.surface));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
         stop::asked().await.map_err(|error| {
             Failure::unavailable(
@@ -137,7 +183,9 @@ impl<'a> Service<'a> {
         let _ = joined.await;
         let _ = tokio::time::timeout(drain, admin).await;
         background.abort();
-        self.engine.store().flush().await.map_err(|error| {
+        drop(watching);
+        self.observers.flush(FLUSH_MAX);
+        self.surface.engine.store().flush().await.map_err(|error| {
             Failure::unavailable(
                 format!("the store could not be flushed: {error}"),
                 "what was counted in the last moments may be lost; check the disk",
@@ -154,7 +202,7 @@ impl<'a> Service<'a> {
                 .ok_or_else(no_socket)
         };
         let started = Started {
-            config: self.config,
+            config: &self.plan.config,
             listen: address(self.listeners.first())?,
             admin: address(Some(&self.admin_listener))?,
             proxy: match self.proxy_listeners.first() {
@@ -174,35 +222,15 @@ fn no_socket() -> Failure {
     )
 }
 
-/// The figures that the store and the failure machinery tell of themselves.
-fn metrics(engine: &Arc<Engine<AnyStore>>) -> Metrics {
-    let engine = Arc::clone(engine);
-    Arc::new(move || {
-        let stats = engine.store().stats();
-        let level = engine.health().degradation_level;
-        format!(
-            "# TYPE rate_limiter_degradation_level gauge\nrate_limiter_degradation_level {level}\n\
-             # TYPE rate_limiter_tracked_keys gauge\nrate_limiter_tracked_keys {}\n\
-             # TYPE rate_limiter_evictions counter\nrate_limiter_evictions_total {}\n\
-             # EOF\n",
-            stats.tracked_keys, stats.evictions
-        )
-    })
+/// What `/metrics` shows.
+fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
+    let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
+    Arc::new(move || metrics.render(&engine.figures()))
 }
 
 /// What runs beside requests for as long as the service does.
 async fn background(engine: Arc<Engine<AnyStore>>) {
     tokio::join!(engine.probe_forever(), engine.follow_registries());
-}
-
-async fn engine(config: &Config, env: &Env) -> Result<Engine<AnyStore>, Failure> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let directory = data::directory(&config.store.url)?;
-    let keyring = data::keyring(config, env, directory.as_deref())?;
-    let store = store::open(&config.store, &clock).await?;
-    let mut parts = EngineConfig::new(store, (**config.policy()).clone(), keyring, clock);
-    parts.deadline = config.store.timeout;
-    Ok(Engine::new(parts))
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -99,4 +99,8 @@ impl Store for AnyStore {
     fn stats(&self) -> StoreStats {
         on_each!(self, store => store.stats())
     }
+
+    fn is_shared(&self) -> bool {
+        on_each!(self, store => store.is_shared())
+    }
 }

@@ -48,19 +48,21 @@ async fn postgres(config: &Store, url: &str) -> Result<AnyStore, Failure> {
         }
         other => other,
     };
-    store.map(AnyStore::Postgres).map_err(refused)
+    store
+        .map(AnyStore::Postgres)
+        .map_err(|error| refused(&error))
 }
 
 /// How the configured Postgres is reached.
 pub(crate) fn postgres_config(config: &Store, url: &str) -> Result<PostgresConfig, Failure> {
-    let mut postgres = PostgresConfig::parse(url).map_err(refused)?;
+    let mut postgres = PostgresConfig::parse(url).map_err(|error| refused(&error))?;
     postgres.deadline = config.timeout;
     postgres.connections = usize::try_from(config.pool_max).unwrap_or(usize::MAX);
     postgres.lanes = postgres.lanes.min(postgres.connections);
     Ok(postgres)
 }
 
-fn refused(error: StartError) -> Failure {
+fn refused(error: &StartError) -> Failure {
     let hint = "correct `--store`, or run `palisade migrate` with the same one";
     match error {
         StartError::Address(_) | StartError::Tls(_) => Failure::usage(error.to_string(), hint),

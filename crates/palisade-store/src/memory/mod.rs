@@ -6,9 +6,11 @@
 //! requests can choose where they fall.
 //!
 //! [`MemoryStore::new`] keeps nothing. [`MemoryStore::open`] keeps quotas, records
-//! and registries in a directory; see there.
+//! and registries in a directory; burst limits start empty there too.
 
 mod charge;
+mod durable;
+mod journal;
 mod overflow;
 mod records;
 mod registry;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use palisade_core::Digest;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
 use palisade_core::plan::Charge;
+use palisade_core::policy::Family;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
@@ -31,6 +34,8 @@ use crate::{
     Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
     StoreError, StoreStats, Take,
 };
+use journal::Writer;
+pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
 use records::Records;
 use registry::Registries;
 use sweep::Sweeper;
@@ -46,6 +51,8 @@ pub struct MemoryConfig {
     /// How often expired entries are looked for; each time a part of the table.
     /// Default 1 s.
     pub sweep_every: Duration,
+    /// How durable entries are written; without a directory nothing is.
+    pub journal: JournalConfig,
 }
 
 impl Default for MemoryConfig {
@@ -54,6 +61,7 @@ impl Default for MemoryConfig {
             keys_max: 10_000_000,
             records_max: 2_000_000,
             sweep_every: Duration::from_secs(1),
+            journal: JournalConfig::default(),
         }
     }
 }
@@ -70,6 +78,7 @@ enum Lifetime {
 /// The embedded store.
 pub struct MemoryStore<C> {
     inner: Arc<Inner<C>>,
+    writer: Option<Writer>,
     _sweeper: Sweeper,
 }
 
@@ -85,14 +94,12 @@ struct Inner<C> {
 impl<C: Clock> MemoryStore<C> {
     /// A store that keeps nothing beyond the process.
     #[must_use]
-    pub fn new(clock: C, config: MemoryConfig) -> Self {
-        Self::start(
-            Arc::new(Inner::new(clock, &config, Lifetime::Process)),
-            &config,
-        )
+    pub fn new(clock: C, config: &MemoryConfig) -> Self {
+        let inner = Inner::new(clock, config, Lifetime::Process);
+        Self::start(Arc::new(inner), None, config)
     }
 
-    fn start(inner: Arc<Inner<C>>, config: &MemoryConfig) -> Self {
+    fn start(inner: Arc<Inner<C>>, writer: Option<Writer>, config: &MemoryConfig) -> Self {
         let weak = Arc::downgrade(&inner);
         let sweeper = Sweeper::start(config.sweep_every, move || {
             weak.upgrade()
@@ -101,6 +108,7 @@ impl<C: Clock> MemoryStore<C> {
         });
         Self {
             inner,
+            writer,
             _sweeper: sweeper,
         }
     }
@@ -133,6 +141,9 @@ impl<C: Clock> MemoryStore<C> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let (admitted, readings) = inner.table.charge(charges, take, now, inner.lifetime);
+        if take == Take::Consume {
+            self.note_charges(charges);
+        }
         Charged {
             now,
             admitted,
@@ -145,6 +156,33 @@ impl<C: Clock> MemoryStore<C> {
     /// all records. The store does it by itself, see [`MemoryConfig::sweep_every`].
     pub fn sweep(&self, segments: u32) {
         self.inner.sweep(segments);
+    }
+
+    fn note_change(&self) {
+        if let Some(writer) = &self.writer {
+            writer.note_change();
+        }
+    }
+
+    fn note_charges(&self, charges: &[Charge<'_>]) {
+        let is_quota = |charge: &Charge<'_>| charge.limit.family == Family::Quota;
+        if self.writer.is_some() && charges.iter().any(is_quota) {
+            self.note_change();
+        }
+    }
+
+    /// Whether durable entries reach the disk. While they do not, decisions go on
+    /// and writing is tried again.
+    ///
+    /// # Errors
+    /// [`StoreError::Exhausted`] with the reason.
+    pub fn health(&self) -> Result<(), StoreError> {
+        self.writer.as_ref().map_or(Ok(()), Writer::health)
+    }
+
+    /// Figures about the journal; all zero without one.
+    pub fn journal_stats(&self) -> JournalStats {
+        self.writer.as_ref().map(Writer::stats).unwrap_or_default()
     }
 
     /// Records that were set aside within the last day.
@@ -220,11 +258,14 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        Ok(self.inner.records.commit(writes, self.inner.clock.now()))
+        let commit = self.inner.records.commit(writes, self.inner.clock.now());
+        self.note_change();
+        Ok(commit)
     }
 
     async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
         self.inner.records.set_aside(key, self.inner.clock.now());
+        self.note_change();
         Ok(())
     }
 
@@ -241,12 +282,16 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         let now = self.inner.clock.now();
-        self.inner.registries.put(registry, entry, now)
+        self.inner.registries.put(registry, entry, now)?;
+        self.note_change();
+        Ok(())
     }
 
     async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
         let now = self.inner.clock.now();
-        Ok(self.inner.registries.remove(registry, id, now))
+        let removed = self.inner.registries.remove(registry, id, now);
+        self.note_change();
+        Ok(removed)
     }
 
     async fn entries(
@@ -263,7 +308,10 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
+        match &self.writer {
+            Some(writer) => writer.flush().await,
+            None => Ok(()),
+        }
     }
 
     fn stats(&self) -> StoreStats {

@@ -236,15 +236,15 @@ impl Records {
         }
     }
 
-    /// Every record of one shard; `None` past the last shard.
-    pub(crate) fn collect_shard(&self, shard: usize, mut each: impl FnMut(&Stored)) -> Option<()> {
-        self.shards
-            .get(shard)?
-            .lock()
-            .records
-            .iter()
-            .for_each(&mut each);
-        Some(())
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Every record of one shard.
+    pub(crate) fn collect_shard(&self, shard: usize, each: impl FnMut(&Stored)) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.lock().records.iter().for_each(each);
+        }
     }
 
     /// Marks a record as not written after all.

@@ -16,7 +16,7 @@ use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
 use super::overflow::Overflow;
-use super::segment::{Body, FILL_MAX, Moved, Origin, Segment};
+use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
 use super::word::Held;
 
 /// How many segments an insertion at the bound sweeps before it evicts.
@@ -77,7 +77,6 @@ impl Table {
     }
 
     /// Number of the segment that `id` leads to now.
-    #[expect(clippy::cast_possible_truncation, reason = "at most `bits` bits")]
     #[inline]
     pub(super) fn route(&self, id: Digest) -> u32 {
         let high = (id.0 >> 64) as u64;
@@ -254,6 +253,55 @@ impl Table {
 
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Brings a durable bucket back from the log, or takes it away.
+    pub(crate) fn restore(&self, id: Digest, held: Option<(State, Micros)>, now: Micros) {
+        let (state, expires_at) = held
+            .filter(|(_, expires_at)| *expires_at > now)
+            .unwrap_or((State::Empty, Micros(0)));
+        let kept = Kept {
+            state,
+            expires_at,
+            family: Durability::Saved,
+        };
+        let Some((segment, mut body)) = self.lock(id) else {
+            return;
+        };
+        if let Some(slot) = segment.find(id) {
+            let (word, _) = segment.take(&mut body, slot);
+            segment.put(&mut body, slot, word, false, kept);
+            return;
+        }
+        drop(body);
+        if expires_at > now {
+            self.insert_restored(id, &kept, now);
+        }
+    }
+
+    fn insert_restored(&self, id: Digest, kept: &Kept, now: Micros) {
+        while let Some((segment, mut body)) = self.lock(id) {
+            if body.len < FILL_MAX && self.reserve(1) {
+                segment.insert(&mut body, id, false, kept.clone());
+                return;
+            }
+            drop(body);
+            if self.make_room(id, 1, now) == Room::Full {
+                return;
+            }
+        }
+    }
+
+    /// Marks a durable bucket as not written after all.
+    pub(crate) fn mark_dirty(&self, id: Digest) {
+        if let Some((segment, mut body)) = self.lock(id) {
+            segment.mark_dirty(&mut body, id);
+        }
+    }
+
+    /// Every segment there is.
+    pub(crate) fn all_segments(&self) -> impl Iterator<Item = &Segment> {
+        (0..self.allocated()).filter_map(|number| self.segment(number))
     }
 
     /// Locks the segment that `id` leads to.

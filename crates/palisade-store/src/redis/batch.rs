@@ -5,7 +5,7 @@
 //! free lane takes up to [`DECISIONS_MAX`] of them in one script call: the server's
 //! cost per call is shared.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::codec;
 use super::config::{Effect, Options};
 use super::error::misread;
 use super::link::Link;
@@ -159,13 +160,13 @@ impl Lane {
 }
 
 async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
-    let mut call = Call::new(&CHARGE);
     let mut waiting = Vec::with_capacity(jobs.len());
     let effect = jobs.iter().map(|job| job.effect).max();
-    for job in jobs {
-        call.append(job.keys, job.decision);
+    let decisions_of = jobs.into_iter().map(|job| {
         waiting.push(job.reply);
-    }
+        (job.keys, job.decision)
+    });
+    let call = charge_call(decisions_of);
     let due = Instant::now() + options.deadline;
     let result = match link.script(&call, options.replicas_of(effect), due).await {
         Ok(value) => decisions(value, waiting.len()),
@@ -183,6 +184,24 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
             }
         }
     }
+}
+
+/// A call for these decisions: keys and arguments. A key that several have is sent
+/// once, so that each sees what the ones before it did.
+pub(super) fn charge_call(decisions: impl Iterator<Item = (Vec<String>, Vec<u8>)>) -> Call {
+    let mut places: HashMap<String, u16> = HashMap::new();
+    let mut call = Call::new(&CHARGE);
+    for (keys, mut decision) in decisions {
+        let own = keys.into_iter().map(|key| {
+            let next = u16::try_from(places.len() + 1).unwrap_or(u16::MAX);
+            *places.entry(key).or_insert(next)
+        });
+        codec::set_places(&mut decision, own);
+        call = call.arg(decision);
+    }
+    let mut keys: Vec<(String, u16)> = places.into_iter().collect();
+    keys.sort_unstable_by_key(|(_, place)| *place);
+    call.keys(keys.into_iter().map(|(key, _)| key).collect())
 }
 
 /// The answers to a charge call.

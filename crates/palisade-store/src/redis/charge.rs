@@ -11,12 +11,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::backend::Single;
-use super::batch::decisions;
+use super::batch::{charge_call, decisions};
 use super::cluster::Cluster;
 use super::codec::{self, Bucket, Decided, Operation};
 use super::config::Options;
 use super::keys::Keys;
-use super::script::{CHARGE, Call};
 use crate::{Charged, StoreError};
 
 /// One server: everything in one call, shared with other requests' decisions.
@@ -75,10 +74,9 @@ impl Reach {
         operation: Operation,
         due: Instant,
     ) -> Result<Decided, StoreError> {
-        let mut call = Call::new(&CHARGE);
         let decision = codec::encode(operation, buckets, self.now)?;
         let keys = buckets.iter().map(|bucket| bucket.key.clone()).collect();
-        call.append(keys, decision);
+        let call = charge_call(std::iter::once((keys, decision)));
         let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
         let answer = decisions(value, 1)?.swap_remove(0);

@@ -15,7 +15,7 @@ use crate::{Charged, StoreError, Take};
 pub(super) const CHARGES_MAX: usize = 255;
 
 const HEADER_BYTES: usize = 10;
-const ASKED_BYTES: usize = 21;
+const ASKED_BYTES: usize = 23;
 const FOUND_BYTES: usize = 25;
 
 /// What a decision does to its buckets.
@@ -89,11 +89,11 @@ impl Bucket {
             Window::Month => 0,
         };
         let mut bytes = [0; ASKED_BYTES];
-        bytes[0] = algorithm + 4 * on_exceed;
-        bytes[1..5].copy_from_slice(&charge.cost.to_le_bytes());
-        bytes[5..9].copy_from_slice(&charge.spec.limit().to_le_bytes());
-        bytes[9..13].copy_from_slice(&charge.spec.capacity().to_le_bytes());
-        bytes[13..].copy_from_slice(&exact(Micros(window)).to_le_bytes());
+        bytes[2] = algorithm + 4 * on_exceed;
+        bytes[3..7].copy_from_slice(&charge.cost.to_le_bytes());
+        bytes[7..11].copy_from_slice(&charge.spec.limit().to_le_bytes());
+        bytes[11..15].copy_from_slice(&charge.spec.capacity().to_le_bytes());
+        bytes[15..].copy_from_slice(&exact(Micros(window)).to_le_bytes());
         Self {
             key,
             on_exceed: charge.on_exceed,
@@ -102,7 +102,15 @@ impl Bucket {
     }
 }
 
-/// One decision as the script reads it.
+/// Writes into an encoded decision where its buckets' keys stand, from 1.
+pub(super) fn set_places(decision: &mut [u8], places: impl Iterator<Item = u16>) {
+    let (_, buckets) = decision.split_at_mut(HEADER_BYTES);
+    for (bucket, place) in buckets.chunks_exact_mut(ASKED_BYTES).zip(places) {
+        bucket[..2].copy_from_slice(&place.to_le_bytes());
+    }
+}
+
+/// One decision as the script reads it, its keys not placed yet.
 pub(super) fn encode(
     operation: Operation,
     buckets: &[Bucket],

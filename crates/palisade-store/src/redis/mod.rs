@@ -188,9 +188,12 @@ impl Shared {
                 return Ok(Commit::Conflict);
             }
         }
-        for write in writes {
-            if self.commit_some(&[write], due).await? == Commit::Conflict {
-                return Ok(Commit::Conflict);
+        for (done, write) in writes.iter().enumerate() {
+            if self.commit_some(&[write], due).await? != Commit::Done {
+                return Ok(match done {
+                    0 => Commit::Conflict,
+                    _ => Commit::Part(done),
+                });
             }
         }
         Ok(Commit::Done)

@@ -69,10 +69,9 @@ impl Call {
         self
     }
 
-    /// Appends many keys and one argument: a decision.
-    pub(super) fn append(&mut self, keys: Vec<String>, arg: Vec<u8>) {
-        self.keys.extend(keys);
-        self.args.push(arg);
+    pub(super) fn keys(mut self, keys: Vec<String>) -> Self {
+        self.keys = keys;
+        self
     }
 
     /// The key that decides the slot; empty for a call without keys.

@@ -48,7 +48,7 @@ fn local_store(clock: &Arc<dyn Clock>) -> LocalStore {
         keys_max: LOCAL_KEYS_MAX,
         ..MemoryConfig::default()
     };
-    MemoryStore::new(Arc::clone(clock), config)
+    MemoryStore::new(Arc::clone(clock), &config)
 }
 
 /// Where tenants' own policies come from. A lookup never waits: what is not known

@@ -5,9 +5,10 @@
 -- on random sequences. Every number stays below 2^53, which a double holds exactly;
 -- `x - x % 1` rounds down without a call.
 --
--- KEYS    one per bucket, decision after decision
+-- KEYS    the buckets, each once
 -- ARGV    one per decision: '<BBd' operation, buckets, now (-1: this server's clock),
---         then per bucket '<BI4I4I4d' flags, cost, limit, capacity, window in µs (0: month)
+--         then per bucket '<I2BI4I4I4d' its key's place, flags, cost, limit, capacity,
+--         window in µs (0: month)
 -- returns one string per decision: '<dBB' now, admitted, rebuilt,
 --         then per bucket '<Bddd' kind, two numbers of its state, wait
 --
@@ -33,13 +34,16 @@ local DAY = 86400000000
 -- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit,
 -- capacity, span, slot) → wait, two numbers of the state and, if the cost can be taken
 -- or `counts` all the same, the new bytes and the µs until they no longer matter.
+-- It answers nothing about bytes that cannot be read (F-CORRUPT).
 
 -- ---------------------------------------------------------------- token bucket
 
 local function tokens(raw, now, cost, counts, limit, capacity, span)
   local found_hi, found_lo, hi, lo = 0, 0, now, 0
   if raw then
+    if #raw ~= 10 then return nil end
     found_hi, found_lo = unpack_struct('<I7I2', raw, 2)
+    if found_hi >= 2 ^ 52 or found_lo >= 4096 then return nil end
     if found_hi >= now then hi, lo = found_hi, found_lo end
   end
   -- Ticks per token: span * 4096 / limit, rounded up.
@@ -88,7 +92,11 @@ end
 -- `slot` is 0 for a calendar month.
 local function window(raw, now, cost, counts, limit, capacity, span, slot)
   local found_start, found_used = 0, 0
-  if raw then found_start, found_used = unpack_struct('<I7I7', raw, 2) end
+  if raw then
+    if #raw ~= 15 then return nil end
+    found_start, found_used = unpack_struct('<I7I7', raw, 2)
+    if found_start >= 2 ^ 53 or found_used >= 2 ^ 53 then return nil end
+  end
   local start, used = found_start, found_used
   local aligned = slot == 0 and month_start(now) or now - now % span
   -- A clock that went back stays in the window it was in.
@@ -109,10 +117,11 @@ end
 local rare
 
 local function format(wide, count)
+  if count ~= 1 and count ~= 4 then return nil end
   if wide == 4 then return count == 1 and '<I4I1' or '<I4I4' end
   if wide == 5 then return count == 1 and '<I5I1' or '<I5I4' end
   if wide == 6 then return count == 1 and '<I6I1' or '<I6I4' end
-  return count == 1 and '<I7I1' or '<I7I4'
+  if wide == 7 then return count == 1 and '<I7I1' or '<I7I4' end
 end
 
 -- The log is a wheel with slots of 1 µs: a hit is kept at the last instant of its slot.
@@ -124,12 +133,22 @@ local function hits(raw, now, cost, counts, limit, capacity, span, slot)
   local total, newest, wide, count, layout, modulo = 0, 0, need, cost < 256 and 1 or 4
   local first, last = 1, 0
   if raw then
+    first, last = 16, #raw
+    if last < 16 then return nil end
     local tag
     tag, total, newest = unpack_struct('<BI7I7', raw)
-    count = tag % 16
-    wide = (tag - count) / 16
-    layout, modulo = format(wide, count), 256 ^ wide
-    first, last = 16, #raw
+    if tag == 65 then
+      wide, count, layout, modulo = 4, 1, '<I4I1', 2 ^ 32
+    else
+      count = tag % 16
+      wide = (tag - count) / 16
+      layout, modulo = format(wide, count), 256 ^ wide
+    end
+    local entries = (last - 15) / (wide + count)
+    if not layout or entries % 1 > 0 or newest >= 2 ^ 53
+      or total < entries or total >= entries * 2 ^ 32 then
+      return nil
+    end
   end
   -- What is a window old is out.
   while first <= last do
@@ -174,24 +193,11 @@ end
 
 -- ---------------------------------------------------------------- any bucket
 
--- The kind of stored bytes, nil if they cannot be read (F-CORRUPT).
+-- The kind that bytes claim to be.
 local function kind_of(raw)
-  local tag, top = byte(raw, 1), byte(raw, 8)
-  if tag == TOKENS then
-    if #raw == 10 and top < 16 and byte(raw, 10) < 16 then return TOKENS end
-  elseif tag == WINDOW then
-    if #raw == 15 and top < 32 and byte(raw, 15) < 32 then return WINDOW end
-  elseif tag and #raw > 15 and top < 32 and byte(raw, 15) < 32 then
-    local count = tag % 16
-    local wide = (tag - count) / 16
-    local entries = (#raw - 15) / (wide + count)
-    local total = unpack_struct('<I7', raw, 2)
-    if wide >= 4 and wide <= 7 and (count == 1 or count == 4) and entries % 1 == 0
-      and total >= entries and total < entries * 2 ^ 32 then
-      return HITS
-    end
-  end
-  return nil
+  local tag = byte(raw, 1)
+  if tag == TOKENS or tag == WINDOW then return tag end
+  return HITS
 end
 
 local function lane_of(kind)
@@ -379,26 +385,47 @@ end
 local CHARGE, PEEK, UNDO = 0, 1, 3
 
 local found = redis.call('MGET', unpack(KEYS))
-local stored, bytes, ttls, dirty, owner = {}, {}, {}, {}, {}
-for i, key in ipairs(KEYS) do
-  stored[key], bytes[key] = found[i], found[i]
+local bytes, ttls, dirty, owner = {}, {}, {}, {}
+for place = 1, #KEYS do
+  bytes[place] = found[place]
 end
 
 -- `ttl_us`: how long the bytes matter; false leaves the time they have.
-local function put(key, raw, ttl_us, decision)
-  if ttls[key] == nil then
-    dirty[#dirty + 1] = key
-    owner[key] = decision
+local function put(place, raw, ttl_us, decision)
+  if ttls[place] == nil then
+    dirty[#dirty + 1] = place
+    owner[place] = decision
   end
-  bytes[key] = raw
-  ttls[key] = ttl_us or ttls[key] or false
+  bytes[place] = raw
+  ttls[place] = ttl_us or ttls[place] or false
+end
+
+-- Judges a bucket in a way that is not usual: it holds another algorithm's state, or
+-- something is given back. Answers as a lane does, after the bytes and their kind.
+local function unusual(raw, kind, now, q, operation, counts)
+  if operation > PEEK then
+    raw = rare().refund(kind, raw, now, q, operation == UNDO)
+    kind = raw and kind_of(raw) or EMPTY
+    local lane = lane_of(raw and kind or q.kind)
+    local wait, a, b = lane(raw, now, q.cost, false, q.limit, q.capacity, q.span, q.slot)
+    return raw, kind, wait, a, b
+  end
+  local wait, a, b = lane_of(kind)(raw, now, q.cost, false, q.limit, q.capacity, q.span, q.slot)
+  local new, life
+  if wait == FITS or (wait and counts) then
+    local adopted, _ = rare().adopt(kind, raw, now, q)
+    _, _, _, new, life =
+      lane_of(q.kind)(adopted, now, q.cost, true, q.limit, q.capacity, q.span, q.slot)
+  end
+  return raw, kind, wait, a, b, new, life
 end
 
 local clock
-local replies, late, next_key, ttl_min = {}, {}, 1, 1
-local news, lives, parts = {}, {}, {}
+local replies, late, ttl_min = {}, {}, 1
+local places, news, lives, parts = {}, {}, {}, {}
 
-for index, arg in ipairs(ARGV) do
+for index = 1, #ARGV do
+  local arg = ARGV[index]
   local operation, buckets, now, at = unpack_struct('<BBd', arg)
   if now >= 0 then
     ttl_min = 3600000 -- an injected clock: tests only
@@ -412,86 +439,73 @@ for index, arg in ipairs(ARGV) do
 
   local admitted, rebuilt = 1, 0
   for i = 1, buckets do
-    local flags, cost, limit, capacity, length
-    flags, cost, limit, capacity, length, at = unpack_struct('<BI4I4I4d', arg, at)
-    local algorithm = flags % 4
-    local counts = flags >= 8
-    local wanted, span, slot = HITS, length, 1
+    local place, flags, cost, limit, capacity, span
+    place, flags, cost, limit, capacity, span, at = unpack_struct('<I2BI4I4I4d', arg, at)
+    local algorithm, counts = flags % 4, flags >= 8
+    local wanted, lane, slot = HITS, hits, 1
     if algorithm == 1 then
       slot = (span + 63 - (span + 63) % 64) / 64
     elseif algorithm == 2 then
-      wanted = TOKENS
+      wanted, lane = TOKENS, tokens
     elseif algorithm == 3 then
-      wanted = WINDOW
+      wanted, lane = WINDOW, window
       if span == 0 then span, slot = 31 * DAY, 0 end
     end
 
-    local key = KEYS[next_key]
-    next_key = next_key + 1
-    local raw = bytes[key]
-    local kind = EMPTY
-    if raw then
-      kind = kind_of(raw)
-      if not kind then
-        raw, kind, rebuilt = false, EMPTY, rebuilt + 1
-        put(key, raw, 0, index)
-      end
-    end
-
-    if operation > PEEK then
-      local q = { kind = wanted, cost = cost, limit = limit, capacity = capacity, span = span, slot = slot }
-      raw = rare().refund(kind, raw, now, q, operation == UNDO)
-      kind = raw and kind_of(raw) or EMPTY
-    end
-
+    local raw = bytes[place]
+    local kind = raw and kind_of(raw) or EMPTY
     local wait, a, b, new, life
-    if kind == EMPTY or kind == wanted then
-      wait, a, b, new, life = lane_of(wanted)(raw, now, cost, counts, limit, capacity, span, slot)
-    else
-      wait, a, b = lane_of(kind)(raw, now, cost, false, limit, capacity, span, slot)
-      if operation == CHARGE and (wait == FITS or counts) then
-        local q = { kind = wanted, cost = cost, limit = limit, capacity = capacity, span = span, slot = slot }
-        local adopted = rare().adopt(kind, raw, now, q)
-        local _
-        _, _, _, new, life = lane_of(wanted)(adopted, now, cost, true, limit, capacity, span, slot)
+    if operation <= PEEK and (kind == EMPTY or kind == wanted) then
+      wait, a, b, new, life = lane(raw, now, cost, counts, limit, capacity, span, slot)
+    elseif kind == EMPTY or lane_of(kind)(raw, now, 1, false, 1, 1, span, slot) then
+      local q = { kind = wanted, cost = cost, limit = limit, capacity = capacity, span = span, slot = slot }
+      raw, kind, wait, a, b, new, life = unusual(raw, kind, now, q, operation, counts)
+      if operation > PEEK then
+        local ends = raw and operation ~= UNDO and rare().ends_in(kind, raw, now, q)
+        put(place, raw, ends, index)
       end
     end
-    -- Of those that could not take the cost, only one that denies (flags below 4) stops all.
+    if not wait then
+      -- It cannot be read: rebuilt from zero.
+      rebuilt, kind = rebuilt + 1, EMPTY
+      put(place, false, 0, index)
+      wait, a, b, new, life = lane(false, now, cost, counts, limit, capacity, span, slot)
+    end
+
+    -- Of those that cannot take the cost, only one that denies (flags below 4) stops all.
     if wait ~= FITS and flags < 4 then admitted = 0 end
-    news[i], lives[i] = new, life
+    places[i], news[i], lives[i] = place, new, life
     parts[i] = pack('<Bddd', kind, a, b, wait)
-
-    if operation > PEEK then
-      local ends = raw and rare().ends_in(kind, raw, now, { span = span, slot = slot })
-      if operation == UNDO then ends = false end
-      put(key, raw, ends, index)
-    end
   end
 
-  if operation == CHARGE and admitted == 1 then
-    for i = 1, buckets do
-      if lives[i] then put(KEYS[next_key - buckets + i - 1], news[i], lives[i], index) end
-    end
-  elseif operation > PEEK then
+  if operation > PEEK then
     admitted = 1
+  elseif operation == CHARGE and admitted == 1 then
+    for i = 1, buckets do
+      if lives[i] then put(places[i], news[i], lives[i], index) end
+    end
   end
-  replies[index] = pack('<dBB', now, admitted, rebuilt) .. table.concat(parts, '', 1, buckets)
+  local body = buckets == 1 and parts[1] or table.concat(parts, '', 1, buckets)
+  replies[index] = pack('<dBB', now, admitted, rebuilt) .. body
 end
 
-for _, key in ipairs(dirty) do
-  local raw, ttl_us = bytes[key], ttls[key]
+for i = 1, #dirty do
+  local place = dirty[i]
+  local key, raw, ttl_us = KEYS[place], bytes[place], ttls[place]
   if not raw or (ttl_us and ttl_us <= 0) then
-    if stored[key] then redis.call('DEL', key) end
+    if found[place] then redis.call('DEL', key) end
   elseif not ttl_us then
     redis.call('SET', key, raw, 'KEEPTTL')
   else
     local ttl = ttl_us + 999
-    ttl = string.format('%d', math.max((ttl - ttl % 1000) / 1000, ttl_min))
-    if stored[key] then
+    ttl = (ttl - ttl % 1000) / 1000
+    -- As text: Redis is slow to turn a number into an argument.
+    ttl = string.format('%d', ttl < ttl_min and ttl_min or ttl)
+    if found[place] then
       redis.call('PSETEX', key, ttl, raw)
     elseif not redis.call('SET', key, raw, 'PX', ttl, 'NX') then
       -- MGET showed nothing, yet something is there: not a string (F-CORRUPT).
-      late[#late + 1] = owner[key]
+      late[#late + 1] = owner[place]
       redis.call('PSETEX', key, ttl, raw)
     end
   end

@@ -48,7 +48,7 @@ impl<S: Store> Engine<S> {
             let found = evaluate_hit(guard, signals, network, counted, loaded.now);
             let writes = writes(policy, &loaded, &found);
             if writes.is_empty() || self.store.commit(&writes).await? == Commit::Done {
-                return Ok(applied(&loaded, &writes, found));
+                return Ok(applied(signals, &loaded, &writes, found));
             }
         }
         Err(Unusable::Record(Rule::F_CONFLICT))
@@ -117,7 +117,12 @@ fn writes(policy: &PolicySet, loaded: &Loaded, found: &ApiEvaluation) -> Vec<Rec
     loaded.writes(NETWORK, found.network.encode(), until)
 }
 
-fn applied(loaded: &Loaded, writes: &[RecordWrite], found: ApiEvaluation) -> Applied {
+fn applied(
+    signals: &Signals,
+    loaded: &Loaded,
+    writes: &[RecordWrite],
+    found: ApiEvaluation,
+) -> Applied {
     let now = loaded.now;
     let mut decision = found.answer.decision(now);
     decision.revisions = loaded.revisions(writes);
@@ -132,7 +137,7 @@ fn applied(loaded: &Loaded, writes: &[RecordWrite], found: ApiEvaluation) -> App
         seen: blocks
             .iter()
             .flatten()
-            .filter_map(|block| seen_hard(block, now))
+            .filter_map(|block| seen_hard(signals, block, now))
             .collect(),
     }
 }

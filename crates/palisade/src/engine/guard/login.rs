@@ -1,8 +1,9 @@
 //! Login and OTP commands.
 
-use palisade_core::decision::Outcome;
+use palisade_core::decision::{KeyKind, Outcome};
 use palisade_core::facts::GuardOp;
 use palisade_core::failure::SeenBlock;
+use palisade_core::guard::sets::Short;
 use palisade_core::guard::{
     Account, ActiveBlock, Attempt, Device, Evaluation, GuardKeys, Network, Policies, Records,
     Signals, evaluate,
@@ -38,18 +39,36 @@ impl<S: Store> Engine<S> {
             lockout: &settings.lockout,
         };
         let attempt = Attempt::of(op).unwrap_or(Attempt::Check);
+        let mut part: Option<(Loaded, Vec<RecordWrite>)> = None;
         for _ in 0..=RETRIES_MAX {
             let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
-            let loaded = self.load_slots(pairs).await?;
+            let mut loaded = self.load_slots(pairs).await?;
+            if let Some((before, written)) = &part {
+                loaded.resume(before, written);
+            }
             let records = match decoded(&loaded) {
                 Ok(records) => records,
                 Err(failed) => return Err(self.unreadable(failed).await),
             };
             let now = loaded.now;
             let found = evaluate(policies, op.flow(), attempt, signals, records, now);
-            let writes = writes(settings, op.flow(), &loaded, &found);
-            if writes.is_empty() || self.store.commit(&writes).await? == Commit::Done {
-                return Ok(applied(&loaded, &writes, found));
+            let mut wanted = writes(settings, op.flow(), &loaded, &found);
+            let mut written = part.as_ref().map_or_else(Vec::new, |(_, w)| w.clone());
+            wanted.retain(|write| !written.iter().any(|done| done.key == write.key));
+            let ended = match wanted.is_empty() {
+                true => Commit::Done,
+                false => self.store.commit(&wanted).await?,
+            };
+            match ended {
+                Commit::Done => {
+                    written.extend(wanted);
+                    return Ok(applied(signals, &loaded, &written, found));
+                }
+                Commit::Part(done) => {
+                    written.extend(wanted.into_iter().take(done));
+                    part = Some((loaded, written));
+                }
+                Commit::Conflict => {}
             }
         }
         Err(Unusable::Record(Rule::F_CONFLICT))
@@ -97,7 +116,12 @@ fn writes(
     writes
 }
 
-fn applied(loaded: &Loaded, writes: &[RecordWrite], found: Evaluation) -> Applied {
+fn applied(
+    signals: &Signals,
+    loaded: &Loaded,
+    writes: &[RecordWrite],
+    found: Evaluation,
+) -> Applied {
     let now = loaded.now;
     let mut decision = found.answer.decision(now);
     decision.revisions = loaded.revisions(writes);
@@ -107,7 +131,7 @@ fn applied(loaded: &Loaded, writes: &[RecordWrite], found: Evaluation) -> Applie
         blocks
             .chain(records.network.active_blocks(now))
             .chain(records.device.active_blocks(now))
-            .filter_map(|block| seen_hard(&block, now))
+            .filter_map(|block| seen_hard(signals, &block, now))
             .collect()
     } else {
         Vec::new()
@@ -123,10 +147,22 @@ fn applied(loaded: &Loaded, writes: &[RecordWrite], found: Evaluation) -> Applie
     }
 }
 
-pub(super) fn seen_hard(block: &ActiveBlock, now: Micros) -> Option<SeenHard> {
+/// A running HARD block of the records, if it can be told whom it binds. Members of
+/// the network record are known by half a digest only: those of this very command
+/// are recognised, others are met again by their own commands.
+pub(super) fn seen_hard(signals: &Signals, block: &ActiveBlock, now: Micros) -> Option<SeenHard> {
+    let own = |digest: Digest| {
+        let half = Short::of(digest).hex();
+        (block.member.as_deref() == Some(half.as_str())).then_some(digest)
+    };
+    let member = match block.key {
+        KeyKind::K2 => Some(own(signals.user_agent.current)?),
+        KeyKind::K3 => Some(own(signals.fingerprint?.digest.current)?),
+        _ => block.member.as_deref().and_then(Digest::from_hex),
+    };
     (block.outcome == Outcome::HardBlock).then(|| SeenHard {
         kind: block.key,
-        member: block.member.as_deref().and_then(Digest::from_hex),
+        member,
         block: SeenBlock {
             rule: block.rule,
             level: block.level,

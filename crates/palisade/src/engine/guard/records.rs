@@ -10,6 +10,7 @@ use super::super::Engine;
 use super::Unusable;
 
 /// A record of this command: where it is, and what was there.
+#[derive(Clone)]
 pub(super) struct Slot {
     keys: Option<KeyPair>,
     found: Found,
@@ -43,6 +44,20 @@ impl Loaded {
             None => keys.previous.unwrap_or(keys.current),
         };
         decode(&stored.bytes).map_err(|error| (place, error))
+    }
+
+    /// Goes on after a part of the writes: records that are written count as they
+    /// were before, at the same instant, and are not written again.
+    pub(super) fn resume(&mut self, before: &Self, written: &[RecordWrite]) {
+        self.now = before.now;
+        for (slot, old) in self.slots.iter_mut().zip(&before.slots) {
+            let is_written = old
+                .keys
+                .is_some_and(|keys| written.iter().any(|write| write.key == keys.current));
+            if is_written {
+                *slot = old.clone();
+            }
+        }
     }
 
     /// The writes that replace the record in `slot`.

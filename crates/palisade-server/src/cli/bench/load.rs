@@ -1,0 +1,174 @@
+//! What every load counts.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use palisade_core::time::{Clock, Micros, SECOND};
+use serde_json::{Value, json};
+
+/// Latencies in powers of two of a microsecond, 16 steps each: within 6 %.
+const STEPS: usize = 16;
+const BUCKETS: usize = 40 * STEPS;
+
+/// Counters that all tasks share.
+pub(super) struct Tally {
+    latencies: Vec<AtomicU64>,
+    admitted: Vec<AtomicU32>,
+    pub(super) decisions: AtomicU64,
+    pub(super) denied: AtomicU64,
+    pub(super) errors: AtomicU64,
+    started: Micros,
+    ends: Micros,
+}
+
+impl Tally {
+    pub(super) fn new(keys: u32, clock: &dyn Clock, seconds: u64) -> Self {
+        let started = clock.now();
+        Self {
+            latencies: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            admitted: (0..keys).map(|_| AtomicU32::new(0)).collect(),
+            decisions: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            started,
+            ends: started.plus(seconds * SECOND),
+        }
+    }
+
+    pub(super) fn is_over(&self, now: Micros) -> bool {
+        now >= self.ends
+    }
+
+    pub(super) fn decided(&self, key: u32, allowed: bool, took_us: u64) {
+        self.decisions.fetch_add(1, Ordering::Relaxed);
+        self.latencies[bucket(took_us)].fetch_add(1, Ordering::Relaxed);
+        if allowed {
+            self.admitted[key as usize].fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.denied.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn report(&self, what: String, limit: u32, now: Micros) -> Report {
+        let counts: Vec<u64> = self
+            .latencies
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect();
+        let decisions = self.decisions.load(Ordering::Relaxed);
+        let quantile = |permille| quantile(&counts, decisions, permille);
+        let over: u64 = self
+            .admitted
+            .iter()
+            .map(|count| u64::from(count.load(Ordering::Relaxed).saturating_sub(limit)))
+            .sum();
+        Report {
+            what,
+            seconds: micros_to_seconds(now.since(self.started)),
+            decisions,
+            denied: self.denied.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            p50_us: quantile(500),
+            p99_us: quantile(990),
+            p999_us: quantile(999),
+            over_admitted: over,
+            store_calls: None,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn micros_to_seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+fn bucket(micros: u64) -> usize {
+    if micros < STEPS as u64 {
+        return usize::try_from(micros).unwrap_or(0);
+    }
+    let power = u64::BITS - 1 - micros.leading_zeros();
+    let step = (micros >> (power - 4)) & 15;
+    let index = u64::from(power - 3) * STEPS as u64 + step;
+    usize::try_from(index).unwrap_or(BUCKETS).min(BUCKETS - 1)
+}
+
+/// The largest latency of a bucket.
+fn upper(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64;
+    }
+    let (power, step) = (bucket / STEPS + 3, bucket % STEPS);
+    ((STEPS + step + 1) as u64) << (power - 4)
+}
+
+fn quantile(counts: &[u64], total: u64, permille: u64) -> u64 {
+    let wanted = (total * permille).div_ceil(1000).max(1);
+    let mut seen = 0;
+    for (index, count) in counts.iter().enumerate() {
+        seen += count;
+        if seen >= wanted {
+            return upper(index);
+        }
+    }
+    0
+}
+
+/// What a load led to.
+pub(super) struct Report {
+    pub(super) what: String,
+    pub(super) seconds: f64,
+    pub(super) decisions: u64,
+    pub(super) denied: u64,
+    pub(super) errors: u64,
+    pub(super) p50_us: u64,
+    pub(super) p99_us: u64,
+    pub(super) p999_us: u64,
+    pub(super) over_admitted: u64,
+    pub(super) store_calls: Option<u64>,
+}
+
+impl Report {
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    fn per_second(&self) -> f64 {
+        self.decisions as f64 / self.seconds.max(1e-9)
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        json!({"what": self.what, "seconds": self.seconds, "decisions": self.decisions,
+            "per_second": self.per_second(), "denied": self.denied, "errors": self.errors,
+            "p50_us": self.p50_us, "p99_us": self.p99_us, "p999_us": self.p999_us,
+            "over_admitted": self.over_admitted, "store_calls": self.store_calls})
+    }
+
+    pub(super) fn as_text(&self) -> String {
+        let calls = self
+            .store_calls
+            .map_or(String::new(), |calls| format!("\nstore calls     {calls}"));
+        format!(
+            "{}\ndecisions       {} in {:.1} s = {:.0}/s\ndenied          {}\nerrors          {}\nlatency µs      p50 {}  p99 {}  p99.9 {}\nover-admitted   {}{calls}\n",
+            self.what,
+            self.decisions,
+            self.seconds,
+            self.per_second(),
+            self.denied,
+            self.errors,
+            self.p50_us,
+            self.p99_us,
+            self.p999_us,
+            self.over_admitted,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_lies_within_its_bucket() {
+        for micros in (0..5000).chain([10_000, 123_456, 9_999_999]) {
+            let index = bucket(micros);
+            assert!(upper(index) >= micros, "{micros}");
+            assert!(index == 0 || upper(index - 1) <= micros, "{micros}");
+        }
+    }
+}

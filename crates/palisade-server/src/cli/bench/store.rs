@@ -1,0 +1,117 @@
+//! The engine in this process, on any store.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palisade::core::facts::{Id, RequestFacts};
+use palisade::core::failure::{Events, Policy};
+use palisade::core::key::Keyring;
+use palisade::core::limit::{Algorithm, BucketSpec, Window};
+use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
+use palisade::core::time::{Clock, DAY, Micros};
+use palisade::engine::{Observer, Seen};
+use palisade::{Engine, EngineConfig, SystemClock};
+use palisade_policy::{Env, Overrides};
+
+use super::Bench;
+use super::load::{Report, Tally};
+use crate::failure::Failure;
+use crate::store::AnyStore;
+
+pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
+    let overrides = Overrides {
+        store: Some(bench.store.clone()),
+        ..Overrides::default()
+    };
+    let config = palisade_policy::load(None, &Env::from_process(), &overrides)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = crate::store::open(&config.store, &clock).await?;
+    let calls = Arc::new(Calls::default());
+    // A new secret for each run: buckets of an earlier run do not count.
+    let keyring = Keyring::new(&rand::random::<[u8; 32]>(), None)
+        .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
+    let mut engine = EngineConfig::new(store, policy(bench.limit)?, keyring, Arc::clone(&clock));
+    engine.observer = Arc::<Calls>::clone(&calls);
+    let engine = Arc::new(Engine::new(engine));
+    let tally = Arc::new(Tally::new(bench.keys, &*clock, bench.seconds));
+    let tasks: Vec<_> = (0..bench.concurrency)
+        .map(|task| {
+            let work = work(Arc::clone(&engine), Arc::clone(&tally), task, bench.keys);
+            tokio::spawn(work)
+        })
+        .collect();
+    for task in tasks {
+        let _ = task.await;
+    }
+    let scheme = bench.store.split(':').next().unwrap_or_default();
+    let what = format!(
+        "engine on {scheme}, one exact limit, {} keys, {} at once, {} threads",
+        bench.keys, bench.concurrency, bench.threads
+    );
+    let mut report = tally.report(what, bench.limit, clock.now());
+    report.store_calls = Some(calls.0.load(Ordering::Relaxed));
+    Ok(report)
+}
+
+/// Counts store calls.
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Observer for Calls {
+    fn decided(&self, _seen: &Seen<'_>) {}
+    fn failure(&self, _policy: Policy, _events: &Events, _now: Micros) {}
+    fn store_call(&self, _took_us: u64, _error: Option<&'static str>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn policy(limit: u32) -> Result<PolicySet, Failure> {
+    let broken = |what: String| Failure::usage(what, "choose another `--limit`");
+    let amount = NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN);
+    let algorithm = Algorithm::default_for(limit);
+    let spec = BucketSpec::new(algorithm, amount, Window::Span(DAY), None)
+        .map_err(|error| broken(error.to_string()))?;
+    let mut route = Route::new("/*").map_err(|error| broken(error.to_string()))?;
+    route.class = Some("bench".into());
+    let parts = PolicyParts {
+        enabled: true,
+        settings: Settings::default(),
+        routes: vec![route],
+        classes: Vec::new(),
+        limits: vec![LimitDef::new("bench", vec![Dimension::User], spec)],
+        clients: std::collections::HashMap::new(),
+        api_keys: std::collections::HashMap::new(),
+        tiers: Vec::new(),
+        bot_patterns: Vec::new(),
+    };
+    PolicySet::new(1, parts).map_err(|error| broken(error.to_string()))
+}
+
+async fn work(engine: Arc<Engine<AnyStore>>, tally: Arc<Tally>, task: u32, keys: u32) {
+    let clock = Arc::clone(engine.clock());
+    let mut key = task.wrapping_mul(2_654_435_761) % keys;
+    let mut facts = RequestFacts::new(std::net::IpAddr::from([127, 0, 0, 1]), "GET", "/bench");
+    let mut turn = 0_u32;
+    loop {
+        let started = clock.now();
+        if tally.is_over(started) {
+            return;
+        }
+        facts.user = Id::new("user", &format!("user-{key:011}")).ok();
+        let answer = engine.check(&facts).await;
+        let took = clock.now().since(started);
+        let is_normal = answer.decision.mode == palisade::core::Mode::Normal;
+        if is_normal {
+            tally.decided(key, answer.decision.is_allowed(), took);
+        } else {
+            tally.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        key = key.wrapping_add(1) % keys;
+        turn = turn.wrapping_add(1);
+        // A store that answers at once never waits: let the others run.
+        if turn.is_multiple_of(64) {
+            tokio::task::yield_now().await;
+        }
+    }
+}

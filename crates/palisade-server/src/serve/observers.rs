@@ -1,0 +1,125 @@
+//! Configuration → metrics, denial log and audit.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::observe::audit::{FileSink, Sink, StdoutSink};
+use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
+use palisade_core::key::Keyring;
+use palisade_core::time::Clock;
+use palisade_policy::Config;
+
+use crate::failure::Failure;
+
+/// What watches the decisions.
+pub(crate) struct Observers {
+    pub(crate) fanout: Arc<Fanout>,
+    pub(crate) metrics: Arc<Metrics>,
+    audit: Option<Arc<Audit>>,
+}
+
+impl Observers {
+    pub(crate) fn start(
+        config: &Config,
+        keyring: &Arc<Keyring>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, Failure> {
+        let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
+        let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
+        let audit = audit(config, keyring, clock)?.map(Arc::new);
+        let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample));
+        let fanout = Fanout::new(
+            Arc::clone(keyring),
+            Arc::clone(&metrics),
+            log,
+            audit.clone(),
+        );
+        Ok(Self {
+            fanout: Arc::new(fanout),
+            metrics,
+            audit,
+        })
+    }
+
+    /// Writes what is waiting; part of the end.
+    pub(crate) fn flush(&self, patience: Duration) {
+        if let Some(audit) = &self.audit
+            && !audit.flush(patience)
+        {
+            tracing::error!("audit events were still waiting to be written at the end");
+        }
+    }
+}
+
+fn at_least_one(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+}
+
+fn audit(
+    config: &Config,
+    keyring: &Arc<Keyring>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<Audit>, Failure> {
+    let audit = &config.audit;
+    if audit.postgres.is_some() {
+        return Err(Failure::usage(
+            "`audit.postgres` is not available",
+            "use `audit.file` or `audit.stdout`",
+        ));
+    }
+    let refused = |error: io::Error| {
+        Failure::unavailable(
+            format!("the audit cannot be written: {error}"),
+            "check the path of `audit.file` and its permissions",
+        )
+    };
+    let file = match &audit.file {
+        Some(path) => {
+            Some(FileSink::open(path, audit.rotate_bytes, audit.rotate_keep).map_err(refused)?)
+        }
+        None => None,
+    };
+    let sink = Sinks {
+        file,
+        stdout: audit.stdout.then_some(StdoutSink),
+    };
+    if sink.file.is_none() && sink.stdout.is_none() {
+        return Ok(None);
+    }
+    let settings = AuditSettings {
+        buffer_max: usize::try_from(audit.buffer_max).unwrap_or(usize::MAX),
+        repeated_throttling: at_least_one(audit.repeated_throttling),
+    };
+    Audit::start(Arc::clone(keyring), Arc::clone(clock), sink, settings)
+        .map(Some)
+        .map_err(refused)
+}
+
+/// The configured places. The file comes first: an error of standard output must
+/// not make it hold a line twice.
+struct Sinks {
+    file: Option<FileSink>,
+    stdout: Option<StdoutSink>,
+}
+
+impl Sink for Sinks {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            file.write(lines)?;
+        }
+        match (&mut self.stdout, &self.file) {
+            (Some(stdout), None) => stdout.write(lines),
+            (Some(stdout), Some(_)) => {
+                let _ = stdout.write(lines);
+                Ok(())
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Sink::sync)
+    }
+}

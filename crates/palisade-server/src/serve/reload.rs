@@ -1,0 +1,37 @@
+//! A changed policy file takes effect without a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_policy::PolicyBundle;
+use palisade_policy::source::{FileSource, PolicySource, Watching};
+use tokio::sync::watch;
+
+use super::edge;
+use crate::surface::Surface;
+
+/// Changes that no event tells of are found within this time.
+const POLL: Duration = Duration::from_secs(5);
+
+/// Follows the file for as long as the result is kept.
+pub(crate) fn follow(source: &Arc<FileSource>, surface: &Arc<Surface>) -> Option<Watching> {
+    let watching = source
+        .watch(POLL)
+        .inspect_err(|error| {
+            tracing::error!(%error, "changes of the policy file are not followed");
+        })
+        .ok()?;
+    tokio::spawn(apply(source.subscribe(), Arc::clone(surface)));
+    Some(watching)
+}
+
+async fn apply(mut bundles: watch::Receiver<Arc<PolicyBundle>>, surface: Arc<Surface>) {
+    while bundles.changed().await.is_ok() {
+        let bundle = Arc::clone(&bundles.borrow_and_update());
+        match edge::with_bots(&surface.edge.load(), &bundle.bots) {
+            Ok(edge) => surface.edge.store(Arc::new(edge)),
+            Err(failure) => tracing::error!(%failure, "`[bots]` stays as it was"),
+        }
+        surface.engine.set_policy(Arc::clone(&bundle.policy));
+    }
+}

@@ -1,0 +1,122 @@
+//! The embedded store with a directory: what is written, and how it comes back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade_core::limit::State;
+use palisade_core::time::Clock;
+
+use super::journal::codec::{Batch, Change, Name};
+use super::journal::disk::{Directory, Disk};
+use super::journal::files::Files;
+use super::journal::{Durable, OpenError, RecoveryReport, Writer};
+use super::segment::{Kept, Which};
+use super::{Inner, Lifetime, MemoryConfig, MemoryStore};
+
+impl<C: Clock> MemoryStore<C> {
+    /// A store that keeps quotas, records and registries in `directory`, which it
+    /// creates if need be and holds alone. After a crash it starts by itself: what
+    /// was not written whole is cut off and reported. At most the last 100 ms of what
+    /// was acknowledged is lost by a crash, nothing by a graceful end; burst limits
+    /// always start empty.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(
+        directory: &Path,
+        clock: C,
+        config: &MemoryConfig,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        Self::open_on(Arc::new(Directory::open(directory)?), clock, config)
+    }
+
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        clock: C,
+        config: &MemoryConfig,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        let inner = Arc::new(Inner::new(clock, config, Lifetime::Durable));
+        let (files, report) = Files::open(disk, config.journal.compact_bytes, |change| {
+            inner.restore(change);
+        })?;
+        if report.torn_bytes > 0 || report.damaged_files > 0 {
+            tracing::warn!(
+                torn_bytes = report.torn_bytes,
+                damaged_files = report.damaged_files,
+                "the journal was repaired after a crash"
+            );
+        }
+        let source: Arc<dyn Durable> = Arc::clone(&inner) as _;
+        let writer = Writer::start(source, files, &config.journal)?;
+        Ok((Self::start(inner, Some(writer), config), report))
+    }
+}
+
+impl<C: Clock> Inner<C> {
+    fn restore(&self, change: Change) {
+        let now = self.clock.now();
+        match change {
+            Change::Bucket(id, held) => self.table.restore(id, held, now),
+            Change::Record(key, held) => self.records.restore(key, held, now),
+            Change::Entry(registry, id, held) => self.registries.restore(registry, id, held, now),
+        }
+    }
+}
+
+fn present(kept: &Kept) -> Option<(&State, palisade_core::time::Micros)> {
+    (kept.state != State::Empty).then_some((&kept.state, kept.expires_at))
+}
+
+impl<C: Clock> Durable for Inner<C> {
+    fn collect_changed(&self, batch: &mut Batch) {
+        for segment in self.table.all_segments() {
+            segment.collect_durable(Which::Dirty, |id, kept| batch.bucket(id, present(kept)));
+        }
+        self.records
+            .collect_dirty(|key, stored| batch.record(key, stored));
+        self.registries
+            .collect_dirty(|registry, id, entry| batch.entry(registry, id, entry));
+    }
+
+    /// Registries, then the shards of the records, then the segments of the table:
+    /// these may become more meanwhile, so they come last.
+    fn collect_part(&self, part: usize, batch: &mut Batch) -> bool {
+        let now = self.clock.now();
+        let Some(part) = part.checked_sub(1) else {
+            self.registries
+                .collect_all(|registry, entry| batch.entry(registry, &entry.id, Some(entry)));
+            return true;
+        };
+        let shards = self.records.shard_count();
+        if part < shards {
+            self.records.collect_shard(part, |stored| {
+                if stored.expires_at > now {
+                    batch.record(stored.key, Some(stored));
+                }
+            });
+            return true;
+        }
+        let number = u32::try_from(part - shards).unwrap_or(u32::MAX);
+        if number >= self.table.allocated() {
+            return false;
+        }
+        if let Some(segment) = self.table.segment(number) {
+            segment.collect_durable(Which::All, |id, kept| {
+                if kept.expires_at > now {
+                    batch.bucket(id, present(kept));
+                }
+            });
+        }
+        true
+    }
+
+    fn mark_changed(&self, names: Vec<Name>) {
+        for name in names {
+            match name {
+                Name::Bucket(id) => self.table.mark_dirty(id),
+                Name::Record(key) => self.records.mark_dirty(key),
+                Name::Entry(registry, id) => self.registries.mark_dirty(registry, id),
+            }
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What the journal's files hold: frames of changes.
+//!
+//! A frame is its payload's length and CRC-32, four bytes each, then the payload.
+//! The first frame of a file names format and version; the others hold changes. A
+//! change carries the whole new state, so that replaying one twice does no harm.
+
+use std::io::{self, ErrorKind, Read};
+
+use palisade_core::Digest;
+use palisade_core::limit::{Hits, State};
+use palisade_core::record::{RecordKey, RecordKind};
+use palisade_core::time::Micros;
+
+use crate::memory::records::Stored;
+use crate::{Entry, Record, Registry};
+
+const MAGIC: &[u8; 8] = b"palisade";
+const VERSION: u8 = 1;
+/// A frame is closed when it has grown beyond this.
+const FRAME_BYTES: usize = 8 << 20;
+/// A longer frame is no frame.
+const FRAME_BYTES_MAX: u32 = 64 << 20;
+
+/// One change. `None` is a removal.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Bucket(Digest, Option<(State, Micros)>),
+    Record(RecordKey, Option<Stored>),
+    Entry(Registry, String, Option<Entry>),
+}
+
+/// What a changed thing is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    Bucket(Digest),
+    Record(RecordKey),
+    Entry(Registry, String),
+}
+
+/// Changes on their way to a file.
+#[derive(Default)]
+pub(crate) struct Batch {
+    framed: Vec<u8>,
+    payload: Vec<u8>,
+    names: Vec<Name>,
+}
+
+impl Batch {
+    pub(crate) fn bucket(&mut self, id: Digest, held: Option<(&State, Micros)>) {
+        self.names.push(Name::Bucket(id));
+        self.tag(1, held.is_some());
+        self.bytes(&id.to_bytes());
+        if let Some((state, expires_at)) = held {
+            self.number(expires_at.0);
+            self.state(state);
+        }
+        self.close_if_long();
+    }
+
+    pub(crate) fn record(&mut self, key: RecordKey, held: Option<&Stored>) {
+        self.names.push(Name::Record(key));
+        self.tag(2, held.is_some());
+        self.bytes(&[key.kind.code()]);
+        self.bytes(&key.digest.to_bytes());
+        if let Some(stored) = held {
+            self.number(stored.expires_at.0);
+            self.number(stored.record.revision);
+            self.text(&stored.record.bytes);
+        }
+        self.close_if_long();
+    }
+
+    pub(crate) fn entry(&mut self, registry: Registry, id: &str, held: Option<&Entry>) {
+        self.names.push(Name::Entry(registry, id.to_owned()));
+        self.tag(3, held.is_some());
+        self.bytes(&[code_of(registry)]);
+        self.text(id.as_bytes());
+        if let Some(entry) = held {
+            self.number(entry.expires_at.map_or(u64::MAX, |at| at.0));
+            self.text(&entry.bytes);
+        }
+        self.close_if_long();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The frames, ready to be written, and what they change.
+    pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<Name>) {
+        self.close();
+        (self.framed, self.names)
+    }
+
+    fn tag(&mut self, kind: u8, is_held: bool) {
+        self.payload.push(kind << 1 | u8::from(is_held));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.payload.extend_from_slice(bytes);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.bytes(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.bytes(text);
+    }
+
+    fn state(&mut self, state: &State) {
+        match state {
+            State::Empty => self.bytes(&[0]),
+            State::Gcra(arrival) => {
+                self.bytes(&[1]);
+                self.number(*arrival);
+            }
+            State::Fixed { start, count } => {
+                self.bytes(&[2]);
+                self.number(start.0);
+                self.number(*count);
+            }
+            State::Hits(hits) => {
+                self.bytes(&[3]);
+                self.bytes(&u32::try_from(hits.len()).unwrap_or(0).to_le_bytes());
+                for (at, count) in hits.entries() {
+                    self.number(at.0);
+                    self.bytes(&count.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn close_if_long(&mut self) {
+        if self.payload.len() >= FRAME_BYTES {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.payload.is_empty() {
+            frame(&mut self.framed, &self.payload);
+            self.payload.clear();
+        }
+    }
+}
+
+/// Stable: it is on disk.
+const fn code_of(registry: Registry) -> u8 {
+    match registry {
+        Registry::Allowlist => 1,
+        Registry::Tiers => 2,
+        Registry::Resets => 3,
+    }
+}
+
+fn frame(out: &mut Vec<u8>, payload: &[u8]) {
+    let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// The first frame of every file.
+pub(crate) fn header() -> Vec<u8> {
+    let mut payload = MAGIC.to_vec();
+    payload.push(VERSION);
+    let mut out = Vec::new();
+    frame(&mut out, &payload);
+    out
+}
+
+/// The last frame of a whole snapshot.
+pub(crate) fn trailer() -> Vec<u8> {
+    let mut out = Vec::new();
+    frame(&mut out, &[0]);
+    out
+}
+
+/// What reading a file came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadThrough {
+    /// Bytes up to the end of the last whole frame.
+    pub(crate) good: u64,
+    /// Bytes behind it.
+    pub(crate) torn: u64,
+    /// A snapshot's last frame was there.
+    pub(crate) is_whole: bool,
+    /// Written by a newer version; nothing was read.
+    pub(crate) is_newer: bool,
+}
+
+/// Reads a file up to its end or to the first frame that is not whole.
+pub(crate) fn read(mut file: impl Read, mut each: impl FnMut(Change)) -> io::Result<ReadThrough> {
+    let mut through = ReadThrough::default();
+    let mut is_first = true;
+    loop {
+        let payload = match read_frame(&mut file)? {
+            Frame::Whole(payload) => payload,
+            Frame::End => return Ok(through),
+            Frame::Torn(bytes) => {
+                through.torn = bytes + drain(&mut file)?;
+                return Ok(through);
+            }
+        };
+        let len = 8 + payload.len() as u64;
+        let is_read = if is_first {
+            match payload.strip_prefix(MAGIC) {
+                Some([VERSION]) => true,
+                Some([_, ..]) => {
+                    through.is_newer = true;
+                    return Ok(through);
+                }
+                _ => false,
+            }
+        } else if *payload == [0] {
+            through.is_whole = true;
+            true
+        } else {
+            changes(&payload, &mut each).is_some()
+        };
+        if !is_read {
+            through.torn = len + drain(&mut file)?;
+            return Ok(through);
+        }
+        is_first = false;
+        through.good += len;
+    }
+}
+
+enum Frame {
+    Whole(Vec<u8>),
+    Torn(u64),
+    End,
+}
+
+fn read_frame(file: &mut impl Read) -> io::Result<Frame> {
+    let mut head = [0; 8];
+    let got = fill(file, &mut head)?;
+    if got == 0 {
+        return Ok(Frame::End);
+    }
+    let [a, b, c, d, e, f, g, h] = head;
+    let len = u32::from_le_bytes([a, b, c, d]);
+    if got < head.len() || len > FRAME_BYTES_MAX {
+        return Ok(Frame::Torn(got as u64));
+    }
+    let mut payload = Vec::new();
+    let read = file.take(u64::from(len)).read_to_end(&mut payload)?;
+    let is_whole = payload.len() as u64 == u64::from(len)
+        && crc32fast::hash(&payload) == u32::from_le_bytes([e, f, g, h]);
+    Ok(if is_whole {
+        Frame::Whole(payload)
+    } else {
+        Frame::Torn(got as u64 + read as u64)
+    })
+}
+
+fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+fn drain(file: &mut impl Read) -> io::Result<u64> {
+    io::copy(file, &mut io::sink())
+}
+
+/// Reads the changes of one frame; `None` if they make no sense.
+fn changes(payload: &[u8], each: &mut impl FnMut(Change)) -> Option<()> {
+    let mut cursor = Cursor(payload);
+    let mut read = Vec::new();
+    while !cursor.0.is_empty() {
+        read.push(cursor.change()?);
+    }
+    read.into_iter().for_each(each);
+    Some(())
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn change(&mut self) -> Option<Change> {
+        let [tag] = self.array()?;
+        let is_held = tag & 1 == 1;
+        Some(match tag >> 1 {
+            1 => {
+                let id = Digest::from_bytes(self.array()?);
+                let held = if is_held {
+                    let expires_at = Micros(self.number()?);
+                    Some((self.state()?, expires_at))
+                } else {
+                    None
+                };
+                Change::Bucket(id, held)
+            }
+            2 => {
+                let [code] = self.array()?;
+                let key = RecordKey {
+                    kind: RecordKind::from_code(code)?,
+                    digest: Digest::from_bytes(self.array()?),
+                };
+                let held = if is_held {
+                    Some(self.stored(key)?)
+                } else {
+                    None
+                };
+                Change::Record(key, held)
+            }
+            3 => {
+                let [code] = self.array()?;
+                let registry = *Registry::ALL.iter().find(|r| code_of(**r) == code)?;
+                let id = String::from_utf8(self.text()?.to_vec()).ok()?;
+                let held = if is_held {
+                    Some(self.entry(&id)?)
+                } else {
+                    None
+                };
+                Change::Entry(registry, id, held)
+            }
+            _ => return None,
+        })
+    }
+
+    fn stored(&mut self, key: RecordKey) -> Option<Stored> {
+        let expires_at = Micros(self.number()?);
+        let revision = self.number()?;
+        let bytes = self.text()?.to_vec();
+        Some(Stored {
+            key,
+            record: Record { bytes, revision },
+            expires_at,
+        })
+    }
+
+    fn entry(&mut self, id: &str) -> Option<Entry> {
+        let expires_at = match self.number()? {
+            u64::MAX => None,
+            at => Some(Micros(at)),
+        };
+        Some(Entry {
+            id: id.to_owned(),
+            bytes: self.text()?.to_vec(),
+            expires_at,
+        })
+    }
+
+    fn state(&mut self) -> Option<State> {
+        let [kind] = self.array()?;
+        Some(match kind {
+            0 => State::Empty,
+            1 => State::Gcra(self.number()?),
+            2 => State::Fixed {
+                start: Micros(self.number()?),
+                count: self.number()?,
+            },
+            3 => {
+                let len = u32::from_le_bytes(self.array()?);
+                let mut entries = Vec::new();
+                for _ in 0..len {
+                    let at = Micros(self.number()?);
+                    entries.push((at, u32::from_le_bytes(self.array()?)));
+                }
+                State::Hits(Hits::from_entries(entries))
+            }
+            _ => return None,
+        })
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(u32::from_le_bytes(self.array()?)).ok()?;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(text)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+}

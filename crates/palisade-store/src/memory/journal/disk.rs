@@ -1,0 +1,146 @@
+//! The few things the journal asks of a directory; a trait so that a full disk, a
+//! torn write and a failed sync can be tested.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A directory of files.
+pub(crate) trait Disk: Send + Sync + 'static {
+    /// Names of the files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Opens a file to be read from its start.
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read>>;
+    /// Creates a file, or empties one that exists.
+    fn create(&self, name: &str) -> io::Result<Box<dyn Sink>>;
+    /// Cuts a file off.
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()>;
+    /// Renames a file, over one that exists.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes creations, renames and removals durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file that is written at its end.
+pub(crate) trait Sink: Send {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes what was appended durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is there, but it is something else.
+    #[error("the data directory is not a directory; give another path")]
+    NotADirectory,
+    /// It cannot be created or written.
+    #[error(
+        "the data directory cannot be written; check its owner, its mode and that the file system is not read-only"
+    )]
+    Unwritable,
+    /// No space.
+    #[error("the disk of the data directory is full; make room and start again")]
+    Full,
+    /// Another process has it.
+    #[error("the data directory is in use by another process; stop it or give each its own")]
+    Locked,
+    /// It was written by a newer version.
+    #[error(
+        "the data directory was written by a newer version; use that version, or an empty directory"
+    )]
+    Newer,
+    /// Anything else.
+    #[error("the data directory cannot be used: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::Unwritable,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full,
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => Self::NotADirectory,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+const LOCK: &str = "lock";
+
+/// A directory of the file system, held by this process alone.
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// The lock ends with the file.
+    _lock: File,
+}
+
+impl Directory {
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(path)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Locked),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+}
+
+impl Disk for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read>> {
+        let file = File::open(self.path.join(name))?;
+        Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn Sink>> {
+        Ok(Box::new(File::create(self.path.join(name))?))
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(self.path.join(name))?;
+        file.set_len(len)?;
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Sink for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

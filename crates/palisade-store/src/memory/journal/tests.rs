@@ -1,0 +1,459 @@
+//! Crashes at any byte, full disks, failed syncs: on a simulated disk.
+
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, ErrorKind, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::limit::{Algorithm, Window};
+use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::DAY;
+use parking_lot::Mutex;
+
+use super::disk::{Disk, Sink};
+use super::*;
+use crate::conformance::{Rng, START, TestClock, TestLimits, spec};
+use crate::memory::{MemoryConfig, MemoryStore};
+use crate::{Commit, Entry, Registry, Store, StoreError, Take};
+
+/// A disk in memory that fails on demand.
+#[derive(Clone, Default)]
+struct SimDisk(Arc<Mutex<Sim>>);
+
+#[derive(Default)]
+struct Sim {
+    files: BTreeMap<String, SimFile>,
+    /// What may still be done before the machine stops: bytes, and one each for
+    /// other changes.
+    left: Option<usize>,
+    is_full: bool,
+    sync_fails: bool,
+}
+
+#[derive(Default)]
+struct SimFile {
+    bytes: Vec<u8>,
+    synced: usize,
+}
+
+impl Sim {
+    fn spend(&mut self, cost: usize) -> io::Result<()> {
+        match &mut self.left {
+            Some(left) if *left < cost => {
+                *left = 0;
+                Err(io::Error::other("the machine has stopped"))
+            }
+            Some(left) => {
+                *left -= cost;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let room = self.left.unwrap_or(usize::MAX).min(bytes.len());
+        let room = if self.is_full { room / 2 } else { room };
+        let file = self.files.get_mut(name).ok_or(ErrorKind::NotFound)?;
+        file.bytes.extend_from_slice(&bytes[..room]);
+        self.spend(bytes.len())?;
+        if self.is_full {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl SimDisk {
+    fn stopping_after(self, left: usize) -> Self {
+        self.0.lock().left = Some(left);
+        self
+    }
+
+    /// Starts the machine again: of what was not synced, some is there.
+    fn restart(&self, rng: &mut Rng) -> Self {
+        let mut sim = self.0.lock();
+        for file in sim.files.values_mut() {
+            let unsynced = file.bytes.len() - file.synced;
+            file.bytes.truncate(file.synced + rng.index(unsynced + 1));
+            file.synced = file.bytes.len();
+        }
+        sim.left = None;
+        self.clone()
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Sim)) {
+        change(&mut self.0.lock());
+    }
+
+    fn total(&self) -> usize {
+        self.0.lock().files.values().map(|f| f.bytes.len()).sum()
+    }
+}
+
+struct SimSink(SimDisk, String);
+
+impl Sink for SimSink {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.0.lock().append(&self.1, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut sim = self.0.0.lock();
+        sim.spend(1)?;
+        if sim.sync_fails {
+            return Err(io::Error::other("sync failed"));
+        }
+        if let Some(file) = sim.files.get_mut(&self.1) {
+            file.synced = file.bytes.len();
+        }
+        Ok(())
+    }
+}
+
+impl Disk for SimDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.lock().files.keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read>> {
+        let sim = self.0.lock();
+        let file = sim.files.get(name).ok_or(ErrorKind::NotFound)?;
+        Ok(Box::new(Cursor::new(file.bytes.clone())))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn Sink>> {
+        let mut sim = self.0.lock();
+        sim.spend(1)?;
+        sim.files.insert(name.to_owned(), SimFile::default());
+        Ok(Box::new(SimSink(self.clone(), name.to_owned())))
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        let mut sim = self.0.lock();
+        sim.spend(1)?;
+        let file = sim.files.get_mut(name).ok_or(ErrorKind::NotFound)?;
+        file.bytes.truncate(usize::try_from(len).unwrap());
+        file.synced = file.bytes.len();
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut sim = self.0.lock();
+        sim.spend(1)?;
+        let file = sim.files.remove(from).ok_or(ErrorKind::NotFound)?;
+        sim.files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut sim = self.0.lock();
+        sim.spend(1)?;
+        sim.files.remove(name).ok_or(ErrorKind::NotFound)?;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.lock().spend(1)
+    }
+}
+
+type Opened = (MemoryStore<Arc<TestClock>>, RecoveryReport);
+
+fn config(compact_bytes: u64) -> MemoryConfig {
+    MemoryConfig {
+        keys_max: 10_000,
+        records_max: 10_000,
+        sweep_every: Duration::from_secs(3600),
+        journal: JournalConfig {
+            commit_every: Duration::from_millis(1),
+            compact_bytes,
+        },
+    }
+}
+
+fn open(disk: &SimDisk, compact_bytes: u64) -> Result<Opened, OpenError> {
+    let clock = Arc::new(TestClock::default());
+    MemoryStore::open_on(Arc::new(disk.clone()), clock, &config(compact_bytes))
+}
+
+fn quotas() -> TestLimits {
+    let month = |algorithm| spec(algorithm, 1000, Window::Month);
+    TestLimits::quotas([
+        ("fixed", month(Algorithm::FixedWindow)),
+        ("log", spec(Algorithm::SlidingLog, 1000, Window::Span(DAY))),
+        (
+            "bucket",
+            spec(Algorithm::TokenBucket, 1000, Window::Span(DAY)),
+        ),
+    ])
+}
+
+const QUOTAS: [&str; 3] = ["fixed", "log", "bucket"];
+const COUNTER: RecordKey = RecordKey {
+    kind: RecordKind::Lockout,
+    digest: palisade_core::Digest(77),
+};
+const SECOND_COUNTER: RecordKey = RecordKey {
+    kind: RecordKind::Lockout,
+    digest: palisade_core::Digest(u128::MAX - 77),
+};
+
+/// Everything counts one further; true if it is known to be on disk.
+async fn count_on(store: &MemoryStore<Arc<TestClock>>, turn: u64) -> bool {
+    let quotas = quotas();
+    for name in QUOTAS {
+        let charge = [quotas.charge(name, "q")];
+        assert!(store.charge(&charge, Take::Consume).await.unwrap().admitted);
+    }
+    let write = |key| RecordWrite {
+        key,
+        expect: turn - 1,
+        bytes: Some(turn.to_be_bytes().to_vec()),
+        expires_at: START.plus(DAY),
+    };
+    let writes = [write(COUNTER), write(SECOND_COUNTER)];
+    assert_eq!(store.commit(&writes).await.unwrap(), Commit::Done);
+    let entry = Entry {
+        id: "turn".to_owned(),
+        bytes: turn.to_be_bytes().to_vec(),
+        expires_at: None,
+    };
+    store.put_entry(Registry::Allowlist, entry).await.unwrap();
+    store.flush().await.is_ok()
+}
+
+/// What was counted, by each of the things that count.
+async fn counted(store: &MemoryStore<Arc<TestClock>>) -> Vec<u64> {
+    let quotas = quotas();
+    let mut counted = Vec::new();
+    for name in QUOTAS {
+        let charge = [quotas.charge(name, "q")];
+        let peeked = store.charge(&charge, Take::Peek).await.unwrap();
+        counted.push(peeked.readings[0].used);
+    }
+    let loaded = store.load(&[COUNTER, SECOND_COUNTER]).await.unwrap();
+    for record in loaded.records {
+        counted.push(record.map_or(0, |record| {
+            assert_eq!(record.bytes, record.revision.to_be_bytes());
+            record.revision
+        }));
+    }
+    let listed = store.entries(Registry::Allowlist, None).await.unwrap();
+    let entry = listed.unwrap().entries.pop();
+    counted.push(entry.map_or(0, |e| u64::from_be_bytes(e.bytes.try_into().unwrap())));
+    counted
+}
+
+/// Works until the machine stops; returns the last turn that was begun and the last
+/// that was known to be on disk.
+async fn work(disk: &SimDisk, compact_bytes: u64, turns: u64) -> (u64, u64) {
+    let Ok((store, _)) = open(disk, compact_bytes) else {
+        return (0, 0);
+    };
+    let mut saved = 0;
+    for turn in 1..=turns {
+        if !count_on(&store, turn).await {
+            return (turn, saved);
+        }
+        saved = turn;
+    }
+    (turns, saved)
+}
+
+async fn crash_everywhere(compact_bytes: u64, step: usize) {
+    const TURNS: u64 = 12;
+    let whole = SimDisk::default();
+    assert_eq!(work(&whole, compact_bytes, TURNS).await, (TURNS, TURNS));
+    let mut rng = Rng::new(compact_bytes);
+    let mut stops = 0;
+    for left in (0..).step_by(step) {
+        let disk = SimDisk::default().stopping_after(left);
+        let (begun, saved) = work(&disk, compact_bytes, TURNS).await;
+        stops += u32::from(saved < TURNS);
+        let (store, report) = open(&disk.restart(&mut rng), compact_bytes)
+            .unwrap_or_else(|error| panic!("start after a stop at {left}: {error}"));
+        let counted = counted(&store).await;
+        for count in &counted {
+            assert!(
+                (saved..=begun).contains(count),
+                "stopped at {left}: {counted:?}, saved {saved}, begun {begun}"
+            );
+        }
+        assert_eq!(counted[3], counted[4], "a commit is whole or not at all");
+        assert_eq!(report.damaged_files, 0, "stopped at {left}");
+        if saved == TURNS {
+            break;
+        }
+    }
+    assert!(stops > 50, "only {stops} crashes were tried");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q_durable_a_crash_at_any_byte_loses_nothing_that_was_flushed() {
+    crash_everywhere(u64::MAX, 7).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q_durable_a_crash_at_any_byte_of_a_snapshot_loses_nothing_that_was_flushed() {
+    crash_everywhere(300, 7).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q_durable_a_graceful_end_loses_nothing() {
+    let disk = SimDisk::default();
+    let (store, report) = open(&disk, u64::MAX).unwrap();
+    assert_eq!(report, RecoveryReport::default());
+    let quotas = quotas();
+    let charge = [quotas.charge("fixed", "q")];
+    store.charge(&charge, Take::Consume).await.unwrap();
+    drop(store);
+    let (store, report) = open(&disk, u64::MAX).unwrap();
+    assert_eq!(report.changes, 1);
+    assert_eq!(counted(&store).await[0], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_a_removal_and_a_deletion_survive_too() {
+    let disk = SimDisk::default();
+    let (store, _) = open(&disk, u64::MAX).unwrap();
+    assert!(count_on(&store, 1).await);
+    let quotas = quotas();
+    let all = QUOTAS.map(|name| quotas.charge(name, "q"));
+    store.reset(&all).await.unwrap();
+    let delete = RecordWrite {
+        key: COUNTER,
+        expect: 1,
+        bytes: None,
+        expires_at: START,
+    };
+    store.commit(&[delete]).await.unwrap();
+    store.set_aside(SECOND_COUNTER).await.unwrap();
+    store
+        .remove_entry(Registry::Allowlist, "turn")
+        .await
+        .unwrap();
+    store.flush().await.unwrap();
+    drop(store);
+    let (store, _) = open(&disk, u64::MAX).unwrap();
+    assert_eq!(counted(&store).await, [0; 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn burst_limits_start_empty() {
+    let disk = SimDisk::default();
+    let limits = TestLimits::new([("burst", spec(Algorithm::SlidingLog, 5, Window::Span(DAY)))]);
+    let charge = [limits.charge("burst", "b")];
+    let (store, _) = open(&disk, u64::MAX).unwrap();
+    store.charge(&charge, Take::Consume).await.unwrap();
+    drop(store);
+    let (store, report) = open(&disk, u64::MAX).unwrap();
+    assert_eq!(report.changes, 0);
+    let peeked = store.charge(&charge, Take::Peek).await.unwrap();
+    assert_eq!(peeked.readings[0].used, 0);
+}
+
+/// Decisions go on while the disk fails, the failure shows, and what was decided
+/// meanwhile is written once the disk works again.
+async fn outlives(fail: fn(&mut Sim), heal: fn(&mut Sim)) {
+    let disk = SimDisk::default();
+    let (store, _) = open(&disk, 2_000).unwrap();
+    assert!(count_on(&store, 1).await);
+    disk.set(fail);
+    for turn in 2..=6 {
+        assert!(!count_on(&store, turn).await, "the failure must show");
+        assert!(matches!(store.health(), Err(StoreError::Exhausted(_))));
+    }
+    assert!(store.journal_stats().failures >= 5);
+    assert!(
+        disk.0.lock().files.len() < 5,
+        "failures must not pile up files"
+    );
+    disk.set(heal);
+    assert!(count_on(&store, 7).await);
+    assert_eq!(store.health(), Ok(()));
+    let after = disk.restart(&mut Rng::new(1));
+    drop(store);
+    let (store, _) = open(&after, 2_000).unwrap();
+    assert_eq!(counted(&store).await, [7; 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_store_full_a_full_disk_stops_no_decision() {
+    outlives(|sim| sim.is_full = true, |sim| sim.is_full = false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_store_full_a_failed_sync_is_written_again() {
+    outlives(|sim| sim.sync_fails = true, |sim| sim.sync_fails = false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_at_start_is_named() {
+    let disk = SimDisk::default();
+    disk.set(|sim| sim.is_full = true);
+    assert!(matches!(open(&disk, u64::MAX), Err(OpenError::Full)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_journal_stays_short() {
+    let disk = SimDisk::default();
+    let (store, _) = open(&disk, 4_000).unwrap();
+    for turn in 1..=400 {
+        assert!(count_on(&store, turn).await);
+    }
+    let stats = store.journal_stats();
+    assert!(stats.snapshots > 3, "{stats:?}");
+    assert!(disk.total() < 40_000, "{} bytes", disk.total());
+    drop(store);
+    let (store, _) = open(&disk, 4_000).unwrap();
+    assert_eq!(counted(&store).await, [400; 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_torn_tail_is_cut_off_and_reported_once() {
+    let disk = SimDisk::default();
+    let (store, _) = open(&disk, u64::MAX).unwrap();
+    assert!(count_on(&store, 1).await);
+    drop(store);
+    disk.set(|sim| {
+        let (_, log) = sim
+            .files
+            .last_key_value()
+            .map(|(k, _)| (0, k.clone()))
+            .unwrap();
+        sim.files.get_mut(&log).unwrap().bytes.extend([9; 21]);
+    });
+    let (store, report) = open(&disk, u64::MAX).unwrap();
+    assert_eq!(report.torn_bytes, 21);
+    assert_eq!(counted(&store).await, [1; 6]);
+    drop(store);
+    let (_, report) = open(&disk, u64::MAX).unwrap();
+    assert_eq!(report.torn_bytes, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_flipped_bit_is_noticed_and_no_start_fails() {
+    let whole = SimDisk::default();
+    let (store, _) = open(&whole, u64::MAX).unwrap();
+    assert!(count_on(&store, 1).await);
+    drop(store);
+    let len = whole.total();
+    for at in 0..len {
+        let disk = SimDisk::default();
+        {
+            let source = whole.0.lock();
+            let (name, file) = source.files.first_key_value().unwrap();
+            let mut bytes = file.bytes.clone();
+            bytes[at] ^= 0x10;
+            let synced = bytes.len();
+            disk.set(|sim| {
+                sim.files.insert(name.clone(), SimFile { bytes, synced });
+            });
+        }
+        match open(&disk, u64::MAX) {
+            Ok((_, report)) => assert!(report.torn_bytes > 0, "bit {at} unnoticed"),
+            Err(error) => panic!("start with bit {at} flipped: {error}"),
+        }
+    }
+}
