@@ -39,43 +39,59 @@ struct Node {
 struct Pace {
     clients: u64,
     requests: u64,
-    gap_ms: u64,
-    fault_ms: u64,
-    calm_ms: u64,
+    /// Longest gap between two requests of a client, in calm and in a fault.
+    gap_ms: [u64; 2],
+    /// A guard command is repeated at most so often.
+    burst: u64,
+    fault_ms: [u64; 2],
+    calm_ms: [u64; 2],
 }
 
-const PACES: [Pace; 4] = [
-    // Bursts on every bucket, faults of less than a second.
+const PACES: [Pace; 5] = [
+    // Every bucket at its limit, faults of less than a second.
     Pace {
         clients: 8,
-        requests: 45,
-        gap_ms: 120,
-        fault_ms: 900,
-        calm_ms: 2_000,
+        requests: 35,
+        gap_ms: [120, 120],
+        burst: 1,
+        fault_ms: [1, 900],
+        calm_ms: [1, 2_000],
     },
     // Faults long enough to open every breaker.
     Pace {
         clients: 5,
-        requests: 50,
-        gap_ms: 900,
-        fault_ms: 15_000,
-        calm_ms: 15_000,
+        requests: 35,
+        gap_ms: [900, 900],
+        burst: 2,
+        fault_ms: [1, 15_000],
+        calm_ms: [1, 15_000],
     },
-    // Outages of minutes, with entries, recoveries and re-entries.
+    // Outages of minutes.
     Pace {
         clients: 4,
-        requests: 60,
-        gap_ms: 20_000,
-        fault_ms: 240_000,
-        calm_ms: 500_000,
+        requests: 45,
+        gap_ms: [20_000, 20_000],
+        burst: 4,
+        fault_ms: [1, 400_000],
+        calm_ms: [1, 600_000],
     },
     // Everybody at once.
     Pace {
         clients: 24,
-        requests: 14,
-        gap_ms: 15,
-        fault_ms: 200,
-        calm_ms: 500,
+        requests: 10,
+        gap_ms: [15, 15],
+        burst: 1,
+        fault_ms: [1, 200],
+        calm_ms: [1, 500],
+    },
+    // A store that falls again as soon as it is trusted.
+    Pace {
+        clients: 4,
+        requests: 110,
+        gap_ms: [250_000, 9_000],
+        burst: 5,
+        fault_ms: [60_000, 80_000],
+        calm_ms: [370_000, 400_000],
     },
 ];
 
@@ -97,23 +113,27 @@ struct Sim {
     commands: Commands,
     rng: Mutex<Rng>,
     pace: Pace,
+    /// A fault begins.
+    storm: Notify,
     digest: Mutex<u64>,
+    is_traced: bool,
 }
 
-pub(crate) fn run(seed: u64, policy: &Arc<PolicySet>) -> Outcome {
+/// Runs a seed; `is_traced` asks for a digest of everything that was answered.
+pub(crate) fn run(seed: u64, policy: &Arc<PolicySet>, is_traced: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let sim = Arc::new(Sim::new(seed, policy));
+        let sim = Arc::new(Sim::new(seed, policy, is_traced));
         sim.run().await
     })
 }
 
 impl Sim {
-    fn new(seed: u64, policy: &Arc<PolicySet>) -> Self {
+    fn new(seed: u64, policy: &Arc<PolicySet>, is_traced: bool) -> Self {
         let mut rng = Rng::new(seed);
         let count = 1 + rng.index(4);
         let world = Arc::new(World::new(&mut rng, count));
@@ -144,7 +164,9 @@ impl Sim {
             pace: PACES[rng.index(PACES.len())],
             rng: Mutex::new(rng),
             world,
+            storm: Notify::new(),
             digest: Mutex::new(0),
+            is_traced,
         }
     }
 
@@ -222,13 +244,16 @@ impl Sim {
             Link::Flaky,
         ];
         loop {
-            let calm = self.rng(|rng| rng.between(1, self.pace.calm_ms));
+            let [least, most] = self.pace.calm_ms;
+            let calm = self.rng(|rng| rng.between(least, most));
             tokio::time::sleep(Duration::from_millis(calm)).await;
             let (link, whom, lasts) = self.rng(|rng| {
                 let whom = rng.chance(50).then(|| rng.index(self.nodes.len()));
-                (rng.pick(&links), whom, rng.between(1, self.pace.fault_ms))
+                let [least, most] = self.pace.fault_ms;
+                (rng.pick(&links), whom, rng.between(least, most))
             });
             self.set_links(whom, link);
+            self.storm.notify_waiters();
             tokio::time::sleep(Duration::from_millis(lasts)).await;
             if self.rng(|rng| rng.chance(15)) {
                 let mut shared = self.world.shared.lock();
@@ -258,21 +283,31 @@ impl Sim {
         let index = shared.rng.index(count.max(1));
         if let Some(stored) = shared.records.values_mut().nth(index) {
             stored.bytes.truncate(7);
+            stored.is_corrupt = true;
         }
     }
 
     async fn client(&self) {
         for _ in 0..self.pace.requests {
+            let is_calm = self
+                .world
+                .shared
+                .lock()
+                .links
+                .iter()
+                .all(|l| *l == Link::Up);
+            let longest = self.pace.gap_ms[usize::from(!is_calm)];
             let (gap, kind) = self.rng(|rng| {
                 let gap = if rng.chance(40) {
                     0
                 } else {
-                    rng.between(1, self.pace.gap_ms)
+                    rng.between(1, longest)
                 };
                 (gap, rng.below(100))
             });
             if gap > 0 {
-                tokio::time::sleep(Duration::from_millis(gap)).await;
+                let gap = Duration::from_millis(gap);
+                let _ = tokio::time::timeout(gap, self.storm.notified()).await;
             }
             if kind < 60 {
                 self.request().await;
@@ -282,7 +317,11 @@ impl Sim {
         }
     }
 
-    fn take_note(&self, text: &str) {
+    fn take_note(&self, text: impl FnOnce() -> String) {
+        if !self.is_traced {
+            return;
+        }
+        let text = text();
         let mut digest = self.digest.lock();
         for byte in text.bytes() {
             *digest = (*digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -332,7 +371,7 @@ impl Sim {
                 .scope(Arc::clone(&command), node.engine.peek(&facts))
                 .await;
             self.timed("a peek", asked.from);
-            self.take_note(peeked.decision.outcome.name());
+            self.take_note(|| format!("{:?}", peeked.decision));
             if !command.log.lock().charged.is_empty() {
                 self.world.violated("L-ATOMIC", "a peek took something");
             }
@@ -344,7 +383,7 @@ impl Sim {
             .await;
         node.changed.notify_one();
         self.timed("a request", asked.from);
-        self.take_note(&format!("{}{:?}", asked.class, answer.decision));
+        self.take_note(|| format!("{}{:?}", asked.class, answer.decision));
         let admitted = self.requests.answered(&asked, &command, &answer.decision);
         if let Some(id) = admitted
             && self.rng(|rng| rng.chance(10))
@@ -372,11 +411,7 @@ impl Sim {
         let outcome = COMMAND.scope(Arc::clone(&command), refund).await;
         self.nodes[node].changed.notify_one();
         self.timed("a refund", from);
-        self.take_note(if matches!(outcome, RefundOutcome::Done(_)) {
-            "done"
-        } else {
-            "not"
-        });
+        self.take_note(|| matches!(outcome, RefundOutcome::Done(_)).to_string());
     }
 
     fn command_of(&self, node: usize, policy: Policy, refunds: bool) -> Arc<Command> {
@@ -384,7 +419,6 @@ impl Sim {
             .of(policy)
             .openings;
         Arc::new(Command {
-            node,
             policy,
             refunds,
             log: Mutex::new(CommandLog {
@@ -406,19 +440,13 @@ impl Sim {
             GuardOp::OtpSuccess,
             GuardOp::ApiHit,
         ];
-        let (node, op, account, ip, agent, device, retries, request) = self.rng(|rng| {
+        let (node, op, account, ip, agent, device, times, request) = self.rng(|rng| {
             let node = rng.index(self.nodes.len());
             let op = rng.pick(&ops);
-            (
-                node,
-                op,
-                rng.below(3),
-                rng.below(3),
-                rng.below(2),
-                rng.below(6),
-                rng.chance(20),
-                rng.next(),
-            )
+            let (account, ip) = (rng.below(3), rng.below(3));
+            let times = rng.between(1, self.pace.burst) + u64::from(rng.chance(20));
+            let (agent, device) = (rng.below(2), rng.below(6));
+            (node, op, account, ip, agent, device, times, rng.next())
         });
         let device = match device {
             0 => String::new(),
@@ -434,7 +462,7 @@ impl Sim {
         );
         let raw: RawGuard<'_> = wire::parse(json.as_bytes()).unwrap();
         let facts = raw.into_facts().unwrap();
-        for _ in 0..=u8::from(retries) {
+        for _ in 0..times {
             self.guard(node, op, &facts, (account, ip, agent)).await;
         }
     }
@@ -465,7 +493,7 @@ impl Sim {
             .unwrap();
         self.nodes[node].changed.notify_one();
         self.timed(op.name(), from);
-        self.take_note(&format!("{}{:?}", op.name(), answer.decision));
+        self.take_note(|| format!("{}{:?}", op.name(), answer.decision));
         self.commands.answered(&asked, &command, &answer.decision);
     }
 }

@@ -299,6 +299,7 @@ fn commit(
                     bytes: bytes.clone(),
                     revision,
                     expires_at: write.expires_at,
+                    is_corrupt: false,
                 };
                 shared.records.insert(write.key, stored);
             }
@@ -327,7 +328,9 @@ fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&
         .as_ref()
         .and_then(|(_, found)| found.get(&write.key));
     let read = read.and_then(Option::as_ref).map(|stored| &stored.bytes);
-    let is = live(shared, &write.key, now).map(|stored| &stored.bytes);
+    let is = live(shared, &write.key, now)
+        .filter(|stored| !stored.is_corrupt)
+        .map(|stored| &stored.bytes);
     is.is_some() && read != is
 }
 

@@ -51,6 +51,7 @@ pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
     pub(crate) revision: u64,
     pub(crate) expires_at: Micros,
+    pub(crate) is_corrupt: bool,
 }
 
 pub(crate) struct Shared {
@@ -72,7 +73,6 @@ pub(crate) struct World {
 
 /// A call of a client that is on its way through an engine.
 pub(crate) struct Command {
-    pub(crate) node: usize,
     pub(crate) policy: Policy,
     /// The client asked for a refund.
     pub(crate) refunds: bool,
