@@ -80,8 +80,8 @@ impl Server {
         drop(rest);
         let address = |name: &str| address_of(&banner, name);
         Self {
-            listen: address("decision API").expect("an address of the decision API"),
-            admin: address("admin").expect("an admin address"),
+            listen: address("decision API").unwrap(),
+            admin: address("admin").unwrap(),
             proxy: address("proxy"),
             banner,
             home,
