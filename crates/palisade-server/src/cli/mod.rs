@@ -5,6 +5,7 @@ mod check;
 mod completions;
 mod migrate;
 mod offline;
+mod operate;
 mod quota;
 mod replay;
 mod serve;
@@ -32,7 +33,12 @@ enum Command {
     Test(test::Test),
     Replay(replay::Replay),
     Bench(bench::Bench),
+    Explain(operate::Explain),
+    Blocks(operate::Blocks),
+    Allowlist(operate::Allowlist),
     Quota(quota::Quota),
+    Reset(operate::Reset),
+    Status(operate::Status),
     Migrate(migrate::Migrate),
     Completions(completions::Completions),
 }
@@ -45,7 +51,12 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Test(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Blocks(command) => command.run(),
+        Command::Allowlist(command) => command.run(),
         Command::Quota(command) => command.run(),
+        Command::Reset(command) => command.run(),
+        Command::Status(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
     }

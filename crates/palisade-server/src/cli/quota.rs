@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use palisade_core::policy::hash_api_key;
 use serde_json::json;
 
+use super::operate::{QuotaGet, QuotaList, QuotaReset, QuotaTier};
 use crate::failure::{Ending, Failure};
 use crate::output;
 
@@ -19,6 +20,10 @@ pub(crate) struct Quota {
 #[derive(Debug, Subcommand)]
 enum Command {
     Hash(Hash),
+    Get(QuotaGet),
+    List(QuotaList),
+    Reset(QuotaReset),
+    Tier(QuotaTier),
 }
 
 /// Prints the hash of an API key, as `[[api_key]] hash` wants it.
@@ -38,6 +43,10 @@ impl Quota {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         match self.command {
             Command::Hash(command) => command.run(),
+            Command::Get(command) => command.run(),
+            Command::List(command) => command.run(),
+            Command::Reset(command) => command.run(),
+            Command::Tier(command) => command.run(),
         }
     }
 }

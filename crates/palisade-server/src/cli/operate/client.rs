@@ -1,0 +1,134 @@
+//! One call to the admin API.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+use super::super::offline;
+use crate::failure::{Ending, Failure};
+use crate::output;
+
+/// Longest a call may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Which server to ask, and how to print what it says.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Server {
+    /// Admin address of the running server
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    admin: String,
+    /// File with the admin token [default: the variable `PALISADE_ADMIN_TOKEN`]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<std::path::PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Server {
+    /// Asks, and prints the answer: as it is with `--json`, else as `show` says.
+    pub(super) fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        show: impl FnOnce(&Value) -> String,
+    ) -> Result<Ending, Failure> {
+        let (status, answer) = self.call(method, path, body)?;
+        if status.is_success() {
+            if self.json {
+                output::json(&answer);
+            } else {
+                output::print(&show(&answer));
+            }
+            return Ok(Ending::Done);
+        }
+        if status == StatusCode::NOT_FOUND {
+            output::error_line(message(&answer));
+            return Ok(Ending::Negative);
+        }
+        Err(refused(status, &answer))
+    }
+
+    fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.admin))
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = self.token()? {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let request = request.body(Full::new(body)).map_err(|_| {
+            Failure::usage(
+                "the address or the token cannot be sent",
+                "`--admin` takes host:port; the token must be one line of plain text",
+            )
+        })?;
+        let runtime = offline::runtime()?;
+        runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, send(request)).await })
+            .unwrap_or(None)
+            .ok_or_else(|| {
+                Failure::unavailable(
+                    format!("no answer from the admin API at {}", self.admin),
+                    "start the server with `palisade serve`, or pass its `--admin` address",
+                )
+            })
+    }
+
+    fn token(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.token_file else {
+            let found = std::env::var("PALISADE_ADMIN_TOKEN").ok();
+            return Ok(found.filter(|token| !token.is_empty()));
+        };
+        std::fs::read_to_string(path)
+            .map(|text| Some(text.trim().to_owned()))
+            .map_err(|error| offline::unreadable(path, &error))
+    }
+}
+
+async fn send(request: Request<Full<Bytes>>) -> Option<(StatusCode, Value)> {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let answer = client.request(request).await.ok()?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+    let bytes = body.collect().await.ok()?.to_bytes();
+    let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    Some((status, value))
+}
+
+fn message(answer: &Value) -> &str {
+    answer["message"].as_str().unwrap_or("the server refused")
+}
+
+fn refused(status: StatusCode, answer: &Value) -> Failure {
+    let mut text = message(answer).to_owned();
+    for (field, problem) in answer["details"].as_object().into_iter().flatten() {
+        text.push_str(&format!(
+            "\n  `{field}` {}",
+            problem.as_str().unwrap_or("is wrong")
+        ));
+    }
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::usage(
+            text,
+            "set PALISADE_ADMIN_TOKEN to the token of `[admin]`, or pass --token-file",
+        ),
+        StatusCode::BAD_REQUEST => Failure::usage(text, "correct the named fields"),
+        _ => Failure::unavailable(text, "look at /health/dependencies of the server"),
+    }
+}

@@ -1,0 +1,102 @@
+//! `palisade explain`.
+
+use clap::Args;
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::Server;
+use crate::failure::{Ending, Failure};
+
+/// Says why a subject is blocked or throttled now, in words, with rule ids.
+///
+/// Nothing is counted. With `--account` or `--username` the guard is asked, with
+/// `--path` the limits.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Client address
+    #[arg(long)]
+    ip: String,
+    /// Account of a login
+    #[arg(long)]
+    account: Option<String>,
+    /// Name or email, for the lockout
+    #[arg(long)]
+    username: Option<String>,
+    /// The device's client id
+    #[arg(long, value_name = "ID")]
+    device: Option<String>,
+    /// The device's fingerprint
+    #[arg(long)]
+    fingerprint: Option<String>,
+    /// User agent
+    #[arg(long)]
+    user_agent: Option<String>,
+    /// Path of a request
+    #[arg(long)]
+    path: Option<String>,
+    /// Method of a request
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// User of a request
+    #[arg(long)]
+    user: Option<String>,
+    /// Organisation of a request
+    #[arg(long)]
+    org: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Explain {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let mut subject = json!({});
+        if self.account.is_some() || self.username.is_some() || self.path.is_none() {
+            subject["guard"] = self.guard();
+        }
+        if let Some(path) = &self.path {
+            subject["request"] = fields([
+                ("ip", Some(&self.ip)),
+                ("method", Some(&self.method)),
+                ("path", Some(path)),
+                ("user", self.user.as_ref()),
+                ("org", self.org.as_ref()),
+                ("user_agent", self.user_agent.as_ref()),
+            ]);
+        }
+        self.server
+            .ask(Method::POST, "/admin/explain", Some(&subject), shown)
+    }
+
+    fn guard(&self) -> Value {
+        let mut guard = fields([
+            ("ip", Some(&self.ip)),
+            ("account", self.account.as_ref()),
+            ("username", self.username.as_ref()),
+            ("user_agent", self.user_agent.as_ref()),
+        ]);
+        guard["device"] = fields([
+            ("client_id", self.device.as_ref()),
+            ("fingerprint", self.fingerprint.as_ref()),
+        ]);
+        guard
+    }
+}
+
+fn fields<const N: usize>(list: [(&str, Option<&String>); N]) -> Value {
+    let given = list
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
+    Value::Object(given.collect::<Map<_, _>>())
+}
+
+fn shown(answer: &Value) -> String {
+    let mut text = format!("{}\n", answer["decision"].as_str().unwrap_or("-"));
+    for finding in answer["findings"].as_array().into_iter().flatten() {
+        text.push_str(&format!("- {}", finding["words"].as_str().unwrap_or("-")));
+        if let Some(rule) = finding["rule"].as_str() {
+            text.push_str(&format!(" [{rule}]"));
+        }
+        text.push('\n');
+    }
+    text
+}
