@@ -7,14 +7,16 @@ mod redis_stores;
 
 use std::time::Duration;
 
+use palisade_core::Digest;
 use palisade_core::limit::{Algorithm, Window};
 use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{HOUR, MINUTE};
 use palisade_store::conformance::{
     Commits, Conversions, Differential, TestClock, TestLimits, differential, run_as, spec,
 };
 use palisade_store::redis::{RedisConfig, RedisStore};
-use palisade_store::{Store, Take};
+use palisade_store::{Commit, Store, Take};
 use redis_server::RedisCluster;
 use redis_stores::{PATIENT, patient, race_for, store_at, used};
 use std::sync::Arc;
@@ -183,6 +185,47 @@ async fn a_slot_that_moves_keeps_its_count() {
     // For the whole slot (MOVED).
     take(5).await;
     take(6).await;
+}
+
+/// The second of three cannot be written: the first stands, and the answer says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_stops_on_its_way_says_how_far_it_came() {
+    let cluster = RedisCluster::start();
+    let store = patient(&cluster.url());
+    let kinds = [
+        RecordKind::Account(Flow::Login),
+        RecordKind::Network(Flow::Login),
+        RecordKind::Device(Flow::Login),
+    ];
+    let keys: Vec<RecordKey> = (1..)
+        .zip(kinds)
+        .map(|(number, kind)| RecordKey {
+            kind,
+            digest: Digest(number),
+        })
+        .collect();
+    let name = format!("rec:{{{}}}:{}", keys[1].digest.hex(), keys[1].kind.name());
+    let owner = cluster.master_of(&name);
+    assert!(
+        cluster.nodes[owner]
+            .says(&["RPUSH", &name, "x"])
+            .starts_with(':')
+    );
+    let now = store.probe().await.unwrap();
+    let writes: Vec<RecordWrite> = keys
+        .iter()
+        .map(|key| RecordWrite {
+            key: *key,
+            expect: 0,
+            bytes: Some(b"new".to_vec()),
+            expires_at: now.plus(HOUR),
+        })
+        .collect();
+    assert_eq!(store.commit(&writes).await.unwrap(), Commit::Part(1));
+    let found = store.load(&keys).await.unwrap().records;
+    assert_eq!(found[0].as_ref().unwrap().bytes, b"new");
+    assert_eq!(found[2], None);
+    assert_eq!(store.commit(&writes).await.unwrap(), Commit::Conflict);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

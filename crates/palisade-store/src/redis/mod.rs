@@ -160,12 +160,12 @@ impl Shared {
         first.ok_or_else(|| misread("probe"))
     }
 
-    async fn commit_some(
+    async fn commit_together(
         &self,
-        writes: &[&RecordWrite],
+        writes: &[RecordWrite],
         due: Instant,
     ) -> Result<Commit, StoreError> {
-        let call = records::commit_call(&self.keys, writes.iter().copied(), self.time.now());
+        let call = records::commit_call(&self.keys, writes, self.time.now());
         match self.script(&call, Effect::Writes, due).await? {
             Value::Int(1) => Ok(Commit::Done),
             Value::Int(0) => Ok(Commit::Conflict),
@@ -173,11 +173,11 @@ impl Shared {
         }
     }
 
-    /// Each record in its own slot, in the given order. A look first keeps most
+    /// Each record in its own slot, in the order given. A look first keeps most
     /// conflicts from leaving a part written.
     async fn commit_one_by_one(
         self: &Arc<Self>,
-        writes: &[&RecordWrite],
+        writes: &[RecordWrite],
         due: Instant,
     ) -> Result<Commit, StoreError> {
         if writes.len() > 1 {
@@ -189,7 +189,8 @@ impl Shared {
             }
         }
         for (done, write) in writes.iter().enumerate() {
-            if self.commit_some(&[write], due).await? != Commit::Done {
+            let one = self.commit_together(std::slice::from_ref(write), due);
+            if one.await? != Commit::Done {
                 return Ok(match done {
                     0 => Commit::Conflict,
                     _ => Commit::Part(done),
@@ -303,11 +304,9 @@ impl Store for RedisStore {
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
         let shared = &self.shared;
         let due = shared.options.due();
-        let mut ordered: Vec<&RecordWrite> = writes.iter().collect();
-        ordered.sort_by_key(|write| write.key.kind);
         match &shared.backend {
-            Backend::Single(_) => shared.commit_some(&ordered, due).await,
-            Backend::Cluster(_) => shared.commit_one_by_one(&ordered, due).await,
+            Backend::Single(_) => shared.commit_together(writes, due).await,
+            Backend::Cluster(_) => shared.commit_one_by_one(writes, due).await,
         }
     }
 

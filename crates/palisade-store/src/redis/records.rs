@@ -70,13 +70,9 @@ fn split(bytes: &[u8]) -> Option<(u64, Micros, &[u8])> {
     Some((number(revision), Micros(number(expires_at)), content))
 }
 
-pub(super) fn commit_call<'w>(
-    keys: &Keys,
-    writes: impl Iterator<Item = &'w RecordWrite>,
-    now: Option<Micros>,
-) -> Call {
+pub(super) fn commit_call(keys: &Keys, writes: &[RecordWrite], now: Option<Micros>) -> Call {
     let call = Call::new(&COMMIT).arg(now_arg(now));
-    writes.fold(call, |call, write| {
+    writes.iter().fold(call, |call, write| {
         let (action, bytes) = match &write.bytes {
             Some(bytes) => ("w", bytes.clone()),
             None => ("d", Vec::new()),
