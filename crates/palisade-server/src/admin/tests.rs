@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use palisade::extract::jwt::{JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
 use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
+use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_core::facts::RequestFacts;
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
@@ -27,7 +28,7 @@ use sha2::Sha256;
 use tower::ServiceExt;
 
 use super::{Access, Operations, described, router};
-use crate::store::{AnyStore, Embedded};
+use crate::store::AnyStore;
 
 const TOKEN: &str = "the-static-token";
 const SIGNING_KEY: &[u8] = b"a signing key of at least thirty-two bytes";
@@ -103,7 +104,10 @@ fn desk(access: Access) -> Desk {
     let metrics = Arc::new(Metrics::new(Arc::clone(&shared), 1));
     let log = DenialLog::new(Arc::clone(&shared), NonZeroU32::MIN);
     let observer = Fanout::new(shared, metrics, log, Some(Arc::clone(&audit)));
-    let store = AnyStore::Embedded(Embedded::new(Arc::clone(&clock)));
+    let store = AnyStore::Embedded(MemoryStore::new(
+        Arc::clone(&clock),
+        &MemoryConfig::default(),
+    ));
     let engine = Engine::new(EngineConfig {
         observer: Arc::new(observer),
         ..EngineConfig::new(store, policy(), keyring(), clock)
