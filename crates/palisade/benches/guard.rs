@@ -35,7 +35,8 @@ fn facts(n: u32) -> GuardFacts {
     let [a, b, c, d] = (n % ACCOUNTS).to_be_bytes();
     let mut facts = GuardFacts::new(std::net::IpAddr::from([10 + a, b, c, d]));
     facts.account = Id::new("account", &format!("account-{}", n % ACCOUNTS)).ok();
-    facts.user_agent = Some("Mozilla/5.0 (X11; Linux x86_64) Chrome/123.0.0.0 Safari/537.36".into());
+    facts.user_agent =
+        Some("Mozilla/5.0 (X11; Linux x86_64) Chrome/123.0.0.0 Safari/537.36".into());
     facts.device.fingerprint = Id::new("fingerprint", &format!("device-{}", n % ACCOUNTS)).ok();
     facts.device.confidence = Some(Confidence::Medium);
     facts
@@ -69,13 +70,19 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let count = arguments.iter().find_map(|word| word.parse().ok());
     let wants = |name: &str| {
-        let named = arguments.iter().any(|word| word == "check" || word == "failure");
+        let named = arguments
+            .iter()
+            .any(|word| word == "check" || word == "failure");
         !named || arguments.iter().any(|word| word == name)
     };
     if wants("check") {
         measure("login.check", GuardOp::LoginCheck, count.unwrap_or(300_000));
     }
     if wants("failure") {
-        measure("login.failure", GuardOp::LoginFailure, count.unwrap_or(300_000));
+        measure(
+            "login.failure",
+            GuardOp::LoginFailure,
+            count.unwrap_or(300_000),
+        );
     }
 }
