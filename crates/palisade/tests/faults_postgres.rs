@@ -1,5 +1,6 @@
 //! The engine over a real Postgres that is killed, stopped, read-only or out of
 //! connections.
+#![recursion_limit = "256"]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
