@@ -281,8 +281,12 @@ fn a_changed_policy_file_takes_effect_without_a_restart_and_a_broken_one_does_no
     };
     let server = Server::configured(&limit("10/min"));
     let policy = server.home.path().join("palisade.toml");
-    let shown =
-        || server.post("/v1/peek", &sign_in("203.0.113.1")).json()["limits"][0]["limit"].clone();
+    let shown = || {
+        let answer = server.post("/v1/peek", &sign_in("203.0.113.1")).json();
+        let limits = answer["limits"].as_array().unwrap().clone();
+        let found = limits.iter().find(|limit| limit["name"] == "ip-auth");
+        found.unwrap()["limit"].clone()
+    };
     assert_eq!(shown(), 10);
     std::fs::write(&policy, limit("3/min")).unwrap();
     let deadline = std::time::Duration::from_millis(50);
@@ -320,4 +324,30 @@ fn denials_are_audited_without_addresses_and_written_before_the_end() {
         "{audit}"
     );
     assert!(!audit.contains("203.0.113.77"));
+}
+
+#[test]
+fn q_durable_a_block_survives_a_restart() {
+    let facts = r#"{"ip":"203.0.113.5","account":"a1","device":{"fingerprint":"d1","confidence":"medium"}}"#;
+    let server = Server::start();
+    for _ in 0..3 {
+        server.post("/v1/guard/login/failure", facts);
+    }
+    let before = server.post("/v1/guard/login/check", facts).json();
+    assert_eq!(before["decision"], "hard_block");
+    server.terminate();
+    let (_, home) = server.wait();
+    let again = Server::at(home, &Options::default());
+    let after = again.post("/v1/guard/login/check", facts).json();
+    assert_eq!(after["decision"], "hard_block");
+}
+
+#[test]
+fn a_data_directory_has_one_owner() {
+    let server = Server::start();
+    let data = server.home.path().join("palisade-data");
+    let (code, said) = refused(&["--store", &format!("embedded:{}", text(&data))], None);
+    assert_eq!(code, Some(3));
+    assert!(said.contains("palisade-data"), "{said}");
+    assert!(said.contains("in use"), "{said}");
 }

@@ -15,6 +15,7 @@
     reason = "a benchmark measures and prints"
 )]
 
+use std::hash::Hasher;
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::sync::Barrier;
@@ -26,14 +27,14 @@ use governor::{Quota, RateLimiter};
 use palisade_core::Digest;
 use palisade_core::key::{Keyring, SegmentKind};
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
-use palisade_core::time::{Clock, Micros, SECOND};
+use palisade_core::time::{Clock, MINUTE, Micros};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
+use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// One a minute, and so large a burst that no check is denied.
-const RATE: NonZeroU32 = NonZeroU32::MIN;
-const BURST: NonZeroU32 = NonZeroU32::new(20_000_000).unwrap();
-/// The hot key is taken from far more often.
-const HOT_RATE: NonZeroU32 = NonZeroU32::new(100).unwrap();
+/// So large a burst that no check is denied, and so slow a refill that every key is
+/// still in use when it comes round again.
+const BURST: NonZeroU32 = NonZeroU32::new(100_000_000).unwrap();
+const RATE: NonZeroU32 = NonZeroU32::new(20).unwrap();
 const MILLION: usize = 1_000_000;
 const ROUNDS: usize = 5;
 
@@ -97,7 +98,7 @@ impl Palisade {
             clock: ticking(),
             limit: keyring.named("bench"),
             keyring,
-            spec: BucketSpec::new(algorithm, limit, Window::Span(SECOND), Some(BURST)).unwrap(),
+            spec: BucketSpec::new(algorithm, limit, Window::Span(MINUTE), Some(BURST)).unwrap(),
         }
     }
 }
@@ -112,8 +113,23 @@ impl Side for Palisade {
     }
 }
 
+/// The same with the key digested by SipHash-1-3 in place of 2-4.
+struct QuickDigest(Palisade, SipHasher13);
+
+impl Side for QuickDigest {
+    fn check(&self, key: &String) -> bool {
+        let mut hasher = self.1;
+        hasher.write(key.as_bytes());
+        let id = Digest(hasher.finish128().as_u128());
+        let Palisade {
+            store, spec, clock, ..
+        } = &self.0;
+        store.try_take(id, spec, 1, clock.now()).is_ok()
+    }
+}
+
 fn side(name: &str) -> Box<dyn Side> {
-    let quota = Quota::per_second(RATE).allow_burst(BURST);
+    let quota = Quota::per_minute(RATE).allow_burst(BURST);
     match name {
         "governor" => Box::new(Governor::<std::hash::RandomState>(RateLimiter::dashmap(
             quota,
@@ -125,6 +141,10 @@ fn side(name: &str) -> Box<dyn Side> {
         "palisade token-bucket" => {
             Box::new(Palisade::new(Algorithm::TokenBucket, RATE, 20_000_000))
         }
+        "palisade, SipHash-1-3" => Box::new(QuickDigest(
+            Palisade::new(Algorithm::TokenBucket, RATE, 20_000_000),
+            SipHasher13::new_with_key(&[7; 16]),
+        )),
         "palisade sliding-wheel" => {
             Box::new(Palisade::new(Algorithm::SlidingWheel, BURST, 20_000_000))
         }
@@ -136,10 +156,11 @@ fn side(name: &str) -> Box<dyn Side> {
     }
 }
 
-const SIDES: [&str; 4] = [
+const SIDES: [&str; 5] = [
     "governor",
     "governor+ahash",
     "palisade token-bucket",
+    "palisade, SipHash-1-3",
     "palisade sliding-wheel",
 ];
 

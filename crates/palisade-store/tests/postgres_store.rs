@@ -23,7 +23,7 @@ use palisade_store::conformance::{START, TestClock, TestLimits, spec};
 use palisade_store::postgres::{
     PostgresConfig, PostgresStore, SCHEMA_VERSION, SchemaPolicy, StartError, Sweep, migrate,
 };
-use palisade_store::{Entry, Registry, Store, StoreError, Take};
+use palisade_store::{Entry, REGISTRY_ENTRIES_MAX, Registry, Store, StoreError, Take};
 use postgres_server::PostgresServer;
 
 const ALGORITHMS: [Algorithm; 4] = [
@@ -194,7 +194,7 @@ async fn a_decision_reads_one_partition_per_bucket_by_its_index() {
     .await;
     assert_eq!(
         window.matches("Index Only Scan using").count(),
-        16,
+        8,
         "{window}"
     );
     assert!(
@@ -490,6 +490,34 @@ async fn f_corrupt_a_record_set_aside_is_kept_for_a_day() {
         count(&server, aside).await == 0
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_registry_takes_no_new_entry_and_still_replaces() {
+    let server = PostgresServer::start(&[]).await;
+    let store = PostgresStore::connect(&server.database().await)
+        .await
+        .unwrap();
+    let entry = |id: &str| Entry {
+        id: id.to_owned(),
+        bytes: vec![1],
+        expires_at: None,
+    };
+    let put = async |id| store.put_entry(Registry::Tiers, entry(id)).await;
+    put("a").await.unwrap();
+    let fill = format!(
+        "INSERT INTO palisade.registry_entry
+         SELECT 'tiers', x::text, '' FROM generate_series(2, {REGISTRY_ENTRIES_MAX}) x;
+         UPDATE palisade.registry SET size = {REGISTRY_ENTRIES_MAX} WHERE name = 'tiers'"
+    );
+    server.sql(&server.last_database(), &fill).await;
+    let full = put("b").await;
+    assert!(matches!(full, Err(StoreError::Exhausted(_))), "{full:?}");
+    put("a").await.unwrap();
+    assert!(store.remove_entry(Registry::Tiers, "2").await.unwrap());
+    put("b").await.unwrap();
+    let all = store.entries(Registry::Tiers, None).await.unwrap().unwrap();
+    assert_eq!(all.entries.len(), REGISTRY_ENTRIES_MAX);
 }
 
 /// Holds a bucket's row, so that whoever wants it waits.

@@ -18,7 +18,7 @@ pub(super) async fn live() -> Json<Value> {
 pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Value>) {
     let (status, word) = if served.stop.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping")
-    } else if served.admin.engine.health().ready {
+    } else if served.admin.operations.engine.health().ready {
         (StatusCode::OK, "ready")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "degraded")
@@ -28,5 +28,5 @@ pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Val
 
 /// What the service depends on, and how it does.
 pub(super) async fn dependencies(State(served): State<Served>) -> Json<HealthReport> {
-    Json(served.admin.engine.health())
+    Json(served.admin.operations.engine.health())
 }

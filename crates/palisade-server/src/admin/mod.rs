@@ -1,11 +1,22 @@
 //! The admin address: metrics and health; administration beside them.
 
+mod access;
+mod allowlist;
+mod blocks;
+mod cache;
+mod explain;
 mod health;
+mod input;
+mod quota;
+mod refusal;
+mod reset;
+
+#[cfg(test)]
+mod tests;
 
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::HeaderMap;
@@ -13,13 +24,24 @@ use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use palisade::Engine;
+use palisade::engine::Operator;
+use palisade_core::Micros;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::api::ids::RequestId;
 use crate::api::problem::Problem;
 use crate::api::{CallerToken, Place};
 use crate::serve::Stop;
 use crate::store::AnyStore;
+
+pub(crate) use access::Access;
+
+use refusal::Refusal;
 
 /// Largest body of an admin request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +52,7 @@ pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 /// What the admin address serves.
 #[derive(Clone)]
 pub(crate) struct Admin {
-    engine: Arc<Engine<AnyStore>>,
+    operations: Operations,
     caller: Option<Arc<CallerToken>>,
     metrics: Metrics,
 }
@@ -39,10 +61,14 @@ impl Admin {
     pub(crate) fn new(
         engine: Arc<Engine<AnyStore>>,
         caller: Option<Arc<CallerToken>>,
+        access: Access,
         metrics: Metrics,
     ) -> Self {
         Self {
-            engine,
+            operations: Operations {
+                engine,
+                access: Arc::new(access),
+            },
             caller,
             metrics,
         }
@@ -66,31 +92,122 @@ impl Admin {
     }
 
     fn router(self, stop: Stop) -> Router {
-        let guarded = Router::new()
+        let operations = self.operations.clone();
+        let watched = Router::new()
             .route("/health/dependencies", get(health::dependencies))
             .route("/metrics", get(metrics))
-            .route_layer(from_fn_with_state(self.clone(), admit));
+            .route_layer(from_fn_with_state(self.clone(), admit_scraper));
         Router::new()
             .route("/health/live", get(health::live))
             .route("/health/ready", get(health::ready))
-            .merge(guarded)
-            .fallback(not_found)
-            .method_not_allowed_fallback(not_allowed)
-            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .merge(watched)
             .with_state(Served { admin: self, stop })
+            .merge(router(operations))
     }
 }
 
-/// What handlers see.
+/// What handlers of metrics and health see.
 #[derive(Clone)]
 struct Served {
     admin: Admin,
     stop: Stop,
 }
 
-/// Off loopback there is a caller token, and it is asked for here too. Probes of
+/// What administration works on.
+#[derive(Clone)]
+pub(crate) struct Operations {
+    engine: Arc<Engine<AnyStore>>,
+    access: Arc<Access>,
+}
+
+/// Who sent a request that was admitted, and its id.
+#[derive(Clone)]
+struct Caller {
+    operator: Operator,
+    request_id: Arc<str>,
+}
+
+impl Operations {
+    fn now(&self) -> Micros {
+        self.engine.clock().now()
+    }
+
+    fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {
+        let id = Some(&*caller.request_id);
+        self.engine.administer(caller.operator.clone(), id)
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Palisade administration",
+        description = "Allowlist, quotas, resets, blocks and cached policies. Identifiers are never repeated in errors."
+    ),
+    security(("operator" = []))
+)]
+struct Document;
+
+fn described() -> (Router<Operations>, utoipa::openapi::OpenApi) {
+    let (router, mut document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(allowlist::add, allowlist::remove, allowlist::list))
+        .routes(routes!(reset::reset))
+        .routes(routes!(quota::get))
+        .routes(routes!(quota::reset))
+        .routes(routes!(quota::tier))
+        .routes(routes!(quota::list))
+        .routes(routes!(cache::invalidate))
+        .routes(routes!(cache::show))
+        .routes(routes!(blocks::list, blocks::lift))
+        .routes(routes!(explain::explain))
+        .split_for_parts();
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("operator", bearer);
+    (router, document)
+}
+
+/// Everything that needs an operator, paths that do not exist included.
+pub(crate) fn router(operations: Operations) -> Router {
+    let (router, document) = described();
+    let document = Arc::new(document);
+    router
+        .route(
+            "/openapi.json",
+            get(move || async move { Json(document.as_ref().clone()) }),
+        )
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(operations.clone(), admit_operator))
+        .with_state(operations)
+}
+
+/// Lets operators in, and marks answers with the request's id.
+async fn admit_operator(
+    State(operations): State<Operations>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let id = RequestId::of(request.headers());
+    let now = operations.now();
+    let mut response = match operations.access.operator(request.headers(), now) {
+        Ok(operator) => {
+            request.extensions_mut().insert(Caller {
+                operator,
+                request_id: id.as_str().into(),
+            });
+            next.run(request).await
+        }
+        Err(denied) => Refusal::denied(denied, request.uri().path()).into_response(),
+    };
+    id.mark(response.headers_mut());
+    response
+}
+
+/// Off loopback there is a caller token, and scrapers show it too. Probes of
 /// liveness and readiness say nothing worth hiding and need none.
-async fn admit(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next) -> Response {
     let admitted = admin
         .caller
         .as_ref()
@@ -107,12 +224,12 @@ async fn metrics(State(served): State<Served>) -> Response {
     ([(CONTENT_TYPE, TEXT)], (served.admin.metrics)()).into_response()
 }
 
-async fn not_found(headers: HeaderMap) -> Response {
-    problem(&Problem::not_found(), &headers)
+async fn not_found() -> Refusal {
+    Refusal::not_found("There is nothing at this path")
 }
 
-async fn not_allowed(headers: HeaderMap) -> Response {
-    problem(&Problem::method_not_allowed("GET"), &headers)
+async fn not_allowed() -> Refusal {
+    Refusal::method_not_allowed()
 }
 
 fn problem(problem: &Problem, headers: &HeaderMap) -> Response {

@@ -26,7 +26,7 @@ use palisade_policy::source::FileSource;
 use palisade_policy::{Config, Env};
 use tokio::sync::Semaphore;
 
-use crate::admin::{Admin, Metrics};
+use crate::admin::{Access, Admin, Metrics};
 use crate::api::{Api, Bounds, CallerToken};
 use crate::failure::{Ending, Failure};
 use crate::output;
@@ -37,6 +37,7 @@ use banner::Started;
 use connection::Patience;
 use data::Secrets;
 use observers::Observers;
+use stop::Signals;
 use workers::Serving;
 
 pub(crate) use stop::Stop;
@@ -89,7 +90,12 @@ impl<'a> Service<'a> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let directory = data::directory(&config.store.url)?;
         let secrets = Secrets::of(config, env, directory.as_deref())?;
-        let observers = Observers::start(config, &Arc::new(secrets.keyring()?), &clock)?;
+        let observers = Observers::start(
+            config,
+            &Arc::new(secrets.keyring()?),
+            &clock,
+            directory.as_deref(),
+        )?;
         let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
         let engine = Engine::new(EngineConfig {
             policy: Arc::clone(config.policy()),
@@ -123,6 +129,7 @@ impl<'a> Service<'a> {
             admin: Admin::new(
                 Arc::clone(&surface.engine),
                 caller,
+                access(config, env, &surface)?,
                 metrics(&surface.engine, &observers),
             ),
             surface,
@@ -143,6 +150,13 @@ impl<'a> Service<'a> {
         let (stopper, stop) = stop::stopper();
         let config = &self.plan.config;
         let drain = config.server.drain_timeout;
+        // A supervisor may ask for the end as soon as it sees the announcement.
+        let signals = Signals::listen().map_err(|error| {
+            Failure::unavailable(
+                format!("cannot wait for signals: {error}"),
+                "start the service again",
+            )
+        })?;
         self.announce()?;
         let mut threads = workers::spawn(
             "api",
@@ -167,12 +181,7 @@ impl<'a> Service<'a> {
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
         let watching = source.and_then(|source| reload::follow(source, &self.surface));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
-        stop::asked().await.map_err(|error| {
-            Failure::unavailable(
-                format!("cannot wait for signals: {error}"),
-                "start the service again",
-            )
-        })?;
+        signals.asked().await;
         tracing::info!("stopping: answering what is under way");
         stopper.stop(drain).await;
         let joined = tokio::task::spawn_blocking(move || {
@@ -226,6 +235,17 @@ fn no_socket() -> Failure {
 fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
+}
+
+/// Who may administer.
+fn access(config: &Config, env: &Env, surface: &Surface) -> Result<Access, Failure> {
+    let token = match &config.admin.token {
+        Some(reference) => Some(reference.read(env)?),
+        None => None,
+    };
+    let verifier = surface.edge.load().jwt.clone().filter(|_| config.admin.jwt);
+    let token = token.as_ref().map(palisade_policy::Secret::expose);
+    Ok(Access::new(token, verifier, &config.admin.role))
 }
 
 /// What runs beside requests for as long as the service does.

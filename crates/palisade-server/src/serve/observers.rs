@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use palisade_core::time::Clock;
 use palisade_policy::Config;
 
 use crate::failure::Failure;
+
+const AUDIT_FILE: &str = "audit.jsonl";
 
 /// What watches the decisions.
 pub(crate) struct Observers {
@@ -25,10 +28,11 @@ impl Observers {
         config: &Config,
         keyring: &Arc<Keyring>,
         clock: &Arc<dyn Clock>,
+        directory: Option<&Path>,
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
         let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
-        let audit = audit(config, keyring, clock)?.map(Arc::new);
+        let audit = audit(config, keyring, clock, directory)?.map(Arc::new);
         let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample));
         let fanout = Fanout::new(
             Arc::clone(keyring),
@@ -61,6 +65,7 @@ fn audit(
     config: &Config,
     keyring: &Arc<Keyring>,
     clock: &Arc<dyn Clock>,
+    directory: Option<&Path>,
 ) -> Result<Option<Audit>, Failure> {
     let audit = &config.audit;
     if audit.postgres.is_some() {
@@ -75,7 +80,12 @@ fn audit(
             "check the path of `audit.file` and its permissions",
         )
     };
-    let file = match &audit.file {
+    // Without a place of their own, events go to the data directory, if there is one.
+    let path = match &audit.file {
+        None if !audit.stdout => directory.map(|directory| directory.join(AUDIT_FILE)),
+        file => file.clone(),
+    };
+    let file = match &path {
         Some(path) => {
             Some(FileSink::open(path, audit.rotate_bytes, audit.rotate_keep).map_err(refused)?)
         }

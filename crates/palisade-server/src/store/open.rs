@@ -1,5 +1,6 @@
 //! Configuration → store.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use palisade::store::memory::{MemoryConfig, MemoryStore};
@@ -15,14 +16,11 @@ use crate::failure::Failure;
 /// degraded and recovers with it.
 pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
     match &config.url {
-        StoreUrl::Memory | StoreUrl::Embedded(_) => {
-            let bounds = MemoryConfig {
-                keys_max: config.keys_max,
-                ..MemoryConfig::default()
-            };
-            let store = MemoryStore::new(Arc::clone(clock), bounds);
+        StoreUrl::Memory => {
+            let store = MemoryStore::new(Arc::clone(clock), &bounds(config));
             Ok(AnyStore::Embedded(store))
         }
+        StoreUrl::Embedded(directory) => embedded(config, directory, clock),
         StoreUrl::Redis(url) | StoreUrl::RedisCluster(url) => {
             let redis = RedisConfig {
                 deadline: config.timeout,
@@ -34,6 +32,25 @@ pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnySt
         }
         StoreUrl::Postgres(url) => postgres(config, url.as_str()).await,
     }
+}
+
+fn bounds(config: &Store) -> MemoryConfig {
+    MemoryConfig {
+        keys_max: config.keys_max,
+        ..MemoryConfig::default()
+    }
+}
+
+fn embedded(config: &Store, directory: &Path, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+    let opened = MemoryStore::open(directory, Arc::clone(clock), &bounds(config));
+    let (store, report) = opened.map_err(|error| {
+        Failure::unavailable(
+            format!("`{}`: {error}", directory.display()),
+            "or choose another directory with `--store embedded:DIR`",
+        )
+    })?;
+    tracing::info!(?report, "the data directory was read");
+    Ok(AnyStore::Embedded(store))
 }
 
 async fn postgres(config: &Store, url: &str) -> Result<AnyStore, Failure> {

@@ -17,7 +17,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The binary with a clean environment.
 pub(crate) fn palisade() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.env_clear().stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("PALISADE_LOG__LEVEL", "error")
+        .stdin(Stdio::null());
     command
 }
 

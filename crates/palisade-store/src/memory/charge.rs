@@ -9,8 +9,9 @@ use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
 use super::Lifetime;
+use super::gcra::Taken;
 use super::overflow::{Shared, bounded};
-use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
+use super::segment::{Body, Durability, FILL_MAX, Kept, Put, Segment};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
@@ -111,9 +112,18 @@ impl Table {
     ) -> (bool, Vec<Reading>) {
         if let ([charge], Take::Consume) = (charges, take)
             && is_simple(charge)
-            && let Some(reading) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
+            && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
         {
-            return (reading.retry_at.is_none(), vec![reading]);
+            let (arrival, retry_at) = match taken {
+                Taken::Admitted(arrival) => (arrival, None),
+                Taken::Denied(arrival, retry_at) => (arrival, Some(retry_at)),
+            };
+            let state = State::Gcra(arrival);
+            let reading = Reading {
+                retry_at,
+                ..charge.spec.read(&state, now, charge.cost)
+            };
+            return (retry_at.is_none(), vec![reading]);
         }
         self.charge_locked(charges, take, now, lifetime)
     }
@@ -165,7 +175,7 @@ impl Table {
         spec: &BucketSpec,
         cost: u32,
         now: Micros,
-    ) -> Reading {
+    ) -> Result<(), Micros> {
         for round in 0..=ROUNDS_MAX {
             let Some((segment, mut body)) = self.lock(id) else {
                 break;
@@ -182,17 +192,17 @@ impl Table {
                 Some(slot) => segment.take(&mut body, slot),
                 None => (Word::FREE, State::Empty),
             };
-            let reading = take_one(spec, &mut state, cost, now);
-            let blocked = reading.retry_at.is_some();
+            let taken = take_one(spec, &mut state, cost, now);
+            let blocked = taken.is_err();
             let kept = keep(spec, state, Durability::Volatile);
             match known {
-                Some(slot) => segment.put(&mut body, slot, word, blocked, kept),
+                Some(slot) => segment.put(&mut body, (slot, word), Put { id, blocked, kept }),
                 None if kept.state == State::Empty => self.release(1),
                 None => {
-                    segment.insert(&mut body, id, blocked, kept);
+                    segment.insert(&mut body, Put { id, blocked, kept });
                 }
             }
-            return reading;
+            return taken;
         }
         self.overflow.count();
         let mut states = self.overflow.lock();
@@ -304,17 +314,17 @@ impl<'t> Decision<'t> {
                     match blocked(position) {
                         None => segment.put_back(body, slot, word, state),
                         Some(blocked) => {
-                            let kept = keep(charge.spec, state, durability);
-                            segment.put(body, slot, word, blocked, kept);
+                            let put = put(charge, state, durability, blocked);
+                            segment.put(body, (slot, word), put);
                         }
                     }
                 }
                 Place::Absent(_) if state == State::Empty => {}
                 Place::Absent(index) => {
                     let (_, segment, body) = &mut locked.segments[index];
-                    let kept = keep(charge.spec, state, durability);
                     let blocked = blocked(position).unwrap_or(false);
-                    inserted += u64::from(segment.insert(body, charge.id, blocked, kept));
+                    let put = put(charge, state, durability, blocked);
+                    inserted += u64::from(segment.insert(body, put));
                 }
                 Place::Shared(shared) => {
                     if let Some(states) = &mut overflow {
@@ -334,6 +344,14 @@ fn is_simple(charge: &Charge<'_>) -> bool {
         && charge.limit.family == Family::Limit
 }
 
+fn put(charge: &Charge<'_>, state: State, family: Durability, blocked: bool) -> Put {
+    Put {
+        id: charge.id,
+        blocked,
+        kept: keep(charge.spec, state, family),
+    }
+}
+
 fn keep(spec: &BucketSpec, state: State, family: Durability) -> Kept {
     Kept {
         expires_at: spec.expires_at(&state),
@@ -342,14 +360,13 @@ fn keep(spec: &BucketSpec, state: State, family: Durability) -> Kept {
     }
 }
 
-fn take_one(spec: &BucketSpec, state: &mut State, cost: u32, now: Micros) -> Reading {
-    let retry_at = spec.fits(state, now, cost);
-    if retry_at.is_none() {
-        spec.take(state, now, cost);
-    }
-    Reading {
-        retry_at,
-        ..spec.read(state, now, cost)
+fn take_one(spec: &BucketSpec, state: &mut State, cost: u32, now: Micros) -> Result<(), Micros> {
+    match spec.fits(state, now, cost) {
+        Some(retry_at) => Err(retry_at),
+        None => {
+            spec.take(state, now, cost);
+            Ok(())
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod charge;
 mod durable;
+mod gcra;
 mod journal;
 mod overflow;
 mod records;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::Digest;
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
+use palisade_core::limit::{Algorithm, BucketSpec, State};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Family;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -34,6 +35,7 @@ use crate::{
     Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
     StoreError, StoreStats, Take,
 };
+use gcra::Taken;
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
 use records::Records;
@@ -114,10 +116,11 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Takes `cost` from one bucket that is not a quota, at `now`. Allocates nothing
-    /// once the bucket is known; a token bucket takes no lock either.
+    /// once the bucket is known; a token bucket takes no lock either. For what is
+    /// left, see [`MemoryStore::charge_now`].
     ///
     /// # Errors
-    /// When the bucket cannot take it: when it could.
+    /// When it cannot: the instant at which it could.
     #[inline]
     pub fn try_take(
         &self,
@@ -125,15 +128,17 @@ impl<C: Clock> MemoryStore<C> {
         spec: &BucketSpec,
         cost: u32,
         now: Micros,
-    ) -> Result<Reading, Micros> {
+    ) -> Result<(), Micros> {
         let table = &self.inner.table;
-        let unlocked = if spec.algorithm() == Algorithm::TokenBucket {
-            table.take_unlocked(id, spec, cost, now)
-        } else {
-            None
-        };
-        let reading = unlocked.unwrap_or_else(|| table.take_locked(id, spec, cost, now));
-        reading.retry_at.map_or(Ok(reading), Err)
+        if spec.algorithm() == Algorithm::TokenBucket
+            && let Some(taken) = table.take_unlocked(id, spec, cost, now)
+        {
+            return match taken {
+                Taken::Admitted(_) => Ok(()),
+                Taken::Denied(_, retry_at) => Err(retry_at),
+            };
+        }
+        table.take_locked(id, spec, cost, now)
     }
 
     /// [`Store::charge`] without the wait: this store never has to.

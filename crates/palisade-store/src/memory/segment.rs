@@ -22,7 +22,7 @@ pub(crate) const SLOTS: usize = 1536;
 pub(crate) const FILL_MAX: usize = SLOTS / 4 * 3;
 
 /// Ticks in a microsecond, as in [`State::Gcra`].
-const TICKS_PER_MICRO: u64 = 1 << 12;
+pub(crate) const TICKS_PER_MICRO: u64 = 1 << 12;
 
 /// The instant that words count from, in ticks.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,13 @@ pub(crate) enum Durability {
     Dirty,
 }
 
+/// A state on its way into the table.
+pub(crate) struct Put {
+    pub(crate) id: Digest,
+    pub(crate) blocked: bool,
+    pub(crate) kept: Kept,
+}
+
 /// What the lock guards.
 #[derive(Default)]
 pub(crate) struct Body {
@@ -79,6 +86,8 @@ pub(crate) struct Body {
     pub(crate) len: usize,
     /// Nothing here expires before.
     pub(crate) next_expiry: Micros,
+    /// The upper halves of the owners' ids, by slot.
+    highs: Vec<u64>,
     dirty: Vec<Digest>,
     slab: Vec<Option<Kept>>,
     vacant: Vec<u16>,
@@ -97,21 +106,31 @@ enum Content {
 }
 
 /// The segment.
+#[repr(align(64))]
 pub(crate) struct Segment {
+    slots: [Slot; SLOTS],
     origin: Origin,
     body: Mutex<Body>,
     has_dirty: AtomicBool,
-    slots: [Slot; SLOTS],
 }
 
-/// Where a probe for `id` starts.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the lower half; the product's upper half is below SLOTS"
-)]
+/// The half of an id that a slot holds.
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
 #[inline]
-const fn start(id: Digest) -> usize {
-    ((id.0 as u64 as u128 * SLOTS as u128) >> 64) as usize
+const fn tag_of(id: Digest) -> u64 {
+    id.0 as u64
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
+const fn high_of(id: Digest) -> u64 {
+    (id.0 >> 64) as u64
+}
+
+/// Where a probe for `tag` starts.
+#[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
+#[inline]
+const fn start(tag: u64) -> usize {
+    ((tag as u128 * SLOTS as u128) >> 64) as usize
 }
 
 #[inline]
@@ -127,6 +146,7 @@ impl Segment {
                 first,
                 depth,
                 next_expiry: Micros(u64::MAX),
+                highs: vec![0; SLOTS],
                 ..Body::default()
             }),
             has_dirty: AtomicBool::new(false),
@@ -145,10 +165,11 @@ impl Segment {
     /// The bucket's slot and word. Without the lock, either may be outdated at once.
     #[inline]
     pub(crate) fn look(&self, id: Digest) -> Option<(&Slot, Word)> {
-        let mut at = start(id);
+        let tag = tag_of(id);
+        let mut at = start(tag);
         for _ in 0..SLOTS {
             let slot = &self.slots[at];
-            match slot.look(id) {
+            match slot.look(tag) {
                 Seen::Own(word) => return Some((slot, word)),
                 Seen::Empty => return None,
                 Seen::Other => at = after(at),
@@ -177,10 +198,12 @@ impl Segment {
     }
 
     /// Ends [`Segment::take`].
-    pub(crate) fn put(&self, body: &mut Body, slot: &Slot, word: Word, blocked: bool, kept: Kept) {
+    pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), put: Put) {
+        let (slot, word) = taken;
+        let Put { id, blocked, kept } = put;
         let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
         if is_new_to_log {
-            body.dirty.push(slot.owner());
+            body.dirty.push(id);
             self.has_dirty.store(true, Ordering::Release);
         }
         body.next_expiry = body.next_expiry.min(kept.expires_at);
@@ -199,11 +222,13 @@ impl Segment {
     }
 
     /// Gives a new bucket a slot; false if there is none.
-    pub(crate) fn insert(&self, body: &mut Body, id: Digest, blocked: bool, kept: Kept) -> bool {
+    pub(crate) fn insert(&self, body: &mut Body, put: Put) -> bool {
+        let Put { id, blocked, kept } = put;
         if body.len >= FILL_MAX {
             return false;
         }
-        let mut at = start(id);
+        let tag = tag_of(id);
+        let mut at = start(tag);
         while !self.slots[at].word().is_empty() {
             at = after(at);
         }
@@ -213,7 +238,8 @@ impl Segment {
         }
         body.len += 1;
         body.next_expiry = body.next_expiry.min(kept.expires_at);
-        self.slots[at].assign(id, |free| self.store(body, free, kept).blocked(blocked));
+        body.highs[at] = high_of(id);
+        self.slots[at].assign(tag, |free| self.store(body, free, kept).blocked(blocked));
         true
     }
 
@@ -237,7 +263,7 @@ impl Segment {
     /// [`Segment::refill`].
     pub(crate) fn drain(&self, body: &mut Body) -> Vec<Moved> {
         let mut moved = Vec::with_capacity(body.len);
-        for slot in &self.slots {
+        for (at, slot) in self.slots.iter().enumerate() {
             if slot.word().is_empty() {
                 continue;
             }
@@ -253,7 +279,7 @@ impl Segment {
                 Held::Empty | Held::Locked => Content::Ticks(0),
             };
             moved.push(Moved {
-                id: slot.owner(),
+                id: body.owner(at, slot),
                 is_blocked: word.is_blocked(),
                 content,
             });
@@ -271,41 +297,24 @@ impl Segment {
         body.next_expiry = soonest.unwrap_or(Micros(u64::MAX));
         let mut places: Vec<Option<Moved>> = (0..SLOTS).map(|_| None).collect();
         for one in moved {
-            let mut at = start(one.id);
+            let mut at = start(tag_of(one.id));
             while places[at].is_some() {
                 at = after(at);
             }
             places[at] = Some(one);
         }
-        for (slot, place) in self.slots.iter().zip(places) {
+        for (at, (slot, place)) in self.slots.iter().zip(places).enumerate() {
             match place {
-                Some(one) => self.place(body, slot, one),
+                Some(one) => {
+                    body.highs[at] = high_of(one.id);
+                    place_at(body, slot, one);
+                }
                 None if !slot.word().is_empty() => slot.vacate(),
                 None => {}
             }
         }
         self.has_dirty
             .store(!body.dirty.is_empty(), Ordering::Release);
-    }
-
-    fn place(&self, body: &mut Body, slot: &Slot, one: Moved) {
-        let Moved {
-            id,
-            is_blocked,
-            content,
-        } = one;
-        slot.assign(id, |free| {
-            let word = match content {
-                Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
-                Content::Kept(kept) => {
-                    if kept.family == Durability::Dirty {
-                        body.dirty.push(id);
-                    }
-                    free.with_slab(body.keep(free, kept))
-                }
-            };
-            word.blocked(is_blocked)
-        });
     }
 
     /// How many buckets have expired.
@@ -333,7 +342,7 @@ impl Segment {
         let mut body = self.lock();
         let ids: Vec<Digest> = match which {
             Which::Dirty => std::mem::take(&mut body.dirty),
-            Which::All => self.owners(),
+            Which::All => self.owners(&body),
         };
         for id in ids {
             let Some((_, word)) = self.look(id) else {
@@ -366,13 +375,34 @@ impl Segment {
         }
     }
 
-    fn owners(&self) -> Vec<Digest> {
+    fn owners(&self, body: &Body) -> Vec<Digest> {
         self.slots
             .iter()
-            .filter(|slot| matches!(slot.word().held(), Held::Slab(_)))
-            .map(Slot::owner)
+            .enumerate()
+            .filter(|(_, slot)| matches!(slot.word().held(), Held::Slab(_)))
+            .map(|(at, slot)| body.owner(at, slot))
             .collect()
     }
+}
+
+fn place_at(body: &mut Body, slot: &Slot, one: Moved) {
+    let Moved {
+        id,
+        is_blocked,
+        content,
+    } = one;
+    slot.assign(tag_of(id), |free| {
+        let word = match content {
+            Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
+            Content::Kept(kept) => {
+                if kept.family == Durability::Dirty {
+                    body.dirty.push(id);
+                }
+                free.with_slab(body.keep(free, kept))
+            }
+        };
+        word.blocked(is_blocked)
+    });
 }
 
 /// Which durable buckets to collect.
@@ -417,6 +447,10 @@ impl Kept {
 }
 
 impl Body {
+    fn owner(&self, at: usize, slot: &Slot) -> Digest {
+        Digest(u128::from(self.highs[at]) << 64 | u128::from(slot.tag()))
+    }
+
     fn kept_mut(&mut self, index: u16) -> Option<&mut Kept> {
         self.slab.get_mut(usize::from(index))?.as_mut()
     }

@@ -1,4 +1,8 @@
-//! One slot of the table: who owns it and its word.
+//! One slot of the table: a tag that says who owns it, and its word.
+//!
+//! The tag is the lower half of the owner's id. Together with the bits that led to
+//! the segment, two of ten million buckets are taken for one another with odds of
+//! 3 × 10⁻¹⁰, and as ids are keyed nobody can look for such a pair.
 //!
 //! A thread without the segment's lock may look at a slot and swap the word of one
 //! it has recognised. Everything else needs the segment's lock and, on a slot with
@@ -6,9 +10,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_core::Digest;
-
 use super::word::Word;
+
+#[cfg(test)]
+mod tests;
 
 /// A 64-bit atomic; a trait so that the protocol can be model-checked.
 pub(crate) trait Atomic {
@@ -41,10 +46,10 @@ impl Atomic for AtomicU64 {
     }
 }
 
-/// The slot.
+/// The slot. It never lies across two cache lines.
+#[repr(align(16))]
 pub(crate) struct Slot<A = AtomicU64> {
-    high: A,
-    low: A,
+    tag: A,
     word: A,
 }
 
@@ -59,16 +64,10 @@ pub(crate) enum Seen {
     Own(Word),
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-const fn halves(id: Digest) -> (u64, u64) {
-    ((id.0 >> 64) as u64, id.0 as u64)
-}
-
 impl<A: Atomic> Slot<A> {
     pub(crate) fn free() -> Self {
         Self {
-            high: A::new(0),
-            low: A::new(0),
+            tag: A::new(0),
             word: A::new(Word::FREE.0),
         }
     }
@@ -77,15 +76,15 @@ impl<A: Atomic> Slot<A> {
     /// changes while the word is locked or empty, a later [`Slot::swap`] of this
     /// word succeeds only if the owner was right.
     #[inline]
-    pub(crate) fn look(&self, id: Digest) -> Seen {
+    pub(crate) fn look(&self, tag: u64) -> Seen {
         let word = Word(self.word.load(Ordering::Acquire));
         if word.is_empty() {
-            return Seen::Empty;
+            Seen::Empty
+        } else if self.tag.load(Ordering::Relaxed) == tag {
+            Seen::Own(word)
+        } else {
+            Seen::Other
         }
-        let (high, low) = halves(id);
-        let is_own =
-            self.low.load(Ordering::Relaxed) == low && self.high.load(Ordering::Relaxed) == high;
-        if is_own { Seen::Own(word) } else { Seen::Other }
     }
 
     /// Replaces a word that [`Slot::look`] returned; false if it has changed.
@@ -113,11 +112,9 @@ impl<A: Atomic> Slot<A> {
 
     /// Gives the slot a new owner. Only under the segment's lock, on a slot that is
     /// empty or locked. `word` says what is held; the generation is the slot's own.
-    pub(crate) fn assign(&self, id: Digest, word: impl FnOnce(Word) -> Word) {
+    pub(crate) fn assign(&self, tag: u64, word: impl FnOnce(Word) -> Word) {
         let generation = Word(self.word.load(Ordering::Relaxed)).next_free();
-        let (high, low) = halves(id);
-        self.high.store(high, Ordering::Relaxed);
-        self.low.store(low, Ordering::Relaxed);
+        self.tag.store(tag, Ordering::Relaxed);
         self.word.store(word(generation).0, Ordering::Release);
     }
 
@@ -132,9 +129,8 @@ impl<A: Atomic> Slot<A> {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The owner. Only under the segment's lock, on a slot that has one.
-    pub(crate) fn owner(&self) -> Digest {
-        let high = u128::from(self.high.load(Ordering::Relaxed));
-        Digest(high << 64 | u128::from(self.low.load(Ordering::Relaxed)))
+    /// The owner's tag. Only under the segment's lock, on a slot that has one.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag.load(Ordering::Relaxed)
     }
 }

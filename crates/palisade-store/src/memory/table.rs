@@ -11,12 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Digest;
-use palisade_core::limit::{BucketSpec, Reading, State};
+use palisade_core::limit::{BucketSpec, State};
 use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
+use super::gcra::{self, Taken};
 use super::overflow::Overflow;
-use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
+use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Put, Segment};
 use super::word::Held;
 
 /// How many segments an insertion at the bound sweeps before it evicts.
@@ -92,8 +93,8 @@ impl Table {
             .map(|segment| &**segment)
     }
 
-    /// Takes from a token bucket without a lock, if it has room. `None` if the bucket
-    /// is new, or somebody is working on it: take the lock.
+    /// Takes from a token bucket without a lock. `None` if the bucket is new, or
+    /// somebody is working on it: take the lock.
     #[inline]
     pub(crate) fn take_unlocked(
         &self,
@@ -101,33 +102,21 @@ impl Table {
         spec: &BucketSpec,
         cost: u32,
         now: Micros,
-    ) -> Option<Reading> {
+    ) -> Option<Taken> {
         let segment = self.segment(self.route(id))?;
         loop {
             let (slot, word) = segment.look(id)?;
             let Held::Ticks(ticks) = word.held() else {
                 return None;
             };
-            let mut state = State::Gcra(self.origin.arrival(ticks));
-            if let Some(retry_at) = spec.fits(&state, now, cost) {
-                if !word.is_blocked() {
-                    slot.swap(word, word.blocked(true));
-                }
-                return Some(Reading {
-                    retry_at: Some(retry_at),
-                    ..spec.read(&state, now, cost)
-                });
-            }
-            spec.take(&mut state, now, cost);
-            let State::Gcra(arrival) = state else {
-                return None;
+            let taken = gcra::take(spec, self.origin.arrival(ticks), now, cost);
+            let new = match taken {
+                Taken::Admitted(arrival) => word.with_ticks(self.origin.ticks(arrival)).ok()?,
+                Taken::Denied(..) if word.is_blocked() => return Some(taken),
+                Taken::Denied(..) => word.blocked(true),
             };
-            let new = word.with_ticks(self.origin.ticks(arrival)).ok()?;
             if slot.swap(word, new) {
-                return Some(Reading {
-                    retry_at: None,
-                    ..spec.read(&state, now, cost)
-                });
+                return Some(taken);
             }
         }
     }
@@ -265,28 +254,33 @@ impl Table {
             expires_at,
             family: Durability::Saved,
         };
+        let put = Put {
+            id,
+            blocked: false,
+            kept,
+        };
         let Some((segment, mut body)) = self.lock(id) else {
             return;
         };
         if let Some(slot) = segment.find(id) {
             let (word, _) = segment.take(&mut body, slot);
-            segment.put(&mut body, slot, word, false, kept);
+            segment.put(&mut body, (slot, word), put);
             return;
         }
         drop(body);
         if expires_at > now {
-            self.insert_restored(id, &kept, now);
+            self.insert_restored(put, now);
         }
     }
 
-    fn insert_restored(&self, id: Digest, kept: &Kept, now: Micros) {
-        while let Some((segment, mut body)) = self.lock(id) {
+    fn insert_restored(&self, put: Put, now: Micros) {
+        while let Some((segment, mut body)) = self.lock(put.id) {
             if body.len < FILL_MAX && self.reserve(1) {
-                segment.insert(&mut body, id, false, kept.clone());
+                segment.insert(&mut body, put);
                 return;
             }
             drop(body);
-            if self.make_room(id, 1, now) == Room::Full {
+            if self.make_room(put.id, 1, now) == Room::Full {
                 return;
             }
         }

@@ -21,7 +21,7 @@ pub enum SchemaPolicy {
 /// How expired rows are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// Pause between two steps.
+    /// Pause between two steps; a hundredth of it while there is much to remove.
     pub pause: Duration,
     /// Rows looked at in a step.
     pub step: u32,
@@ -107,12 +107,12 @@ impl PostgresConfig {
             deadline: DEADLINE_DEFAULT,
             connections: 12,
             lanes: 4,
-            batch_max: 64,
+            batch_max: 128,
             queue_max: 16_384,
             schema: SchemaPolicy::default(),
             ca_file: None,
             sweep: Some(Sweep {
-                pause: Duration::from_millis(100),
+                pause: Duration::from_secs(1),
                 step: 1_000,
             }),
         })

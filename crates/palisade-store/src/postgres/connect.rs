@@ -24,6 +24,12 @@ use super::config::{PostgresConfig, StartError};
 use super::error;
 use crate::StoreError;
 
+/// A whole registry, a page of records or a sweep may take longer than a decision.
+const DEADLINE_BULK: Duration = Duration::from_secs(5);
+
+/// The longest a start waits for the server.
+const DEADLINE_START: Duration = Duration::from_secs(10);
+
 /// Where a call is, for the one who has waited long enough.
 #[derive(Debug, Default)]
 pub(super) struct Phase(AtomicU8);
@@ -102,9 +108,9 @@ impl Connections {
             Some(_) => SslMode::Require,
             None => SslMode::Disable,
         });
-        let (client, task) = connector
-            .open(address)
+        let (client, task) = tokio::time::timeout(DEADLINE_START, connector.open(address))
             .await
+            .map_err(|_| StoreError::TimedOut)?
             .map_err(|error| error::of(&error))?;
         Ok(Unpooled { client, task })
     }
@@ -136,9 +142,18 @@ impl Connections {
         self.query_within(self.deadline, sql, params).await
     }
 
-    /// The same for a statement whose answer grows with the data: it has a deadline
-    /// of its own, in one round trip all the same.
-    pub(super) async fn query_within(
+    /// The same for a statement whose work grows with the data: it has a deadline of
+    /// its own, in one round trip all the same.
+    pub(super) async fn query_in_bulk(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.query_within(self.deadline.max(DEADLINE_BULK), sql, params)
+            .await
+    }
+
+    async fn query_within(
         &self,
         deadline: Duration,
         sql: &str,

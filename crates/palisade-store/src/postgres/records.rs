@@ -1,7 +1,5 @@
 //! Records and registries: one statement each.
 
-use std::time::Duration;
-
 use palisade_core::Digest;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, Micros};
@@ -29,9 +27,6 @@ const ENTRIES: &str = "SELECT g.version, e.id, e.bytes, e.expires_at
     ORDER BY e.id";
 const CLOCK: &str = "SELECT coalesce($1, palisade.clock())";
 
-/// A whole registry, or a page of records, may take longer than a decision.
-const DEADLINE_BULK: Duration = Duration::from_secs(5);
-
 fn odd() -> StoreError {
     StoreError::Corrupt("a record of another shape".to_owned())
 }
@@ -48,10 +43,6 @@ fn first(rows: &[Row]) -> Result<&Row, StoreError> {
 }
 
 impl Connections {
-    fn bulk_deadline(&self) -> Duration {
-        self.deadline.max(DEADLINE_BULK)
-    }
-
     pub(super) async fn clock(&self, now: Option<i64>) -> Result<Micros, StoreError> {
         let rows = self.query(CLOCK, &[&now]).await?;
         column(first(&rows)?, 0).map(unsigned)
@@ -147,11 +138,7 @@ impl Connections {
             .map_or(Vec::new(), |digest| digest.to_bytes().to_vec());
         let limit = i64::try_from(count_max).unwrap_or(i64::MAX - 1) + 1;
         let rows = self
-            .query_within(
-                self.bulk_deadline(),
-                SCAN,
-                &[&now, &kind_code(kind), &after, &limit],
-            )
+            .query_in_bulk(SCAN, &[&now, &kind_code(kind), &after, &limit])
             .await?;
         let records = rows
             .iter()
@@ -214,11 +201,7 @@ impl Connections {
     ) -> Result<Option<Entries>, StoreError> {
         let seen = seen.map(signed);
         let rows = self
-            .query_within(
-                self.bulk_deadline(),
-                ENTRIES,
-                &[&now, &registry.name(), &seen],
-            )
+            .query_in_bulk(ENTRIES, &[&now, &registry.name(), &seen])
             .await?;
         let Some(row) = rows.first() else {
             return Ok(None);

@@ -30,6 +30,7 @@ pub(crate) struct PostgresServer {
     child: Child,
     databases: AtomicU32,
     settings: Vec<String>,
+    port: u16,
 }
 
 impl PostgresServer {
@@ -46,6 +47,8 @@ impl PostgresServer {
             .status()
             .expect(MISSING);
         assert!(made.success(), "initdb failed");
+        let port = settings.iter().find_map(|one| one.strip_prefix("port="));
+        let port = port.map_or(5432, |port| port.parse().unwrap());
         let settings: Vec<String> = settings.iter().map(|one| (*one).to_owned()).collect();
         let child = spawn(folder.path(), &settings);
         let server = Self {
@@ -53,6 +56,7 @@ impl PostgresServer {
             child,
             databases: AtomicU32::new(0),
             settings,
+            port,
         };
         server.ready().await;
         server
@@ -65,8 +69,9 @@ impl PostgresServer {
 
     fn address(&self, database: &str) -> String {
         format!(
-            "host={} port=5432 user=palisade dbname={database}",
-            self.folder.path().display()
+            "host={} port={} user=palisade dbname={database}",
+            self.folder.path().display(),
+            self.port
         )
     }
 
@@ -247,8 +252,13 @@ fn server_user() -> Option<(u32, u32)> {
 
 fn give_to_server(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    change_owner(folder);
+}
+
+/// Makes a file the server's own.
+pub(crate) fn change_owner(path: &Path) {
     if let Some((user, group)) = server_user() {
-        chown(folder, Some(user), Some(group)).unwrap();
+        chown(path, Some(user), Some(group)).unwrap();
     }
 }
 

@@ -4,6 +4,7 @@ mod admin;
 mod allowlist;
 mod charge;
 mod denials;
+mod explain;
 mod fallback;
 mod figures;
 mod guard;
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 
 pub use admin::{Admin, AdminError};
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
+pub use explain::{Explanation, Finding, meaning};
 pub use figures::Figures;
 pub use guard::{BLOCKS_LISTED_MAX, BlockView, GuardNotes, LiftTarget};
 pub use health::{DependencyReport, HealthReport};

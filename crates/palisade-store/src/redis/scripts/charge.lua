@@ -89,6 +89,16 @@ local function month_start(at)
   return (days - day) * DAY
 end
 
+-- That and the first instant of the next; decisions of one call are mostly of one month.
+local month_from, month_to = 0, 0
+local function month_of(at)
+  if at < month_from or at >= month_to then
+    month_from = month_start(at)
+    month_to = month_start(month_from + 31 * DAY)
+  end
+  return month_from, month_to
+end
+
 -- `slot` is 0 for a calendar month.
 local function window(raw, now, cost, counts, limit, capacity, span, slot)
   local found_start, found_used = 0, 0
@@ -98,10 +108,14 @@ local function window(raw, now, cost, counts, limit, capacity, span, slot)
     if found_start >= 2 ^ 53 or found_used >= 2 ^ 53 then return nil end
   end
   local start, used = found_start, found_used
-  local aligned = slot == 0 and month_start(now) or now - now % span
+  local aligned = slot == 0 and month_of(now) or now - now % span
   -- A clock that went back stays in the window it was in.
   if aligned > start then start, used = aligned, 0 end
-  local ends = slot == 0 and month_start(month_start(start) + 31 * DAY) or start + span
+  local ends = start + span
+  if slot == 0 then
+    local _
+    _, ends = month_of(start)
+  end
   local wait = FITS
   if cost > capacity then
     wait = NEVER
@@ -305,7 +319,7 @@ rare = function()
   end
 
   local function window_start(now, q)
-    return q.slot == 0 and month_start(now) or now - now % q.span
+    return q.slot == 0 and month_of(now) or now - now % q.span
   end
 
   local function give_back_window(raw, now, q, exactly)
@@ -372,8 +386,8 @@ rare = function()
     local a, b = unpack_struct(kind == TOKENS and '<I7I2' or '<I7I7', raw, 2)
     if kind == TOKENS then return (b > 0 and a + 1 or a) - now end
     if kind == HITS then return b + q.span - now end
-    if q.slot == 0 then return month_start(month_start(a) + 31 * DAY) - now end
-    return a + q.span - now
+    local _, ends = month_of(a)
+    return (q.slot == 0 and ends or a + q.span) - now
   end
 
   made = { recode = recode, adopt = adopt, refund = refund, ends_in = ends_in }

@@ -245,7 +245,7 @@ const fn local() -> Operator {
 }
 
 #[tokio::test]
-async fn q_usage_shows_overage_and_what_it_costs() {
+async fn q_quota_usage_shows_overage_and_what_it_costs() {
     let nodes = nodes();
     assert_eq!(allowed(&nodes.one, &with_key("k-starter"), 5).await, 5);
     let usage = nodes.one.quota(&hash_api_key("k-starter")).await.unwrap();
@@ -287,7 +287,7 @@ async fn q_quota_of_an_unknown_key_is_not_found() {
 }
 
 #[tokio::test]
-async fn q_quotas_are_listed_in_pages() {
+async fn q_quota_listing_comes_in_pages() {
     let nodes = nodes();
     let first = nodes.one.quotas(None, 2).await.unwrap();
     assert_eq!(first.quotas.len(), 2);
@@ -306,7 +306,7 @@ async fn q_quotas_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn q_reset_frees_a_key_here_and_on_other_nodes_within_a_second() {
+async fn q_quota_reset_frees_a_key_here_and_on_other_nodes_within_a_second() {
     let nodes = nodes();
     let facts = with_key("k-free");
     assert_eq!(allowed(&nodes.one, &facts, 3).await, 2);
@@ -324,7 +324,7 @@ async fn q_reset_frees_a_key_here_and_on_other_nodes_within_a_second() {
 }
 
 #[tokio::test]
-async fn q_reset_needs_a_reason() {
+async fn q_quota_reset_needs_a_reason() {
     let nodes = nodes();
     let admin = nodes.one.administer(local(), None);
     let hash = hash_api_key("k-free");
@@ -333,7 +333,7 @@ async fn q_reset_needs_a_reason() {
 }
 
 #[tokio::test]
-async fn q_a_change_of_tier_binds_at_once_here_and_within_a_second_elsewhere() {
+async fn q_quota_change_of_tier_binds_at_once_here_and_within_a_second_elsewhere() {
     let nodes = nodes();
     let facts = with_key("k-free");
     assert_eq!(allowed(&nodes.one, &facts, 3).await, 2);
@@ -352,7 +352,7 @@ async fn q_a_change_of_tier_binds_at_once_here_and_within_a_second_elsewhere() {
 }
 
 #[tokio::test]
-async fn q_an_unknown_tier_is_refused_and_changes_nothing() {
+async fn q_quota_unknown_tier_is_refused_and_changes_nothing() {
     let nodes = nodes();
     let admin = nodes.one.administer(local(), None);
     let hash = hash_api_key("k-free");
@@ -477,7 +477,7 @@ async fn reset_of_nobody_is_refused() {
 }
 
 #[tokio::test]
-async fn w_changes_of_the_allowlist_are_reported_with_who_made_them() {
+async fn allowlist_changes_are_reported_with_who_made_them() {
     let nodes = nodes();
     let admin = nodes.one.administer(local(), Some("r-1"));
     let entry = NewAllowlistEntry {

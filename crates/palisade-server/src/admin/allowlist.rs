@@ -1,0 +1,221 @@
+//! `/admin/rate-limit/allowlist`.
+
+use std::net::IpAddr;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use ipnet::IpNet;
+use palisade::engine::{AllowlistEntry, AllowlistKind, NewAllowlistEntry};
+use palisade_core::Micros;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::input::{Body, Fields};
+use super::refusal::Refusal;
+use super::{Caller, Operations};
+
+const INVALID: &str = "Invalid allowlist entry";
+const MISSING: &str = "Identifier not found in allowlist";
+
+/// An entry to add.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewEntry {
+    /// `ip`, `cidr` or `user_id`.
+    #[serde(rename = "type")]
+    #[schema(value_type = String, example = "ip")]
+    kind: Option<Value>,
+    /// Address, network or user.
+    #[schema(value_type = String, example = "192.0.2.7")]
+    identifier: Option<Value>,
+    /// Why.
+    #[schema(value_type = String, example = "Internal monitoring service")]
+    reason: Option<Value>,
+    /// Until when, RFC 3339; absent: until it is removed.
+    #[schema(value_type = Option<String>, example = "2027-12-31T23:59:59Z")]
+    expires_at: Option<Value>,
+}
+
+/// An entry to remove.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OldEntry {
+    /// `ip`, `cidr` or `user_id`.
+    #[serde(rename = "type")]
+    #[schema(value_type = String, example = "ip")]
+    kind: Option<Value>,
+    /// Address, network or user.
+    #[schema(value_type = String, example = "192.0.2.7")]
+    identifier: Option<Value>,
+}
+
+/// An entry was added.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Added {
+    allowlisted: bool,
+    /// What was given.
+    identifier: String,
+    /// Until when, RFC 3339.
+    expires_at: Option<String>,
+}
+
+/// An entry was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Removed {
+    removed: bool,
+}
+
+/// The allowlist.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Listing {
+    entries: Vec<EntryView>,
+}
+
+/// An entry. Whom it names is a digest; of an address, the network it is in.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct EntryView {
+    /// Its digest.
+    id: String,
+    /// `ip`, `cidr` or `user_id`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The anonymised network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<String>,
+    /// Prefix length of the entry itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefix_len: Option<u8>,
+    /// Why.
+    reason: String,
+    /// Until when, RFC 3339.
+    expires_at: Option<String>,
+}
+
+impl From<AllowlistEntry> for EntryView {
+    fn from(entry: AllowlistEntry) -> Self {
+        Self {
+            id: entry.id,
+            kind: match entry.kind {
+                AllowlistKind::Ip => "ip",
+                AllowlistKind::Cidr => "cidr",
+                AllowlistKind::UserId => "user_id",
+            },
+            network: entry.network,
+            prefix_len: entry.prefix_len,
+            reason: entry.reason,
+            expires_at: entry.expires_at.map(Micros::to_rfc3339),
+        }
+    }
+}
+
+/// Judges type and identifier together: what is valid depends on the type.
+fn identify(
+    fields: &mut Fields,
+    kind: Option<Value>,
+    identifier: Option<Value>,
+) -> (AllowlistKind, String) {
+    let kind = match kind.as_ref().and_then(Value::as_str) {
+        Some("ip") => Some(AllowlistKind::Ip),
+        Some("cidr") => Some(AllowlistKind::Cidr),
+        Some("user_id") => Some(AllowlistKind::UserId),
+        _ => {
+            fields.wrong("type", "must be 'ip', 'cidr' or 'user_id'");
+            None
+        }
+    };
+    let identifier = fields.required("identifier", identifier);
+    let is_valid = match kind {
+        Some(AllowlistKind::Ip) => identifier.parse::<IpAddr>().is_ok(),
+        Some(AllowlistKind::Cidr) => identifier.parse::<IpNet>().is_ok(),
+        Some(AllowlistKind::UserId) => true,
+        None => !identifier.is_empty(),
+    };
+    if !is_valid {
+        fields.wrong("identifier", "invalid format");
+    }
+    (kind.unwrap_or(AllowlistKind::UserId), identifier)
+}
+
+/// Lets an address, a network or a user pass.
+#[utoipa::path(
+    post,
+    path = "/admin/rate-limit/allowlist",
+    request_body = NewEntry,
+    responses(
+        (status = 200, body = Added),
+        (status = 400, body = Refusal),
+        (status = 401, body = Refusal),
+        (status = 403, body = Refusal),
+    )
+)]
+pub(super) async fn add(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Body(new): Body<NewEntry>,
+) -> Result<Json<Added>, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let (kind, identifier) = identify(&mut fields, new.kind, new.identifier);
+    let reason = fields.required("reason", new.reason);
+    if reason.len() > 500 {
+        fields.wrong("reason", "must be 1 to 500 characters");
+    }
+    let expires_at = fields.instant("expires_at", new.expires_at);
+    if expires_at.is_some_and(|until| until <= operations.now()) {
+        fields.wrong("expires_at", "must be in the future");
+    }
+    fields.finish()?;
+    let entry = NewAllowlistEntry {
+        kind,
+        identifier: identifier.clone(),
+        reason,
+        expires_at,
+    };
+    let admin = operations.administer(&caller);
+    let added = admin.allowlist_add(entry).await;
+    added.map_err(|error| Refusal::from_admin(&error, INVALID, MISSING))?;
+    Ok(Json(Added {
+        allowlisted: true,
+        identifier,
+        expires_at: expires_at.map(Micros::to_rfc3339),
+    }))
+}
+
+/// Takes an entry away.
+#[utoipa::path(
+    delete,
+    path = "/admin/rate-limit/allowlist",
+    request_body = OldEntry,
+    responses(
+        (status = 200, body = Removed),
+        (status = 400, body = Refusal),
+        (status = 404, body = Refusal),
+    )
+)]
+pub(super) async fn remove(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Body(old): Body<OldEntry>,
+) -> Result<Json<Removed>, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let (kind, identifier) = identify(&mut fields, old.kind, old.identifier);
+    fields.finish()?;
+    let admin = operations.administer(&caller);
+    let removed = admin.allowlist_remove(kind, &identifier).await;
+    removed.map_err(|error| Refusal::from_admin(&error, INVALID, MISSING))?;
+    Ok(Json(Removed { removed: true }))
+}
+
+/// Every live entry.
+#[utoipa::path(
+    get,
+    path = "/admin/rate-limit/allowlist",
+    responses((status = 200, body = Listing))
+)]
+pub(super) async fn list(State(operations): State<Operations>) -> Result<Json<Listing>, Refusal> {
+    let entries = operations.engine.allowlist().await;
+    let entries = entries.map_err(|error| Refusal::store(&error))?;
+    Ok(Json(Listing {
+        entries: entries.into_iter().map(Into::into).collect(),
+    }))
+}

@@ -1,0 +1,88 @@
+//! Tenants' cached policies: `/debug/cache/{tenant}`, `/admin/cache/invalidate`.
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use palisade::engine::CachedPolicy;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::input::{Body, Fields};
+use super::refusal::Refusal;
+use super::{Caller, Operations};
+
+/// What is cached for a tenant.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Cached {
+    /// How long ago it was fetched, in milliseconds.
+    age_ms: u64,
+    /// The source's version; null while the default policy stands in.
+    version: Option<u64>,
+    /// Where it comes from.
+    source: &'static str,
+    /// `fresh`, `stale` or `default`.
+    state: &'static str,
+}
+
+impl From<CachedPolicy> for Cached {
+    fn from(cached: CachedPolicy) -> Self {
+        Self {
+            age_ms: cached.age_ms,
+            version: cached.version,
+            source: cached.source,
+            state: cached.state,
+        }
+    }
+}
+
+/// Whose policy is asked for again.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Invalidate {
+    /// A tenant; absent: all of them.
+    #[schema(value_type = Option<String>, example = "acme")]
+    tenant_id: Option<Value>,
+}
+
+/// Whether something was cached.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Invalidated {
+    invalidated: bool,
+}
+
+/// Age, version and source of a tenant's cached policy.
+#[utoipa::path(
+    get,
+    path = "/debug/cache/{tenant}",
+    params(("tenant" = String, Path, description = "The tenant")),
+    responses((status = 200, body = Cached), (status = 404, body = Refusal))
+)]
+pub(super) async fn show(
+    State(operations): State<Operations>,
+    Path(tenant): Path<String>,
+) -> Result<Json<Cached>, Refusal> {
+    let cached = operations.engine.tenants().cached(&tenant);
+    let cached = cached.ok_or(Refusal::not_found("Nothing is cached for this tenant"))?;
+    Ok(Json(cached.into()))
+}
+
+/// Makes the next lookup ask the policy source.
+#[utoipa::path(
+    post,
+    path = "/admin/cache/invalidate",
+    request_body = Invalidate,
+    responses((status = 200, body = Invalidated), (status = 400, body = Refusal))
+)]
+pub(super) async fn invalidate(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Body(body): Body<Invalidate>,
+) -> Result<Json<Invalidated>, Refusal> {
+    let mut fields = Fields::new("Invalid cache request");
+    let tenant = fields.optional("tenant_id", body.tenant_id);
+    fields.finish()?;
+    let invalidated = operations
+        .administer(&caller)
+        .invalidate_cache(tenant.as_deref());
+    Ok(Json(Invalidated { invalidated }))
+}

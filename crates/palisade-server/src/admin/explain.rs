@@ -1,0 +1,120 @@
+//! `/admin/explain`: why a subject is refused now.
+
+use axum::Json;
+use axum::extract::State;
+use palisade::engine::Finding as Found;
+use palisade::wire::{RawGuard, RawRequest, WireError, parse};
+use palisade_core::decision::Level;
+use palisade_core::facts::{GuardFacts, RequestFacts, RequestKind};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::Operations;
+use super::input::Body;
+use super::refusal::Refusal;
+
+const INVALID: &str = "Invalid subject";
+
+/// The subject, as the decision API would see it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subject {
+    /// Facts as for `/v1/check`.
+    #[schema(value_type = Option<Object>)]
+    request: Option<Value>,
+    /// Facts as for `/v1/guard/login/check`.
+    #[schema(value_type = Option<Object>)]
+    guard: Option<Value>,
+}
+
+/// What stands against the subject, and what does not.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Explained {
+    /// What the strictest finding asks for.
+    decision: &'static str,
+    /// The strictest first.
+    findings: Vec<Finding>,
+}
+
+/// One finding.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Finding {
+    /// What it asks for.
+    decision: &'static str,
+    /// The rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'static str>,
+    /// For people.
+    words: String,
+    /// Level of a block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    level: Option<Level>,
+    /// Whole seconds to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+}
+
+impl From<Found> for Finding {
+    fn from(found: Found) -> Self {
+        Self {
+            decision: found.decision,
+            rule: found.rule,
+            words: found.words,
+            level: found.level,
+            retry_after: found.retry_after,
+        }
+    }
+}
+
+fn refused(part: &'static str, error: &WireError) -> Refusal {
+    match error {
+        WireError::Field(error) => Refusal::invalid_field(INVALID, error.field, error.problem),
+        WireError::Syntax | WireError::Shape { .. } => {
+            Refusal::invalid_field(INVALID, part, "is not of the documented form")
+        }
+    }
+}
+
+fn request_facts(value: &Value) -> Result<RequestFacts, WireError> {
+    let bytes = serde_json::to_vec(value).map_err(|_| WireError::Syntax)?;
+    let raw: RawRequest<'_> = parse(&bytes)?;
+    Ok(raw.into_facts(RequestKind::Http)?)
+}
+
+fn guard_facts(value: &Value) -> Result<GuardFacts, WireError> {
+    let bytes = serde_json::to_vec(value).map_err(|_| WireError::Syntax)?;
+    let raw: RawGuard<'_> = parse(&bytes)?;
+    Ok(raw.into_facts()?)
+}
+
+/// Why a subject would be refused now. Nothing is counted.
+#[utoipa::path(
+    post,
+    path = "/admin/explain",
+    request_body = Subject,
+    responses((status = 200, body = Explained), (status = 400, body = Refusal))
+)]
+pub(super) async fn explain(
+    State(operations): State<Operations>,
+    Body(subject): Body<Subject>,
+) -> Result<Json<Explained>, Refusal> {
+    let request = subject.request.as_ref().map(request_facts).transpose();
+    let request = request.map_err(|error| refused("request", &error))?;
+    let guard = subject.guard.as_ref().map(guard_facts).transpose();
+    let guard = guard.map_err(|error| refused("guard", &error))?;
+    if request.is_none() && guard.is_none() {
+        let problem = "is required, or `guard`";
+        return Err(Refusal::invalid_field(INVALID, "request", problem));
+    }
+    let explained = operations
+        .engine
+        .explain(request.as_ref(), guard.as_ref())
+        .await
+        .map_err(|error| Refusal::store(&error))?;
+    Ok(Json(Explained {
+        decision: explained.decision,
+        findings: explained.findings.into_iter().map(Into::into).collect(),
+    }))
+}

@@ -1,0 +1,114 @@
+//! Reading operators' bodies field by field, so that everything wrong is told at once.
+
+use std::collections::BTreeMap;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use palisade_core::Micros;
+use palisade_core::facts::{ID_BYTES_MAX, bounded};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::refusal::Refusal;
+
+/// A body of a known shape; its fields are still to be judged.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T, S> FromRequest<S> for Body<T>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let bytes =
+            Bytes::from_request(request, state)
+                .await
+                .map_err(|rejection| match rejection.into_response().status() {
+                    StatusCode::PAYLOAD_TOO_LARGE => Refusal::too_large(),
+                    _ => unreadable(),
+                })?;
+        palisade::wire::parse(&bytes)
+            .map(Self)
+            .map_err(|error| match error.field() {
+                None => unreadable(),
+                Some(_) => Refusal::invalid_field(
+                    "Invalid request",
+                    "body",
+                    "must be an object with the documented fields only",
+                ),
+            })
+    }
+}
+
+fn unreadable() -> Refusal {
+    Refusal::invalid_field("Invalid request", "body", "must be valid JSON")
+}
+
+/// Collects what is wrong with fields.
+pub(super) struct Fields {
+    message: &'static str,
+    problems: BTreeMap<&'static str, &'static str>,
+}
+
+impl Fields {
+    pub(super) const fn new(message: &'static str) -> Self {
+        Self {
+            message,
+            problems: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn wrong(&mut self, field: &'static str, problem: &'static str) {
+        self.problems.entry(field).or_insert(problem);
+    }
+
+    /// Text that may be absent.
+    pub(super) fn optional(&mut self, field: &'static str, value: Option<Value>) -> Option<String> {
+        match value {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => match bounded(field, &text, ID_BYTES_MAX) {
+                Ok(()) => Some(text),
+                Err(error) => {
+                    self.wrong(field, error.problem);
+                    None
+                }
+            },
+            Some(_) => {
+                self.wrong(field, "must be text");
+                None
+            }
+        }
+    }
+
+    /// Text that must be there.
+    pub(super) fn required(&mut self, field: &'static str, value: Option<Value>) -> String {
+        let text = self.optional(field, value);
+        if text.is_none() {
+            self.wrong(field, "is required");
+        }
+        text.unwrap_or_default()
+    }
+
+    /// An instant that may be absent.
+    pub(super) fn instant(&mut self, field: &'static str, value: Option<Value>) -> Option<Micros> {
+        let text = self.optional(field, value)?;
+        let at = Micros::parse_rfc3339(&text);
+        if at.is_none() {
+            self.wrong(field, "must be a time such as 2027-01-31T12:00:00Z");
+        }
+        at
+    }
+
+    /// Everything was valid, or what was not.
+    pub(super) fn finish(self) -> Result<(), Refusal> {
+        if self.problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Refusal::invalid(self.message, self.problems))
+        }
+    }
+}

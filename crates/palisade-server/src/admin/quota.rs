@@ -1,0 +1,189 @@
+//! `/admin/rate-limit/quota/{key}` and `/admin/rate-limit/quotas`.
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use palisade::engine::{AdminError, QUOTAS_PAGE_MAX, QuotaUsage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::input::{Body, Fields};
+use super::refusal::Refusal;
+use super::{Caller, Operations};
+
+const INVALID: &str = "Invalid quota request";
+const MISSING: &str = "API key not found";
+const PAGE_DEFAULT: usize = 100;
+
+/// What an API key has used this month.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Usage {
+    /// Hash of the key.
+    key: String,
+    /// Its tier.
+    tier: String,
+    /// Monthly quota; null is unlimited.
+    quota_limit: Option<u64>,
+    /// Used this month, overage included.
+    quota_used: u64,
+    /// What is left; null is unlimited.
+    quota_remaining: Option<u64>,
+    /// First instant of the next month, Unix seconds.
+    quota_reset: u64,
+    /// Requests beyond the quota.
+    overage: u64,
+    /// Price of one of them; null if they are refused.
+    overage_price: Option<f64>,
+    /// What they cost so far.
+    overage_cost: Option<f64>,
+}
+
+impl From<QuotaUsage> for Usage {
+    fn from(usage: QuotaUsage) -> Self {
+        Self {
+            key: usage.key,
+            tier: usage.tier,
+            quota_limit: usage.quota_limit,
+            quota_used: usage.quota_used,
+            quota_remaining: usage.quota_remaining,
+            quota_reset: usage.quota_reset,
+            overage: usage.overage,
+            overage_price: usage.overage_price,
+            overage_cost: usage.overage_cost,
+        }
+    }
+}
+
+/// A page of quotas, ordered by hash.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Page {
+    quotas: Vec<Usage>,
+    /// Pass as `after` to go on; null at the end.
+    next: Option<String>,
+}
+
+/// Why a quota is set back.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reason {
+    /// For the audit.
+    #[schema(value_type = String, example = "credit after an outage")]
+    reason: Option<Value>,
+}
+
+/// The tier that a key is put on.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewTier {
+    /// A tier of the policy.
+    #[schema(value_type = String, example = "business")]
+    tier: Option<Value>,
+}
+
+/// Which page.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Paging {
+    /// Hash after which to go on.
+    after: Option<String>,
+    /// Quotas on the page, 1 to 1000.
+    limit: Option<usize>,
+}
+
+fn refusal(error: &AdminError) -> Refusal {
+    Refusal::from_admin(error, INVALID, MISSING)
+}
+
+/// A raw key in a path would end up in logs: only hashes are taken.
+fn hash(key: &str) -> Result<&str, Refusal> {
+    let is_hash = key.len() == 64 && key.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if !is_hash {
+        let problem = "must be the SHA-256 of the API key, lower-case hexadecimal";
+        return Err(Refusal::invalid_field(INVALID, "key", problem));
+    }
+    Ok(key)
+}
+
+/// What a key has used.
+#[utoipa::path(
+    get,
+    path = "/admin/rate-limit/quota/{key}",
+    params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
+    responses((status = 200, body = Usage), (status = 404, body = Refusal))
+)]
+pub(super) async fn get(
+    State(operations): State<Operations>,
+    Path(key): Path<String>,
+) -> Result<Json<Usage>, Refusal> {
+    let usage = operations.engine.quota(hash(&key)?).await;
+    Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
+}
+
+/// Sets a key's usage of this month back to zero.
+#[utoipa::path(
+    post,
+    path = "/admin/rate-limit/quota/{key}/reset",
+    params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
+    request_body = Reason,
+    responses((status = 200, body = Usage), (status = 404, body = Refusal))
+)]
+pub(super) async fn reset(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Path(key): Path<String>,
+    Body(body): Body<Reason>,
+) -> Result<Json<Usage>, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let reason = fields.required("reason", body.reason);
+    fields.finish()?;
+    let admin = operations.administer(&caller);
+    let usage = admin.quota_reset(hash(&key)?, &reason).await;
+    Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
+}
+
+/// Puts a key on another tier, with immediate effect.
+#[utoipa::path(
+    put,
+    path = "/admin/rate-limit/quota/{key}/tier",
+    params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
+    request_body = NewTier,
+    responses((status = 200, body = Usage), (status = 404, body = Refusal))
+)]
+pub(super) async fn tier(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Path(key): Path<String>,
+    Body(body): Body<NewTier>,
+) -> Result<Json<Usage>, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let tier = fields.required("tier", body.tier);
+    fields.finish()?;
+    let admin = operations.administer(&caller);
+    let usage = admin.change_tier(hash(&key)?, &tier).await;
+    Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
+}
+
+/// What every key has used, a page at a time.
+#[utoipa::path(
+    get,
+    path = "/admin/rate-limit/quotas",
+    params(Paging),
+    responses((status = 200, body = Page))
+)]
+pub(super) async fn list(
+    State(operations): State<Operations>,
+    paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Page>, Refusal> {
+    let Query(paging) =
+        paging.map_err(|_| Refusal::invalid_field(INVALID, "limit", "must be 1 to 1000"))?;
+    let count = paging.limit.unwrap_or(PAGE_DEFAULT).min(QUOTAS_PAGE_MAX);
+    let page = operations
+        .engine
+        .quotas(paging.after.as_deref(), count)
+        .await
+        .map_err(|error| refusal(&error))?;
+    Ok(Json(Page {
+        quotas: page.quotas.into_iter().map(Into::into).collect(),
+        next: page.next,
+    }))
+}

@@ -1,0 +1,141 @@
+//! What operators are told when something is refused. No value is ever repeated.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use palisade::engine::AdminError;
+use palisade::store::StoreError;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::access::Denied;
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Refusal {
+    #[serde(skip)]
+    status: u16,
+    /// Machine-readable error.
+    #[schema(value_type = String, example = "invalid_request")]
+    error: &'static str,
+    /// For people.
+    #[schema(value_type = String)]
+    message: &'static str,
+    /// What is wrong with each field.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    details: BTreeMap<&'static str, &'static str>,
+}
+
+impl Refusal {
+    const fn new(status: StatusCode, error: &'static str, message: &'static str) -> Self {
+        Self {
+            status: status.as_u16(),
+            error,
+            message,
+            details: BTreeMap::new(),
+        }
+    }
+
+    /// No right to do this; `path` is the route's, not a value.
+    pub(super) fn denied(denied: Denied, path: &str) -> Self {
+        match denied {
+            Denied::Unauthenticated => Self::new(
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "Admin authentication required",
+            ),
+            Denied::WithoutRole => Self::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                if path.starts_with("/admin/rate-limit/allowlist") {
+                    "Insufficient permissions to manage rate limit allowlist"
+                } else {
+                    "Insufficient permissions to administer rate limits"
+                },
+            ),
+        }
+    }
+
+    /// Fields that are not valid.
+    pub(super) fn invalid(
+        message: &'static str,
+        details: BTreeMap<&'static str, &'static str>,
+    ) -> Self {
+        let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid_request", message);
+        refusal.details = details;
+        refusal
+    }
+
+    pub(super) fn invalid_field(
+        message: &'static str,
+        field: &'static str,
+        problem: &'static str,
+    ) -> Self {
+        Self::invalid(message, [(field, problem)].into())
+    }
+
+    pub(super) const fn not_found(message: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(super) const fn too_large() -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "invalid_request",
+            "The body is too large",
+        )
+    }
+
+    pub(super) const fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "The path does not take this method",
+        )
+    }
+
+    /// The store's trouble. The error itself may name hosts: it stays in the log.
+    pub(super) fn store(error: &StoreError) -> Self {
+        tracing::warn!(kind = error.kind(), "an operator's request failed");
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "service_unavailable",
+            "The store cannot be asked now. Try again later.",
+        )
+    }
+
+    /// An engine's refusal, told with the route's own words.
+    pub(super) fn from_admin(
+        error: &AdminError,
+        invalid: &'static str,
+        missing: &'static str,
+    ) -> Self {
+        match error {
+            AdminError::Invalid { field, problem } => Self::invalid_field(invalid, field, problem),
+            AdminError::NotFound(_) => Self::not_found(missing),
+            AdminError::Store(error) => Self::store(error),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,147 @@
+//! `/admin/rate-limit/reset`: buckets of several subjects at once.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use palisade::engine::ResetSelector;
+use palisade_core::Id;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::input::{Body, Fields};
+use super::refusal::Refusal;
+use super::{Caller, Operations};
+
+const INVALID: &str = "Invalid reset request";
+
+/// Whose buckets are cleared, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Request {
+    /// For the audit.
+    #[schema(value_type = String, example = "support case")]
+    reason: Option<Value>,
+    /// 1 to 100 subjects.
+    #[serde(default)]
+    subjects: Vec<Subject>,
+}
+
+/// A subject. An organisation beside a user or token says where they belong.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subject {
+    /// An address; of IPv6, its /64.
+    #[schema(value_type = Option<String>)]
+    ip: Option<Value>,
+    /// An organisation.
+    #[schema(value_type = Option<String>)]
+    org: Option<Value>,
+    /// A user.
+    #[schema(value_type = Option<String>)]
+    user: Option<Value>,
+    /// A token id.
+    #[schema(value_type = Option<String>)]
+    token: Option<Value>,
+    /// An OAuth client.
+    #[schema(value_type = Option<String>)]
+    client: Option<Value>,
+    /// The hash of an API key.
+    #[schema(value_type = Option<String>)]
+    api_key: Option<Value>,
+    /// For limits by endpoint: only this path.
+    #[schema(value_type = Option<String>)]
+    path: Option<Value>,
+    /// Only limits of this class.
+    #[schema(value_type = Option<String>)]
+    class: Option<Value>,
+    /// Only this limit.
+    #[schema(value_type = Option<String>)]
+    limit: Option<Value>,
+}
+
+impl Subject {
+    fn selector(self, fields: &mut Fields) -> ResetSelector {
+        let ip = fields.optional("ip", self.ip).and_then(|text| {
+            let ip = text.parse().ok();
+            if ip.is_none() {
+                fields.wrong("ip", "is not an IP address");
+            }
+            ip
+        });
+        let mut id = |field: &'static str, value| {
+            let text = fields.optional(field, value)?;
+            Id::new(field, &text).ok()
+        };
+        let (org, user) = (id("org", self.org), id("user", self.user));
+        let (token, client) = (id("token", self.token), id("client", self.client));
+        ResetSelector {
+            ip,
+            org,
+            user,
+            token,
+            client,
+            api_key: fields.optional("api_key", self.api_key),
+            path: fields.optional("path", self.path),
+            class: fields.optional("class", self.class),
+            limit: fields.optional("limit", self.limit),
+        }
+    }
+}
+
+/// What was cleared.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Done {
+    /// Whether everything was.
+    reset: bool,
+    /// Each bucket.
+    buckets: Vec<Bucket>,
+}
+
+/// One bucket.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Bucket {
+    /// Position of its subject in the request.
+    subject: usize,
+    /// Its limit.
+    limit: String,
+    /// Whether it was cleared: a cluster may do some and not others.
+    done: bool,
+}
+
+/// Clears the buckets of the named subjects in one transaction.
+#[utoipa::path(
+    post,
+    path = "/admin/rate-limit/reset",
+    request_body = Request,
+    responses((status = 200, body = Done), (status = 400, body = Refusal))
+)]
+pub(super) async fn reset(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<Request>,
+) -> Result<Json<Done>, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let reason = fields.required("reason", request.reason);
+    let selectors: Vec<ResetSelector> = request
+        .subjects
+        .into_iter()
+        .map(|subject| subject.selector(&mut fields))
+        .collect();
+    fields.finish()?;
+    let admin = operations.administer(&caller);
+    let lines = admin
+        .reset(&selectors, &reason)
+        .await
+        .map_err(|error| Refusal::from_admin(&error, INVALID, INVALID))?;
+    Ok(Json(Done {
+        reset: lines.iter().all(|line| line.done),
+        buckets: lines
+            .into_iter()
+            .map(|line| Bucket {
+                subject: line.selector,
+                limit: line.limit.to_string(),
+                done: line.done,
+            })
+            .collect(),
+    }))
+}

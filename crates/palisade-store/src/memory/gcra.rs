@@ -1,0 +1,74 @@
+//! The token bucket's decision on a bare arrival time: a translation of the pure
+//! functions for the path without a lock, held to them by the comparison with the
+//! model.
+
+use palisade_core::limit::BucketSpec;
+use palisade_core::time::Micros;
+
+use super::segment::TICKS_PER_MICRO;
+
+/// How a bucket took a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It did; its arrival time is now this.
+    Admitted(u64),
+    /// It did not; its arrival time is still this, and then it will.
+    Denied(u64, Micros),
+}
+
+/// What a bucket with this arrival time makes of `cost`.
+#[inline]
+pub(crate) fn take(spec: &BucketSpec, arrival: u64, now: Micros, cost: u32) -> Taken {
+    if cost > spec.capacity() {
+        return Taken::Denied(arrival, Micros(u64::MAX));
+    }
+    let (interval, tolerance) = spec.gcra_ticks();
+    let now = now.0.saturating_mul(TICKS_PER_MICRO);
+    let after = arrival
+        .max(now)
+        .saturating_add(interval.saturating_mul(u64::from(cost)));
+    let allowed_at = after.saturating_sub(tolerance);
+    if allowed_at > now {
+        Taken::Denied(arrival, Micros(allowed_at.div_ceil(TICKS_PER_MICRO)))
+    } else {
+        Taken::Admitted(after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_core::limit::{Algorithm, State, Window};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_pure_function(
+            limit in 1_u32..,
+            burst in 1_u32..1000,
+            span in 1_u64..1_000_000_000,
+            arrival in any::<u64>(),
+            ahead in 0_u64..1_000_000_000_000,
+            now in 0_u64..1 << 52,
+            cost in prop_oneof![1_u32..10, any::<u32>()],
+        ) {
+            let [limit, burst] = [limit, burst].map(|n| n.try_into().unwrap());
+            let window = Window::Span(span);
+            let spec = BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst)).unwrap();
+            let now = Micros(now);
+            let near = now.0.saturating_mul(TICKS_PER_MICRO).saturating_add(ahead);
+            for arrival in [arrival, near] {
+                let mut state = State::Gcra(arrival);
+                let expected = match spec.fits(&state, now, cost) {
+                    Some(at) => Taken::Denied(arrival, at),
+                    None => {
+                        spec.take(&mut state, now, cost);
+                        let State::Gcra(after) = state else { unreachable!() };
+                        Taken::Admitted(after)
+                    }
+                };
+                prop_assert_eq!(take(&spec, arrival, now, cost), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Why a subject is refused now, in words.
+
+use palisade_core::Decision;
+use palisade_core::decision::{Level, LimitReading, Outcome};
+use palisade_core::facts::{GuardFacts, RequestFacts};
+use palisade_core::rule::Rule;
+use palisade_store::{Store, StoreError};
+use serde::Serialize;
+
+use super::{BlockView, Engine};
+
+/// What stands against a subject, and what does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// What the strictest finding asks for.
+    pub decision: &'static str,
+    /// Each finding, the strictest first.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that speaks for or against the subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it asks for.
+    pub decision: &'static str,
+    /// The rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'static str>,
+    /// For people.
+    pub words: String,
+    /// Level of a block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    #[serde(skip)]
+    strictness: Outcome,
+}
+
+impl<S: Store> Engine<S> {
+    /// Explains what a request and a guard command with these facts would meet.
+    /// Nothing is counted.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn explain(
+        &self,
+        request: Option<&RequestFacts>,
+        guard: Option<&GuardFacts>,
+    ) -> Result<Explanation, StoreError> {
+        let mut findings = Vec::new();
+        if let Some(facts) = guard {
+            let blocks = self.blocks_of(facts).await?;
+            findings.extend(blocks.iter().map(of_block));
+        }
+        if let Some(facts) = request {
+            findings.extend(of_decision(&self.peek(facts).await.decision));
+        }
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.strictness));
+        let strictest = findings.first().map_or(Outcome::Allow, |f| f.strictness);
+        Ok(Explanation {
+            decision: strictest.name(),
+            findings,
+        })
+    }
+}
+
+fn of_block(block: &BlockView) -> Finding {
+    Finding {
+        decision: block.decision.name(),
+        rule: Some(block.rule.id()),
+        words: format!(
+            "{}; the block on {} ends at {}",
+            meaning(block.rule),
+            block.record,
+            block.until
+        ),
+        level: block.level,
+        retry_after: Some(block.retry_after),
+        strictness: block.decision,
+    }
+}
+
+fn of_decision(decision: &Decision) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = decision
+        .reasons
+        .iter()
+        .map(|reason| Finding {
+            decision: reason.decision.name(),
+            rule: Some(reason.rule.id()),
+            words: match &reason.limit {
+                Some(limit) => format!("{}: `{limit}` is used up", meaning(reason.rule)),
+                None => meaning(reason.rule).to_owned(),
+            },
+            level: reason.level,
+            retry_after: reason.retry_after,
+            strictness: reason.decision,
+        })
+        .collect();
+    let free = decision.limits.iter().filter(|l| l.retry_after.is_none());
+    findings.extend(free.map(of_reading));
+    findings
+}
+
+fn of_reading(reading: &LimitReading) -> Finding {
+    Finding {
+        decision: Outcome::Allow.name(),
+        rule: None,
+        words: format!(
+            "`{}` has {} of {} left",
+            reading.name, reading.remaining, reading.limit
+        ),
+        level: None,
+        retry_after: None,
+        strictness: Outcome::Allow,
+    }
+}
+
+/// A rule in words.
+#[must_use]
+pub fn meaning(rule: Rule) -> &'static str {
+    let found = MEANINGS.iter().find(|(known, _)| *known == rule);
+    found.map_or("a rule decided", |(_, words)| words)
+}
+
+const MEANINGS: &[(Rule, &str)] = &[
+    (Rule::L_IP, "too many requests from this address"),
+    (Rule::L_USER, "too many requests of this user"),
+    (Rule::L_CLIENT, "too many requests of this OAuth client"),
+    (Rule::L_GLOBAL, "the service sheds load for everybody"),
+    (
+        Rule::L_DEFAULT_DENY,
+        "no limit is configured for this request, so it is refused",
+    ),
+    (Rule::L_COST, "the request costs more than its limit allows"),
+    (
+        Rule::T_ORG,
+        "too many requests of this organisation or token",
+    ),
+    (Rule::T_SCOPE, "the token lacks the scope of this route"),
+    (Rule::Q_QUOTA, "the API key has used up its month"),
+    (
+        Rule::I_APIKEY,
+        "the API key is missing, unknown or not for this route",
+    ),
+    (
+        Rule::I_BOT,
+        "the request looks like a bot and bots have less",
+    ),
+    (Rule::W_BYPASS, "an allowlist entry lets it pass"),
+    (
+        Rule::A_WINDOW,
+        "five failures of this name from this address within 15 minutes",
+    ),
+    (
+        Rule::A_HARD,
+        "ten failures of this name from this address within a day lock it",
+    ),
+    (Rule::A_BACKOFF, "each failure in a row is answered later"),
+    (
+        Rule::A_CAPTCHA,
+        "three lockouts within a day ask for a challenge",
+    ),
+    (Rule::G_SCORE_KNOWN, "a known device failed"),
+    (
+        Rule::G_SCORE_NEW,
+        "a device that the account does not know failed",
+    ),
+    (Rule::G_SCORE_MISSING, "an attempt without a device failed"),
+    (
+        Rule::G_SCORE_REPEAT_MISSING,
+        "attempts without a device fail again and again",
+    ),
+    (Rule::G_SCORE_SPRAY, "the address tries many accounts"),
+    (Rule::G_THRESHOLD, "failures came too close together"),
+    (
+        Rule::G_BUDGET,
+        "the account has used up its failures of a day",
+    ),
+    (
+        Rule::G_RECOVERY,
+        "the account has nearly used up its one-time codes of a day",
+    ),
+    (
+        Rule::G_EQUILIBRIUM,
+        "soft blocks were met again and again without an end",
+    ),
+    (Rule::G_SPRAY, "one address tried many accounts"),
+    (Rule::G_ROTATION, "many new devices tried one account"),
+    (
+        Rule::G_ROTATION_REPEAT,
+        "new devices keep trying one account",
+    ),
+    (
+        Rule::G_CHURN,
+        "one browser at one address keeps changing its device",
+    ),
+    (Rule::G_DILUTION, "one device tried from many addresses"),
+    (Rule::G_FLOOD, "a flood of new devices tries one account"),
+    (Rule::G_WATCH, "somebody stays just below a threshold"),
+    (Rule::G_API, "a heavy endpoint is called too often"),
+    (
+        Rule::F_CLOSED,
+        "the store does not answer, and this is refused then",
+    ),
+    (
+        Rule::F_DEGRADED,
+        "the store does not answer, and the local cap is reached",
+    ),
+    (
+        Rule::F_REENTRY,
+        "the store comes and goes: this is refused for a while",
+    ),
+    (
+        Rule::F_FALLBACK,
+        "the store does not answer: local counters decide",
+    ),
+    (
+        Rule::F_CORRUPT,
+        "the record could not be read and was set aside",
+    ),
+    (Rule::F_VERSION, "the record was written by a newer version"),
+    (
+        Rule::F_CONFLICT,
+        "the record changed too often to be written",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explain_has_words_of_its_own_for_every_rule() {
+        for rule in Rule::ALL {
+            assert_ne!(meaning(*rule), "a rule decided", "{}", rule.id());
+        }
+        let mut words: Vec<&str> = MEANINGS.iter().map(|(_, words)| *words).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), Rule::ALL.len());
+    }
+}

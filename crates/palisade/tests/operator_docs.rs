@@ -1,0 +1,148 @@
+//! What operators are given fits what the code exposes: the tables of the
+//! documentation, the dashboard's queries, the alert rules.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use palisade::observe::audit::{EventKind, Priority, Severity};
+use palisade::observe::metrics::catalogue::{self, Described, Kind};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The rows of the table under a heading that starts with this line.
+fn rows(text: &str, header: &str) -> Vec<String> {
+    let lines = text.lines().skip_while(|line| *line != header);
+    let rows: Vec<String> = lines
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(str::to_owned)
+        .collect();
+    assert!(!rows.is_empty(), "no table `{header}`");
+    rows
+}
+
+fn metric_row(metric: &Described) -> String {
+    let labels: Vec<String> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
+    let (name, kind, help) = (metric.name, metric.kind.name(), metric.help);
+    format!("| `{name}` | {kind} | {} | {help} |", labels.join(", "))
+}
+
+fn event_row(kind: EventKind) -> String {
+    let severity = match kind.severity() {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
+    };
+    let priority = match kind.priority() {
+        Priority::Ordinary => "ordinary",
+        Priority::Security => "security",
+    };
+    format!("| `{}` | {severity} | {priority} |", kind.name())
+}
+
+#[test]
+fn documentation_lists_every_metric_as_the_code_describes_it() {
+    let text = read("docs/metrics-and-audit.md");
+    let documented = rows(&text, "| metric | type | labels | meaning |");
+    let described: Vec<String> = catalogue::ALL.iter().map(metric_row).collect();
+    assert_eq!(documented, described);
+}
+
+#[test]
+fn documentation_lists_every_audit_event_as_the_code_describes_it() {
+    let text = read("docs/metrics-and-audit.md");
+    let documented = rows(&text, "| event | severity | kept | when |");
+    assert_eq!(documented.len(), EventKind::ALL.len());
+    for (row, kind) in documented.iter().zip(EventKind::ALL) {
+        let start = event_row(*kind);
+        let meaning = row.strip_prefix(&start).unwrap_or_else(|| panic!("{row}"));
+        assert!(meaning.len() > 10, "{row}");
+    }
+}
+
+/// Names that a query may use: those of counters and gauges, and a histogram's parts.
+fn series() -> BTreeSet<String> {
+    let of = |metric: &Described| match metric.kind {
+        Kind::Counter | Kind::Gauge => vec![metric.name.to_owned()],
+        Kind::Histogram => ["bucket", "sum", "count"]
+            .map(|part| format!("{}_{part}", metric.name))
+            .into(),
+    };
+    catalogue::ALL.iter().flat_map(of).collect()
+}
+
+fn metric_names(text: &str) -> BTreeSet<String> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with("rate_limit"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn dashboard_asks_only_for_metrics_that_exist() {
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&read("deploy/grafana/palisade.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut queries = String::new();
+    for panel in panels {
+        for target in panel["targets"].as_array().unwrap() {
+            queries.push_str(target["expr"].as_str().unwrap());
+            queries.push('\n');
+        }
+    }
+    let unknown: Vec<_> = metric_names(&queries)
+        .difference(&series())
+        .cloned()
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    for wanted in [
+        "rate_limiter_fallback_activations_total",
+        "rate_limiter_fallback_requests_total",
+        "rate_limiter_redis_latency_ms_bucket",
+        "rate_limiter_circuit_breaker_state",
+    ] {
+        assert!(queries.contains(wanted), "no panel shows {wanted}");
+    }
+}
+
+#[test]
+fn alerts_ask_only_for_metrics_that_exist() {
+    let rules = read("deploy/prometheus/alerts.yml");
+    let mut known = series();
+    known.insert("rate_limiter_audit_sink_errors_total".to_owned());
+    let unknown: Vec<_> = metric_names(&rules).difference(&known).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+fn promtool(arguments: &[&str]) {
+    let run = Command::new("promtool")
+        .args(arguments)
+        .current_dir(root().join("deploy/prometheus"))
+        .output();
+    let output = run.unwrap_or_else(|error| {
+        panic!("promtool cannot be started ({error}): install the Debian package `prometheus`")
+    });
+    let told = String::from_utf8_lossy(&output.stdout);
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}{failed}");
+}
+
+#[test]
+fn alert_rules_are_valid_and_fire_when_they_should() {
+    promtool(&["check", "rules", "alerts.yml"]);
+    promtool(&["test", "rules", "alerts_test.yml"]);
+}
