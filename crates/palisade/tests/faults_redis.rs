@@ -37,7 +37,7 @@ async fn f_closed_a_killed_redis_that_comes_back_empty() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f_closed_a_killed_redis_that_comes_back_with_its_data() {
-    let mut server = RedisServer::start_with(&["--appendonly", "yes"]);
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let bench = bench(&server.url());
     bench.healthy().await;
     server.kill();
