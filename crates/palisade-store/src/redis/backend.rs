@@ -72,6 +72,13 @@ impl Backend {
             Self::Cluster(cluster) => cluster.masters(due).await,
         }
     }
+
+    /// A master did not answer: it may have been replaced.
+    pub(super) fn doubt_masters(&self) {
+        if let Self::Cluster(cluster) = self {
+            cluster.look_soon();
+        }
+    }
 }
 
 impl Single {

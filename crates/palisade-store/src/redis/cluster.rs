@@ -166,7 +166,7 @@ impl Cluster {
     }
 
     /// Fetches the map in the background, unless somebody is at it or just was.
-    fn look_soon(self: &Arc<Self>) {
+    pub(super) fn look_soon(self: &Arc<Self>) {
         if self.looking.swap(true, SeqCst) {
             return;
         }

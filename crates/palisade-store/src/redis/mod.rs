@@ -139,7 +139,18 @@ impl Shared {
     }
 
     /// The clock of a server that could take a charge now; of all of them, the first's.
+    ///
+    /// In an outage only probes come here: it is they that must notice a master's
+    /// successor.
     async fn clock(&self, due: Instant) -> Result<Micros, StoreError> {
+        let clock = self.clock_of_masters(due).await;
+        if clock.is_err() {
+            self.backend.doubt_masters();
+        }
+        clock
+    }
+
+    async fn clock_of_masters(&self, due: Instant) -> Result<Micros, StoreError> {
         let mut asked = JoinSet::new();
         for (at, link) in self.backend.masters(due).await?.into_iter().enumerate() {
             asked.spawn(async move {

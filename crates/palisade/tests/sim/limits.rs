@@ -95,7 +95,7 @@ algorithm = "fixed-window"
 name = "leased-all"
 by = []
 class = "leased"
-rate = "250/5s"
+rate = "500/2s"
 algorithm = "sliding-log"
 accuracy = "leased"
 [[limit]]
@@ -223,7 +223,7 @@ fn buckets(class: &str) -> &'static [Bucket] {
         },
     )];
     const FIXED: &[Bucket] = &[exact("fixed-org", By::Org, Bound::Aligned(12, MINUTE))];
-    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(250, 5 * SECOND))];
+    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, 2 * SECOND))];
     const FLOW: &[Bucket] = &[near(
         "flow-all",
         By::All,

@@ -37,8 +37,12 @@ struct Node {
 /// How a run is paced: many requests in little time, or outages of many minutes.
 #[derive(Clone, Copy)]
 struct Pace {
+    /// Most often asked for.
+    classes: &'static [&'static str],
     clients: u64,
     requests: u64,
+    /// Requests among all that is asked; the others are guard commands.
+    request_percent: u64,
     /// Longest gap between two requests of a client, in calm and in a fault.
     gap_ms: [u64; 2],
     /// A guard command is repeated at most so often.
@@ -47,11 +51,13 @@ struct Pace {
     calm_ms: [u64; 2],
 }
 
-const PACES: [Pace; 5] = [
+const PACES: [Pace; 6] = [
     // Every bucket at its limit, faults of less than a second.
     Pace {
+        classes: &CLASSES,
         clients: 8,
         requests: 35,
+        request_percent: 60,
         gap_ms: [120, 120],
         burst: 1,
         fault_ms: [1, 900],
@@ -59,8 +65,10 @@ const PACES: [Pace; 5] = [
     },
     // Faults long enough to open every breaker.
     Pace {
+        classes: &CLASSES,
         clients: 5,
         requests: 35,
+        request_percent: 60,
         gap_ms: [900, 900],
         burst: 2,
         fault_ms: [1, 15_000],
@@ -68,8 +76,10 @@ const PACES: [Pace; 5] = [
     },
     // Outages of minutes.
     Pace {
+        classes: &CLASSES,
         clients: 4,
         requests: 45,
+        request_percent: 60,
         gap_ms: [20_000, 20_000],
         burst: 4,
         fault_ms: [1, 400_000],
@@ -77,8 +87,10 @@ const PACES: [Pace; 5] = [
     },
     // Everybody at once.
     Pace {
+        classes: &CLASSES,
         clients: 24,
         requests: 10,
+        request_percent: 60,
         gap_ms: [15, 15],
         burst: 1,
         fault_ms: [1, 200],
@@ -86,12 +98,25 @@ const PACES: [Pace; 5] = [
     },
     // A store that falls again as soon as it is trusted.
     Pace {
+        classes: &CLASSES,
         clients: 4,
         requests: 110,
+        request_percent: 60,
         gap_ms: [250_000, 9_000],
         burst: 5,
         fault_ms: [60_000, 80_000],
         calm_ms: [370_000, 400_000],
+    },
+    // Leases that run out, over and over.
+    Pace {
+        classes: &["leased", "leased", "flow", "mixed"],
+        clients: 12,
+        requests: 40,
+        request_percent: 95,
+        gap_ms: [110, 110],
+        burst: 1,
+        fault_ms: [1, 300],
+        calm_ms: [1, 3_000],
     },
 ];
 
@@ -309,7 +334,7 @@ impl Sim {
                 let gap = Duration::from_millis(gap);
                 let _ = tokio::time::timeout(gap, self.storm.notified()).await;
             }
-            if kind < 60 {
+            if kind < self.pace.request_percent {
                 self.request().await;
             } else {
                 self.command().await;
@@ -339,11 +364,11 @@ impl Sim {
 
     async fn request(&self) {
         let asked = self.rng(|rng| {
-            let class = rng.pick(&CLASSES);
-            let cost = if matches!(class, "leased" | "flow") {
-                rng.between(5, 25)
-            } else {
-                1
+            let class = rng.pick(self.pace.classes);
+            let cost = match class {
+                "leased" | "flow" if rng.chance(30) => rng.between(30, 50),
+                "leased" | "flow" => rng.between(1, 3),
+                _ => 1,
             };
             limits::Asked {
                 node: rng.index(self.nodes.len()),

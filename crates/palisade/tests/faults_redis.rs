@@ -1,0 +1,179 @@
+//! The engine over a real Redis that is killed, frozen, paused, full, emptied, or
+//! loses a master.
+#![recursion_limit = "256"]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod faults_support;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
+
+use std::time::Duration;
+
+use faults_support::{Bench, DEADLINE, Data};
+use palisade::core::Mode;
+use palisade::core::facts::GuardOp;
+use palisade::core::time::SECOND;
+use palisade::store::redis::{RedisConfig, RedisStore};
+use redis_server::{RedisCluster, RedisServer};
+
+fn bench(url: &str) -> Bench<RedisStore> {
+    let config = RedisConfig {
+        deadline: DEADLINE,
+        ..RedisConfig::new(url)
+    };
+    Bench::new(RedisStore::new(config).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_closed_a_killed_redis_that_comes_back_empty() {
+    let mut server = RedisServer::start();
+    let bench = bench(&server.url());
+    bench.healthy().await;
+    server.kill();
+    bench.broken().await;
+    server.restart();
+    bench.recovered(Data::Lost).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_closed_a_killed_redis_that_comes_back_with_its_data() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let bench = bench(&server.url());
+    bench.healthy().await;
+    server.kill();
+    bench.broken().await;
+    server.restart();
+    bench.recovered(Data::Kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_closed_a_frozen_redis_hangs_no_request() {
+    let server = RedisServer::start();
+    let bench = bench(&server.url());
+    bench.healthy().await;
+    server.freeze();
+    bench.broken().await;
+    server.thaw();
+    bench.recovered(Data::Kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_closed_a_redis_that_is_paused_by_its_operator() {
+    let server = RedisServer::start();
+    let bench = bench(&server.url());
+    bench.healthy().await;
+    server.pause(30_000);
+    bench.broken().await;
+    bench.recovered(Data::Kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_store_full_a_redis_without_memory_is_an_outage() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "noeviction"]);
+    let bench = bench(&server.url());
+    bench.healthy().await;
+    assert!(
+        server
+            .says(&["CONFIG", "SET", "maxmemory", "1"])
+            .contains("OK")
+    );
+    bench.broken().await;
+    assert_eq!(bench.engine.health().store.last_error, Some("exhausted"));
+    server.says(&["CONFIG", "SET", "maxmemory", "0"]);
+    bench.recovered(Data::Kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_closed_a_redis_that_was_never_there() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let bench = bench(&url);
+    bench.broken().await;
+    server.restart();
+    bench.answers().await;
+    bench.sleep(21 * SECOND).await;
+    assert_eq!(
+        bench.admitted("192.0.2.5", "/auth/token", 15).await,
+        [Mode::Normal; 10]
+    );
+}
+
+/// The probes of a failed recovery: the dwell starts again, and nobody's request is
+/// used to find out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_fallback_a_redis_that_is_still_away_at_the_first_probe() {
+    let mut server = RedisServer::start();
+    let bench = bench(&server.url());
+    bench.healthy().await;
+    server.kill();
+    bench.broken().await;
+    bench.sleep(11 * SECOND).await;
+    assert_eq!(bench.engine.health().circuits[3], ("limits", "open"));
+    server.restart();
+    bench.answers().await;
+    bench.sleep(8 * SECOND).await;
+    assert_eq!(
+        bench.engine.health().circuits[3],
+        ("limits", "open"),
+        "ten seconds from the probe"
+    );
+    bench.sleep(2 * SECOND).await;
+    assert_eq!(bench.engine.health().circuits[3], ("limits", "half_open"));
+    bench.sleep(10 * SECOND).await;
+    assert_eq!(bench.engine.health().circuits[3], ("limits", "closed"));
+}
+
+/// Whose slots the dead master had fails, closed for logins; its replica takes over
+/// and everything is exact again, without a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_closed_a_cluster_that_loses_a_master() {
+    let mut cluster = RedisCluster::start();
+    let bench = bench(&cluster.url());
+    bench.answers().await;
+    assert_eq!(
+        bench.admitted("192.0.2.1", "/auth/token", 15).await,
+        [Mode::Normal; 10]
+    );
+    let is_master = |node: &RedisServer| node.says(&["ROLE"]).contains("master");
+    let dead = cluster.nodes.iter().position(is_master).unwrap();
+    cluster.nodes[dead].kill();
+    // Every answer in the meantime is the store's or says that it is not.
+    for n in 0..30 {
+        let decision = bench.guard(GuardOp::LoginCheck, &format!("c{n}")).await;
+        let request = bench
+            .check(&format!("192.0.2.{}", 100 + n), "/auth/token")
+            .await;
+        assert!(matches!(
+            decision.mode,
+            Mode::Normal | Mode::FailClosed | Mode::Degraded
+        ));
+        assert!(matches!(request.mode, Mode::Normal | Mode::Degraded));
+    }
+    let replaced = || {
+        let masters = cluster.nodes.iter().filter(|node| is_master(node)).count();
+        masters == 3
+    };
+    redis_server::eventually("the replica's promotion", replaced);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    bench.answers().await;
+    bench.sleep(9 * 60 * SECOND).await;
+    assert!(
+        bench
+            .engine
+            .health()
+            .circuits
+            .iter()
+            .all(|(_, state)| *state == "closed")
+    );
+    for host in 200..230 {
+        let admitted = bench
+            .admitted(&format!("192.0.2.{host}"), "/auth/token", 12)
+            .await;
+        assert_eq!(admitted, [Mode::Normal; 10], "exact in every slot");
+    }
+    for n in 0..20 {
+        let modes = bench.modes(GuardOp::OtpFailure, &format!("d{n}"), 1).await;
+        assert!(modes[0].starts_with("normal"), "{modes:?}");
+    }
+}
