@@ -1,11 +1,12 @@
 //! What holds for any sequence of events. `PALISADE_SEQUENCES` sets how many random
 //! sequences of 200 events are run (10,000 unless set).
-
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "helpers of a test"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 mod support;

@@ -1,6 +1,12 @@
 //! Sessions, the owner lane, operators' lifts, and records that cannot be read.
-
-#![allow(clippy::unwrap_used, reason = "helpers of a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 mod support;
 

@@ -1,7 +1,13 @@
 //! One scenario per rule of the guard and the lockout. With the feature
 //! `rule-switches`, each is run again with its rule switched off, and must fail.
-
-#![allow(clippy::unwrap_used, reason = "helpers of a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 mod support;
 

@@ -1,6 +1,12 @@
 //! The guard's policy cases, on the pure functions.
-
-#![allow(clippy::unwrap_used, reason = "helpers of a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 mod support;
 

@@ -1,6 +1,12 @@
 //! What holds without a file.
-
-#![expect(clippy::expect_used, reason = "a helper of tests may fail them")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use palisade_core::bodies::Urls;
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy};

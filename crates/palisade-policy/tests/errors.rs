@@ -1,5 +1,13 @@
 //! What an operator reads when something is wrong: every error at once, each with
 //! its place, the key and what to do, and never a value.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::path::Path;
 

@@ -1,4 +1,12 @@
 //! Replays the fuzz corpus of the policy file on the stable compiler.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 #[path = "../../../fuzz/src/policy_parser.rs"]
 mod policy_parser;

@@ -1,6 +1,12 @@
 //! Flags over environment over file over defaults.
-
-#![expect(clippy::panic, reason = "a helper of tests may fail them")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::path::Path;
 

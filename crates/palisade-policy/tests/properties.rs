@@ -1,4 +1,12 @@
 //! Whatever is written, reading it ends in a configuration or in errors.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::path::Path;
 

@@ -1,4 +1,12 @@
 //! The committed reference is the one that the declarations give.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::path::Path;
 

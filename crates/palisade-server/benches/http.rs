@@ -74,7 +74,15 @@ fn load(target: SocketAddr) -> f64 {
 fn start_palisade(folder: &std::path::Path) -> (Child, SocketAddr) {
     std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
-        .args(["serve", "--config", "policy.toml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args([
+            "serve",
+            "--config",
+            "policy.toml",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+        ])
         .current_dir(folder)
         .stdout(Stdio::piped())
         .spawn()
@@ -103,7 +111,10 @@ fn start_echo() -> SocketAddr {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let app = Router::new().route("/v1/check", post(|Json(body): Json<Value>| async { Json(body) }));
+                let app = Router::new().route(
+                    "/v1/check",
+                    post(|Json(body): Json<Value>| async { Json(body) }),
+                );
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 axum::serve(listener, app).await.unwrap();
             });

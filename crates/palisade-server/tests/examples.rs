@@ -1,7 +1,10 @@
 //! The examples of the documentation do what it says, against the real service.
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test fails by panicking and says why"
 )]
 

@@ -1,11 +1,12 @@
 //! Requests that are refused before a decision: problem documents that name the
 //! field and never a value.
-
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "helpers of tests may fail like the tests themselves"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 mod common;

@@ -1,10 +1,11 @@
 //! Starting, what stands in its way, and ending.
-
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "helpers of tests may fail like the tests themselves"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 mod common;

@@ -1,4 +1,12 @@
 //! The embedded store passes the suite, and answers as the model does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::sync::Arc;
 

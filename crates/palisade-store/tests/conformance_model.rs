@@ -1,4 +1,12 @@
 //! The reference store passes the suite that it is the reference for.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use palisade_store::conformance::{
     Conversions, Differential, TestClock, differential, registry_is_bounded, run_with,

@@ -1,5 +1,13 @@
 //! The hard bound on keys and its overflow rule: expired first, then idle, never a
 //! bucket that denies, and beyond that one strict bucket for all.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::sync::Arc;
 

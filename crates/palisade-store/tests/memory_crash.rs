@@ -3,6 +3,15 @@
 //!
 //! `PALISADE_CRASH_ROUNDS` sets how often (4 unless set), `PALISADE_CRASH_SLACK_MS`
 //! how much later than 100 ms an overloaded machine may get to its write.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

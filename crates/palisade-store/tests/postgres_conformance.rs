@@ -1,6 +1,12 @@
 //! The Postgres store passes the suite, on a real server and a virtual clock.
-
-#![expect(clippy::unwrap_used, reason = "a test's helpers fail it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 #[path = "common/postgres_server.rs"]
 mod postgres_server;

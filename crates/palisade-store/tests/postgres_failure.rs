@@ -1,10 +1,12 @@
 //! A real server that is killed, stopped, full or read-only: typed errors within the
 //! deadline, and recovery without help.
-
-#![expect(
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test's helpers fail it"
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 #[path = "common/postgres_server.rs"]

@@ -1,10 +1,12 @@
 //! What only the Postgres store promises: its schema and plans, exactness over
 //! several nodes, the server's clock, expiry, unreadable buckets.
-
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a test's helpers fail it"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 #[path = "common/postgres_server.rs"]

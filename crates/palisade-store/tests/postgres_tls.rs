@@ -1,7 +1,13 @@
 //! TLS to a real server: used when asked for, and only with a certificate that is
 //! trusted.
-
-#![expect(clippy::unwrap_used, reason = "a test's helpers fail it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 #[path = "common/postgres_server.rs"]
 mod postgres_server;

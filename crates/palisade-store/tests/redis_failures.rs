@@ -1,4 +1,12 @@
 //! A Redis that is dead, hangs, is full, comes back: typed, in time, healed by itself.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 #[path = "common/redis_server.rs"]
 mod redis_server;

@@ -1,4 +1,12 @@
 //! The store on one real Redis server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 #[path = "common/redis_server.rs"]
 mod redis_server;

@@ -1,8 +1,11 @@
 //! Many tasks and several nodes at once: nothing over-admitted, nothing lost.
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by panicking"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 mod engine_support;

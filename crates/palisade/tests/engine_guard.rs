@@ -1,9 +1,12 @@
 //! Lockout, uniform answers and failure modes of guard commands, as a caller of the
 //! engine sees them.
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by panicking"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 mod engine_support;

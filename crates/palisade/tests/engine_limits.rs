@@ -1,9 +1,12 @@
 //! Limits, tenancy, quotas and the allowlist, as a caller of the engine sees them
 //! under the default policy.
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by panicking"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
 
 mod engine_support;

@@ -1,6 +1,12 @@
 //! I-CLIENT, I-BOT, I-APIKEY, I-KEY, and how the sources of identity combine.
-
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::sync::Arc;
 

@@ -1,11 +1,14 @@
 //! The engine over a real Postgres that is killed, stopped, read-only or out of
 //! connections.
-#![recursion_limit = "256"]
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by panicking"
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
 )]
+#![recursion_limit = "256"]
 
 mod faults_support;
 #[path = "../../palisade-store/tests/common/postgres_server.rs"]

@@ -1,7 +1,14 @@
 //! The engine over a real Redis that is killed, frozen, paused, full, emptied, or
 //! loses a master.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 #![recursion_limit = "256"]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults_support;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]

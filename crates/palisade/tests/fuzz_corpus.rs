@@ -1,4 +1,12 @@
 //! Replays every file of the fuzz corpora on the stable compiler.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
 use std::fs;
 use std::path::Path;

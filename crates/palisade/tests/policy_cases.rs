@@ -1,7 +1,10 @@
 //! Every policy case of `conformance/` holds under the default policy.
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test fails by panicking and says why"
 )]
 

@@ -1,7 +1,14 @@
 //! Every rule id has a test named after it, and every test that looks like a rule's
 //! names one that exists.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -112,10 +112,10 @@ impl From<AllowlistEntry> for EntryView {
 /// Judges type and identifier together: what is valid depends on the type.
 fn identify(
     fields: &mut Fields,
-    kind: Option<Value>,
+    kind: Option<&Value>,
     identifier: Option<Value>,
 ) -> (AllowlistKind, String) {
-    let kind = match kind.as_ref().and_then(Value::as_str) {
+    let kind = match kind.and_then(Value::as_str) {
         Some("ip") => Some(AllowlistKind::Ip),
         Some("cidr") => Some(AllowlistKind::Cidr),
         Some("user_id") => Some(AllowlistKind::UserId),
@@ -155,7 +155,7 @@ pub(super) async fn add(
     Body(new): Body<NewEntry>,
 ) -> Result<Json<Added>, Refusal> {
     let mut fields = Fields::new(INVALID);
-    let (kind, identifier) = identify(&mut fields, new.kind, new.identifier);
+    let (kind, identifier) = identify(&mut fields, new.kind.as_ref(), new.identifier);
     let reason = fields.required("reason", new.reason);
     if reason.len() > 500 {
         fields.wrong("reason", "must be 1 to 500 characters");
@@ -198,7 +198,7 @@ pub(super) async fn remove(
     Body(old): Body<OldEntry>,
 ) -> Result<Json<Removed>, Refusal> {
     let mut fields = Fields::new(INVALID);
-    let (kind, identifier) = identify(&mut fields, old.kind, old.identifier);
+    let (kind, identifier) = identify(&mut fields, old.kind.as_ref(), old.identifier);
     fields.finish()?;
     let admin = operations.administer(&caller);
     let removed = admin.allowlist_remove(kind, &identifier).await;

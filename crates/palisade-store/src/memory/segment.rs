@@ -121,7 +121,6 @@ const fn tag_of(id: Digest) -> u64 {
     id.0 as u64
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
 const fn high_of(id: Digest) -> u64 {
     (id.0 >> 64) as u64
 }

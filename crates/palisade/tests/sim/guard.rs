@@ -277,7 +277,7 @@ fn capped(asked: &Asked, flow: Flow) -> (u64, CappedKeys) {
 
 type Found = HashMap<RecordKey, Option<Stored>>;
 
-fn bytes<'f>(found: &'f Found, pair: Option<KeyPair>) -> Option<&'f [u8]> {
+fn bytes(found: &Found, pair: Option<KeyPair>) -> Option<&[u8]> {
     let stored = found.get(&pair?.current)?.as_ref()?;
     Some(&stored.bytes)
 }

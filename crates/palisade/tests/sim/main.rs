@@ -3,9 +3,12 @@
 //!
 //! `PALISADE_SIM_SEEDS` says how many seeds to run, `PALISADE_SIM_SEED` with which
 //! to start.
-#![expect(
+#![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test fails by panicking and says why"
 )]
 

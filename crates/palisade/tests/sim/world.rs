@@ -89,8 +89,11 @@ pub(crate) struct CommandLog {
     /// Charges that the store admitted and applied: each with its buckets' costs.
     pub(crate) charged: Vec<Vec<(Digest, u32)>>,
     pub(crate) loaded: Option<(Micros, HashMap<RecordKey, Option<Stored>>)>,
-    pub(crate) committed: Vec<Vec<(RecordKey, Option<Vec<u8>>, u64)>>,
+    pub(crate) committed: Vec<Vec<Written>>,
 }
+
+/// A record that was written: its key, its bytes, its revision.
+pub(crate) type Written = (RecordKey, Option<Vec<u8>>, u64);
 
 tokio::task_local! {
     pub(crate) static COMMAND: Arc<Command>;
