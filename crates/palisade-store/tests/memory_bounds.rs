@@ -1,6 +1,8 @@
 //! The hard bound on keys and its overflow rule: expired first, then idle, never a
 //! bucket that denies, and beyond that one strict bucket for all.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::sync::Arc;
 
 use palisade_core::limit::{Algorithm, Window};

@@ -4,6 +4,8 @@
 //! `PALISADE_CRASH_ROUNDS` sets how often (4 unless set), `PALISADE_CRASH_SLACK_MS`
 //! how much later than 100 ms an overloaded machine may get to its write.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
