@@ -17,7 +17,7 @@ use super::slot::{Seen, Slot};
 use super::word::{Held, Word};
 
 /// Slots of one segment.
-pub(crate) const SLOTS: usize = 1536;
+pub(crate) const SLOTS: usize = 8192;
 /// How many of them may have an owner: probes stay short.
 pub(crate) const FILL_MAX: usize = SLOTS / 4 * 3;
 

@@ -25,7 +25,7 @@ const SWEEP_AT_BOUND: u32 = 4;
 /// The directory never has more entries than 2 to the power of this.
 const BITS_MAX: u32 = 20;
 /// Segments that a large table starts with, as a power of 2.
-const BITS_START: u32 = 3;
+const BITS_START: u32 = 1;
 
 /// The table.
 pub(crate) struct Table {
