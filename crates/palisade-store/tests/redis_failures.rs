@@ -36,6 +36,7 @@ fn limits() -> TestLimits {
     TestLimits::new([("log", spec(Algorithm::SlidingLog, 10_000, window))])
 }
 
+#[expect(clippy::unwrap_used, reason = "part of the tests")]
 fn strict(url: &str) -> RedisStore {
     RedisStore::new(RedisConfig::new(url)).unwrap()
 }

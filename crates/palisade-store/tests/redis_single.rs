@@ -20,12 +20,14 @@ use std::time::Duration;
 
 use palisade_core::Digest;
 use palisade_core::limit::{Algorithm, Window};
+use palisade_core::plan::OnExceed;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, HOUR, Micros, SECOND};
 use palisade_store::conformance::{
-    Conversions, Differential, TestClock, TestLimits, differential, registry_is_bounded, run_with,
-    spec,
+    Conversions, Differential, Rng, START, TestClock, TestLimits, differential,
+    registry_is_bounded, run_with, spec,
 };
+use palisade_store::model::ModelStore;
 use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
 use palisade_store::{Commit, Entry, Registry, Store, StoreError, Take};
 use redis_server::{RedisServer, free_port};
@@ -78,6 +80,62 @@ async fn random_plans_are_decided_as_by_the_pure_functions() {
             conversions: Conversions::All,
         };
         differential(&store, &clock, plan).await;
+    }
+}
+
+/// Widths of the stored entries, saturating ticks, months: the edges of the numbers.
+#[tokio::test]
+async fn extreme_amounts_and_windows_are_exact() {
+    let server = RedisServer::start();
+    let clock = Arc::new(TestClock::default());
+    let store = store_at(&server.url(), Arc::clone(&clock));
+    let model = ModelStore::new(Arc::clone(&clock));
+    let mut rng = Rng::new(11);
+    let spans = [1_000, HOUR, 2 * HOUR, 20 * DAY, 3_660 * DAY];
+    let windows = spans.map(Window::Span).into_iter().chain([Window::Month]);
+    for (window, limit) in
+        windows.flat_map(|window| [1, 255, 256, 70_000, u32::MAX].map(|limit| (window, limit)))
+    {
+        for algorithm in ALGORITHMS {
+            if window == Window::Month && algorithm != Algorithm::FixedWindow {
+                continue;
+            }
+            let limits = TestLimits::new([("edge", spec(algorithm, limit, window))]);
+            let span = limits.charge("edge", "e").spec.window_us();
+            // Back to the start: 53 bits of microseconds end in the year 2255.
+            clock.set(START);
+            for step in 0..24 {
+                clock.advance(rng.below(span / 6 + 2));
+                let cost = match rng.below(4) {
+                    0 => limit,
+                    1 => 1,
+                    _ => 1 + u32::try_from(rng.below(u64::from(limit))).unwrap(),
+                };
+                let on_exceed = match rng.below(4) {
+                    0 => OnExceed::Count,
+                    _ => OnExceed::Deny,
+                };
+                let charges = [limits.charge_of("edge", "e", cost, on_exceed)];
+                let (got, expected) = if rng.one_in(5) {
+                    (store.refund(&charges).await, model.refund(&charges).await)
+                } else {
+                    let take = Take::Consume;
+                    (
+                        store.charge(&charges, take).await,
+                        model.charge(&charges, take).await,
+                    )
+                };
+                let (mut got, mut expected) = (got.unwrap(), expected.unwrap());
+                if expected.readings[0].used == 0 {
+                    (got.readings[0].reset_at, expected.readings[0].reset_at) = (got.now, got.now);
+                }
+                let case = format!("{algorithm:?} {limit} per {window:?}, step {step}");
+                assert_eq!(got, expected, "{case}");
+            }
+            let charges = [limits.charge("edge", "e")];
+            store.reset(&charges).await.unwrap();
+            model.reset(&charges).await.unwrap();
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! All buckets of a decision are evaluated by one script in one round trip, at one
 //! instant of the server's clock (F-CLOCK). The script translates the pure functions
-//! of `palisade_core::limit` and is compared with them on random sequences.
+//! of `palisade_core::limit` and is compared with them on random sequences. It counts
+//! microseconds in doubles, which are exact until the year 2255.
 //!
 //! On a cluster the buckets of one hash tag are one call; a decision over several tags
 //! charges them at once and takes back what was taken unless all admit, so it never
