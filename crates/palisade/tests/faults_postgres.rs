@@ -1,11 +1,7 @@
 //! The engine over a real Postgres that is killed, stopped, read-only or out of
 //! connections.
 #![recursion_limit = "256"]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults_support;
 #[path = "../../palisade-store/tests/common/postgres_server.rs"]
