@@ -9,8 +9,6 @@
     reason = "a test fails by panicking and says why"
 )]
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::sync::Arc;
 
 use palisade_core::limit::{Algorithm, Window};

@@ -13,8 +13,6 @@
     reason = "a test fails by panicking and says why"
 )]
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};

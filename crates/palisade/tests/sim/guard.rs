@@ -17,7 +17,7 @@ use palisade::core::{Decision, Keyring, Mode, Outcome, PolicySet, Rule};
 use parking_lot::Mutex;
 
 use crate::breakers::Expected;
-use crate::world::{Command, CommandLog, Stored, World};
+use crate::world::{Command, CommandLog, Found, World};
 
 pub(crate) struct Asked {
     pub(crate) node: usize,
@@ -76,7 +76,11 @@ impl Commands {
                 "the store was called while the breaker was open",
             );
         }
-        if log.committed.len() > 1 {
+        let mut keys: Vec<RecordKey> = log.committed.iter().flatten().map(|w| w.key).collect();
+        let written = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.len() < written {
             self.violated("guard §12", asked, "one command was written twice");
         }
         let is_failed = log.failed || asked.expected_at_start != Expected::Normal;
@@ -122,7 +126,9 @@ impl Commands {
             }
             return;
         };
-        if told.is_none() && log.committed.is_empty() {
+        // A cluster may write a part and the rest later: then no single reading of
+        // the records gives them all.
+        if log.parted || told.is_none() && log.committed.is_empty() {
             return;
         }
         let signals = Signals::resolve(&self.keyring, asked.op, &asked.facts);
@@ -148,10 +154,8 @@ impl Commands {
             }
         }
         if let Some(committed) = log.committed.first() {
-            let committed: HashMap<RecordKey, &Option<Vec<u8>>> = committed
-                .iter()
-                .map(|(key, bytes, _)| (*key, bytes))
-                .collect();
+            let committed: HashMap<RecordKey, &Option<Vec<u8>>> =
+                committed.iter().map(|w| (w.key, &w.bytes)).collect();
             let is_same = written.len() == committed.len()
                 && written.iter().all(|(key, bytes)| {
                     committed
@@ -274,8 +278,6 @@ fn capped(asked: &Asked, flow: Flow) -> (u64, CappedKeys) {
         ),
     }
 }
-
-type Found = HashMap<RecordKey, Option<Stored>>;
 
 fn bytes(found: &Found, pair: Option<KeyPair>) -> Option<&[u8]> {
     let stored = found.get(&pair?.current)?.as_ref()?;

@@ -76,13 +76,13 @@ const PACES: [Pace; 6] = [
     },
     // Outages of minutes.
     Pace {
-        classes: &CLASSES,
+        classes: &["auth", "auth", "admin", "one", "two", "fixed", "local"],
         clients: 4,
         requests: 45,
         request_percent: 60,
         gap_ms: [20_000, 20_000],
         burst: 4,
-        fault_ms: [1, 400_000],
+        fault_ms: [1, 900_000],
         calm_ms: [1, 600_000],
     },
     // Everybody at once.

@@ -278,40 +278,52 @@ fn commit(
     now: Micros,
     command: Option<&Command>,
 ) -> Commit {
-    let revision = |shared: &Shared, key| live(shared, key, now).map_or(0, |s| s.revision);
-    if writes
-        .iter()
-        .any(|write| revision(shared, &write.key) != write.expect)
-    {
+    let is_changed = |shared: &Shared, write: &RecordWrite| {
+        live(shared, &write.key, now).map_or(0, |s| s.revision) != write.expect
+    };
+    if !shared.is_cluster && writes.iter().any(|write| is_changed(shared, write)) {
         return Commit::Conflict;
     }
-    let mut done = Vec::new();
+    let mut done = 0;
     for write in writes {
-        if is_stale(shared, write, now, command) {
-            let lost = format!("a {} was written over a newer one", write.key.kind.name());
-            shared.violations.push(format!("guard §12: {lost}"));
+        if is_changed(shared, write) {
+            break;
         }
-        let revision = write.expect + 1;
-        done.push((write.key, write.bytes.clone(), revision));
-        match &write.bytes {
-            Some(bytes) => {
-                let stored = Stored {
-                    bytes: bytes.clone(),
-                    revision,
-                    expires_at: write.expires_at,
-                    is_corrupt: false,
-                };
-                shared.records.insert(write.key, stored);
-            }
-            None => {
-                shared.records.remove(&write.key);
-            }
+        put(shared, write, now, command);
+        done += 1;
+    }
+    if let Some(command) = command.filter(|_| done > 0) {
+        let mut log = command.log.lock();
+        log.committed.push(writes[..done].to_vec());
+        log.parted |= done < writes.len();
+    }
+    match done {
+        0 => Commit::Conflict,
+        all if all == writes.len() => Commit::Done,
+        part => Commit::Part(part),
+    }
+}
+
+fn put(shared: &mut Shared, write: &RecordWrite, now: Micros, command: Option<&Command>) {
+    if is_stale(shared, write, now, command) {
+        let kind = write.key.kind.name();
+        let violation = format!("guard §12: a {kind} was written over a newer one");
+        shared.violations.push(violation);
+    }
+    match &write.bytes {
+        Some(bytes) => {
+            let stored = Stored {
+                bytes: bytes.clone(),
+                revision: write.expect + 1,
+                expires_at: write.expires_at,
+                is_corrupt: false,
+            };
+            shared.records.insert(write.key, stored);
+        }
+        None => {
+            shared.records.remove(&write.key);
         }
     }
-    if let Some(command) = command {
-        command.log.lock().committed.push(done);
-    }
-    Commit::Done
 }
 
 /// True if the record is not the one that the command has read.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palisade::core::Digest;
 use palisade::core::failure::Policy;
 use palisade::core::limit::State;
-use palisade::core::record::RecordKey;
+use palisade::core::record::{RecordKey, RecordWrite};
 use palisade::core::time::{Clock, Micros};
 use palisade::engine::{Observer, Seen};
 use parking_lot::Mutex;
@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) losses: Vec<Micros>,
     pub(crate) timetables: Vec<Timetables>,
     pub(crate) violations: Vec<String>,
+    /// Commits write one record after the other, as a Redis Cluster does.
+    pub(crate) is_cluster: bool,
 }
 
 pub(crate) struct World {
@@ -88,12 +90,15 @@ pub(crate) struct CommandLog {
     pub(crate) calls: u32,
     /// Charges that the store admitted and applied: each with its buckets' costs.
     pub(crate) charged: Vec<Vec<(Digest, u32)>>,
-    pub(crate) loaded: Option<(Micros, HashMap<RecordKey, Option<Stored>>)>,
-    pub(crate) committed: Vec<Vec<Written>>,
+    pub(crate) loaded: Option<(Micros, Found)>,
+    /// What each commit wrote.
+    pub(crate) committed: Vec<Vec<RecordWrite>>,
+    /// A commit wrote a part of what it should.
+    pub(crate) parted: bool,
 }
 
-/// A record that was written: its key, its bytes, its revision.
-pub(crate) type Written = (RecordKey, Option<Vec<u8>>, u64);
+/// What a load gave.
+pub(crate) type Found = HashMap<RecordKey, Option<Stored>>;
 
 tokio::task_local! {
     pub(crate) static COMMAND: Arc<Command>;
@@ -127,6 +132,7 @@ impl World {
                 losses: Vec::new(),
                 timetables: vec![Timetables::new(); nodes],
                 violations: Vec::new(),
+                is_cluster: rng.chance(25),
             }),
         }
     }
