@@ -141,7 +141,7 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
 }
 
 #[test]
-fn q_tiers_and_class_kinds() {
+fn q_quota_tiers_and_class_kinds() {
     let config = defaults();
     let policy = config.policy();
     let quota = |name: &str| policy.tier(name).unwrap().quota.map(std::num::NonZero::get);

@@ -23,7 +23,7 @@ use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
 use palisade_policy::source::FileSource;
-use palisade_policy::{Config, Env};
+use palisade_policy::{Config, Env, SourceUrl};
 use tokio::sync::Semaphore;
 
 use crate::admin::{Access, Admin, Metrics};
@@ -57,6 +57,7 @@ pub(crate) struct Plan {
 /// Serves until the process is asked to stop.
 pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
     plan.config.check_serve()?;
+    refuse_unsupported(&plan.config)?;
     log::start(&plan.config.log);
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,6 +70,34 @@ pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
         })?;
     control.block_on(async { Service::start(plan).await?.run().await })?;
     Ok(Ending::Done)
+}
+
+/// What is configured but not served yet is refused: a setting that does nothing
+/// would be trusted.
+fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
+    let unsupported = [
+        (
+            !matches!(config.source.source, SourceUrl::File),
+            "policy.source",
+            "use `file`; policies from a database are not served yet",
+        ),
+        (
+            config.repair.exit_after.is_some(),
+            "repair.exit_after",
+            "let the supervisor watch `/health/ready` instead",
+        ),
+        (
+            config.bundle.candidate.is_some(),
+            "candidate.file",
+            "compare policies with `palisade replay --against` instead",
+        ),
+    ];
+    match unsupported.into_iter().find(|(set, ..)| *set) {
+        None => Ok(()),
+        Some((_, key, hint)) => {
+            Err(Failure::usage(format!("`{key}` is not supported yet"), hint))
+        }
+    }
 }
 
 /// A service that is bound to its addresses and ready to run.

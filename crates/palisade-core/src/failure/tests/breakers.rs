@@ -247,7 +247,7 @@ fn f_reentry_a_failed_probe_while_open_is_not_an_entry() {
 }
 
 #[test]
-fn f_late_results_of_calls_made_before_the_opening_change_nothing() {
+fn f_security_late_results_of_calls_made_before_the_opening_change_nothing() {
     for profile in ["login", "limits"] {
         let mut world = World::play(&format!(
             "0s hold {profile} x; 0s hold {profile} y; 0s down;"
@@ -361,7 +361,7 @@ fn f_availability_figures_of_zero_stall_nothing() {
 }
 
 #[test]
-fn f_a_failing_call_affects_only_the_policy_that_made_it() {
+fn f_security_a_failing_call_affects_only_the_policy_that_made_it() {
     let world = World::play(
         "0s down; 0s call otp; 0s call otp; 0s call otp -> open; 0s look login -> closed; \
          0s look api -> closed; 0s look limits -> closed",
@@ -389,7 +389,7 @@ fn f_probes_of_several_policies_run_in_time_order() {
 }
 
 #[test]
-fn f_the_events_of_a_breaker_name_their_transition() {
+fn f_health_the_events_of_a_breaker_name_their_transition() {
     assert_eq!(
         Event::Reopened.transition(),
         Some((Circuit::HalfOpen, Circuit::Open))

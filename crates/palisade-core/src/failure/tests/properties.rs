@@ -310,7 +310,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn f_any_timeline_keeps_every_promise(acts in acts()) {
+    fn f_bounded_any_timeline_keeps_every_promise(acts in acts()) {
         let (world, answers) = run(&acts);
         check_caps(&answers);
         check_blocks(&answers);
@@ -325,7 +325,7 @@ proptest! {
     }
 
     #[test]
-    fn f_the_same_timeline_gives_the_same_answers(acts in acts()) {
+    fn f_bounded_the_same_timeline_gives_the_same_answers(acts in acts()) {
         let (first, answers) = run(&acts);
         let (second, again) = run(&acts);
         prop_assert_eq!(first.events, second.events);

@@ -29,7 +29,7 @@ fn f_closed_uses_up_no_cap() {
 
 /// The case that the policy tests run end to end, at this level.
 #[test]
-fn f_login_degraded_from_outage_to_recovery() {
+fn f_degraded_login_from_outage_to_recovery() {
     World::play(
         "0s login.check F 110 -> allow normal; 1s down; \
          2s login.check F 110 -> hard_block fail_closed; \
