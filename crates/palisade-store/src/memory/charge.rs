@@ -194,12 +194,12 @@ impl Table {
             };
             let taken = take_one(spec, &mut state, cost, now);
             let blocked = taken.is_err();
-            let kept = keep(spec, state, Durability::Volatile);
+            let kept = keep(id, spec, state, Durability::Volatile);
             match known {
-                Some(slot) => segment.put(&mut body, (slot, word), Put { id, blocked, kept }),
+                Some(slot) => segment.put(&mut body, (slot, word), Put { blocked, kept }),
                 None if kept.state == State::Empty => self.release(1),
                 None => {
-                    segment.insert(&mut body, Put { id, blocked, kept });
+                    segment.insert(&mut body, Put { blocked, kept });
                 }
             }
             return taken;
@@ -346,14 +346,14 @@ fn is_simple(charge: &Charge<'_>) -> bool {
 
 fn put(charge: &Charge<'_>, state: State, family: Durability, blocked: bool) -> Put {
     Put {
-        id: charge.id,
         blocked,
-        kept: keep(charge.spec, state, family),
+        kept: keep(charge.id, charge.spec, state, family),
     }
 }
 
-fn keep(spec: &BucketSpec, state: State, family: Durability) -> Kept {
+fn keep(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Kept {
     Kept {
+        id,
         expires_at: spec.expires_at(&state),
         state,
         family,

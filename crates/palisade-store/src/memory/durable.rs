@@ -70,7 +70,7 @@ fn present(kept: &Kept) -> Option<(&State, palisade_core::time::Micros)> {
 impl<C: Clock> Durable for Inner<C> {
     fn collect_changed(&self, batch: &mut Batch) {
         for segment in self.table.all_segments() {
-            segment.collect_durable(Which::Dirty, |id, kept| batch.bucket(id, present(kept)));
+            segment.collect_durable(Which::Dirty, |kept| batch.bucket(kept.id, present(kept)));
         }
         self.records
             .collect_dirty(|key, stored| batch.record(key, stored));
@@ -101,9 +101,9 @@ impl<C: Clock> Durable for Inner<C> {
             return false;
         }
         if let Some(segment) = self.table.segment(number) {
-            segment.collect_durable(Which::All, |id, kept| {
+            segment.collect_durable(Which::All, |kept| {
                 if kept.expires_at > now {
-                    batch.bucket(id, present(kept));
+                    batch.bucket(kept.id, present(kept));
                 }
             });
         }

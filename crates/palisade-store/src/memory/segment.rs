@@ -52,6 +52,8 @@ impl Origin {
 /// A state with what the table must know about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
+    /// Whole, for the log.
+    pub(crate) id: Digest,
     pub(crate) state: State,
     pub(crate) expires_at: Micros,
     pub(crate) family: Durability,
@@ -70,7 +72,6 @@ pub(crate) enum Durability {
 
 /// A state on its way into the table.
 pub(crate) struct Put {
-    pub(crate) id: Digest,
     pub(crate) blocked: bool,
     pub(crate) kept: Kept,
 }
@@ -86,8 +87,8 @@ pub(crate) struct Body {
     pub(crate) len: usize,
     /// Nothing here expires before.
     pub(crate) next_expiry: Micros,
-    /// The upper halves of the owners' ids, by slot.
-    highs: Vec<u64>,
+    /// The first bits of the owners' ids, by slot: what a split goes by.
+    highs: Vec<u32>,
     dirty: Vec<Digest>,
     slab: Vec<Option<Kept>>,
     vacant: Vec<u16>,
@@ -95,7 +96,9 @@ pub(crate) struct Body {
 
 /// A bucket on its way to another place.
 pub(crate) struct Moved {
-    pub(crate) id: Digest,
+    /// The first 32 bits of its id.
+    pub(crate) high: u32,
+    tag: u64,
     pub(crate) is_blocked: bool,
     content: Content,
 }
@@ -121,8 +124,8 @@ const fn tag_of(id: Digest) -> u64 {
     id.0 as u64
 }
 
-const fn high_of(id: Digest) -> u64 {
-    (id.0 >> 64) as u64
+const fn high_of(id: Digest) -> u32 {
+    (id.0 >> 96) as u32
 }
 
 /// Where a probe for `tag` starts.
@@ -199,10 +202,10 @@ impl Segment {
     /// Ends [`Segment::take`].
     pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), put: Put) {
         let (slot, word) = taken;
-        let Put { id, blocked, kept } = put;
+        let Put { blocked, kept } = put;
         let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
         if is_new_to_log {
-            body.dirty.push(id);
+            body.dirty.push(kept.id);
             self.has_dirty.store(true, Ordering::Release);
         }
         body.next_expiry = body.next_expiry.min(kept.expires_at);
@@ -222,7 +225,8 @@ impl Segment {
 
     /// Gives a new bucket a slot; false if there is none.
     pub(crate) fn insert(&self, body: &mut Body, put: Put) -> bool {
-        let Put { id, blocked, kept } = put;
+        let Put { blocked, kept } = put;
+        let id = kept.id;
         if body.len >= FILL_MAX {
             return false;
         }
@@ -278,7 +282,8 @@ impl Segment {
                 Held::Empty | Held::Locked => Content::Ticks(0),
             };
             moved.push(Moved {
-                id: body.owner(at, slot),
+                high: body.highs[at],
+                tag: slot.tag(),
                 is_blocked: word.is_blocked(),
                 content,
             });
@@ -296,7 +301,7 @@ impl Segment {
         body.next_expiry = soonest.unwrap_or(Micros(u64::MAX));
         let mut places: Vec<Option<Moved>> = (0..SLOTS).map(|_| None).collect();
         for one in moved {
-            let mut at = start(tag_of(one.id));
+            let mut at = start(one.tag);
             while places[at].is_some() {
                 at = after(at);
             }
@@ -305,7 +310,7 @@ impl Segment {
         for (at, (slot, place)) in self.slots.iter().zip(places).enumerate() {
             match place {
                 Some(one) => {
-                    body.highs[at] = high_of(one.id);
+                    body.highs[at] = one.high;
                     place_at(body, slot, one);
                 }
                 None if !slot.word().is_empty() => slot.vacate(),
@@ -334,27 +339,25 @@ impl Segment {
     }
 
     /// Buckets that changed since they were last written, or all durable ones.
-    pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(Digest, &Kept)) {
+    pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(&Kept)) {
         if which == Which::Dirty && !self.has_dirty.swap(false, Ordering::AcqRel) {
             return;
         }
         let mut body = self.lock();
-        let ids: Vec<Digest> = match which {
-            Which::Dirty => std::mem::take(&mut body.dirty),
-            Which::All => self.owners(&body),
-        };
-        for id in ids {
-            let Some((_, word)) = self.look(id) else {
-                continue;
-            };
-            if let Held::Slab(index) = word.held()
+        if which == Which::All {
+            let all = body.slab.iter().flatten();
+            all.filter(|kept| kept.family != Durability::Volatile)
+                .for_each(each);
+            return;
+        }
+        for id in std::mem::take(&mut body.dirty) {
+            if let Some((_, word)) = self.look(id)
+                && let Held::Slab(index) = word.held()
                 && let Some(kept) = body.kept_mut(index)
-                && kept.family != Durability::Volatile
+                && kept.family == Durability::Dirty
             {
-                if which == Which::Dirty {
-                    kept.family = Durability::Saved;
-                }
-                each(id, kept);
+                kept.family = Durability::Saved;
+                each(kept);
             }
         }
     }
@@ -373,29 +376,21 @@ impl Segment {
             self.has_dirty.store(true, Ordering::Release);
         }
     }
-
-    fn owners(&self, body: &Body) -> Vec<Digest> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| matches!(slot.word().held(), Held::Slab(_)))
-            .map(|(at, slot)| body.owner(at, slot))
-            .collect()
-    }
 }
 
 fn place_at(body: &mut Body, slot: &Slot, one: Moved) {
     let Moved {
-        id,
+        tag,
         is_blocked,
         content,
+        ..
     } = one;
-    slot.assign(tag_of(id), |free| {
+    slot.assign(tag, |free| {
         let word = match content {
             Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
             Content::Kept(kept) => {
                 if kept.family == Durability::Dirty {
-                    body.dirty.push(id);
+                    body.dirty.push(kept.id);
                 }
                 free.with_slab(body.keep(free, kept))
             }
@@ -446,10 +441,6 @@ impl Kept {
 }
 
 impl Body {
-    fn owner(&self, at: usize, slot: &Slot) -> Digest {
-        Digest(u128::from(self.highs[at]) << 64 | u128::from(slot.tag()))
-    }
-
     fn kept_mut(&mut self, index: u16) -> Option<&mut Kept> {
         self.slab.get_mut(usize::from(index))?.as_mut()
     }

@@ -202,7 +202,7 @@ impl Table {
             return;
         };
         let upper = place.get_or_init(|| Segment::new(self.origin, first, depth));
-        let is_upper = |one: &mut Moved| one.id.0 >> (128 - depth) & 1 == 1;
+        let is_upper = |one: &mut Moved| one.high >> (32 - depth) & 1 == 1;
         let mut moved = segment.drain(body);
         let went: Vec<Moved> = moved.extract_if(.., is_upper).collect();
         upper.refill(&mut upper.lock(), went);
@@ -250,12 +250,12 @@ impl Table {
             .filter(|(_, expires_at)| *expires_at > now)
             .unwrap_or((State::Empty, Micros(0)));
         let kept = Kept {
+            id,
             state,
             expires_at,
             family: Durability::Saved,
         };
         let put = Put {
-            id,
             blocked: false,
             kept,
         };
@@ -274,13 +274,13 @@ impl Table {
     }
 
     fn insert_restored(&self, put: Put, now: Micros) {
-        while let Some((segment, mut body)) = self.lock(put.id) {
+        while let Some((segment, mut body)) = self.lock(put.kept.id) {
             if body.len < FILL_MAX && self.reserve(1) {
                 segment.insert(&mut body, put);
                 return;
             }
             drop(body);
-            if self.make_room(put.id, 1, now) == Room::Full {
+            if self.make_room(put.kept.id, 1, now) == Room::Full {
                 return;
             }
         }
