@@ -94,8 +94,8 @@ algorithm = "fixed-window"
 [[limit]]
 name = "leased-all"
 by = []
-class = "leased"
-rate = "500/2s"
+class = ["leased", "mixed"]
+rate = "500/400ms"
 algorithm = "sliding-log"
 accuracy = "leased"
 [[limit]]
@@ -115,20 +115,13 @@ accuracy = "local"
 name = "mixed-local"
 by = ["ip"]
 class = "mixed"
-rate = "20/min"
+rate = "20/s"
 accuracy = "local"
-[[limit]]
-name = "mixed-leased"
-by = []
-class = "mixed"
-rate = "300/10s"
-algorithm = "sliding-log"
-accuracy = "leased"
 [[limit]]
 name = "mixed-ip"
 by = ["ip"]
 class = "mixed"
-rate = "30/5s"
+rate = "10/s"
 [[limit]]
 name = "instance"
 by = []
@@ -223,7 +216,7 @@ fn buckets(class: &str) -> &'static [Bucket] {
         },
     )];
     const FIXED: &[Bucket] = &[exact("fixed-org", By::Org, Bound::Aligned(12, MINUTE))];
-    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, 2 * SECOND))];
+    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, 400_000))];
     const FLOW: &[Bucket] = &[near(
         "flow-all",
         By::All,
@@ -234,9 +227,9 @@ fn buckets(class: &str) -> &'static [Bucket] {
     )];
     const LOCAL: &[Bucket] = &[near("local-ip", By::NodeIp, Bound::Sliding(4, 5 * SECOND))];
     const MIXED: &[Bucket] = &[
-        near("mixed-local", By::NodeIp, Bound::Sliding(20, MINUTE)),
-        near("mixed-leased", By::All, Bound::Sliding(300, 10 * SECOND)),
-        exact("mixed-ip", By::Ip, Bound::Sliding(30, 5 * SECOND)),
+        near("mixed-local", By::NodeIp, Bound::Sliding(20, SECOND)),
+        near("leased-all", By::All, Bound::Sliding(500, 400_000)),
+        exact("mixed-ip", By::Ip, Bound::Sliding(10, SECOND)),
     ];
     match class {
         "auth" => AUTH,

@@ -49,6 +49,8 @@ struct Pace {
     burst: u64,
     fault_ms: [u64; 2],
     calm_ms: [u64; 2],
+    /// Admitted requests that are given back.
+    refund_percent: u64,
 }
 
 const PACES: [Pace; 6] = [
@@ -62,6 +64,7 @@ const PACES: [Pace; 6] = [
         burst: 1,
         fault_ms: [1, 900],
         calm_ms: [1, 2_000],
+        refund_percent: 10,
     },
     // Faults long enough to open every breaker.
     Pace {
@@ -73,6 +76,7 @@ const PACES: [Pace; 6] = [
         burst: 2,
         fault_ms: [1, 15_000],
         calm_ms: [1, 15_000],
+        refund_percent: 10,
     },
     // Outages of minutes.
     Pace {
@@ -80,10 +84,11 @@ const PACES: [Pace; 6] = [
         clients: 4,
         requests: 45,
         request_percent: 60,
-        gap_ms: [20_000, 20_000],
+        gap_ms: [60_000, 60_000],
         burst: 4,
         fault_ms: [1, 900_000],
         calm_ms: [1, 600_000],
+        refund_percent: 10,
     },
     // Everybody at once.
     Pace {
@@ -95,6 +100,7 @@ const PACES: [Pace; 6] = [
         burst: 1,
         fault_ms: [1, 200],
         calm_ms: [1, 500],
+        refund_percent: 10,
     },
     // A store that falls again as soon as it is trusted.
     Pace {
@@ -106,10 +112,11 @@ const PACES: [Pace; 6] = [
         burst: 5,
         fault_ms: [60_000, 80_000],
         calm_ms: [370_000, 400_000],
+        refund_percent: 10,
     },
     // Leases that run out, over and over.
     Pace {
-        classes: &["leased", "leased", "flow", "mixed"],
+        classes: &["leased", "leased", "flow", "mixed", "mixed"],
         clients: 12,
         requests: 40,
         request_percent: 95,
@@ -117,6 +124,7 @@ const PACES: [Pace; 6] = [
         burst: 1,
         fault_ms: [1, 300],
         calm_ms: [1, 3_000],
+        refund_percent: 2,
     },
 ];
 
@@ -411,7 +419,7 @@ impl Sim {
         self.take_note(|| format!("{}{:?}", asked.class, answer.decision));
         let admitted = self.requests.answered(&asked, &command, &answer.decision);
         if let Some(id) = admitted
-            && self.rng(|rng| rng.chance(10))
+            && self.rng(|rng| rng.chance(self.pace.refund_percent))
         {
             self.refund(&asked, &facts, id).await;
         }
