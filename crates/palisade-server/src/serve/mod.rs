@@ -94,9 +94,10 @@ fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
     ];
     match unsupported.into_iter().find(|(set, ..)| *set) {
         None => Ok(()),
-        Some((_, key, hint)) => {
-            Err(Failure::usage(format!("`{key}` is not supported yet"), hint))
-        }
+        Some((_, key, hint)) => Err(Failure::usage(
+            format!("`{key}` is not supported yet"),
+            hint,
+        )),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The embedded store.
 //!
-//! Buckets live in a table of atomic slots ([`table`]): a decision on one token
+//! Buckets live in a table of atomic slots: a decision on one token
 //! bucket is one compare-and-swap, a decision on several locks the segments they
 //! are in, and there is no global lock. Ids are keyed digests, so nobody who sends
 //! requests can choose where they fall.
