@@ -1,7 +1,7 @@
 //! The suite that every store passes. It is driven by a virtual clock: a store
 //! under test judges by the [`TestClock`] it was made with.
 //!
-//! ```ignore
+//! ```text
 //! conformance::run(|clock| async move { ModelStore::new(clock) }).await;
 //! ```
 //!
