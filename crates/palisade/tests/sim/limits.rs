@@ -95,7 +95,7 @@ algorithm = "fixed-window"
 name = "leased-all"
 by = []
 class = ["leased", "mixed"]
-rate = "500/400ms"
+rate = "500/s"
 algorithm = "sliding-log"
 accuracy = "leased"
 [[limit]]
@@ -216,7 +216,7 @@ fn buckets(class: &str) -> &'static [Bucket] {
         },
     )];
     const FIXED: &[Bucket] = &[exact("fixed-org", By::Org, Bound::Aligned(12, MINUTE))];
-    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, 400_000))];
+    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, SECOND))];
     const FLOW: &[Bucket] = &[near(
         "flow-all",
         By::All,
@@ -228,7 +228,7 @@ fn buckets(class: &str) -> &'static [Bucket] {
     const LOCAL: &[Bucket] = &[near("local-ip", By::NodeIp, Bound::Sliding(4, 5 * SECOND))];
     const MIXED: &[Bucket] = &[
         near("mixed-local", By::NodeIp, Bound::Sliding(20, SECOND)),
-        near("leased-all", By::All, Bound::Sliding(500, 400_000)),
+        near("leased-all", By::All, Bound::Sliding(500, SECOND)),
         exact("mixed-ip", By::Ip, Bound::Sliding(10, SECOND)),
     ];
     match class {

@@ -116,11 +116,11 @@ const PACES: [Pace; 6] = [
     },
     // Leases that run out, over and over.
     Pace {
-        classes: &["leased", "leased", "flow", "mixed", "mixed"],
-        clients: 12,
+        classes: &["leased", "leased", "leased", "flow", "mixed"],
+        clients: 16,
         requests: 40,
         request_percent: 95,
-        gap_ms: [110, 110],
+        gap_ms: [200, 200],
         burst: 1,
         fault_ms: [1, 300],
         calm_ms: [1, 3_000],
@@ -374,12 +374,16 @@ impl Sim {
         let asked = self.rng(|rng| {
             let class = rng.pick(self.pace.classes);
             let cost = match class {
-                "leased" | "flow" if rng.chance(30) => rng.between(30, 50),
-                "leased" | "flow" => rng.between(1, 3),
+                // Half of a batch: what is left of it is used later.
+                "leased" => 5,
+                "flow" if rng.chance(30) => rng.between(30, 50),
+                "flow" => rng.between(1, 3),
                 _ => 1,
             };
+            // Most go to one node: the others keep their tokens for longer.
+            let busy = if rng.chance(60) { 1 } else { self.nodes.len() };
             limits::Asked {
-                node: rng.index(self.nodes.len()),
+                node: rng.index(busy),
                 class,
                 ip: rng.below(2),
                 user: rng.below(2),
