@@ -170,8 +170,8 @@ impl Sim {
         let mut rng = Rng::new(seed);
         let count = 1 + rng.index(4);
         let world = Arc::new(World::new(&mut rng, count));
-        let node = |node| {
-            let clock: Arc<dyn Clock> = Arc::new(world.node_clocks[node]);
+        let node = |node: usize| {
+            let clock: Arc<dyn Clock> = Arc::new(world.node_clocks[node].clone());
             let store = SimStore {
                 world: Arc::clone(&world),
                 node,
@@ -248,7 +248,7 @@ impl Sim {
     /// The node's background task: does what is due, when it is due.
     async fn probe(&self, node: usize) {
         let Node { engine, changed } = &*self.nodes[node];
-        let clock = self.world.node_clocks[node];
+        let clock = &self.world.node_clocks[node];
         loop {
             let due = engine.next_due();
             let wait = due.map_or_else(
