@@ -1,13 +1,19 @@
 //! Virtual time: the runtime's paused clock, seen with an offset of one's own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use palisade::core::time::{Clock, Micros};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// Every clock of a run shows the same span of time from another start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SimClock {
     started: Instant,
     started_at: Micros,
+    /// For threads outside the runtime, to whom its clock would show real time.
+    last: Arc<AtomicU64>,
 }
 
 impl SimClock {
@@ -15,6 +21,7 @@ impl SimClock {
         Self {
             started: Instant::now(),
             started_at,
+            last: Arc::new(AtomicU64::new(started_at.0)),
         }
     }
 
@@ -26,8 +33,13 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> Micros {
+        if Handle::try_current().is_err() {
+            return Micros(self.last.load(Ordering::SeqCst));
+        }
         let elapsed = Instant::now().duration_since(self.started).as_micros();
-        self.started_at
-            .plus(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        let now = self.started_at.plus(elapsed);
+        self.last.fetch_max(now.0, Ordering::SeqCst);
+        now
     }
 }

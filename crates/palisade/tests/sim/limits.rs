@@ -95,7 +95,7 @@ algorithm = "fixed-window"
 name = "leased-all"
 by = []
 class = ["leased", "mixed"]
-rate = "500/s"
+rate = "500/400ms"
 algorithm = "sliding-log"
 accuracy = "leased"
 [[limit]]
@@ -125,14 +125,14 @@ rate = "10/s"
 [[limit]]
 name = "instance"
 by = []
-rate = "400/s"
+rate = "4000/s"
 algorithm = "token-bucket"
 accuracy = "local"
 throttle = true
 [[limit]]
 name = "all"
 by = []
-rate = "2000/s"
+rate = "20000/s"
 algorithm = "token-bucket"
 accuracy = "leased"
 throttle = true
@@ -216,7 +216,7 @@ fn buckets(class: &str) -> &'static [Bucket] {
         },
     )];
     const FIXED: &[Bucket] = &[exact("fixed-org", By::Org, Bound::Aligned(12, MINUTE))];
-    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, SECOND))];
+    const LEASED: &[Bucket] = &[near("leased-all", By::All, Bound::Sliding(500, 400_000))];
     const FLOW: &[Bucket] = &[near(
         "flow-all",
         By::All,
@@ -228,7 +228,7 @@ fn buckets(class: &str) -> &'static [Bucket] {
     const LOCAL: &[Bucket] = &[near("local-ip", By::NodeIp, Bound::Sliding(4, 5 * SECOND))];
     const MIXED: &[Bucket] = &[
         near("mixed-local", By::NodeIp, Bound::Sliding(20, SECOND)),
-        near("leased-all", By::All, Bound::Sliding(500, SECOND)),
+        near("leased-all", By::All, Bound::Sliding(500, 400_000)),
         exact("mixed-ip", By::Ip, Bound::Sliding(10, SECOND)),
     ];
     match class {

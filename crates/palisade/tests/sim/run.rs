@@ -117,10 +117,10 @@ const PACES: [Pace; 6] = [
     // Leases that run out, over and over.
     Pace {
         classes: &["leased", "leased", "leased", "flow", "mixed"],
-        clients: 16,
-        requests: 40,
+        clients: 24,
+        requests: 60,
         request_percent: 95,
-        gap_ms: [200, 200],
+        gap_ms: [60, 60],
         burst: 1,
         fault_ms: [1, 300],
         calm_ms: [1, 3_000],
@@ -170,8 +170,8 @@ impl Sim {
         let mut rng = Rng::new(seed);
         let count = 1 + rng.index(4);
         let world = Arc::new(World::new(&mut rng, count));
-        let node = |node| {
-            let clock: Arc<dyn Clock> = Arc::new(world.node_clocks[node]);
+        let node = |node: usize| {
+            let clock: Arc<dyn Clock> = Arc::new(world.node_clocks[node].clone());
             let store = SimStore {
                 world: Arc::clone(&world),
                 node,
@@ -248,7 +248,7 @@ impl Sim {
     /// The node's background task: does what is due, when it is due.
     async fn probe(&self, node: usize) {
         let Node { engine, changed } = &*self.nodes[node];
-        let clock = self.world.node_clocks[node];
+        let clock = &self.world.node_clocks[node];
         loop {
             let due = engine.next_due();
             let wait = due.map_or_else(
@@ -381,7 +381,7 @@ impl Sim {
                 _ => 1,
             };
             // Most go to one node: the others keep their tokens for longer.
-            let busy = if rng.chance(60) { 1 } else { self.nodes.len() };
+            let busy = if rng.chance(80) { 1 } else { self.nodes.len() };
             limits::Asked {
                 node: rng.index(busy),
                 class,
