@@ -10,11 +10,14 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::DAY;
 use parking_lot::Mutex;
 
+use super::codec::{Batch, Change, Name};
 use super::disk::{Disk, Sink};
+use super::files::Files;
 use super::*;
 use crate::conformance::{Rng, START, TestClock, TestLimits, spec};
+use crate::memory::records::Stored;
 use crate::memory::{MemoryConfig, MemoryStore};
-use crate::{Commit, Entry, Registry, Store, StoreError, Take};
+use crate::{Commit, Entry, Record, Registry, Store, StoreError, Take};
 
 /// A disk in memory that fails on demand.
 #[derive(Clone, Default)]
@@ -456,4 +459,91 @@ async fn any_flipped_bit_is_noticed_and_no_start_fails() {
             Err(error) => panic!("start with bit {at} flipped: {error}"),
         }
     }
+}
+
+/// Two records that always change together, and do so while a snapshot is between
+/// its first and its second part.
+#[derive(Default)]
+struct Moving(Mutex<(u64, bool)>);
+
+impl Moving {
+    fn step(&self) {
+        let mut held = self.0.lock();
+        *held = (held.0 + 1, true);
+    }
+
+    fn put(key: RecordKey, value: u64, batch: &mut Batch) {
+        let record = Record {
+            bytes: value.to_be_bytes().to_vec(),
+            revision: value,
+        };
+        let expires_at = START.plus(DAY);
+        let stored = Stored {
+            key,
+            record,
+            expires_at,
+        };
+        batch.record(key, Some(&stored));
+    }
+}
+
+impl Durable for Moving {
+    fn collect_changed(&self, batch: &mut Batch) {
+        let (value, is_changed) = std::mem::take(&mut *self.0.lock());
+        self.0.lock().0 = value;
+        if is_changed {
+            Self::put(COUNTER, value, batch);
+            Self::put(SECOND_COUNTER, value, batch);
+        }
+    }
+
+    fn collect_part(&self, part: usize, batch: &mut Batch) -> bool {
+        match part {
+            0 => {
+                Self::put(COUNTER, self.0.lock().0, batch);
+                self.step();
+            }
+            1 => Self::put(SECOND_COUNTER, self.0.lock().0, batch),
+            _ => return false,
+        }
+        true
+    }
+
+    fn mark_changed(&self, _: Vec<Name>) {
+        self.0.lock().1 = true;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q_durable_a_commit_during_a_snapshot_is_whole_or_not_at_all() {
+    let mut snapshots = 0;
+    for left in 0..2_000 {
+        let disk = SimDisk::default().stopping_after(left);
+        let Ok((files, _)) = Files::open(Arc::new(disk.clone()), 10, |_| {}) else {
+            continue;
+        };
+        let source = Arc::new(Moving::default());
+        let journal = config(10).journal;
+        let writer = Writer::start(Arc::clone(&source) as _, files, &journal).unwrap();
+        for _ in 0..4 {
+            source.step();
+            let _ = writer.flush().await;
+        }
+        snapshots += writer.stats().snapshots;
+        drop(writer);
+        let disk = disk.restart(&mut Rng::new(left as u64));
+        let mut read = BTreeMap::new();
+        Files::open(Arc::new(disk), 10, |change| {
+            if let Change::Record(key, Some(stored)) = change {
+                read.insert(key.digest, stored.record.revision);
+            }
+        })
+        .unwrap();
+        let values: Vec<u64> = read.into_values().collect();
+        assert!(
+            values.is_empty() || (values.len() == 2 && values[0] == values[1]),
+            "stopped at {left}: {values:?}"
+        );
+    }
+    assert!(snapshots > 1_000, "only {snapshots} snapshots were taken");
 }

@@ -248,12 +248,21 @@ impl Turns {
         for part in first..first + PARTS_PER_TURN {
             if !self.source.collect_part(part, &mut batch) {
                 snapshot.append(&batch.finish().0)?;
-                self.files.finish_snapshot(snapshot)?;
-                self.shared.snapshots.fetch_add(1, Ordering::Relaxed);
-                return Ok(None);
+                return self.finish(snapshot);
             }
         }
         snapshot.append(&batch.finish().0)?;
         Ok(Some((snapshot, first + PARTS_PER_TURN)))
+    }
+
+    /// The parts were read one after the other, so a change to several of them may
+    /// be in the snapshot in part. Such changes are whole in the log before the
+    /// snapshot counts; if they cannot be written, the snapshot is given up.
+    fn finish(&mut self, snapshot: Snapshot) -> std::io::Result<Option<(Snapshot, usize)>> {
+        if self.commit().is_ok() {
+            self.files.finish_snapshot(snapshot)?;
+            self.shared.snapshots.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(None)
     }
 }
