@@ -9,6 +9,8 @@
 )]
 
 mod common;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
 #[path = "common/upstream.rs"]
 mod upstream;
 
@@ -17,7 +19,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Client, PATIENCE, Server};
+use common::{Client, Options, PATIENCE, Server};
+use redis_server::RedisServer;
 use tempfile::TempDir;
 use upstream::Upstream;
 
@@ -184,4 +187,36 @@ fn nginx_passes_ten_and_refuses_the_eleventh_with_the_headers_of_the_decision() 
         "nothing passes unasked"
     );
     assert_eq!(app.requests.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn a_redis_user_of_its_own_and_a_prefix_are_enough() {
+    let redis = RedisServer::start();
+    let command = block("shared-stores.md", "redis");
+    let words: Vec<&str> = command.split_whitespace().collect();
+    assert_eq!(redis.says(&words).trim(), "+OK");
+    let url = format!("redis://palisade:change-me@127.0.0.1:{}", redis.port);
+    let config = block("shared-stores.md", "toml").replace("redis://127.0.0.1:6379", &url);
+    let server = Server::with(&Options {
+        config: Some(&config),
+        env: &[("PALISADE_KEY", "0123456789abcdef0123456789abcdef")],
+        ..Options::default()
+    });
+    let facts = r#"{"ip":"203.0.113.7","method":"POST","path":"/auth/token"}"#;
+    for _ in 0..10 {
+        let answer = server.post("/v1/check", facts).json();
+        assert_eq!(answer["decision"], "allow");
+        assert_eq!(answer["mode"], "normal");
+    }
+    assert_eq!(server.post("/v1/check", facts).json()["status"], 429);
+    let failed = r#"{"ip":"203.0.113.7","account":"a1","device":{"client_id":"d1"}}"#;
+    for decision in ["allow", "soft_block"] {
+        let answer = server.post("/v1/guard/login/failure", failed).json();
+        assert_eq!(answer["decision"], decision, "{answer}");
+        assert_eq!(answer["mode"], "normal");
+    }
+    let keys = redis.says(&["KEYS", "*"]);
+    let keys: Vec<&str> = keys.lines().filter(|line| line.contains(':')).collect();
+    assert!(!keys.is_empty());
+    assert!(keys.iter().all(|key| key.starts_with("edge:")), "{keys:?}");
 }
