@@ -109,9 +109,7 @@ fn message(decision: &Decision, error: ErrorCode) -> &'static str {
             Some("token") => "This token has used up its request limit. Try again later.",
             _ => "Too many requests. Try again later.",
         },
-        ErrorCode::UserRateLimitExceeded => {
-            "You have used up your requests for this operation. Try again later."
-        }
+        ErrorCode::UserRateLimitExceeded => "You have used up your requests. Try again later.",
         ErrorCode::ClientRateLimitExceeded => {
             "This OAuth client has used up its requests. Try again later."
         }

@@ -84,6 +84,8 @@ pub fn rule_of(charge: &Charge<'_>) -> Rule {
         Scope::Ip => Rule::L_IP,
         Scope::Client => Rule::L_CLIENT,
         Scope::Org | Scope::Token => Rule::T_ORG,
+        // What a user may ask in all, beside the organisation's own limits.
+        Scope::User if charge.limit.covers_everything() => Rule::T_ORG,
         Scope::User => Rule::L_USER,
         Scope::ApiKey => Rule::Q_QUOTA,
     }

@@ -73,6 +73,16 @@ fn explain<'a, T: Deserialize<'a>>(json: &'a [u8]) -> WireError {
     }
 }
 
+/// The message ends with the allowed values; what was sent stands before them.
+fn unknown_variant(message: &str) -> String {
+    let allowed = message.rsplit_once(", expected ").map(|(_, rest)| rest);
+    let allowed = allowed.and_then(|rest| rest.split(" at line").next());
+    allowed.map_or_else(
+        || "is not one of the allowed values".to_owned(),
+        |allowed| format!("is not one of the allowed values: write {allowed}"),
+    )
+}
+
 fn shape(path: &str, error: &serde_json::Error) -> WireError {
     let message = error.to_string();
     let named = |prefix: &str| {
@@ -82,28 +92,32 @@ fn shape(path: &str, error: &serde_json::Error) -> WireError {
         plain.then(|| name.to_owned())
     };
     let (field, problem) = if let Some(name) = named("missing field `") {
-        (name, "is required")
+        let name = if path == "." {
+            name
+        } else {
+            format!("{path}.{name}")
+        };
+        (name, "is required".to_owned())
     } else if message.starts_with("unknown field") {
         let name = named("unknown field `").unwrap_or_else(|| "body".to_owned());
         if name == "body" {
-            (name, "has a field that does not belong to this request")
+            let problem = "has a field that does not belong to this request";
+            (name, problem.to_owned())
         } else {
-            (name, "is not a field of this request")
+            (name, "is not a field of this request".to_owned())
         }
     } else if message.starts_with("unknown variant") {
-        (path.to_owned(), "is not one of the allowed values")
+        (path.to_owned(), unknown_variant(&message))
     } else {
-        (path.to_owned(), "has the wrong type or is out of range")
+        let problem = "has the wrong type or is out of range";
+        (path.to_owned(), problem.to_owned())
     };
     let field = if field == "." {
         "body".to_owned()
     } else {
         field
     };
-    WireError::Shape {
-        field,
-        problem: problem.to_owned(),
-    }
+    WireError::Shape { field, problem }
 }
 
 /// Text that borrows from the body where it can.
@@ -474,7 +488,7 @@ mod tests {
             ),
             (
                 r#"{"ip":"::1","method":"GET","path":"/","client":{"id":"x","type":"canary"}}"#,
-                "`client.type` is not one of the allowed values",
+                "`client.type` is not one of the allowed values: write `confidential` or `public`",
             ),
             (
                 r#"{"ip":"::1","method":"GET","path":"/","user":""}"#,

@@ -176,6 +176,57 @@ async fn l_default_deny_a_request_that_no_limit_covers_is_refused_and_seen() {
 }
 
 #[tokio::test]
+async fn l_default_deny_a_class_that_the_policy_does_not_know_is_refused() {
+    let bench = Bench::new();
+    let of = |class: &str| {
+        format!(r#"{{"ip":"203.0.113.1","method":"GET","path":"/things","class":"{class}"}}"#)
+    };
+    assert_eq!(bench.check(&of("read")).await["decision"], "allow");
+    let denied = bench.check(&of("raed")).await;
+    assert_eq!(denied["rule"], "L-DEFAULT-DENY");
+    assert_eq!(denied["status"], 503);
+}
+
+#[tokio::test]
+async fn l_global_a_dear_request_is_one_request_to_the_throttle() {
+    let bench = Bench::new();
+    let dear = r#"{"ip":"203.0.113.1","method":"GET","path":"/things","org":"o","cost":90}"#;
+    for number in 0..20 {
+        let from = dear.replace(".1\"", &format!(".{number}\""));
+        assert_eq!(bench.check(&from).await["decision"], "allow");
+    }
+}
+
+#[tokio::test]
+async fn i_apikey_guesses_count_against_their_address() {
+    let bench = Bench::new();
+    let guess = |number: u32| {
+        format!(
+            r#"{{"ip":"203.0.113.1","method":"GET","path":"/things","api_key":"guess-{number}"}}"#
+        )
+    };
+    for number in 0..100 {
+        let answer = bench.check(&guess(number)).await;
+        assert_eq!(
+            (&answer["rule"], &answer["status"]),
+            (&json!("I-APIKEY"), &json!(401))
+        );
+    }
+    let limited = bench.check(&guess(100)).await;
+    assert_eq!(
+        (&limited["rule"], &limited["status"]),
+        (&json!("L-IP"), &json!(429))
+    );
+    let entry = allow(AllowlistKind::Ip, "203.0.113.1", None);
+    bench.engine.allowlist_add(entry).await.unwrap();
+    assert_eq!(
+        bench.check(&guess(101)).await["status"],
+        401,
+        "not a way in either"
+    );
+}
+
+#[tokio::test]
 async fn l_cost_a_request_may_cost_more_and_one_that_never_fits_is_an_error() {
     let bench = Bench::new();
     let of = |cost: u32| {

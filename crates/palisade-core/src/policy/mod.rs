@@ -256,6 +256,11 @@ impl Limit {
         }
     }
 
+    /// Whether it counts requests of any class and operation.
+    pub(crate) fn covers_everything(&self) -> bool {
+        self.def.classes.is_empty() && self.def.operations.is_empty()
+    }
+
     fn applies_to(&self, class: &str, operation: Option<&str>) -> bool {
         let matches = |filter: &[String], value: Option<&str>| {
             filter.is_empty() || value.is_some_and(|value| filter.iter().any(|f| f == value))
@@ -452,6 +457,10 @@ impl PolicySet {
                 }
             }
         }
+        let named = self.routes.iter().filter_map(|route| route.class.clone());
+        for class in named.chain(self.classes.keys().cloned()) {
+            self.by_class.entry(class).or_default();
+        }
         for list in self.by_class.values_mut() {
             list.extend(&self.unclassed);
             list.sort_unstable();
@@ -518,6 +527,11 @@ impl PolicySet {
     #[must_use]
     pub const fn api_limits(&self) -> Option<&[Limit; 3]> {
         self.api_limits.as_ref()
+    }
+
+    /// Whether a route, a limit or the table of classes names this class.
+    fn knows_class(&self, class: &str) -> bool {
+        self.by_class.contains_key(class)
     }
 
     fn candidates(&self, class: &str) -> impl Iterator<Item = &Limit> {

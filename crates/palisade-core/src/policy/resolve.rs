@@ -27,7 +27,8 @@ pub fn resolve<'p>(
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
     let throttle = policy
         .throttle_limits()
-        .filter_map(|limit| identity.charge(limit, None, facts.cost))
+        // A request is one request to it, whatever its cost.
+        .filter_map(|limit| identity.charge(limit, None, None))
         .collect();
     let mut plan = Plan {
         route,
@@ -36,7 +37,7 @@ pub fn resolve<'p>(
         charges: Vec::with_capacity(6),
         quota: None,
     };
-    plan.refusal = scope_refusal(&plan.route, facts);
+    plan.refusal = scope_refusal(&plan.route, facts).or_else(|| unknown_class(policy, facts));
     if plan.refusal.is_none() {
         identity.api_key = facts
             .api_key
@@ -46,8 +47,25 @@ pub fn resolve<'p>(
         charge_limits(policy, tenant, &mut identity, facts, &mut plan);
         plan.refusal = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
             .or_else(|| final_refusal(&plan));
+        if plan.refusal == Some(INVALID_KEY) {
+            // Guesses are still counted against their address.
+            plan.charges
+                .retain(|charge| charge.limit.scope == Scope::Ip);
+        }
     }
     plan
+}
+
+const INVALID_KEY: Refusal = Refusal {
+    rule: Rule::I_APIKEY,
+    error: ErrorCode::InvalidApiKey,
+    status: 401,
+};
+
+/// L-DEFAULT-DENY: a class that the policy does not know has no limits of its own.
+fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
+    let class = facts.class.as_ref()?;
+    (!policy.knows_class(class.as_str())).then(default_deny)
 }
 
 fn scope_refusal(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<Refusal> {
@@ -94,19 +112,14 @@ fn charge_quota<'p>(
     plan: &mut Plan<'p>,
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) -> Option<Refusal> {
-    const INVALID: Refusal = Refusal {
-        rule: Rule::I_APIKEY,
-        error: ErrorCode::InvalidApiKey,
-        status: 401,
-    };
     if facts.api_key.is_none() {
-        return plan.route.api_key_required.then_some(INVALID);
+        return plan.route.api_key_required.then_some(INVALID_KEY);
     }
     let Some(hash) = identity.api_key.clone() else {
-        return Some(INVALID);
+        return Some(INVALID_KEY);
     };
     let Some(registered) = policy.api_key(&hash) else {
-        return Some(INVALID);
+        return Some(INVALID_KEY);
     };
     let covered = match (&registered.scopes, plan.route.scope) {
         (Some(scopes), Some(needed)) => scopes.iter().any(|scope| scope == needed),

@@ -47,6 +47,12 @@ pub enum CaseError {
     /// The line or one of its fields.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The line is no event.
+    #[error("the line must be one JSON object")]
+    NotAnObject,
+    /// Something is expected that no answer has.
+    #[error("`expect` has a member that no answer has; it may have {}", MEMBERS.join(", "))]
+    Members,
     /// A field of the event itself.
     #[error("`{0}` {1}")]
     Field(&'static str, &'static str),
@@ -57,22 +63,63 @@ pub enum CaseError {
 /// # Errors
 /// See [`CaseError`]; the message names the field and never its value.
 pub fn parse_event(line: &str) -> Result<Event, CaseError> {
-    let mut fields: Map<String, Value> = wire::parse(line.as_bytes())?;
+    let parsed = wire::parse(line.as_bytes());
+    let mut fields: Map<String, Value> = parsed.map_err(|_| CaseError::NotAnObject)?;
     let at = take_text(&mut fields, "at")?;
     let at =
         Micros::parse_rfc3339(&at).ok_or(CaseError::Field("at", "is not an RFC 3339 timestamp"))?;
     let op = take_text(&mut fields, "op")?;
-    let expect = match fields.remove("expect") {
-        None | Some(Value::Null) => None,
-        Some(Value::Object(expect)) => Some(expect),
-        Some(_) => return Err(CaseError::Field("expect", "must be an object")),
-    };
+    let expect = expectation(fields.remove("expect"))?;
     let operation = operation(&op, fields)?;
+    if expect.is_some() && matches!(operation, Operation::Fault(_)) {
+        let problem = "does not belong on a `fault`: it has no answer";
+        return Err(CaseError::Field("expect", problem));
+    }
     Ok(Event {
         at,
         operation,
         expect,
     })
+}
+
+/// What an answer may be asked for; `rules` stands for the rules of its reasons.
+const MEMBERS: [&str; 15] = [
+    "body",
+    "challenge",
+    "decision",
+    "delay_ms",
+    "error",
+    "headers",
+    "level",
+    "limits",
+    "mode",
+    "reasons",
+    "request_id",
+    "retry_after",
+    "rule",
+    "rules",
+    "status",
+];
+
+fn expectation(expect: Option<Value>) -> Result<Option<Map<String, Value>>, CaseError> {
+    let expect = match expect {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(expect)) => expect,
+        Some(_) => return Err(CaseError::Field("expect", "must be an object")),
+    };
+    if expect
+        .keys()
+        .any(|member| !MEMBERS.contains(&member.as_str()))
+    {
+        return Err(CaseError::Members);
+    }
+    if expect.get("rules").is_some_and(|rules| !rules.is_array()) {
+        return Err(CaseError::Field(
+            "expect.rules",
+            "must be a list of rule ids",
+        ));
+    }
+    Ok(Some(expect))
 }
 
 fn take_text(fields: &mut Map<String, Value>, name: &'static str) -> Result<String, CaseError> {
@@ -95,8 +142,11 @@ fn operation(op: &str, fields: Map<String, Value>) -> Result<Operation, CaseErro
         "job.enqueue" => request(RequestKind::Job),
         "fault" => Ok(Operation::Fault(fault(&text)?)),
         name => {
-            let op = GuardOp::from_name(name)
-                .ok_or(CaseError::Field("op", "is not a known operation"))?;
+            let op = GuardOp::from_name(name).ok_or(CaseError::Field(
+                "op",
+                "is not known; write `request`, `job.enqueue`, `fault`, `api.hit`, or `login.` or \
+                 `otp.` with `check`, `failure` or `success`",
+            ))?;
             let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
             let facts = raw.into_facts().map_err(WireError::from)?;
             Ok(Operation::Guard(op, Box::new(facts)))
@@ -128,7 +178,7 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
-                "`op` is not a known operation",
+                "`op` is not known; write `request`, `job.enqueue`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
@@ -136,9 +186,24 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"fault","store":"canary"}"#,
-                "`store` is not one of the allowed values",
+                "`store` is not one of the allowed values: write one of `up`, `down`, `timeout`",
             ),
-            ("canary", "`body` must be a JSON object"),
+            ("canary", "the line must be one JSON object"),
+            ("[1]", "the line must be one JSON object"),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"fault","store":"up","expect":{}}"#,
+                "`expect` does not belong on a `fault`: it has no answer",
+            ),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"rules":"x"}}"#,
+                "`expect.rules` must be a list of rule ids",
+            ),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
+                "`expect` has a member that no answer has; it may have body, challenge, decision, \
+                 delay_ms, error, headers, level, limits, mode, reasons, request_id, retry_after, \
+                 rule, rules, status",
+            ),
         ];
         for (line, message) in cases {
             assert_eq!(parse_event(line).unwrap_err().to_string(), message);

@@ -14,7 +14,8 @@ pub struct Mismatch {
 }
 
 /// Compares an answer with what a case expects. Members that the case does not
-/// name are free; `rules` must all appear among the reasons.
+/// name are free; `rules` must all appear among the reasons, and the objects of a
+/// list among those of the answer's.
 #[must_use]
 pub fn compare(expect: &Map<String, Value>, answer: &Value) -> Vec<Mismatch> {
     let mut found = Vec::new();
@@ -53,13 +54,31 @@ fn compare_member(member: &str, expected: &Value, given: &Value, found: &mut Vec
             let given = given.get(name).unwrap_or(&Value::Null);
             compare_member(&format!("{member}.{name}"), expected, given, found);
         }
-    } else if expected != given {
+    } else if !is_found(expected, given) {
         found.push(Mismatch {
             member: member.to_owned(),
             expected: expected.clone(),
             given: given.clone(),
         });
     }
+}
+
+/// Equal, or a list whose objects are all found in the given one.
+fn is_found(expected: &Value, given: &Value) -> bool {
+    let (Value::Array(expected), Value::Array(given)) = (expected, given) else {
+        return expected == given;
+    };
+    if expected.is_empty() || !expected.iter().all(Value::is_object) {
+        return expected == given;
+    }
+    let matches = |wanted: &Value, one: &Value| {
+        let mut found = Vec::new();
+        compare_member("", wanted, one, &mut found);
+        found.is_empty()
+    };
+    expected
+        .iter()
+        .all(|wanted| given.iter().any(|one| matches(wanted, one)))
 }
 
 #[cfg(test)]
@@ -87,5 +106,17 @@ mod tests {
         );
         assert_eq!(differs(&json!({"rules": ["L-USER"]}), &answer), ["rules"]);
         assert_eq!(differs(&json!({"level": "L2"}), &answer), ["level"]);
+    }
+
+    #[test]
+    fn a_list_names_what_must_be_among_the_answers() {
+        let answer =
+            json!({"limits": [{"name": "a", "remaining": 1}, {"name": "b", "remaining": 0}]});
+        assert!(differs(&json!({"limits": [{"name": "b", "remaining": 0}]}), &answer).is_empty());
+        assert_eq!(
+            differs(&json!({"limits": [{"name": "b", "remaining": 1}]}), &answer),
+            ["limits"]
+        );
+        assert_eq!(differs(&json!({"limits": []}), &answer), ["limits"]);
     }
 }

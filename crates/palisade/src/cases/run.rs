@@ -40,6 +40,8 @@ impl Replayer {
         let store = FaultStore::new(ModelStore::new(Arc::clone(&time)));
         let config = EngineConfig {
             policy,
+            // Outages are events here; a machine that stalls is none.
+            deadline: std::time::Duration::from_secs(24 * 3600),
             ..EngineConfig::new(store, PolicySet::empty(), keyring, time)
         };
         Self {

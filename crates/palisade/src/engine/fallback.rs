@@ -51,7 +51,7 @@ impl<S: Store> Engine<S> {
                 degraded(answer, Mode::Degraded)
             }
             FallbackRule::Local { cap, mode } => {
-                let limits = cap_limits(&cap);
+                let limits = cap_limits(&cap, request.caller);
                 let charges = self.cap_charges(&limits, facts);
                 degraded(self.charge_locally(class, &charges, take), mode)
             }
@@ -121,8 +121,11 @@ fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge
 }
 
 /// The buckets of a local cap: a sliding minute and, for tenants, a token bucket.
-fn cap_limits(cap: &LocalCap) -> Vec<Limit> {
-    let by = vec![Dimension::Org, Dimension::Ip];
+fn cap_limits(cap: &LocalCap, caller: Caller) -> Vec<Limit> {
+    let by = match caller {
+        Caller::Tenant => vec![Dimension::Org, Dimension::Ip],
+        Caller::Anonymous => vec![Dimension::Ip],
+    };
     ["fallback-minute", "fallback-smoothing"]
         .into_iter()
         .zip(cap.specs())

@@ -119,7 +119,9 @@ impl<S: Store> Engine<S> {
             .refusal
             .filter(|refusal| matches!(refusal.status, 401 | 403))
         {
-            return (refuse(refusal, class, self.now()), None);
+            let guessing = self.limit_guesses(asked).await;
+            let decision = guessing.unwrap_or_else(|| refuse(refusal, class, self.now()));
+            return (decision, None);
         }
         if let Some(entry) = self.allowlist.find(&self.keyring, asked.facts, self.now()) {
             return (bypass(self.now(), class), Some(entry));
@@ -133,6 +135,21 @@ impl<S: Store> Engine<S> {
             Err(_) => self.fall_back(asked),
         };
         (decision, None)
+    }
+
+    /// What an address that tries API keys, or comes without one, gets when it has
+    /// used up its limits. The plan holds nothing but these.
+    async fn limit_guesses(&self, asked: Asked<'_>) -> Option<Decision> {
+        let facts = asked.facts;
+        let is_free = asked.plan.charges.is_empty()
+            || self
+                .allowlist
+                .find(&self.keyring, facts, self.now())
+                .is_some();
+        if is_free {
+            return None;
+        }
+        Some(self.judge(asked).await).filter(|decision| !decision.is_allowed())
     }
 
     async fn judge(&self, asked: Asked<'_>) -> Decision {
