@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::breakers::{Expected, Timetables};
 use crate::clock::SimClock;
+use crate::planted::Planted;
 use crate::rng::Rng;
 
 /// How a node reaches the store.
@@ -65,6 +66,13 @@ pub(crate) struct Shared {
     pub(crate) violations: Vec<String>,
     /// Commits write one record after the other, as a Redis Cluster does.
     pub(crate) is_cluster: bool,
+    pub(crate) planted: Option<Planted>,
+}
+
+impl Shared {
+    pub(crate) fn is_planted(&self, what: Planted) -> bool {
+        self.planted == Some(what)
+    }
 }
 
 pub(crate) struct World {
@@ -109,7 +117,7 @@ pub(crate) fn running_command() -> Option<Arc<Command>> {
 }
 
 impl World {
-    pub(crate) fn new(rng: &mut Rng, nodes: usize) -> Self {
+    pub(crate) fn new(rng: &mut Rng, nodes: usize, planted: Option<Planted>) -> Self {
         let hour = 3_600_000_000;
         // Clocks of nodes are up to a year off; only the store's own one counts.
         let start = Micros(1_772_409_600_000_000 + rng.below(hour));
@@ -133,6 +141,7 @@ impl World {
                 timetables: vec![Timetables::new(); nodes],
                 violations: Vec::new(),
                 is_cluster: rng.chance(25),
+                planted,
             }),
         }
     }
