@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use palisade::core::Digest;
 use palisade::core::failure::Policy;
+use palisade::core::limit::{BucketSpec, State};
 use palisade::core::time::{MINUTE, Micros, SECOND};
 use palisade::core::{Decision, Mode, Outcome, Rule};
 use parking_lot::Mutex;
@@ -317,6 +319,8 @@ struct Log {
     ids: u64,
     normal: HashMap<String, Admitted>,
     fallback: HashMap<String, Used>,
+    /// (class, ip, user, org) → the buckets of such a request.
+    plans: HashMap<(&'static str, u64, u64, u64), Vec<(Digest, BucketSpec)>>,
 }
 
 /// One counter of the fallback, counted once more.
@@ -379,6 +383,7 @@ impl Requests {
         let to = self.world.now();
         self.mode_follows_the_table(asked, command, decision);
         self.all_or_nothing(asked, command, decision);
+        self.remembered_denials_hold(asked, command, decision);
         if decision.mode == Mode::Degraded {
             self.fallback_is_exact(asked, to, decision.outcome);
         }
@@ -484,6 +489,53 @@ impl Requests {
                 asked,
                 "a closed class is not answered with 503",
             );
+        }
+    }
+
+    /// F-CLOCK: what a node denies without asking, whatever its clock shows, the store
+    /// would deny too. Only what was given back or lost since may make a difference.
+    fn remembered_denials_hold(&self, asked: &Asked, command: &Command, decision: &Decision) {
+        let (calls, plan) = {
+            let log = command.log.lock();
+            // The throttle's lease is far larger than any limit here.
+            let of_plan = |plan: &&Vec<(Digest, BucketSpec)>| {
+                plan.iter().all(|(_, spec)| spec.limit() < 1_000)
+            };
+            (log.calls, log.asked.iter().find(of_plan).cloned())
+        };
+        let is_exact = buckets(asked.class)
+            .iter()
+            .all(|bucket| bucket.judged == Judged::ByStore);
+        let whom = (asked.class, asked.ip, asked.user, asked.org);
+        let mut log = self.log.lock();
+        if let Some(plan) = plan {
+            log.plans.insert(whom, plan);
+        }
+        let is_remembered = is_exact
+            && calls == 0
+            && decision.mode == Mode::Normal
+            && decision.outcome == Outcome::Deny
+            && decision.rule != Some(Rule::L_GLOBAL);
+        let Some(plan) = log.plans.get(&whom).filter(|_| is_remembered) else {
+            return;
+        };
+        let now = self.world.now();
+        let lately = |at: &Micros| now.since(*at) < 2 * MINUTE;
+        let is_given_back = buckets(asked.class).iter().any(|bucket| {
+            let admitted = log.normal.get(&asked.key(bucket));
+            admitted.is_some_and(|admitted| admitted.refunds.iter().any(|(at, _)| lately(at)))
+        });
+        let shared = self.world.shared.lock();
+        let empty = State::default();
+        let fits = plan.iter().all(|(id, spec)| {
+            let state = shared.buckets.get(id).unwrap_or(&empty);
+            spec.fits(state, now, asked.cost).is_none()
+        });
+        let is_lost = shared.losses.iter().any(lately);
+        drop(shared);
+        if fits && !is_given_back && !is_lost {
+            let detail = "denied without asking although the store would admit";
+            self.violated("F-CLOCK", asked, detail);
         }
     }
 

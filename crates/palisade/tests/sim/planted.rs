@@ -21,6 +21,8 @@ pub(crate) enum Planted {
     Patient,
     /// The engine's clock runs twice as fast as time.
     HastyClock,
+    /// It runs half as fast.
+    LazyClock,
     /// The breaker of limits does not open: an outage's requests reach the store.
     NeverOpens,
     /// It opens a failure late.
@@ -114,6 +116,11 @@ fn an_engine_that_waits_too_long_is_found() {
 #[test]
 fn f_clock_a_clock_that_runs_away_breaks_the_caps_and_is_found() {
     finds(Planted::HastyClock, "F-DEGRADED");
+}
+
+#[test]
+fn f_clock_a_denial_that_is_held_too_long_is_found() {
+    finds(Planted::LazyClock, "F-CLOCK");
 }
 
 #[test]

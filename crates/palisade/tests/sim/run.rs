@@ -196,7 +196,8 @@ impl Sim {
         let node = |node: usize| {
             let clock = &world.node_clocks[node];
             let clock: Arc<dyn Clock> = match planted {
-                Some(Planted::HastyClock) => Arc::new(clock.hasty()),
+                Some(Planted::HastyClock) => Arc::new(clock.running_at(200)),
+                Some(Planted::LazyClock) => Arc::new(clock.running_at(50)),
                 _ => Arc::new(clock.clone()),
             };
             let store = SimStore {

@@ -179,6 +179,10 @@ fn charge(
     now: Micros,
     command: Option<&Command>,
 ) -> Charged {
+    if let Some(command) = command {
+        let buckets = charges.iter().map(|charge| (charge.id, charge.spec));
+        command.log.lock().asked.push(buckets.collect());
+    }
     let mut states: Vec<State> = charges
         .iter()
         .map(|charge| shared.buckets.remove(&charge.id).unwrap_or_default())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palisade::core::Digest;
 use palisade::core::failure::Policy;
-use palisade::core::limit::State;
+use palisade::core::limit::{BucketSpec, State};
 use palisade::core::record::{RecordKey, RecordWrite};
 use palisade::core::time::{Clock, Micros};
 use palisade::engine::{Observer, Seen};
@@ -96,6 +96,8 @@ pub(crate) struct CommandLog {
     /// A call that counts for the breaker failed or was given up.
     pub(crate) failed: bool,
     pub(crate) calls: u32,
+    /// What the store was asked to charge, admitted or not.
+    pub(crate) asked: Vec<Vec<(Digest, BucketSpec)>>,
     /// Charges that the store admitted and applied: each with its buckets' costs.
     pub(crate) charged: Vec<Vec<(Digest, u32)>>,
     pub(crate) loaded: Option<(Micros, Found)>,
