@@ -364,11 +364,10 @@ fn f_closed_the_locked_times_pass_in_real_time() {
     std::thread::sleep(Duration::from_secs(3));
     redis.restart();
     let healed = within(PATIENCE, "closed limits", || {
-        assert_eq!(
-            caller.check("192.0.2.6", "/admin/users")["mode"],
-            "fail_closed"
-        );
-        circuit(&server, "limits") == "closed"
+        let admin = caller.check("192.0.2.6", "/admin/users");
+        let is_closed = circuit(&server, "limits") == "closed";
+        assert!(is_closed || admin["mode"] == "fail_closed", "{admin}");
+        is_closed
     });
     println!(
         "limits closed {healed:?} after the restart, {:?} after they opened",

@@ -132,6 +132,9 @@ impl Commands {
             }
             return;
         };
+        if told.is_some() && !log.committed.is_empty() && !log.is_written {
+            self.violated("guard §12", asked, "an answer whose change is half written");
+        }
         // A cluster may write a part and the rest later: then no single reading of
         // the records gives them all.
         if log.parted || told.is_none() && log.committed.is_empty() {

@@ -495,13 +495,13 @@ impl Requests {
     /// F-CLOCK: what a node denies without asking, whatever its clock shows, the store
     /// would deny too. Only what was given back or lost since may make a difference.
     fn remembered_denials_hold(&self, asked: &Asked, command: &Command, decision: &Decision) {
-        let (calls, plan) = {
+        let plan = {
             let log = command.log.lock();
             // The throttle's lease is far larger than any limit here.
             let of_plan = |plan: &&Vec<(Digest, BucketSpec)>| {
                 plan.iter().all(|(_, spec)| spec.limit() < 1_000)
             };
-            (log.calls, log.asked.iter().find(of_plan).cloned())
+            log.asked.iter().find(of_plan).cloned()
         };
         let is_exact = buckets(asked.class)
             .iter()
@@ -510,9 +510,9 @@ impl Requests {
         let mut log = self.log.lock();
         if let Some(plan) = plan {
             log.plans.insert(whom, plan);
+            return;
         }
         let is_remembered = is_exact
-            && calls == 0
             && decision.mode == Mode::Normal
             && decision.outcome == Outcome::Deny
             && decision.rule != Some(Rule::L_GLOBAL);

@@ -33,8 +33,9 @@ const RECORDS_MAX: usize = 2 * 3 + 3 * 3 + 2 * 5 + 3 * 3;
 const BUCKETS_MAX: usize = 10 * 2 + 3 + 3 * (2 + 5 + 1);
 /// The largest limit of the policy.
 const HITS_MAX: usize = 500;
-/// Every bucket and lease, and of the guard each counter and each block there can be.
-const NODE_KEYS_MAX: u64 = 250;
+/// Local buckets, those of the fallback, leases and denials; of the guard each counter
+/// and each block that there can be.
+const NODE_KEYS_MAX: u64 = 5 + 12 + 3 + 18 + 21 + 2 * (3 + 15 + 15 + 3 + 6 + 5);
 
 pub(crate) fn keyring() -> Keyring {
     Keyring::new(&[5; 32], None).unwrap()
@@ -64,7 +65,7 @@ struct Pace {
     refund_percent: u64,
 }
 
-const PACES: [Pace; 6] = [
+const PACES: [Pace; 7] = [
     // Every bucket at its limit, faults of less than a second.
     Pace {
         classes: &CLASSES,
@@ -124,6 +125,18 @@ const PACES: [Pace; 6] = [
         fault_ms: [60_000, 80_000],
         calm_ms: [370_000, 400_000],
         refund_percent: 10,
+    },
+    // A second outage within a minute of the first one's end.
+    Pace {
+        classes: &["one", "auth", "fixed"],
+        clients: 6,
+        requests: 110,
+        request_percent: 90,
+        gap_ms: [3_000, 1_500],
+        burst: 1,
+        fault_ms: [6_000, 12_000],
+        calm_ms: [21_000, 30_000],
+        refund_percent: 2,
     },
     // Leases that run out, over and over.
     Pace {

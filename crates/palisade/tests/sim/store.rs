@@ -296,6 +296,9 @@ fn commit(
     if shared.is_planted(Planted::ForgetsCommits) && shared.rng.chance(10) {
         return Commit::Done;
     }
+    if let Some(command) = command {
+        command.log.lock().is_written = false;
+    }
     let mut done = 0;
     for write in writes {
         if !is_blind && is_changed(shared, write) {
@@ -308,6 +311,7 @@ fn commit(
         let mut log = command.log.lock();
         log.committed.push(writes[..done].to_vec());
         log.parted |= done < writes.len();
+        log.is_written = done == writes.len();
     }
     match done {
         0 => Commit::Conflict,

@@ -105,6 +105,8 @@ pub(crate) struct CommandLog {
     pub(crate) committed: Vec<Vec<RecordWrite>>,
     /// A commit wrote a part of what it should.
     pub(crate) parted: bool,
+    /// The last commit wrote all of it.
+    pub(crate) is_written: bool,
 }
 
 /// What a load gave.
