@@ -88,6 +88,18 @@ impl AvailabilityBreaker {
             .is_some_and(|at| self.latest.max(now) >= at)
     }
 
+    /// For how long the store has answered no probe, in microseconds; `None` while
+    /// the circuit is closed.
+    #[must_use]
+    pub fn silent_for(&self, now: Micros) -> Option<u64> {
+        match self.state {
+            State::Closed { .. } => None,
+            State::Open { .. } | State::HalfOpen { .. } => {
+                Some(self.latest.max(now).since(self.silent_since))
+            }
+        }
+    }
+
     /// Microseconds until the next probe; zero while the circuit is closed.
     #[must_use]
     pub fn until_next_probe(&self, now: Micros) -> u64 {

@@ -97,6 +97,12 @@ impl DegradedGuard {
         &self.caps
     }
 
+    /// Counters and blocks kept now.
+    #[must_use]
+    pub fn tracked(&self) -> usize {
+        self.caps.len() + self.blocks.len()
+    }
+
     /// Gives back memory that no longer matters.
     pub fn release(&mut self, now: Micros) {
         self.caps.release(now);

@@ -366,6 +366,22 @@ impl NodeModes {
         self.outage(now) == Outage::Brief
     }
 
+    /// For how long the store has answered no availability probe, in microseconds;
+    /// `None` while it is trusted.
+    #[must_use]
+    pub fn silent_for(&self, now: Micros) -> Option<u64> {
+        self.limits.silent_for(now)
+    }
+
+    /// Counters and blocks that are kept for the guard flows.
+    #[must_use]
+    pub fn tracked(&self) -> usize {
+        [&self.login, &self.otp, &self.api]
+            .into_iter()
+            .map(|flow| flow.guard.tracked())
+            .sum()
+    }
+
     /// The degradation level. While any policy decides locally it is at least
     /// the fallback's, even if the store has come back.
     #[must_use]

@@ -6,6 +6,7 @@ mod data;
 mod edge;
 mod log;
 mod observers;
+mod outage;
 mod reload;
 mod sockets;
 mod stop;
@@ -80,11 +81,6 @@ fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
             !matches!(config.source.source, SourceUrl::File),
             "policy.source",
             "use `file`; policies from a database are not served yet",
-        ),
-        (
-            config.repair.exit_after.is_some(),
-            "repair.exit_after",
-            "let the supervisor watch `/health/ready` instead",
         ),
         (
             config.bundle.candidate.is_some(),
@@ -211,7 +207,11 @@ impl<'a> Service<'a> {
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
         let watching = source.and_then(|source| reload::follow(source, &self.surface));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
-        signals.asked().await;
+        let outage = outage::outlasts(&self.surface.engine, config.repair.exit_after);
+        let ended = tokio::select! {
+            () = signals.asked() => Ok(()),
+            failure = outage => Err(failure),
+        };
         tracing::info!("stopping: answering what is under way");
         stopper.stop(drain).await;
         let joined = tokio::task::spawn_blocking(move || {
@@ -231,7 +231,7 @@ impl<'a> Service<'a> {
             )
         })?;
         tracing::info!("stopped");
-        Ok(())
+        ended
     }
 
     fn announce(&self) -> Result<(), Failure> {

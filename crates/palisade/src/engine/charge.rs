@@ -274,7 +274,7 @@ impl<S: Store> Engine<S> {
                 Taken::Lease(lease, cost, until) => lease.put_back(cost, until),
                 Taken::Store(charge, spec) => {
                     let charges = [with_spec(&charge, &spec, charge.cost)];
-                    let _ = tokio::time::timeout_at(ends, self.store.refund(&charges)).await;
+                    self.tidy(&charges, ends).await;
                 }
             }
         }
@@ -376,7 +376,16 @@ impl<S: Store> Engine<S> {
     ) {
         if unused > 0 {
             let charges = [with_spec(charge, spec, unused)];
-            let _ = tokio::time::timeout_at(ends, self.store.refund(&charges)).await;
+            self.tidy(&charges, ends).await;
+        }
+    }
+
+    /// Gives back to the store what nobody used. Whether that succeeds does not
+    /// matter, but an open breaker keeps it from being asked as well.
+    async fn tidy(&self, charges: &[Charge<'_>], ends: Instant) {
+        let admitted = self.modes.lock().admit(Policy::Limits, self.now());
+        if matches!(admitted, CallDecision::Call(_)) {
+            let _ = tokio::time::timeout_at(ends, self.store.refund(charges)).await;
         }
     }
 

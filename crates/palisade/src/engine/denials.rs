@@ -78,6 +78,11 @@ impl Denials {
         }
     }
 
+    /// Denials that are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.known.lock().len()
+    }
+
     /// Forgets everything, after a reset, a refund or a change of policy.
     pub(super) fn clear(&self) {
         self.known.lock().clear();

@@ -10,7 +10,8 @@ use super::{Engine, TenantStats};
 pub struct Figures {
     /// The store.
     pub store: StoreStats,
-    /// Buckets of this process beside the store's: local limits and fallback.
+    /// What this process remembers by key beside the store: local limits, fallback,
+    /// leases, known denials, degraded counters and blocks.
     pub local_keys: u64,
     /// Whether the store's last answer was one.
     pub store_answers: bool,
@@ -32,9 +33,10 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let local_keys =
-            self.local.stats().tracked_keys + self.fallback.load().stats().tracked_keys;
+        let buckets = self.local.stats().tracked_keys + self.fallback.load().stats().tracked_keys;
+        let cached = self.leases.len() + self.denials.len();
         let modes = self.modes.lock();
+        let local_keys = buckets + (cached + modes.tracked()) as u64;
         Figures {
             store: self.store.stats(),
             local_keys,

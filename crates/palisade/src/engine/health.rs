@@ -1,5 +1,7 @@
 //! What `/health/*` and the dashboard show of the engine.
 
+use std::time::Duration;
+
 use palisade_core::failure::{DegradationLevel, FailureKind, Policy, SourceHealth};
 use palisade_core::time::Micros;
 use palisade_store::Store;
@@ -16,6 +18,8 @@ pub struct HealthReport {
     pub degradation_level: u8,
     /// The store.
     pub store: DependencyReport,
+    /// Where tenants' policies come from.
+    pub policies: PolicySourceReport,
     /// State of each policy's circuit.
     pub circuits: Vec<(&'static str, &'static str)>,
 }
@@ -35,11 +39,30 @@ pub struct DependencyReport {
     pub since: Option<String>,
 }
 
+/// The health of the source of tenants' policies.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicySourceReport {
+    /// `up` or `down`; while it is down the cache serves.
+    pub state: &'static str,
+    /// Policies in the cache.
+    pub cached: u64,
+    /// Refreshes that failed, or brought a policy that was refused.
+    pub refresh_failures: u64,
+}
+
 impl<S: Store> Engine<S> {
+    /// For how long the store has answered no availability probe; `None` while it
+    /// is trusted. For hosts that end themselves in an outage that does not end.
+    pub fn store_silent_for(&self) -> Option<Duration> {
+        let silent = self.modes.lock().silent_for(self.now());
+        silent.map(Duration::from_micros)
+    }
+
     /// The engine's health now.
     pub fn health(&self) -> HealthReport {
         let now = self.now();
         let source = self.tenants.health();
+        let policies = self.tenants.stats();
         let modes = self.modes.lock();
         let level = modes.level(source, now);
         let health = modes.health();
@@ -52,6 +75,14 @@ impl<S: Store> Engine<S> {
                 p99_us: health.quantile(990, now),
                 last_error: health.last_failure().map(FailureKind::name),
                 since: health.failing_since().map(Micros::to_rfc3339),
+            },
+            policies: PolicySourceReport {
+                state: match source {
+                    SourceHealth::Up => "up",
+                    SourceHealth::Down => "down",
+                },
+                cached: policies.cached,
+                refresh_failures: policies.refresh_failures,
             },
             circuits: Policy::ALL
                 .into_iter()

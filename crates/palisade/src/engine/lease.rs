@@ -78,6 +78,11 @@ impl Leases {
         Some(lease)
     }
 
+    /// Buckets that are leased.
+    pub(super) fn len(&self) -> usize {
+        self.held.lock().len()
+    }
+
     /// Forgets every cached denial and token, as after a reset.
     pub(super) fn clear(&self) {
         self.held.lock().clear();

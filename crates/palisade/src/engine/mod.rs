@@ -34,7 +34,7 @@ pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistE
 pub use explain::{Explanation, Finding, meaning};
 pub use figures::Figures;
 pub use guard::{BLOCKS_LISTED_MAX, BlockView, GuardNotes, LiftTarget};
-pub use health::{DependencyReport, HealthReport};
+pub use health::{DependencyReport, HealthReport, PolicySourceReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 pub use quota::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub use reset::{ResetLine, ResetSelector, SELECTORS_MAX};

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 pub(crate) struct SimClock {
     started: Instant,
     started_at: Micros,
+    /// How fast it runs; as fast as time, unless it is broken.
+    percent: u64,
     /// For threads outside the runtime, to whom its clock would show real time.
     last: Arc<AtomicU64>,
 }
@@ -21,7 +23,17 @@ impl SimClock {
         Self {
             started: Instant::now(),
             started_at,
+            percent: 100,
             last: Arc::new(AtomicU64::new(started_at.0)),
+        }
+    }
+
+    /// The same clock, broken: it runs so fast.
+    pub(crate) fn running_at(&self, percent: u64) -> Self {
+        Self {
+            percent,
+            last: Arc::new(AtomicU64::new(self.started_at.0)),
+            ..self.clone()
         }
     }
 
@@ -38,7 +50,7 @@ impl Clock for SimClock {
         }
         let elapsed = Instant::now().duration_since(self.started).as_micros();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
-        let now = self.started_at.plus(elapsed);
+        let now = self.started_at.plus(elapsed * self.percent / 100);
         self.last.fetch_max(now.0, Ordering::SeqCst);
         now
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use palisade::core::decision::KeyKind;
 use palisade::core::facts::{GuardFacts, GuardOp};
 use palisade::core::failure::Policy;
 use palisade::core::guard::{
@@ -12,7 +13,7 @@ use palisade::core::guard::{
 };
 use palisade::core::lockout::Lockout;
 use palisade::core::record::{Flow, RecordKey};
-use palisade::core::time::{MINUTE, Micros};
+use palisade::core::time::{MINUTE, Micros, SECOND};
 use palisade::core::{Decision, Keyring, Mode, Outcome, PolicySet, Rule};
 use parking_lot::Mutex;
 
@@ -36,6 +37,8 @@ struct Caps {
     counted: HashMap<(usize, Flow, &'static str, u64), Vec<Micros>>,
     /// (node, flow, account) → the last counted check.
     checked: HashMap<(usize, Flow, u64), Micros>,
+    /// (node, flow, account) → until when a HARD block on it is known to run.
+    blocked: HashMap<(usize, Flow, u64), Micros>,
 }
 
 pub(crate) struct Commands {
@@ -85,7 +88,10 @@ impl Commands {
         }
         let is_failed = log.failed || asked.expected_at_start != Expected::Normal;
         match (decision.mode, is_failed) {
-            (Mode::Normal, false) => self.replay(asked, &log, Some(decision)),
+            (Mode::Normal, false) => {
+                self.replay(asked, &log, Some(decision));
+                self.saw(asked, decision);
+            }
             (Mode::Normal, true) => {
                 self.violated("failure §1", asked, "a normal answer without the store's")
             }
@@ -126,6 +132,9 @@ impl Commands {
             }
             return;
         };
+        if told.is_some() && !log.committed.is_empty() && !log.is_written {
+            self.violated("guard §12", asked, "an answer whose change is half written");
+        }
         // A cluster may write a part and the rest later: then no single reading of
         // the records gives them all.
         if log.parted || told.is_none() && log.committed.is_empty() {
@@ -168,6 +177,32 @@ impl Commands {
         }
     }
 
+    /// A HARD block of the account that this node now knows of.
+    fn saw(&self, asked: &Asked, decision: &Decision) {
+        let of_account = decision.reasons.iter().find(|reason| {
+            reason.key == Some(KeyKind::K4) && reason.decision == Outcome::HardBlock
+        });
+        if let Some(seconds) = of_account.and_then(|reason| reason.retry_after) {
+            // Whole seconds are rounded up: only the last one is in doubt.
+            let sure = (seconds - 1) * SECOND;
+            let until = self.world.node_now(asked.node).plus(sure);
+            let key = (asked.node, asked.op.flow(), asked.account);
+            let mut caps = self.caps.lock();
+            let known = caps.blocked.entry(key).or_insert(until);
+            *known = until.max(*known);
+        }
+    }
+
+    /// F-BLOCKS: what the node has seen binds without the store too.
+    fn seen_blocks_bind(&self, asked: &Asked, decision: &Decision) {
+        let key = (asked.node, asked.op.flow(), asked.account);
+        let until = self.caps.lock().blocked.get(&key).copied();
+        let runs = until.is_some_and(|until| self.world.node_now(asked.node) < until);
+        if runs && decision.outcome != Outcome::HardBlock {
+            self.violated("F-BLOCKS", asked, "a block that was seen does not bind");
+        }
+    }
+
     /// The answer without the store.
     fn follows_the_table(&self, asked: &Asked, decision: &Decision) {
         let flow = asked.op.flow();
@@ -186,6 +221,7 @@ impl Commands {
             self.violated("failure §3", asked, &format!("{is:?}, not {wanted:?}"));
         }
         if wanted.1.is_none() {
+            self.seen_blocks_bind(asked, decision);
             self.caps_hold(asked, decision);
         }
     }

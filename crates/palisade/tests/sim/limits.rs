@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use palisade::core::Digest;
 use palisade::core::failure::Policy;
+use palisade::core::limit::{BucketSpec, State};
 use palisade::core::time::{MINUTE, Micros, SECOND};
 use palisade::core::{Decision, Mode, Outcome, Rule};
 use parking_lot::Mutex;
@@ -316,7 +318,45 @@ struct Admitted {
 struct Log {
     ids: u64,
     normal: HashMap<String, Admitted>,
-    degraded: HashMap<String, Admitted>,
+    fallback: HashMap<String, Used>,
+    /// (class, ip, user, org) → the buckets of such a request.
+    plans: HashMap<(&'static str, u64, u64, u64), Vec<(Digest, BucketSpec)>>,
+}
+
+/// One counter of the fallback, counted once more.
+#[derive(Default)]
+struct Used {
+    hits: Vec<(Micros, u32)>,
+    /// Token bucket: when all of it is free again.
+    free_at: Micros,
+}
+
+impl Used {
+    fn fits(&mut self, bound: Bound, now: Micros, cost: u32) -> bool {
+        match bound {
+            Bound::Sliding(limit, window) => {
+                self.hits.retain(|(at, _)| now.since(*at) < window);
+                let used: u32 = self.hits.iter().map(|(_, cost)| cost).sum();
+                used + cost <= limit
+            }
+            Bound::Flow { burst, per_second } => {
+                let token = SECOND / u64::from(per_second);
+                let after = self.free_at.max(now).plus(u64::from(cost) * token);
+                after <= now.plus(u64::from(burst) * token)
+            }
+            Bound::Aligned(..) => unreachable!("no fallback counts by the calendar"),
+        }
+    }
+
+    fn take(&mut self, bound: Bound, now: Micros, cost: u32) {
+        match bound {
+            Bound::Flow { per_second, .. } => {
+                let token = SECOND / u64::from(per_second);
+                self.free_at = self.free_at.max(now).plus(u64::from(cost) * token);
+            }
+            _ => self.hits.push((now, cost)),
+        }
+    }
 }
 
 /// Everything that clients were told.
@@ -343,6 +383,10 @@ impl Requests {
         let to = self.world.now();
         self.mode_follows_the_table(asked, command, decision);
         self.all_or_nothing(asked, command, decision);
+        self.remembered_denials_hold(asked, command, decision);
+        if decision.mode == Mode::Degraded {
+            self.fallback_is_exact(asked, to, decision.outcome);
+        }
         if decision.outcome != Outcome::Allow {
             return None;
         }
@@ -350,7 +394,6 @@ impl Requests {
         log.ids += 1;
         let id = log.ids;
         if decision.mode != Mode::Normal {
-            self.admitted_locally(&mut log, asked, to, id);
             return None;
         }
         for bucket in buckets(asked.class) {
@@ -449,6 +492,53 @@ impl Requests {
         }
     }
 
+    /// F-CLOCK: what a node denies without asking, whatever its clock shows, the store
+    /// would deny too. Only what was given back or lost since may make a difference.
+    fn remembered_denials_hold(&self, asked: &Asked, command: &Command, decision: &Decision) {
+        let plan = {
+            let log = command.log.lock();
+            // The throttle's lease is far larger than any limit here.
+            let of_plan = |plan: &&Vec<(Digest, BucketSpec)>| {
+                plan.iter().all(|(_, spec)| spec.limit() < 1_000)
+            };
+            log.asked.iter().find(of_plan).cloned()
+        };
+        let is_exact = buckets(asked.class)
+            .iter()
+            .all(|bucket| bucket.judged == Judged::ByStore);
+        let whom = (asked.class, asked.ip, asked.user, asked.org);
+        let mut log = self.log.lock();
+        if let Some(plan) = plan {
+            log.plans.insert(whom, plan);
+            return;
+        }
+        let is_remembered = is_exact
+            && decision.mode == Mode::Normal
+            && decision.outcome == Outcome::Deny
+            && decision.rule != Some(Rule::L_GLOBAL);
+        let Some(plan) = log.plans.get(&whom).filter(|_| is_remembered) else {
+            return;
+        };
+        let now = self.world.now();
+        let lately = |at: &Micros| now.since(*at) < 2 * MINUTE;
+        let is_given_back = buckets(asked.class).iter().any(|bucket| {
+            let admitted = log.normal.get(&asked.key(bucket));
+            admitted.is_some_and(|admitted| admitted.refunds.iter().any(|(at, _)| lately(at)))
+        });
+        let shared = self.world.shared.lock();
+        let empty = State::default();
+        let fits = plan.iter().all(|(id, spec)| {
+            let state = shared.buckets.get(id).unwrap_or(&empty);
+            spec.fits(state, now, asked.cost).is_none()
+        });
+        let is_lost = shared.losses.iter().any(lately);
+        drop(shared);
+        if fits && !is_given_back && !is_lost {
+            let detail = "denied without asking although the store would admit";
+            self.violated("F-CLOCK", asked, detail);
+        }
+    }
+
     /// L-ATOMIC: told and taken agree, for every bucket of the plan.
     fn all_or_nothing(&self, asked: &Asked, command: &Command, decision: &Decision) {
         let exact = buckets(asked.class)
@@ -478,39 +568,54 @@ impl Requests {
         }
     }
 
-    fn admitted_locally(&self, log: &mut Log, asked: &Asked, at: Micros, id: u64) {
+    /// The counters of the fallback that a request is charged to.
+    fn fallback_of(&self, asked: &Asked) -> Vec<(String, Bound)> {
         let epoch = {
             let mut shared = self.world.shared.lock();
             shared.timetables[asked.node].of(Policy::Limits).closings
         };
-        let (node, ip, org) = (asked.node, asked.ip, asked.org);
+        let (node, ip) = (asked.node, asked.ip);
+        let smooth = Bound::Flow {
+            burst: 4,
+            per_second: 1,
+        };
         let caps: &[(&str, Bound)] = match asked.class {
             "auth" => &[("auth", Bound::Sliding(3, MINUTE))],
-            "fixed" => &[
-                ("tenant", Bound::Sliding(9, MINUTE)),
-                (
-                    "smooth",
-                    Bound::Flow {
-                        burst: 4,
-                        per_second: 1,
-                    },
-                ),
-            ],
+            "fixed" => &[("tenant", Bound::Sliding(9, MINUTE)), ("smooth", smooth)],
             _ => &[("anonymous", Bound::Sliding(7, MINUTE))],
         };
-        let org = if asked.class == "fixed" { org } else { 0 };
-        let cost = caps.iter().map(|(_, bound)| bound.largest()).min();
-        let cost = asked.cost.min(cost.unwrap_or(1));
-        for (name, bound) in caps {
-            let key = format!("{name} node {node} epoch {epoch} ip {ip} org {org}");
-            let admitted = log.degraded.entry(key).or_default();
-            admitted.bound = Some(*bound);
-            admitted.hits.push(Hit {
-                id,
-                from: at,
-                to: at,
-                cost,
-            });
+        let org = if asked.class == "fixed" { asked.org } else { 0 };
+        let key = |name: &str| format!("{name} node {node} epoch {epoch} ip {ip} org {org}");
+        caps.iter()
+            .map(|(name, bound)| (key(name), *bound))
+            .collect()
+    }
+
+    /// F-FALLBACK: what fits is admitted and what does not is refused. Counters start
+    /// anew with each recovery (F-CLEAN).
+    fn fallback_is_exact(&self, asked: &Asked, at: Micros, outcome: Outcome) {
+        let caps = self.fallback_of(asked);
+        let mut log = self.log.lock();
+        let costs: Vec<u32> = caps
+            .iter()
+            .map(|(_, bound)| asked.cost.min(bound.largest()))
+            .collect();
+        let fits = caps.iter().zip(&costs).all(|((key, bound), cost)| {
+            let used = log.fallback.entry(key.clone()).or_default();
+            used.fits(*bound, at, *cost)
+        });
+        let is_admitted = outcome == Outcome::Allow;
+        if fits && is_admitted {
+            for ((key, bound), cost) in caps.iter().zip(&costs) {
+                let used = log.fallback.entry(key.clone()).or_default();
+                used.take(*bound, at, *cost);
+            }
+        }
+        drop(log);
+        match (fits, is_admitted) {
+            (true, false) => self.violated("F-FALLBACK", asked, "refused below its cap"),
+            (false, true) => self.violated("F-FALLBACK", asked, "admitted over its cap"),
+            _ => {}
         }
     }
 
@@ -521,12 +626,6 @@ impl Requests {
         for (key, admitted) in &log.normal {
             if let Some(excess) = admitted.excess(&losses) {
                 self.world.violated("L-ATOMIC", &format!("{key}: {excess}"));
-            }
-        }
-        for (key, admitted) in &log.degraded {
-            if let Some(excess) = admitted.excess(&[]) {
-                self.world
-                    .violated("F-FALLBACK", &format!("{key}: {excess}"));
             }
         }
     }

@@ -16,6 +16,7 @@ mod breakers;
 mod clock;
 mod guard;
 mod limits;
+mod planted;
 mod rng;
 mod run;
 mod store;
@@ -30,10 +31,9 @@ use palisade_policy::{Env, Overrides};
 
 const SEEDS_DEFAULT: u64 = 1_000;
 
-fn policy() -> Arc<PolicySet> {
-    let path = Path::new("sim.toml");
-    let loaded =
-        palisade_policy::load_text(path, limits::POLICY, &Env::default(), &Overrides::default());
+fn policy(text: &str) -> Arc<PolicySet> {
+    let (path, env) = (Path::new("sim.toml"), Env::default());
+    let loaded = palisade_policy::load_text(path, text, &env, &Overrides::default());
     loaded.unwrap().bundle.policy
 }
 
@@ -58,7 +58,12 @@ fn explain(seed: u64, violations: &[String]) -> String {
 fn every_seed_holds_every_property() {
     let first = variable("PALISADE_SIM_SEED").unwrap_or(1);
     let count = variable("PALISADE_SIM_SEEDS").unwrap_or(SEEDS_DEFAULT);
-    let policy = policy();
+    let policy = policy(limits::POLICY);
+    let setting = run::Setting {
+        policy: &policy,
+        is_traced: false,
+        planted: None,
+    };
     let next = AtomicU64::new(first);
     let seen = Seen::default();
     let threads = std::thread::available_parallelism()
@@ -72,7 +77,7 @@ fn every_seed_holds_every_property() {
                 if seed >= first + count || failures.len() >= 3 {
                     return failures;
                 }
-                let outcome = run::run(seed, &policy, false);
+                let outcome = run::run(seed, setting);
                 seen.add(&outcome);
                 if !outcome.violations.is_empty() {
                     failures.push(explain(seed, &outcome.violations));
@@ -138,9 +143,14 @@ impl Seen {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let policy = policy();
+    let policy = policy(limits::POLICY);
     for seed in [1, 2, 3, 4, 5, 6, 7, 8] {
-        let (one, two) = (run::run(seed, &policy, true), run::run(seed, &policy, true));
+        let setting = run::Setting {
+            policy: &policy,
+            is_traced: true,
+            planted: None,
+        };
+        let (one, two) = (run::run(seed, setting), run::run(seed, setting));
         assert_eq!(
             (one.digest, one.admitted),
             (two.digest, two.admitted),

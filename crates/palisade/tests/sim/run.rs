@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use palisade::core::facts::{GuardOp, RequestKind};
 use palisade::core::failure::Policy;
+use palisade::core::limit::State;
+use palisade::core::record::RecordKind;
 use palisade::core::time::{Clock, Micros};
 use palisade::core::{Keyring, PolicySet};
 use palisade::engine::RefundOutcome;
@@ -17,6 +19,7 @@ use tokio::time::Instant;
 use crate::breakers::Expected;
 use crate::guard::{self, Commands};
 use crate::limits::{self, CLASSES, Requests};
+use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::store::SimStore;
 use crate::world::{COMMAND, Command, CommandLog, Link, Reporter, World};
@@ -24,6 +27,15 @@ use crate::world::{COMMAND, Command, CommandLog, Link, Reporter, World};
 const DEADLINE: Duration = Duration::from_millis(100);
 /// No request takes longer.
 const REQUEST_US_MAX: u64 = 150_000;
+/// Three accounts, networks and names, five devices, in their flows.
+const RECORDS_MAX: usize = 2 * 3 + 3 * 3 + 2 * 5 + 3 * 3;
+/// Ten kinds of limits for two of everybody, and the counters of heavy endpoints.
+const BUCKETS_MAX: usize = 10 * 2 + 3 + 3 * (2 + 5 + 1);
+/// The largest limit of the policy.
+const HITS_MAX: usize = 500;
+/// Local buckets, those of the fallback, leases and denials; of the guard each counter
+/// and each block that there can be.
+const NODE_KEYS_MAX: u64 = 5 + 12 + 3 + 18 + 21 + 2 * (3 + 15 + 15 + 3 + 6 + 5);
 
 pub(crate) fn keyring() -> Keyring {
     Keyring::new(&[5; 32], None).unwrap()
@@ -53,7 +65,7 @@ struct Pace {
     refund_percent: u64,
 }
 
-const PACES: [Pace; 6] = [
+const PACES: [Pace; 7] = [
     // Every bucket at its limit, faults of less than a second.
     Pace {
         classes: &CLASSES,
@@ -114,6 +126,18 @@ const PACES: [Pace; 6] = [
         calm_ms: [370_000, 400_000],
         refund_percent: 10,
     },
+    // A second outage within a minute of the first one's end.
+    Pace {
+        classes: &["one", "auth", "fixed"],
+        clients: 6,
+        requests: 110,
+        request_percent: 90,
+        gap_ms: [3_000, 1_500],
+        burst: 1,
+        fault_ms: [6_000, 12_000],
+        calm_ms: [21_000, 30_000],
+        refund_percent: 2,
+    },
     // Leases that run out, over and over.
     Pace {
         classes: &["leased", "leased", "leased", "flow", "mixed"],
@@ -152,33 +176,53 @@ struct Sim {
     is_traced: bool,
 }
 
-/// Runs a seed; `is_traced` asks for a digest of everything that was answered.
-pub(crate) fn run(seed: u64, policy: &Arc<PolicySet>, is_traced: bool) -> Outcome {
+/// What a run is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub(crate) policy: &'a Arc<PolicySet>,
+    /// Take a digest of everything that is answered.
+    pub(crate) is_traced: bool,
+    pub(crate) planted: Option<Planted>,
+}
+
+/// Runs a seed.
+pub(crate) fn run(seed: u64, setting: Setting<'_>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let sim = Arc::new(Sim::new(seed, policy, is_traced));
+        let sim = Arc::new(Sim::new(seed, setting));
         sim.run().await
     })
 }
 
 impl Sim {
-    fn new(seed: u64, policy: &Arc<PolicySet>, is_traced: bool) -> Self {
+    fn new(seed: u64, setting: Setting<'_>) -> Self {
+        let Setting {
+            policy, planted, ..
+        } = setting;
         let mut rng = Rng::new(seed);
         let count = 1 + rng.index(4);
-        let world = Arc::new(World::new(&mut rng, count));
+        let world = Arc::new(World::new(&mut rng, count, planted));
         let node = |node: usize| {
-            let clock: Arc<dyn Clock> = Arc::new(world.node_clocks[node].clone());
+            let clock = &world.node_clocks[node];
+            let clock: Arc<dyn Clock> = match planted {
+                Some(Planted::HastyClock) => Arc::new(clock.running_at(200)),
+                Some(Planted::LazyClock) => Arc::new(clock.running_at(50)),
+                _ => Arc::new(clock.clone()),
+            };
             let store = SimStore {
                 world: Arc::clone(&world),
                 node,
             };
             let config = EngineConfig {
                 policy: Arc::clone(policy),
-                deadline: DEADLINE,
+                deadline: match planted {
+                    Some(Planted::Patient) => 3 * DEADLINE,
+                    _ => DEADLINE,
+                },
                 observer: Arc::new(Reporter {
                     world: Arc::clone(&world),
                     node,
@@ -199,7 +243,7 @@ impl Sim {
             world,
             storm: Notify::new(),
             digest: Mutex::new(0),
-            is_traced,
+            is_traced: setting.is_traced,
         }
     }
 
@@ -228,7 +272,40 @@ impl Sim {
             task.abort();
         }
         self.requests.check();
+        self.memory_is_bounded();
         self.outcome()
+    }
+
+    /// What is kept depends on who there is, not on how often they asked.
+    fn memory_is_bounded(&self) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let kept = node.engine.figures().local_keys;
+            if kept > NODE_KEYS_MAX {
+                let detail = format!("node {index} keeps {kept} keys");
+                self.world.violated("bounded memory", &detail);
+            }
+        }
+        let shared = self.world.shared.lock();
+        let (records, buckets) = (shared.records.len(), shared.buckets.len());
+        let largest = |kind: RecordKind| match kind {
+            RecordKind::Account(_) => 4096,
+            RecordKind::Network(_) => 8192,
+            RecordKind::Device(_) => 1024,
+            RecordKind::Lockout => 512,
+        };
+        let is_large = shared
+            .records
+            .iter()
+            .any(|(key, stored)| stored.bytes.len() > largest(key.kind));
+        let is_long = shared.buckets.values().any(|state| match state {
+            State::Hits(hits) => hits.len() > HITS_MAX,
+            _ => false,
+        });
+        drop(shared);
+        if records > RECORDS_MAX || buckets > BUCKETS_MAX || is_large || is_long {
+            let detail = format!("the store keeps {records} records and {buckets} buckets");
+            self.world.violated("bounded memory", &detail);
+        }
     }
 
     fn outcome(&self) -> Outcome {

@@ -16,6 +16,7 @@ use palisade::store::{
 };
 
 use crate::breakers::Expected;
+use crate::planted::Planted;
 use crate::world::{Command, Fate, Shared, Stored, World, running_command};
 
 /// The store as one node reaches it.
@@ -113,11 +114,11 @@ impl SimStore {
     /// No call is made while the policy's breaker is open.
     fn issued(&self, command: &Command, call: Call) {
         let is_open = self.world.expected(self.node, command.policy) != Expected::Normal;
+        if command.policy == Policy::Limits && is_open {
+            self.world
+                .violated("F-CLEAN", "the store was called while the breaker was open");
+        }
         if command.policy == Policy::Limits && call == Call::Breaking {
-            if is_open {
-                self.world
-                    .violated("F-CLEAN", "the store was called while the breaker was open");
-            }
             let openings = self.world.shared.lock().timetables[self.node]
                 .of(Policy::Limits)
                 .openings;
@@ -178,20 +179,27 @@ fn charge(
     now: Micros,
     command: Option<&Command>,
 ) -> Charged {
+    if let Some(command) = command {
+        let buckets = charges.iter().map(|charge| (charge.id, charge.spec));
+        command.log.lock().asked.push(buckets.collect());
+    }
     let mut states: Vec<State> = charges
         .iter()
         .map(|charge| shared.buckets.remove(&charge.id).unwrap_or_default())
         .collect();
+    let is_generous = shared.is_planted(Planted::OverAdmits) && shared.rng.chance(20);
     let waits: Vec<Option<Micros>> = charges
         .iter()
         .zip(&states)
         .map(|(charge, state)| charge.spec.fits(state, now, charge.cost))
+        .map(|wait| wait.filter(|_| !is_generous))
         .collect();
     let denied = |(charge, wait): (&OwnCharge, &Option<Micros>)| {
         wait.is_some() && charge.on_exceed == OnExceed::Deny
     };
     let admitted = !charges.iter().zip(&waits).any(denied);
-    if admitted && take == Take::Consume {
+    let is_partial = shared.is_planted(Planted::TakesInPart) && charges.len() > 1;
+    if (admitted || is_partial) && take == Take::Consume {
         for ((charge, state), wait) in charges.iter().zip(&mut states).zip(&waits) {
             if wait.is_none() || charge.on_exceed == OnExceed::Count {
                 charge.spec.take(state, now, charge.cost);
@@ -281,12 +289,19 @@ fn commit(
     let is_changed = |shared: &Shared, write: &RecordWrite| {
         live(shared, &write.key, now).map_or(0, |s| s.revision) != write.expect
     };
-    if !shared.is_cluster && writes.iter().any(|write| is_changed(shared, write)) {
+    let is_blind = shared.is_planted(Planted::LosesUpdates);
+    if !shared.is_cluster && !is_blind && writes.iter().any(|write| is_changed(shared, write)) {
         return Commit::Conflict;
+    }
+    if shared.is_planted(Planted::ForgetsCommits) && shared.rng.chance(10) {
+        return Commit::Done;
+    }
+    if let Some(command) = command {
+        command.log.lock().is_written = false;
     }
     let mut done = 0;
     for write in writes {
-        if is_changed(shared, write) {
+        if !is_blind && is_changed(shared, write) {
             break;
         }
         put(shared, write, now, command);
@@ -296,6 +311,7 @@ fn commit(
         let mut log = command.log.lock();
         log.committed.push(writes[..done].to_vec());
         log.parted |= done < writes.len();
+        log.is_written = done == writes.len();
     }
     match done {
         0 => Commit::Conflict,
@@ -318,7 +334,17 @@ fn put(shared: &mut Shared, write: &RecordWrite, now: Micros, command: Option<&C
                 expires_at: write.expires_at,
                 is_corrupt: false,
             };
-            shared.records.insert(write.key, stored);
+            let replaced = shared.records.insert(write.key, stored);
+            if let Some(old) = replaced.filter(|_| shared.is_planted(Planted::Hoards)) {
+                let digest = Digest(u128::from(shared.rng.next()));
+                shared.records.insert(
+                    RecordKey {
+                        digest,
+                        ..write.key
+                    },
+                    old,
+                );
+            }
         }
         None => {
             shared.records.remove(&write.key);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palisade::core::Digest;
 use palisade::core::failure::Policy;
-use palisade::core::limit::State;
+use palisade::core::limit::{BucketSpec, State};
 use palisade::core::record::{RecordKey, RecordWrite};
 use palisade::core::time::{Clock, Micros};
 use palisade::engine::{Observer, Seen};
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::breakers::{Expected, Timetables};
 use crate::clock::SimClock;
+use crate::planted::Planted;
 use crate::rng::Rng;
 
 /// How a node reaches the store.
@@ -65,6 +66,13 @@ pub(crate) struct Shared {
     pub(crate) violations: Vec<String>,
     /// Commits write one record after the other, as a Redis Cluster does.
     pub(crate) is_cluster: bool,
+    pub(crate) planted: Option<Planted>,
+}
+
+impl Shared {
+    pub(crate) fn is_planted(&self, what: Planted) -> bool {
+        self.planted == Some(what)
+    }
 }
 
 pub(crate) struct World {
@@ -88,6 +96,8 @@ pub(crate) struct CommandLog {
     /// A call that counts for the breaker failed or was given up.
     pub(crate) failed: bool,
     pub(crate) calls: u32,
+    /// What the store was asked to charge, admitted or not.
+    pub(crate) asked: Vec<Vec<(Digest, BucketSpec)>>,
     /// Charges that the store admitted and applied: each with its buckets' costs.
     pub(crate) charged: Vec<Vec<(Digest, u32)>>,
     pub(crate) loaded: Option<(Micros, Found)>,
@@ -95,6 +105,8 @@ pub(crate) struct CommandLog {
     pub(crate) committed: Vec<Vec<RecordWrite>>,
     /// A commit wrote a part of what it should.
     pub(crate) parted: bool,
+    /// The last commit wrote all of it.
+    pub(crate) is_written: bool,
 }
 
 /// What a load gave.
@@ -109,7 +121,7 @@ pub(crate) fn running_command() -> Option<Arc<Command>> {
 }
 
 impl World {
-    pub(crate) fn new(rng: &mut Rng, nodes: usize) -> Self {
+    pub(crate) fn new(rng: &mut Rng, nodes: usize, planted: Option<Planted>) -> Self {
         let hour = 3_600_000_000;
         // Clocks of nodes are up to a year off; only the store's own one counts.
         let start = Micros(1_772_409_600_000_000 + rng.below(hour));
@@ -133,6 +145,7 @@ impl World {
                 timetables: vec![Timetables::new(); nodes],
                 violations: Vec::new(),
                 is_cluster: rng.chance(25),
+                planted,
             }),
         }
     }

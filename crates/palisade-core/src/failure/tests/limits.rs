@@ -224,6 +224,8 @@ fn f_prolonged_after_five_minutes_without_an_answered_probe_auth_closes_and_read
 
     world.more("5m1s up; 5m10s look limits -> half_open");
     assert_eq!(auth(&world, 310), (FallbackRule::Share(Share::HALF), true));
+    world.more("5m21s look limits -> closed");
+    assert_eq!(world.node.silent_for(START.plus(321 * SECOND)), None);
     assert_eq!(
         world
             .log
@@ -240,6 +242,10 @@ fn f_prolonged_counts_from_the_last_answered_probe() {
     limits_down(&mut world);
     world.more("4m25s up; 4m31s down; 9m29s look limits -> open");
     assert_eq!(world.log_of(Policy::Limits)[2], "270s limits half_opened");
+    assert_eq!(
+        world.node.silent_for(START.plus(569 * SECOND)),
+        Some(299 * SECOND)
+    );
     assert!(world.node.is_ready(START.plus(569 * SECOND)));
     assert!(!world.node.is_ready(START.plus(570 * SECOND)));
 }

@@ -152,6 +152,7 @@ impl<S: Store> Engine<S> {
         let policy = Policy::from(flow);
         let started = self.now();
         let CallDecision::Call(permit) = self.modes.lock().admit(policy, started) else {
+            self.observer.not_asked(policy);
             return Err(Refused::ByMode);
         };
         let ends = tokio::time::Instant::now() + self.deadline;

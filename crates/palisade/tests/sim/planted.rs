@@ -1,0 +1,159 @@
+//! The simulation can fail: what is broken on purpose is found, by the property that
+//! it breaks, within a few seeds.
+
+use crate::run::{Setting, run};
+use crate::{limits, policy};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// The store admits now and then what does not fit.
+    OverAdmits,
+    /// A denied charge takes from the buckets that had room.
+    TakesInPart,
+    /// Commits compare nothing: the last writer wins.
+    LosesUpdates,
+    /// Commits are acknowledged and not made.
+    ForgetsCommits,
+    /// The store keeps every record that was replaced.
+    Hoards,
+    /// The engine waits three times as long as it may.
+    Patient,
+    /// The engine's clock runs twice as fast as time.
+    HastyClock,
+    /// It runs half as fast.
+    LazyClock,
+    /// The breaker of limits does not open: an outage's requests reach the store.
+    NeverOpens,
+    /// It opens a failure late.
+    OpensLate,
+    /// It probes before its time.
+    ProbesEarly,
+    /// It closes a success early.
+    ClosesEarly,
+    /// An outage is called prolonged too soon.
+    ProlongedEarly,
+    /// The fallback admits one more.
+    LooseFallback,
+    /// The fallback admits one less.
+    TightFallback,
+}
+
+impl Planted {
+    /// The policy of the simulation, with what is broken in it.
+    fn policy(self) -> String {
+        let breaker = |line: &str| format!("{}[breaker.availability]\n{line}\n", limits::POLICY);
+        let anonymous = |count: u32| {
+            let line = format!("anonymous_per_minute = {count}\n");
+            limits::POLICY.replace("anonymous_per_minute = 7\n", &line)
+        };
+        match self {
+            Self::NeverOpens => breaker("failures = 1000"),
+            Self::OpensLate => breaker("failures = 6"),
+            Self::ProbesEarly => breaker("probe_after = \"9s\""),
+            Self::ClosesEarly => breaker("successes = 2"),
+            Self::ProlongedEarly => breaker("prolonged_after = \"4min\""),
+            Self::LooseFallback => anonymous(8),
+            Self::TightFallback => anonymous(6),
+            _ => limits::POLICY.to_owned(),
+        }
+    }
+}
+
+/// More than any of them needs.
+const SEEDS_MAX: u64 = 300;
+
+/// Runs seeds until one is broken in the way it should be.
+#[track_caller]
+fn finds(planted: Planted, property: &str) {
+    let policy = policy(&planted.policy());
+    let setting = Setting {
+        policy: &policy,
+        is_traced: false,
+        planted: Some(planted),
+    };
+    for seed in 1..=SEEDS_MAX {
+        let outcome = run(seed, setting);
+        let found = |violation: &&String| violation.starts_with(property);
+        if let Some(violation) = outcome.violations.iter().find(found) {
+            println!("{planted:?}: seed {seed} finds {violation}");
+            return;
+        }
+    }
+    panic!("{planted:?} is not found by {property} in {SEEDS_MAX} seeds");
+}
+
+#[test]
+fn l_atomic_a_store_that_admits_too_much_is_found() {
+    finds(Planted::OverAdmits, "L-ATOMIC");
+}
+
+#[test]
+fn l_atomic_a_charge_that_takes_in_part_is_found() {
+    finds(Planted::TakesInPart, "L-ATOMIC");
+}
+
+#[test]
+fn f_conflict_a_store_that_loses_updates_is_found() {
+    finds(Planted::LosesUpdates, "guard §12");
+}
+
+#[test]
+fn f_conflict_a_store_that_forgets_commits_is_found() {
+    finds(Planted::ForgetsCommits, "guard §12");
+}
+
+#[test]
+fn f_bounded_a_store_that_hoards_is_found() {
+    finds(Planted::Hoards, "bounded memory");
+}
+
+#[test]
+fn an_engine_that_waits_too_long_is_found() {
+    finds(Planted::Patient, "failure §7");
+}
+
+#[test]
+fn f_clock_a_clock_that_runs_away_breaks_the_caps_and_is_found() {
+    finds(Planted::HastyClock, "F-DEGRADED");
+}
+
+#[test]
+fn f_clock_a_denial_that_is_held_too_long_is_found() {
+    finds(Planted::LazyClock, "F-CLOCK");
+}
+
+#[test]
+fn f_clean_an_outage_that_is_written_to_the_store_is_found() {
+    finds(Planted::NeverOpens, "F-CLEAN");
+}
+
+#[test]
+fn f_fallback_a_breaker_that_opens_late_is_found() {
+    finds(Planted::OpensLate, "F-CLEAN");
+}
+
+#[test]
+fn f_fallback_a_breaker_that_probes_early_is_found() {
+    finds(Planted::ProbesEarly, "failure §2");
+}
+
+#[test]
+fn f_fallback_a_breaker_that_closes_early_is_found() {
+    finds(Planted::ClosesEarly, "F-CLEAN");
+}
+
+#[test]
+fn f_fallback_an_outage_that_is_prolonged_early_is_found() {
+    finds(Planted::ProlongedEarly, "failure §3");
+}
+
+#[test]
+fn f_fallback_a_fallback_that_admits_too_much_is_found() {
+    finds(Planted::LooseFallback, "F-FALLBACK");
+}
+
+#[test]
+fn f_fallback_a_fallback_that_admits_too_little_is_found() {
+    finds(Planted::TightFallback, "F-FALLBACK");
+}
