@@ -1,5 +1,7 @@
 //! A small application behind the proxy, on threads and plain sockets.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
