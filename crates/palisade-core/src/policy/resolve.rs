@@ -25,9 +25,11 @@ pub fn resolve<'p>(
 ) -> Plan<'p> {
     let route = policy.routes.find(&facts.method, &facts.path);
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
+    // Load is requests, whatever they cost: one that costs more than the throttle holds
+    // would otherwise be told to come back for ever (L-COST).
     let throttle = policy
         .throttle_limits()
-        .filter_map(|limit| identity.charge(limit, None, facts.cost))
+        .filter_map(|limit| identity.charge(limit, None, None))
         .collect();
     let mut plan = Plan {
         route,

@@ -1,9 +1,10 @@
 //! Configuration → store.
 
+use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade::store::memory::{MemoryConfig, MemoryStore};
+use palisade::store::memory::{JournalConfig, MemoryConfig, MemoryStore};
 use palisade::store::postgres::{PostgresConfig, PostgresStore, StartError};
 use palisade::store::redis::{RedisConfig, RedisStore};
 use palisade_core::time::Clock;
@@ -22,10 +23,7 @@ pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnySt
         }
         StoreUrl::Embedded(directory) => embedded(config, directory, clock),
         StoreUrl::Redis(url) | StoreUrl::RedisCluster(url) => {
-            let redis = RedisConfig {
-                deadline: config.timeout,
-                ..RedisConfig::new(url.as_str())
-            };
+            let redis = redis_config(config, url.as_str());
             RedisStore::new(redis)
                 .map(AnyStore::Redis)
                 .map_err(|error| Failure::usage(error.to_string(), "correct `--store`"))
@@ -35,9 +33,25 @@ pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnySt
 }
 
 fn bounds(config: &Store) -> MemoryConfig {
+    let defaults = MemoryConfig::default();
     MemoryConfig {
         keys_max: config.keys_max,
-        ..MemoryConfig::default()
+        journal: JournalConfig {
+            commit_every: config.sync_interval,
+            ..defaults.journal
+        },
+        ..defaults
+    }
+}
+
+/// Connections are shared by all requests: more than a few are only a cost.
+fn redis_config(config: &Store, url: &str) -> RedisConfig {
+    let defaults = RedisConfig::new(url);
+    let allowed = u8::try_from(config.pool_max).ok().and_then(NonZeroU8::new);
+    RedisConfig {
+        deadline: config.timeout,
+        connections: allowed.map_or(defaults.connections, |max| max.min(defaults.connections)),
+        ..defaults
     }
 }
 

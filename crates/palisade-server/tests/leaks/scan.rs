@@ -1,5 +1,7 @@
 //! Looks for identifiers, and for parts of them, in every form they may take.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

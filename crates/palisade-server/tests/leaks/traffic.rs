@@ -101,7 +101,7 @@ impl Canaries {
 headers = ["x-ratelimit", "ietf", "org"]
 caller_token = "env:CALLER"
 [store]
-timeout = "5s"
+timeout = "10s"
 [secrets]
 key = "env:DIGESTS"
 [identity]
