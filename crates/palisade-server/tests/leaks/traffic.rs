@@ -495,6 +495,7 @@ impl Watched {
             assert_eq!(self.administer("DELETE", allowlist, &named).status, 200);
             assert_eq!(self.administer("DELETE", allowlist, &named).status, 404);
         }
+        self.added(&json!({"type": "cidr", "identifier": "192.0.2.0/28", "reason": planted()}));
         let bad = self.c("bad input");
         for entry in [
             json!({"type": "ip", "identifier": bad, "reason": bad}),
