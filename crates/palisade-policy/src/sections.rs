@@ -85,6 +85,18 @@ section! {
         keys_max: u64 = "10000000" where "1000"..="1000000000";
         /// Longest time that a change of the embedded store waits to be on disk.
         sync_interval: Duration = "50ms" where "1ms"..="1min";
+        /// Put before every key in Redis, so that it can be shared with others; letters,
+        /// digits and `_.:-`.
+        key_prefix: Option<String>;
+        /// Replicas that must confirm each write to Redis before it counts; 0 waits for
+        /// none, and a failover may forget the last writes.
+        wait_replicas: u32 = "0" where "0"..="16";
+        /// Authority of a `rediss` store's certificate, in PEM; the system's if left out.
+        ca: Option<PathBuf>;
+        /// Certificate chain shown to a `rediss` store, in PEM.
+        certificate: Option<PathBuf>;
+        /// Its private key, in PEM.
+        certificate_key: Option<PathBuf>;
     }
 }
 

@@ -90,16 +90,13 @@ fn every_key_is_read_or_marked_as_not_used_yet() {
     sources(&root().join("crates/palisade-server/src"), &mut server);
     let mut text = server.split_whitespace().collect::<String>();
     // A store is opened from its own table.
-    text = text.replace("config.pool_max", "store.pool_max");
-    for key in [
-        "timeout",
-        "url",
-        "keys_max",
-        "sync_interval",
-        "connect_timeout",
-    ] {
-        text = text.replace(&format!("config.{key}"), &format!("store.{key}"));
-    }
+    let mut opening = String::new();
+    sources(
+        &root().join("crates/palisade-server/src/store"),
+        &mut opening,
+    );
+    let opening = opening.split_whitespace().collect::<String>();
+    text.push_str(&opening.replace("config.", "store."));
     let mut resolved = String::new();
     sources(&root().join("crates/palisade-policy/src"), &mut resolved);
     let resolved = resolved.split_whitespace().collect::<String>();

@@ -9,11 +9,29 @@
 )]
 
 mod common;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
+#[path = "common/upstream.rs"]
+mod upstream;
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use common::Server;
+use common::{Client, Options, PATIENCE, Server};
+use redis_server::RedisServer;
+use tempfile::TempDir;
+use upstream::Upstream;
+
+/// The first block of this language on a page of the documentation.
+fn block(page: &str, language: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs").join(page)).unwrap();
+    let fence = format!("```{language}\n");
+    let after = text.split_once(&fence).expect("a block of this language").1;
+    after.split_once("```").unwrap().0.to_owned()
+}
 
 fn example(name: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -72,4 +90,133 @@ fn the_typescript_example_protects_a_login() {
     let module = folder.path().join("login.mjs");
     std::fs::copy(example("login.ts"), &module).unwrap();
     plays("node", &module, ["200 None", "401 None", "429 "]);
+}
+
+/// nginx with a configuration of its own, ended with the test.
+struct Nginx {
+    child: Child,
+    address: std::net::SocketAddr,
+    _home: TempDir,
+}
+
+impl Nginx {
+    fn start(server: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().display();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let server = server.replace("listen 8000", &format!("listen {address}"));
+        let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
+            .concat();
+        // The master is root where the tests are; its workers stay so.
+        let config = format!(
+            "user root;\npid {folder}/pid;\nerror_log {folder}/error.log;\ndaemon off;\n\
+             worker_processes 1;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{server}}}\n"
+        );
+        std::fs::write(home.path().join("nginx.conf"), config).unwrap();
+        let child = Command::new("nginx")
+            .arg("-p")
+            .arg(home.path())
+            .args(["-e", "stderr", "-c", "nginx.conf"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nginx, which `scripts/test` installs");
+        let mut nginx = Self {
+            child,
+            address,
+            _home: home,
+        };
+        nginx.wait_until_it_listens();
+        nginx
+    }
+
+    fn wait_until_it_listens(&mut self) {
+        for _ in 0..PATIENCE.as_millis() / 20 {
+            assert!(self.child.try_wait().unwrap().is_none(), "nginx ended");
+            if Client::try_connect(self.address).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("nginx does not listen");
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // A quick shutdown, which takes the worker with it.
+        common::signal(self.child.id(), "TERM");
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn nginx_passes_ten_and_refuses_the_eleventh_with_the_headers_of_the_decision() {
+    let app = Upstream::start();
+    let palisade = Server::start();
+    let config = block("nginx.md", "nginx")
+        .replace("127.0.0.1:8080", &palisade.listen.to_string())
+        .replace("127.0.0.1:3000", &app.address.to_string());
+    let nginx = Nginx::start(&config);
+    let sign_in = |forged: &str| {
+        let headers = [("X-Forwarded-For", forged), ("X-Forwarded-Uri", "/free")];
+        Client::connect(nginx.address).send("POST", "/auth/token", &headers, b"grant_type=x")
+    };
+    for number in 0..10 {
+        let reply = sign_in(&format!("198.51.100.{number}"));
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.header("x-app"), Some("yes"));
+        assert_eq!(reply.header("x-ratelimit-limit"), Some("10"));
+        let left = (9 - number).to_string();
+        assert_eq!(reply.header("x-ratelimit-remaining"), Some(left.as_str()));
+    }
+    let refused = sign_in("198.51.100.200");
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.json()["error"], "rate_limit_exceeded");
+    assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait));
+    assert_eq!(app.requests.load(Ordering::SeqCst), 10);
+
+    drop(palisade);
+    assert_eq!(
+        sign_in("198.51.100.1").status,
+        503,
+        "nothing passes unasked"
+    );
+    assert_eq!(app.requests.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn a_redis_user_of_its_own_and_a_prefix_are_enough() {
+    let redis = RedisServer::start();
+    let command = block("shared-stores.md", "redis");
+    let words: Vec<&str> = command.split_whitespace().collect();
+    assert_eq!(redis.says(&words).trim(), "+OK");
+    let url = format!("redis://palisade:change-me@127.0.0.1:{}", redis.port);
+    let config = block("shared-stores.md", "toml").replace("redis://127.0.0.1:6379", &url);
+    let server = Server::with(&Options {
+        config: Some(&config),
+        env: &[("PALISADE_KEY", "0123456789abcdef0123456789abcdef")],
+        ..Options::default()
+    });
+    let facts = r#"{"ip":"203.0.113.7","method":"POST","path":"/auth/token"}"#;
+    for _ in 0..10 {
+        let answer = server.post("/v1/check", facts).json();
+        assert_eq!(answer["decision"], "allow");
+        assert_eq!(answer["mode"], "normal");
+    }
+    assert_eq!(server.post("/v1/check", facts).json()["status"], 429);
+    let failed = r#"{"ip":"203.0.113.7","account":"a1","device":{"client_id":"d1"}}"#;
+    for decision in ["allow", "soft_block"] {
+        let answer = server.post("/v1/guard/login/failure", failed).json();
+        assert_eq!(answer["decision"], decision, "{answer}");
+        assert_eq!(answer["mode"], "normal");
+    }
+    let keys = redis.says(&["KEYS", "*"]);
+    let keys: Vec<&str> = keys.lines().filter(|line| line.contains(':')).collect();
+    assert!(!keys.is_empty());
+    assert!(keys.iter().all(|key| key.starts_with("edge:")), "{keys:?}");
 }

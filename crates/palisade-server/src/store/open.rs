@@ -1,12 +1,12 @@
 //! Configuration → store.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::path::Path;
 use std::sync::Arc;
 
 use palisade::store::memory::{JournalConfig, MemoryConfig, MemoryStore};
 use palisade::store::postgres::{PostgresConfig, PostgresStore, StartError};
-use palisade::store::redis::{RedisConfig, RedisStore};
+use palisade::store::redis::{RedisConfig, RedisStore, Tls};
 use palisade_core::time::Clock;
 use palisade_policy::{Store, StoreUrl};
 
@@ -23,13 +23,54 @@ pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnySt
         }
         StoreUrl::Embedded(directory) => embedded(config, directory, clock),
         StoreUrl::Redis(url) | StoreUrl::RedisCluster(url) => {
-            let redis = redis_config(config, url.as_str());
-            RedisStore::new(redis)
+            RedisStore::new(redis_config(config, url.as_str())?)
                 .map(AnyStore::Redis)
                 .map_err(|error| Failure::usage(error.to_string(), "correct `--store`"))
         }
         StoreUrl::Postgres(url) => postgres(config, url.as_str()).await,
     }
+}
+
+/// Connections are shared by all requests: more than a few are only a cost.
+fn redis_config(config: &Store, url: &str) -> Result<RedisConfig, Failure> {
+    let defaults = RedisConfig::new(url);
+    let allowed = u8::try_from(config.pool_max).ok().and_then(NonZeroU8::new);
+    Ok(RedisConfig {
+        deadline: config.timeout,
+        connections: allowed.map_or(defaults.connections, |max| max.min(defaults.connections)),
+        key_prefix: config.key_prefix.clone().unwrap_or_default(),
+        wait_replicas: NonZeroU32::new(config.wait_replicas),
+        tls: certificates(config)?,
+        ..defaults
+    })
+}
+
+fn certificates(config: &Store) -> Result<Option<Tls>, Failure> {
+    let client = match (&config.certificate, &config.certificate_key) {
+        (Some(chain), Some(key)) => Some((
+            pem("store.certificate", chain)?,
+            pem("store.certificate_key", key)?,
+        )),
+        (None, None) => None,
+        _ => {
+            return Err(Failure::usage(
+                "`store.certificate` and `store.certificate_key` go together",
+                "give both or neither",
+            ));
+        }
+    };
+    let root = config.ca.as_ref().map(|ca| pem("store.ca", ca));
+    let root = root.transpose()?;
+    Ok((root.is_some() || client.is_some()).then_some(Tls { root, client }))
+}
+
+fn pem(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        Failure::usage(
+            format!("`{key}` cannot be read ({})", error.kind()),
+            "name a readable file in PEM form",
+        )
+    })
 }
 
 fn bounds(config: &Store) -> MemoryConfig {
@@ -40,17 +81,6 @@ fn bounds(config: &Store) -> MemoryConfig {
             commit_every: config.sync_interval,
             ..defaults.journal
         },
-        ..defaults
-    }
-}
-
-/// Connections are shared by all requests: more than a few are only a cost.
-fn redis_config(config: &Store, url: &str) -> RedisConfig {
-    let defaults = RedisConfig::new(url);
-    let allowed = u8::try_from(config.pool_max).ok().and_then(NonZeroU8::new);
-    RedisConfig {
-        deadline: config.timeout,
-        connections: allowed.map_or(defaults.connections, |max| max.min(defaults.connections)),
         ..defaults
     }
 }

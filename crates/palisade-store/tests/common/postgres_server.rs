@@ -75,12 +75,25 @@ impl PostgresServer {
         )
     }
 
-    /// A new, empty database, with the schema made on first use. Machines that run
-    /// tests are slow: the deadline is generous.
-    pub(crate) async fn database(&self) -> PostgresConfig {
+    /// How another process reaches a new, empty database.
+    pub(crate) async fn url(&self) -> String {
+        let name = self.create().await;
+        let folder = self.folder.path().display().to_string();
+        let socket = folder.replace('/', "%2F");
+        format!("postgres://palisade@{socket}:{}/{name}", self.port)
+    }
+
+    async fn create(&self) -> String {
         let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name}"))
             .await;
+        name
+    }
+
+    /// A new, empty database, with the schema made on first use. Machines that run
+    /// tests are slow: the deadline is generous.
+    pub(crate) async fn database(&self) -> PostgresConfig {
+        let name = self.create().await;
         let mut config = PostgresConfig::parse(&self.address(&name)).unwrap();
         config.schema = SchemaPolicy::Migrate;
         config.deadline = Duration::from_secs(20);
