@@ -71,7 +71,7 @@ pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Opt
         error: error.name(),
         message: message(decision, error),
         code: code(decision, error),
-        retry_after: decision.retry_after,
+        retry_after: decision.wait(),
         quota_limit: None,
         quota_used: None,
         quota_remaining: None,
@@ -103,6 +103,9 @@ pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Opt
 
 fn message(decision: &Decision, error: ErrorCode) -> &'static str {
     match error {
+        ErrorCode::RateLimitExceeded if decision.enforcement == Enforcement::Degraded => {
+            "Requests are limited more tightly for the moment. Try again later."
+        }
         ErrorCode::RateLimitExceeded => match decision.limits.first().map(|r| r.scope) {
             Some("ip") => "Too many requests from this address. Try again later.",
             Some("org") => "Your organisation has used up its request limit. Try again later.",

@@ -323,6 +323,12 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Whole seconds that a client is told to wait: at least one wherever waiting helps.
+    #[must_use]
+    pub fn wait(&self) -> Option<u64> {
+        matches!(self.status, 429 | 503).then(|| self.retry_after.unwrap_or(1).max(1))
+    }
+
     /// Go on: nothing stands in the way.
     #[must_use]
     pub const fn allow(at: Micros) -> Self {

@@ -94,8 +94,7 @@ fn current(reading: &LimitReading, decision: &Decision) -> String {
 }
 
 fn push_retry_after(decision: &Decision, headers: &mut Vec<Header>) {
-    if matches!(decision.status, 429 | 503) {
-        let seconds = decision.retry_after.unwrap_or(1).max(1);
+    if let Some(seconds) = decision.wait() {
         headers.push(("Retry-After", seconds.to_string()));
     }
 }

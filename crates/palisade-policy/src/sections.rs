@@ -19,7 +19,7 @@ section! {
     pub struct Server(Table "server") {
         /// Address of the decision API (`--listen`).
         listen: SocketAddr = "127.0.0.1:8080";
-        /// Address of the gRPC service (`--grpc`).
+        /// Address of the gRPC service (`--grpc`). Not used yet.
         grpc: SocketAddr = "127.0.0.1:8081";
         /// Address of metrics, health, dashboard and administration (`--admin`).
         admin: SocketAddr = "127.0.0.1:9090";
@@ -63,8 +63,9 @@ section! {
         /// Idle connections kept to the application.
         pool_max: u32 = "256" where "0"..="65536";
         /// Largest part of a login request that is read to find the user name, in bytes.
+        /// Not used yet.
         peek_bytes_max: u32 = "16384" where "256"..="1048576";
-        /// Whether a delay that a decision asks for is applied to the answer.
+        /// Whether a delay that a decision asks for is applied to the answer. Not used yet.
         apply_delay: bool = "true";
     }
 }
@@ -76,14 +77,14 @@ section! {
         url: StoreUrl = "embedded:./palisade-data";
         /// Time after which a call counts as failed.
         timeout: Duration = "100ms" where "1ms"..="10s";
-        /// Time to connect.
+        /// Time to connect. Not used yet: connecting is part of `timeout`.
         connect_timeout: Duration = "1s" where "10ms"..="1min";
-        /// Connections to a shared store.
+        /// Most connections to a shared store.
         pool_max: u32 = "16" where "1"..="1024";
         /// Most buckets that the embedded store keeps; the ones idle longest leave.
         keys_max: u64 = "10000000" where "1000"..="1000000000";
         /// Longest time that a change of the embedded store waits to be on disk.
-        sync_interval: Duration = "1s" where "1ms"..="1min";
+        sync_interval: Duration = "50ms" where "1ms"..="1min";
         /// Put before every key in Redis, so that it can be shared with others; letters,
         /// digits and `_.:-`.
         key_prefix: Option<String>;
@@ -124,15 +125,15 @@ section! {
         /// Whether a changed file replaces the policy without a restart.
         reload: bool = "true";
         /// Age at which a tenant's policy is fetched again (also `POLICY_CACHE_TTL`, in
-        /// milliseconds).
+        /// milliseconds). Not used yet.
         cache_ttl: Duration = "30s" where "100ms"..="1day";
-        /// Age at which the absence of a tenant's policy is looked up again.
+        /// Age at which the absence of a tenant's policy is looked up again. Not used yet.
         negative_ttl: Duration = "5s" where "100ms"..="1h";
-        /// Tenants whose policies are kept.
+        /// Tenants whose policies are kept. Not used yet.
         cache_max: u32 = "10000" where "1"..="10000000";
-        /// Table or collection that holds tenants' policies.
+        /// Table or collection that holds tenants' policies. Not used yet.
         collection: String = "rate_limit_policies";
-        /// Time after which a call to the source counts as failed.
+        /// Time after which a call to the source counts as failed. Not used yet.
         timeout: Duration = "2s" where "10ms"..="1min";
     }
 }

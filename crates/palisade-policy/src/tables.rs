@@ -28,16 +28,16 @@ section! {
         scope: Option<String>;
         /// Whether an API key is required.
         api_key: bool = "false";
-        /// What tells the proxy how a login ended.
+        /// What tells the proxy how a login ended. Not used yet.
         outcome: Option<Outcome>;
-        /// Which flow of the guard an `outcome` reports to.
+        /// Which flow of the guard an `outcome` reports to. Not used yet.
         flow: LoginFlow = "login";
         /// Where the proxy finds the user name: `form:FIELD`, `json:FIELD`,
-        /// `header:NAME` or `basic`.
+        /// `header:NAME` or `basic`. Not used yet.
         username: Option<UsernameSource>;
-        /// Statuses that mean a wrong credential.
+        /// Statuses that mean a wrong credential. Not used yet.
         failure_status: Vec<u16> = "400,401,403";
-        /// Statuses that mean a right one.
+        /// Statuses that mean a right one. Not used yet.
         success_status: Vec<u16> = "200,201,204,302,303";
     }
 }
@@ -87,9 +87,9 @@ section! {
         bot: bool = "false";
         /// Part of the global throttle: taken first, answered with 503.
         throttle: bool = "false";
-        /// Envoy domain; such a limit never applies to HTTP requests.
+        /// Envoy domain; such a limit never applies to HTTP requests. Not used yet.
         domain: Option<String>;
-        /// Envoy descriptor: entries with a key and, if it is fixed, a value.
+        /// Envoy descriptor: entries with a key and, if it is fixed, a value. Not used yet.
         descriptor: Option<Vec<DescriptorEntry>>;
     }
 }

@@ -18,6 +18,8 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Whatever connects with TLS asks for the process's provider: every command has one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match cli::run(cli::Cli::parse()) {
         Ok(ending) => ending.into(),
         Err(failure) => {

@@ -1,6 +1,7 @@
 //! The policy: validated, immutable, with a revision. [`resolve`] turns facts into
 //! a plan.
 
+mod debug;
 mod resolve;
 mod route;
 
@@ -340,7 +341,7 @@ pub struct Settings {
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PolicySet {
     /// Grows with every change.
     pub revision: u64,
@@ -362,7 +363,7 @@ pub struct PolicySet {
 }
 
 /// The parts of a policy, as a source delivers them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PolicyParts {
     /// Kill switch off.
     pub enabled: bool,

@@ -25,9 +25,10 @@ pub fn resolve<'p>(
 ) -> Plan<'p> {
     let route = policy.routes.find(&facts.method, &facts.path);
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
+    // Load is requests, whatever they cost: one that costs more than the throttle holds
+    // would otherwise be told to come back for ever (L-COST).
     let throttle = policy
         .throttle_limits()
-        // A request is one request to it, whatever its cost.
         .filter_map(|limit| identity.charge(limit, None, None))
         .collect();
     let mut plan = Plan {
@@ -202,6 +203,9 @@ const fn default_deny() -> Refusal {
 }
 
 /// The only form in which an API key is kept: lower-case hexadecimal SHA-256.
+///
+/// Plain SHA-256 is enough because keys are random and long; it is no way to keep a
+/// password.
 #[must_use]
 pub fn hash_api_key(key: &str) -> String {
     use std::fmt::Write;

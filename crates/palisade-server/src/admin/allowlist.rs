@@ -52,6 +52,7 @@ pub(super) struct OldEntry {
 
 /// An entry was added.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AllowlistAdded)]
 pub(super) struct Added {
     allowlisted: bool,
     /// What was given.
@@ -62,12 +63,14 @@ pub(super) struct Added {
 
 /// An entry was removed.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AllowlistRemoved)]
 pub(super) struct Removed {
     removed: bool,
 }
 
 /// The allowlist.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Allowlist)]
 pub(super) struct Listing {
     entries: Vec<EntryView>,
 }

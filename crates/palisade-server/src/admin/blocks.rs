@@ -18,6 +18,7 @@ const INVALID: &str = "Invalid block";
 
 /// Blocks that run now.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Blocks)]
 pub(super) struct Listing {
     blocks: Vec<Block>,
     /// Whether there are more than fit.
@@ -69,6 +70,7 @@ impl From<BlockView> for Block {
 /// Which block to lift, as it is listed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = BlockToLift)]
 pub(super) struct Target {
     /// The record.
     #[schema(value_type = String, example = "account-login")]

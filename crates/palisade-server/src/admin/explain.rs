@@ -19,6 +19,7 @@ const INVALID: &str = "Invalid subject";
 /// The subject, as the decision API would see it.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SubjectToExplain)]
 pub(super) struct Subject {
     /// Facts as for `/v1/check`.
     #[schema(value_type = Option<Object>)]

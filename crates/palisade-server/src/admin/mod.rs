@@ -4,6 +4,7 @@ mod access;
 mod allowlist;
 mod blocks;
 mod cache;
+mod document;
 mod explain;
 mod health;
 mod input;
@@ -170,7 +171,7 @@ fn described() -> (Router<Operations>, utoipa::openapi::OpenApi) {
 /// Everything that needs an operator, paths that do not exist included.
 pub(crate) fn router(operations: Operations) -> Router {
     let (router, document) = described();
-    let document = Arc::new(document);
+    let document = Arc::new(document::whole(&document));
     router
         .route(
             "/openapi.json",

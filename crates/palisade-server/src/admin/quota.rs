@@ -17,6 +17,7 @@ const PAGE_DEFAULT: usize = 100;
 
 /// What an API key has used this month.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Quota)]
 pub(super) struct Usage {
     /// Hash of the key.
     key: String,
@@ -56,6 +57,7 @@ impl From<QuotaUsage> for Usage {
 
 /// A page of quotas, ordered by hash.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Quotas)]
 pub(super) struct Page {
     quotas: Vec<Usage>,
     /// Pass as `after` to go on; null at the end.

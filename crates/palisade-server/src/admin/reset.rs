@@ -17,6 +17,7 @@ const INVALID: &str = "Invalid reset request";
 /// Whose buckets are cleared, and why.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Reset)]
 pub(super) struct Request {
     /// For the audit.
     #[schema(value_type = String, example = "support case")]
@@ -29,6 +30,7 @@ pub(super) struct Request {
 /// A subject. An organisation beside a user or token says where they belong.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SubjectToReset)]
 pub(super) struct Subject {
     /// An address; of IPv6, its /64.
     #[schema(value_type = Option<String>)]
@@ -90,6 +92,7 @@ impl Subject {
 
 /// What was cleared.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ResetDone)]
 pub(super) struct Done {
     /// Whether everything was.
     reset: bool,

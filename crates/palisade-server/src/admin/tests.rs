@@ -133,9 +133,13 @@ fn jwt_desk() -> Desk {
 }
 
 fn signed(claims: &Value) -> String {
+    signed_with(SIGNING_KEY, "HS256", claims)
+}
+
+fn signed_with(key: &[u8], algorithm: &str, claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let text = format!("{}.{}", part(&json!({"alg":"HS256"})), part(claims));
-    let mut mac = Hmac::<Sha256>::new_from_slice(SIGNING_KEY).unwrap();
+    let text = format!("{}.{}", part(&json!({"alg": algorithm})), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
     mac.update(text.as_bytes());
     let signature = URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
     format!("{text}.{signature}")
@@ -283,6 +287,50 @@ async fn admin_a_verified_token_needs_the_role() {
     desk.ask(Some(&good), "POST", ALLOWLIST, &entry.to_string())
         .await;
     assert_eq!(desk.events()[0]["actor"].as_str().unwrap().len(), 32);
+}
+
+#[tokio::test]
+async fn admin_tokens_that_prove_nothing_are_refused() {
+    let desk = jwt_desk();
+    let exp = 4_000_000_000_u64;
+    let good = json!({"sub": "canary-operator", "roles": ["admin"], "exp": exp});
+    let unsigned = signed_with(SIGNING_KEY, "none", &good);
+    let without_signature = format!("{}.", unsigned.rsplit_once('.').unwrap().0);
+    let late = json!({"sub": "x", "roles": ["admin"], "exp": exp, "nbf": exp - 1});
+    let endless = json!({"sub": "x", "roles": ["admin"]});
+    let refused = [
+        unsigned,
+        without_signature,
+        signed_with(SIGNING_KEY, "NONE", &good),
+        signed_with(SIGNING_KEY, "HS512", &good),
+        signed_with(b"another key of at least thirty-two bytes", "HS256", &good),
+        signed(&late),
+        signed(&endless),
+        signed(&json!({"sub": "x", "roles": ["admin"], "exp": 1})),
+        "canary".to_owned(),
+        "..".to_owned(),
+    ];
+    for (number, token) in refused.iter().enumerate() {
+        for (method, path) in operations() {
+            let (status, body) = desk.ask(Some(token), &method, &path, "{}").await;
+            assert_eq!(
+                status,
+                StatusCode::UNAUTHORIZED,
+                "{number}: {method} {path}"
+            );
+            assert!(!body.to_string().contains("canary"));
+        }
+    }
+    for roles in [json!([]), json!("reader"), json!(["Admin"]), json!(null)] {
+        let token = signed(&json!({"sub": "x", "roles": roles, "exp": exp}));
+        for (method, path) in operations() {
+            let (status, _) = desk.ask(Some(&token), &method, &path, "{}").await;
+            assert_eq!(status, StatusCode::FORBIDDEN, "{roles}: {method} {path}");
+        }
+    }
+    // The token holder's credential means nothing where none is configured.
+    let (status, _) = desk.ask(Some(TOKEN), "GET", ALLOWLIST, "").await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

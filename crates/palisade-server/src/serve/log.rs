@@ -1,18 +1,35 @@
-//! Log lines go to standard error, as text or JSON.
+//! Log lines go to standard error, as text or JSON; spans to a collector, if there
+//! is one.
 
+use palisade::observe::SPAN_TARGET;
 use palisade_policy::{Log, LogFormat};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+use super::trace::Traces;
+use crate::failure::Failure;
 
 /// Starts logging. A second start in one process changes nothing.
-pub(crate) fn start(log: &Log) {
-    let filter = EnvFilter::new(format!("{},hyper=warn,h2=warn", log.level.name()));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+pub(crate) fn start(log: &Log) -> Result<Traces, Failure> {
+    let traces = Traces::start()?;
+    let level = log.level.name();
+    let filter = EnvFilter::new(format!("{level},hyper=warn,h2=warn,{SPAN_TARGET}=off"));
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr);
-    let _ = match log.format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
+        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
+    #[cfg_attr(
+        not(feature = "otlp"),
+        expect(unused_mut, reason = "there is a second layer with the feature")
+    )]
+    let mut layers = vec![lines];
+    #[cfg(feature = "otlp")]
+    layers.extend(traces.layer());
+    let _ = tracing_subscriber::registry().with(layers).try_init();
+    Ok(traces)
 }

@@ -10,6 +10,7 @@ mod outage;
 mod reload;
 mod sockets;
 mod stop;
+mod trace;
 mod workers;
 
 use std::net::{SocketAddr, TcpListener};
@@ -59,7 +60,7 @@ pub(crate) struct Plan {
 pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
     plan.config.check_serve()?;
     refuse_unsupported(&plan.config)?;
-    log::start(&plan.config.log);
+    let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -69,8 +70,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
                 "raise the limit on open files",
             )
         })?;
-    control.block_on(async { Service::start(plan).await?.run().await })?;
-    Ok(Ending::Done)
+    let ran = control.block_on(async { Service::start(plan).await?.run().await });
+    traces.flush();
+    ran.map(|()| Ending::Done)
 }
 
 /// What is configured but not served yet is refused: a setting that does nothing

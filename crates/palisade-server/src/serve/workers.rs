@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{Activity, Patience, Tracked, Watched};
 use super::stop::Stop;
+use super::trace;
 use crate::failure::Failure;
 
 /// Longest request head, in bytes.
@@ -210,7 +211,8 @@ impl<H: Handler> Connection<H> {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
         self.activity.answering();
-        let mut response = self.handler.answer(self.peer, request).await;
+        let span = trace::span(&request);
+        let mut response = trace::run(span, self.handler.answer(self.peer, request)).await;
         if self.stop.is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response
                 .headers_mut()

@@ -1,10 +1,10 @@
 //! Configuration → store.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::path::Path;
 use std::sync::Arc;
 
-use palisade::store::memory::{MemoryConfig, MemoryStore};
+use palisade::store::memory::{JournalConfig, MemoryConfig, MemoryStore};
 use palisade::store::postgres::{PostgresConfig, PostgresStore, StartError};
 use palisade::store::redis::{RedisConfig, RedisStore, Tls};
 use palisade_core::time::Clock;
@@ -31,13 +31,17 @@ pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnySt
     }
 }
 
+/// Connections are shared by all requests: more than a few are only a cost.
 fn redis_config(config: &Store, url: &str) -> Result<RedisConfig, Failure> {
+    let defaults = RedisConfig::new(url);
+    let allowed = u8::try_from(config.pool_max).ok().and_then(NonZeroU8::new);
     Ok(RedisConfig {
         deadline: config.timeout,
+        connections: allowed.map_or(defaults.connections, |max| max.min(defaults.connections)),
         key_prefix: config.key_prefix.clone().unwrap_or_default(),
         wait_replicas: NonZeroU32::new(config.wait_replicas),
         tls: certificates(config)?,
-        ..RedisConfig::new(url)
+        ..defaults
     })
 }
 
@@ -70,9 +74,14 @@ fn pem(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn bounds(config: &Store) -> MemoryConfig {
+    let defaults = MemoryConfig::default();
     MemoryConfig {
         keys_max: config.keys_max,
-        ..MemoryConfig::default()
+        journal: JournalConfig {
+            commit_every: config.sync_interval,
+            ..defaults.journal
+        },
+        ..defaults
     }
 }
 

@@ -161,7 +161,7 @@ fn read_banner(child: &mut Child) -> (String, BufReader<std::process::ChildStdou
     (banner, lines)
 }
 
-fn address_of(banner: &str, name: &str) -> Option<SocketAddr> {
+pub(crate) fn address_of(banner: &str, name: &str) -> Option<SocketAddr> {
     let row = banner
         .lines()
         .find(|line| line.trim_start().starts_with(name))?;

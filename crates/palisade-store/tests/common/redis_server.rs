@@ -177,18 +177,21 @@ pub(crate) struct RedisCluster {
 
 impl RedisCluster {
     pub(crate) fn start() -> Self {
-        let nodes: Vec<RedisServer> = (0..6)
-            .map(|_| {
-                RedisServer::start_with(&[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-node-timeout",
-                    "1000",
-                    "--cluster-require-full-coverage",
-                    "no",
-                ])
-            })
-            .collect();
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments for each server.
+    pub(crate) fn start_with(more: &[&str]) -> Self {
+        let mut args = vec![
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "1000",
+            "--cluster-require-full-coverage",
+            "no",
+        ];
+        args.extend(more);
+        let nodes: Vec<RedisServer> = (0..6).map(|_| RedisServer::start_with(&args)).collect();
         let addresses = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
         let made = Command::new("redis-cli")
             .args(["--cluster", "create"])

@@ -3,22 +3,12 @@
 use std::fmt::Write;
 
 use http::{HeaderMap, HeaderName};
+pub use palisade_core::policy::hash_api_key;
 use palisade_core::{FieldError, Id};
-use sha2::{Digest, Sha256};
 
 use super::header;
 
 pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
-/// What a configuration or a store keeps instead of the key: the lower-case
-/// hexadecimal SHA-256 of its bytes.
-///
-/// Plain SHA-256 is enough because keys are random and long; it is no way to
-/// keep a password.
-#[must_use]
-pub fn hash_api_key(key: &str) -> String {
-    lower_hex(&Sha256::digest(key.as_bytes()))
-}
 
 pub(super) fn lower_hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);

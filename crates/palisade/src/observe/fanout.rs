@@ -50,6 +50,7 @@ impl Fanout {
 impl Observer for Fanout {
     fn decided(&self, seen: &Seen<'_>) {
         self.metrics.decided(seen);
+        self.log.span(seen);
         let log = self.log.concerns(seen);
         let audit = self.audit.as_ref().filter(|audit| audit.concerns(seen));
         if !log && audit.is_none() {

@@ -66,6 +66,11 @@ impl DenialLog {
         number.is_multiple_of(self.one_in.get())
     }
 
+    /// A class as it may be shown: callers may name any.
+    pub(super) fn shown_class(&self, class: &str) -> Arc<str> {
+        self.classes.shown(class)
+    }
+
     /// Writes the line of a denial.
     pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
         let decision = seen.decision;

@@ -9,12 +9,14 @@ mod classes;
 mod fanout;
 mod log;
 pub mod metrics;
+mod span;
 mod who;
 
 pub use audit::{Audit, AuditCounts, AuditSettings};
 pub use fanout::Fanout;
 pub use log::DenialLog;
 pub use metrics::Metrics;
+pub use span::SPAN_TARGET;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,69 @@
+//! Policies name clients and hashes of keys: `Debug` counts them instead.
+
+use std::fmt;
+
+use super::{PolicyParts, PolicySet};
+
+impl fmt::Debug for PolicySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicySet")
+            .field("revision", &self.revision)
+            .field("enabled", &self.enabled)
+            .field("settings", &self.settings)
+            .field("routes", &self.routes)
+            .field("classes", &self.classes)
+            .field("limits", &self.limits)
+            .field("clients", &self.clients.len())
+            .field("api_keys", &self.api_keys.len())
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PolicyParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyParts")
+            .field("enabled", &self.enabled)
+            .field("settings", &self.settings)
+            .field("routes", &self.routes)
+            .field("classes", &self.classes)
+            .field("limits", &self.limits)
+            .field("clients", &self.clients.len())
+            .field("api_keys", &self.api_keys.len())
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::ClientType;
+    use crate::policy::{ApiKey, Overage, hash_api_key};
+
+    #[test]
+    fn privacy_debug_of_a_policy_counts_clients_and_keys_and_names_none() {
+        let hash = hash_api_key("key");
+        let key = ApiKey {
+            tier: "free".into(),
+            scopes: None,
+        };
+        let parts = PolicyParts {
+            enabled: true,
+            settings: Default::default(),
+            routes: vec![],
+            classes: vec![],
+            limits: vec![],
+            clients: [("canary-client".into(), ClientType::Public)].into(),
+            api_keys: [(hash.as_str().into(), key)].into(),
+            tiers: vec![("free".into(), None, Overage::Blocked)],
+            bot_patterns: vec![],
+        };
+        let shown = format!("{parts:?}{:?}", PolicySet::new(1, parts.clone()));
+        assert!(shown.contains("clients: 1") && shown.contains("api_keys: 1"));
+        assert!(
+            !shown.contains("canary") && !shown.contains(&hash),
+            "{shown}"
+        );
+    }
+}

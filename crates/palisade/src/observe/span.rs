@@ -1,0 +1,44 @@
+//! One span per decision, for whoever collects them. No identifiers: names of the
+//! policy and ids of rules only.
+
+use palisade_core::decision::Level;
+use palisade_core::rule::Rule;
+
+use super::classes::flow_name;
+use super::log::DenialLog;
+use crate::engine::{Seen, Subject};
+
+/// Target of the spans. A subscriber that does not ask for it pays nothing.
+pub const SPAN_TARGET: &str = "palisade::trace";
+
+impl DenialLog {
+    /// Opens and closes the span of a decision, below the request's.
+    pub(super) fn span(&self, seen: &Seen<'_>) {
+        if !tracing::enabled!(target: SPAN_TARGET, tracing::Level::INFO) {
+            return;
+        }
+        let decision = seen.decision;
+        let (operation, class) = match seen.subject {
+            Subject::Request(_) => (
+                "request",
+                decision.class.as_deref().map(|c| self.shown_class(c)),
+            ),
+            Subject::Guard(op, _) => (op.name(), Some(flow_name(op.flow()).into())),
+        };
+        let rules: Vec<&str> = decision.reasons.iter().map(|r| r.rule.id()).collect();
+        let limit = decision.reasons.iter().find_map(|r| r.limit.as_deref());
+        let span = tracing::info_span!(
+            target: SPAN_TARGET,
+            "decision",
+            palisade.operation = operation,
+            palisade.class = class.as_deref(),
+            palisade.decision = decision.outcome.name(),
+            palisade.mode = decision.mode.name(),
+            palisade.rule = decision.rule.map(Rule::id),
+            palisade.rules = rules.join(","),
+            palisade.level = decision.level.map(Level::number),
+            palisade.limit = limit,
+        );
+        drop(span);
+    }
+}
