@@ -65,6 +65,9 @@ pub enum CaseError {
 pub fn parse_event(line: &str) -> Result<Event, CaseError> {
     let parsed = wire::parse(line.as_bytes());
     let mut fields: Map<String, Value> = parsed.map_err(|_| CaseError::NotAnObject)?;
+    for remark in ["note", "comment"] {
+        fields.remove(remark);
+    }
     let at = take_text(&mut fields, "at")?;
     let at =
         Micros::parse_rfc3339(&at).ok_or(CaseError::Field("at", "is not an RFC 3339 timestamp"))?;
