@@ -2,13 +2,16 @@
 //! raw leaves this module.
 //!
 //! Two constructions, one secret:
-//! * limit buckets use SipHash-2-4 with 128-bit output, a keyed function fast
-//!   enough for every request (two keys collide with odds below n²/2¹²⁹:
-//!   10⁻²⁵ for ten million keys);
+//! * limit buckets use SipHash-1-3 with 128-bit output, a keyed function fast
+//!   enough for every request: without the secret nobody can look for identifiers
+//!   that collide, and by chance any two of n keys do with odds below n²/2¹²⁹,
+//!   which is 2 × 10⁻²⁵ for ten million keys;
 //! * guard and lockout records use HMAC-SHA-256, truncated to 128 bits (G-ROT).
 //!
-//! Both hash a versioned, domain-separated, length-prefixed encoding, so that no
-//! two different inputs encode alike.
+//! Both hash a versioned, domain-separated encoding that tells parts apart, so that
+//! no two different inputs encode alike.
+
+mod sip;
 
 use std::fmt;
 use std::hash::Hasher;
@@ -16,11 +19,16 @@ use std::net::IpAddr;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use siphasher::sip128::{Hasher128, SipHasher24};
+use siphasher::sip128::{Hasher128, SipHasher13};
 use zeroize::Zeroizing;
 
-/// Version of the key encoding. A change starts every bucket anew.
+use sip::Sip;
+
+/// Version of the encoding that HMAC digests are made of.
 const ENCODING: u8 = 1;
+/// Version of the encoding that bucket names are made of. A change starts every
+/// bucket anew.
+const NAME_ENCODING: u8 = 2;
 
 /// A keyed digest that stands for an identifier or a combination of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -215,10 +223,16 @@ impl fmt::Debug for Keyring {
 }
 
 struct Subkeys {
-    sip: SipHasher24,
+    /// For names of several parts.
+    streaming: SipHasher13,
+    /// For names of one part, by kind: what such a name begins with is absorbed.
+    single: [Sip; KINDS],
     mix: [u128; MIX],
     hmac: Hmac<Sha256>,
 }
+
+/// Codes of [`SegmentKind`], and 0 for names from the policy.
+const KINDS: usize = SegmentKind::Descriptor as usize + 1;
 
 /// How many segments one bucket may have.
 pub const SEGMENTS_MAX: usize = 6;
@@ -249,14 +263,25 @@ impl Keyring {
     pub fn segment(&self, kind: SegmentKind, parts: &[&[u8]]) -> Segment {
         Segment {
             kind,
-            digest: self.current.sip(kind as u8, parts),
+            digest: self.current.name(kind as u8, parts),
         }
     }
 
     /// A digest for a name from the policy, for example a limit's.
     #[must_use]
     pub fn named(&self, name: &str) -> Digest {
-        self.current.sip(0, &[name.as_bytes()])
+        self.current.name(0, &[name.as_bytes()])
+    }
+
+    /// Names the buckets of a limit that counts by one identifier: what
+    /// [`Keyring::segment`] and [`Keyring::combine`] do, prepared.
+    #[must_use]
+    pub const fn namer(&self, limit: Digest, kind: SegmentKind) -> Namer {
+        Namer {
+            limit: limit.0,
+            seeded: self.current.single[kind as usize],
+            mix: self.current.mix[0],
+        }
     }
 
     /// Combines a limit's digest and its segments into the bucket's id.
@@ -290,6 +315,30 @@ impl Keyring {
     }
 }
 
+/// Names the buckets of one limit by one identifier; see [`Keyring::namer`].
+#[derive(Clone)]
+pub struct Namer {
+    limit: u128,
+    seeded: Sip,
+    mix: u128,
+}
+
+impl Namer {
+    /// The id of the identifier's bucket.
+    #[inline]
+    #[must_use]
+    pub fn id(&self, identifier: &[u8]) -> Digest {
+        let digest = self.seeded.finish(identifier);
+        Digest(self.limit.wrapping_add(digest.wrapping_mul(self.mix)))
+    }
+}
+
+impl fmt::Debug for Namer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Namer").finish_non_exhaustive()
+    }
+}
+
 impl Subkeys {
     fn derive(secret: &[u8]) -> Result<Self, SecretTooShort> {
         if secret.len() < SECRET_BYTES_MIN {
@@ -305,16 +354,28 @@ impl Subkeys {
         for (index, slot) in (0_u8..).zip(&mut mix) {
             *slot = u128::from_be_bytes(expand(&root, b"palisade/v1/mix", index)) | 1;
         }
+        let kinds = std::array::from_fn(|kind| u8::try_from(kind).unwrap_or(u8::MAX));
         Ok(Self {
-            sip: SipHasher24::new_with_key(&sip),
+            streaming: SipHasher13::new_with_key(&sip),
+            single: kinds.map(|kind| Sip::new(*sip).after(name_head(kind, 1))),
             mix,
             hmac: keyed(guard.as_flattened()),
         })
     }
 
-    fn sip(&self, kind: u8, parts: &[&[u8]]) -> Digest {
-        let mut hasher = self.sip;
-        hasher.write(&[ENCODING, kind]);
+    /// A name of one part is its head and the part; one of several has a length
+    /// before each.
+    #[inline]
+    fn name(&self, kind: u8, parts: &[&[u8]]) -> Digest {
+        match (parts, self.single.get(usize::from(kind))) {
+            ([part], Some(seeded)) => Digest(seeded.finish(part)),
+            _ => self.name_of_several(kind, parts),
+        }
+    }
+
+    fn name_of_several(&self, kind: u8, parts: &[&[u8]]) -> Digest {
+        let mut hasher = self.streaming;
+        hasher.write(&name_head(kind, parts.len()));
         for part in parts {
             hasher.write(&(part.len() as u64).to_le_bytes());
             hasher.write(part);
@@ -331,6 +392,13 @@ impl Subkeys {
         }
         Digest::from_bytes(first_half(&mac.finalize().into_bytes()))
     }
+}
+
+/// What a bucket's name begins with; one block of the hash.
+fn name_head(kind: u8, parts: usize) -> [u8; 8] {
+    let parts = u32::try_from(parts).unwrap_or(u32::MAX).to_le_bytes();
+    let [a, b, c, d] = parts;
+    [NAME_ENCODING, kind, 0, 0, a, b, c, d]
 }
 
 #[expect(
@@ -413,6 +481,18 @@ mod tests {
             ring.hmac(Domain::Account, &[b"x"]).current,
             ring.hmac(Domain::Fingerprint, &[b"x"]).current
         );
+    }
+
+    #[test]
+    fn a_namer_names_as_segment_and_combine_do() {
+        let ring = ring();
+        let limit = ring.named("per-user");
+        let namer = ring.namer(limit, SegmentKind::User);
+        for user in [&b"u1"[..], b"", b"a longer name than two blocks hold"] {
+            let segment = ring.segment(SegmentKind::User, &[user]);
+            assert_eq!(namer.id(user), ring.combine(limit, &[segment]));
+        }
+        assert!(!format!("{namer:?}").contains(|c: char| c.is_ascii_digit()));
     }
 
     proptest! {

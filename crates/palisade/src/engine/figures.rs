@@ -8,7 +8,8 @@ use super::{Engine, TenantStats};
 /// A snapshot for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The store.
+    /// The store; what left or overflowed among local limits and fallback counts
+    /// here too.
     pub store: StoreStats,
     /// What this process remembers by key beside the store: local limits, fallback,
     /// leases, known denials, degraded counters and blocks.
@@ -33,12 +34,18 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let buckets = self.local.stats().tracked_keys + self.fallback.load().stats().tracked_keys;
+        let here = [self.local.stats(), self.fallback.load().stats()];
+        let mut store = self.store.stats();
+        for local in here {
+            store.evictions += local.evictions;
+            store.overflowed += local.overflowed;
+        }
+        let buckets: u64 = here.iter().map(|local| local.tracked_keys).sum();
         let cached = self.leases.len() + self.denials.len();
         let modes = self.modes.lock();
         let local_keys = buckets + (cached + modes.tracked()) as u64;
         Figures {
-            store: self.store.stats(),
+            store,
             local_keys,
             store_answers: modes.health().failing_since().is_none(),
             degradation_level: modes.level(source, now).number(),
