@@ -40,6 +40,14 @@ pub struct Charge<'p> {
 }
 
 impl Charge<'_> {
+    /// Names what a node remembers about the bucket. It changes with the figures: a
+    /// tenant whose limit was raised is not denied by what was known before.
+    #[must_use]
+    pub const fn memo(&self) -> Digest {
+        let figures = ((self.spec.limit() as u128) << 32) | self.spec.capacity() as u128;
+        Digest(self.id.0.wrapping_add(figures))
+    }
+
     /// The bucket's name in shared stores (T-KEYS):
     /// `rl:{org}:user:…:class:…:name:…:w60s`.
     ///

@@ -23,7 +23,7 @@ pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
 pub(crate) fn key_of(array: &str) -> Option<&'static str> {
     match array {
         "limit" | "class" | "tier" => Some("name"),
-        "client" => Some("id"),
+        "client" | "tenant" => Some("id"),
         "api_key" => Some("hash"),
         "route" => Some("path"),
         _ => None,

@@ -20,6 +20,7 @@ mod sections;
 mod serve;
 pub mod source;
 mod tables;
+mod tenants;
 mod tree;
 mod unknown;
 mod values;
@@ -34,6 +35,7 @@ pub use sections::{
     Secrets, Server, Store, Urls,
 };
 pub use tables::{Outcome, UsernameSource};
+pub use tenants::FileTenants;
 pub use values::{
     AgentFragment, ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel,
     OneOrMany, OriginalRequest, PostgresUrl, Rate, Secret, SecretRef, SlashMeaning, SourceUrl,

@@ -14,6 +14,7 @@ use crate::sections::{
     Admin, Audit, Bots, Candidate, Identity, Jwt, Log, Metrics, PolicyTable, Proxy, Repair,
     Secrets, Server, Store,
 };
+use crate::tenants::{self, FileTenants};
 use crate::tree::{Table, lookup, merge, parse};
 use crate::{figures, unknown};
 
@@ -97,6 +98,8 @@ pub struct PolicyBundle {
     pub bots: Bots,
     /// Routes on which the proxy reports how a login ended.
     pub outcomes: Arc<[OutcomeRoute]>,
+    /// `[[tenant]]`: overrides that stand in the file itself.
+    pub tenants: Arc<FileTenants>,
     /// A second policy that is evaluated beside the first and never enforced.
     pub candidate: Option<Arc<PolicySet>>,
 }
@@ -319,10 +322,12 @@ impl Loader<'_> {
         let policy = PolicySet::new(self.revision, resolved.parts)
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
             .ok()?;
+        let tenants = tenants::read(root, source, &policy, sink);
         Some(PolicyBundle {
             policy: complete.then(|| Arc::new(policy))?,
             bots: bots?,
             outcomes: resolved.outcomes.into(),
+            tenants: Arc::new(tenants),
             candidate: None,
         })
     }

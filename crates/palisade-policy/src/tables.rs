@@ -128,7 +128,18 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 6] {
+section! {
+    /// A tenant's own limits, where `policy.source` is `file`.
+    pub(crate) struct TenantTable(Array "tenant") {
+        /// The organisation.
+        id: String;
+        /// Names of limits that count by organisation, user or token, and their rates:
+        /// `{ org-burst = "12000/min" }`, or `{ smooth = { rate = "20/s", burst = 50 } }`.
+        limits: TenantLimits;
+    }
+}
+
+pub(crate) fn schemas() -> [Schema; 7] {
     [
         RouteTable::SCHEMA,
         ClassTable::SCHEMA,
@@ -136,6 +147,7 @@ pub(crate) fn schemas() -> [Schema; 6] {
         ClientTable::SCHEMA,
         ApiKeyTable::SCHEMA,
         TierTable::SCHEMA,
+        TenantTable::SCHEMA,
     ]
 }
 
@@ -399,5 +411,37 @@ impl Decode for OverageChoice {
             Some(price) if (0.0..=1_000_000.0).contains(&price) => Ok(Self(Overage::Priced(price))),
             _ => wrong("must be a price from 0 to 1000000 or `blocked`"),
         }
+    }
+}
+
+/// Overrides as a document has them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TenantLimits(pub(crate) serde_json::Map<String, serde_json::Value>);
+
+impl Decode for TenantLimits {
+    fn kind() -> String {
+        "table of rates".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        match json(node) {
+            serde_json::Value::Object(limits) => Ok(Self(limits)),
+            _ => wrong("must map names of limits to rates"),
+        }
+    }
+}
+
+fn json(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::Text(text) | Value::String(text) => text.as_str().into(),
+        Value::Integer(number) => {
+            u64::try_from(*number).map_or(serde_json::Value::Null, Into::into)
+        }
+        Value::Table(table) => table
+            .iter()
+            .map(|(name, entry)| (name.clone(), json(&entry.node)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        _ => serde_json::Value::Null,
     }
 }

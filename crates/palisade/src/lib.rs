@@ -39,6 +39,7 @@ pub mod clock;
 pub mod engine;
 pub mod extract;
 pub mod observe;
+pub mod tenants;
 pub mod wire;
 
 pub use clock::{SystemClock, VirtualClock};

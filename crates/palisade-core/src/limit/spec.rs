@@ -148,6 +148,17 @@ impl BucketSpec {
         })
     }
 
+    /// True if a bucket that counted by `other` may count by this one and keep what
+    /// was used: the same window, and instants stay instants.
+    #[must_use]
+    pub fn can_stand_in_for(&self, other: &Self) -> bool {
+        let kind = |algorithm| match algorithm {
+            Algorithm::SlidingLog | Algorithm::SlidingWheel => Algorithm::SlidingLog,
+            other => other,
+        };
+        self.window == other.window && kind(self.algorithm) == kind(other.algorithm)
+    }
+
     /// How it counts.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {

@@ -268,7 +268,7 @@ impl<'a> Identity<'a> {
         }
         let segments = self.segments(&limit.def.by)?;
         let spec = tenant
-            .and_then(|tenant| tenant.limits.get(&limit.name))
+            .and_then(|tenant| tenant.spec(limit))
             .unwrap_or(&limit.def.spec);
         Some(Charge {
             limit,

@@ -4,6 +4,7 @@
 //! is refused, counted and explained, and the old one stays.
 
 mod file;
+pub mod tenants;
 
 use std::sync::Arc;
 

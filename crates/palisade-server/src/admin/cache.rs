@@ -22,6 +22,8 @@ pub(super) struct Cached {
     source: &'static str,
     /// `fresh`, `stale` or `default`.
     state: &'static str,
+    /// Why the source's latest document is not in force; null if it is.
+    refused: Option<String>,
 }
 
 impl From<CachedPolicy> for Cached {
@@ -31,6 +33,7 @@ impl From<CachedPolicy> for Cached {
             version: cached.version,
             source: cached.source,
             state: cached.state,
+            refused: cached.refused,
         }
     }
 }
@@ -66,7 +69,8 @@ pub(super) async fn show(
     Ok(Json(cached.into()))
 }
 
-/// Makes the next lookup ask the policy source.
+/// Asks the policy source again at once. What is cached stays in force until it
+/// answers.
 #[utoipa::path(
     post,
     path = "/admin/cache/invalidate",

@@ -1,17 +1,19 @@
 //! `palisade migrate`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
-use palisade::store::postgres::{SCHEMA_VERSION, migrate};
-use palisade_policy::{Env, Overrides, StoreUrl};
+use palisade::store::postgres::{PostgresConfig, SCHEMA_VERSION, migrate};
+use palisade_policy::{Config, Env, Overrides, PostgresUrl, SourceUrl, StoreUrl};
 use serde_json::json;
 
 use super::offline;
 use crate::failure::{Ending, Failure};
 use crate::{output, store};
 
-/// Brings the Postgres schema up to date.
+/// Brings the Postgres schema up to date, in every database that the configuration
+/// names: the store's, the policy source's, the audit's.
 #[derive(Debug, Args)]
 pub(crate) struct Migrate {
     /// Configuration file
@@ -32,21 +34,18 @@ impl Migrate {
             ..Overrides::default()
         };
         let config = palisade_policy::load(self.config.as_deref(), &Env::from_process(), &flags)?;
-        let StoreUrl::Postgres(url) = &config.store.url else {
-            return Err(Failure::usage(
-                "only a Postgres store has a schema",
-                "name it with `--store postgres://…`",
-            ));
-        };
-        let postgres = store::postgres_config(&config.store, url.as_str())?;
-        let applied = offline::runtime()?
-            .block_on(migrate(&postgres))
-            .map_err(|error| {
+        let databases = databases(&config)?;
+        let runtime = offline::runtime()?;
+        let mut applied = BTreeSet::new();
+        for database in &databases {
+            let new = runtime.block_on(migrate(database)).map_err(|error| {
                 Failure::unavailable(
                     error.to_string(),
                     "check that the server runs and that this user may create tables",
                 )
             })?;
+            applied.extend(new);
+        }
         if self.json {
             output::json(&json!({ "version": SCHEMA_VERSION, "applied": applied }));
         } else if applied.is_empty() {
@@ -58,4 +57,24 @@ impl Migrate {
         }
         Ok(Ending::Done)
     }
+}
+
+/// Every database once.
+fn databases(config: &Config) -> Result<Vec<PostgresConfig>, Failure> {
+    let mut urls = BTreeSet::new();
+    if let StoreUrl::Postgres(url) = &config.store.url {
+        urls.insert(url.as_str());
+    }
+    if let SourceUrl::Postgres(url) = &config.source.source {
+        urls.insert(url.as_str());
+    }
+    urls.extend(config.audit.postgres.as_ref().map(PostgresUrl::as_str));
+    if urls.is_empty() {
+        return Err(Failure::usage(
+            "only Postgres has a schema, and the configuration names none",
+            "name it with `--store postgres://…`, `policy.source` or `audit.postgres`",
+        ));
+    }
+    let parse = |url| store::postgres_config(&config.store, url);
+    urls.into_iter().map(parse).collect()
 }

@@ -10,6 +10,7 @@ mod outage;
 mod reload;
 mod sockets;
 mod stop;
+mod tenants;
 mod trace;
 mod workers;
 
@@ -25,7 +26,7 @@ use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
 use palisade_policy::source::FileSource;
-use palisade_policy::{Config, Env, SourceUrl};
+use palisade_policy::{Config, Env};
 use tokio::sync::Semaphore;
 
 use crate::admin::{Access, Admin, Metrics};
@@ -40,6 +41,7 @@ use connection::Patience;
 use data::Secrets;
 use observers::Observers;
 use stop::Signals;
+use tenants::Policies;
 use workers::Serving;
 
 pub(crate) use stop::Stop;
@@ -80,11 +82,6 @@ pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
 fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
     let unsupported = [
         (
-            !matches!(config.source.source, SourceUrl::File),
-            "policy.source",
-            "use `file`; policies from a database are not served yet",
-        ),
-        (
             config.bundle.candidate.is_some(),
             "candidate.file",
             "compare policies with `palisade replay --against` instead",
@@ -104,6 +101,7 @@ struct Service<'a> {
     plan: &'a Plan,
     surface: Arc<Surface>,
     observers: Observers,
+    policies: Arc<Policies>,
     api: Arc<Api>,
     admin: Admin,
     listeners: Vec<TcpListener>,
@@ -125,8 +123,14 @@ impl<'a> Service<'a> {
             directory.as_deref(),
         )?;
         let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
+        let watch = tenants::Watch {
+            observer: Arc::clone(&observer),
+            clock: Arc::clone(&clock),
+        };
+        let policies = Arc::new(Policies::start(plan, watch).await?);
         let engine = Engine::new(EngineConfig {
             policy: Arc::clone(config.policy()),
+            tenants: Arc::<Policies>::clone(&policies),
             deadline: config.store.timeout,
             observer: Arc::clone(&observer),
             ..EngineConfig::new(
@@ -162,6 +166,7 @@ impl<'a> Service<'a> {
             ),
             surface,
             observers,
+            policies,
             listeners: sockets::bind("listen", config.server.listen, workers)?,
             admin_listener: sockets::bind("admin", config.server.admin, 1)?
                 .pop()
@@ -207,7 +212,8 @@ impl<'a> Service<'a> {
         }
         let background = tokio::spawn(background(Arc::clone(&self.surface.engine)));
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
-        let watching = source.and_then(|source| reload::follow(source, &self.surface));
+        let watching =
+            source.and_then(|source| reload::follow(source, &self.surface, &self.policies));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
         let outage = outage::outlasts(&self.surface.engine, config.repair.exit_after);
         let ended = tokio::select! {

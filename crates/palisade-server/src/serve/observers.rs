@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::observe::audit::{FileSink, Sink, StdoutSink};
+use palisade::observe::audit::{FileSink, PostgresSink, Sink, StdoutSink};
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
+use palisade::store::postgres::PostgresConfig;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
-use palisade_policy::Config;
+use palisade_policy::{Config, PostgresUrl};
 
 use crate::failure::Failure;
 
@@ -68,12 +69,6 @@ fn audit(
     directory: Option<&Path>,
 ) -> Result<Option<Audit>, Failure> {
     let audit = &config.audit;
-    if audit.postgres.is_some() {
-        return Err(Failure::usage(
-            "`audit.postgres` is not available",
-            "use `audit.file` or `audit.stdout`",
-        ));
-    }
     let refused = |error: io::Error| {
         Failure::unavailable(
             format!("the audit cannot be written: {error}"),
@@ -82,7 +77,9 @@ fn audit(
     };
     // Without a place of their own, events go to the data directory, if there is one.
     let path = match &audit.file {
-        None if !audit.stdout => directory.map(|directory| directory.join(AUDIT_FILE)),
+        None if !audit.stdout && audit.postgres.is_none() => {
+            directory.map(|directory| directory.join(AUDIT_FILE))
+        }
         file => file.clone(),
     };
     let file = match &path {
@@ -91,23 +88,39 @@ fn audit(
         }
         None => None,
     };
-    let sink = Sinks {
-        file,
-        stdout: audit.stdout.then_some(StdoutSink),
-    };
-    if sink.file.is_none() && sink.stdout.is_none() {
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    if file.is_some() || audit.stdout {
+        sinks.push(Box::new(Sinks {
+            file,
+            stdout: audit.stdout.then_some(StdoutSink),
+        }));
+    }
+    if let Some(url) = &audit.postgres {
+        sinks.push(Box::new(table(url)?));
+    }
+    if sinks.is_empty() {
         return Ok(None);
     }
     let settings = AuditSettings {
         buffer_max: usize::try_from(audit.buffer_max).unwrap_or(usize::MAX),
         repeated_throttling: at_least_one(audit.repeated_throttling),
     };
-    Audit::start(Arc::clone(keyring), Arc::clone(clock), sink, settings)
+    Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings)
         .map(Some)
         .map_err(refused)
 }
 
-/// The configured places. The file comes first: an error of standard output must
+/// The audit table. Its database may be away: events wait for it.
+fn table(url: &PostgresUrl) -> Result<PostgresSink, Failure> {
+    let hint = "correct `audit.postgres`; `palisade migrate` makes the table";
+    let config = PostgresConfig::parse(url.as_str())
+        .map_err(|_| Failure::usage("`audit.postgres` cannot be used as an address", hint))?;
+    PostgresSink::new(config).map_err(|error| {
+        Failure::unavailable(format!("the audit table cannot be written: {error}"), hint)
+    })
+}
+
+/// The configured places beside a table. The file comes first: an error of standard output must
 /// not make it hold a line twice.
 struct Sinks {
     file: Option<FileSink>,

@@ -8,24 +8,37 @@ use palisade_policy::source::{FileSource, PolicySource, Watching};
 use tokio::sync::watch;
 
 use super::edge;
+use super::tenants::Policies;
 use crate::surface::Surface;
 
 /// Changes that no event tells of are found within this time.
 const POLL: Duration = Duration::from_secs(5);
 
 /// Follows the file for as long as the result is kept.
-pub(crate) fn follow(source: &Arc<FileSource>, surface: &Arc<Surface>) -> Option<Watching> {
+pub(crate) fn follow(
+    source: &Arc<FileSource>,
+    surface: &Arc<Surface>,
+    policies: &Arc<Policies>,
+) -> Option<Watching> {
     let watching = source
         .watch(POLL)
         .inspect_err(|error| {
             tracing::error!(%error, "changes of the policy file are not followed");
         })
         .ok()?;
-    tokio::spawn(apply(source.subscribe(), Arc::clone(surface)));
+    tokio::spawn(apply(
+        source.subscribe(),
+        Arc::clone(surface),
+        Arc::clone(policies),
+    ));
     Some(watching)
 }
 
-async fn apply(mut bundles: watch::Receiver<Arc<PolicyBundle>>, surface: Arc<Surface>) {
+async fn apply(
+    mut bundles: watch::Receiver<Arc<PolicyBundle>>,
+    surface: Arc<Surface>,
+    policies: Arc<Policies>,
+) {
     while bundles.changed().await.is_ok() {
         let bundle = Arc::clone(&bundles.borrow_and_update());
         match edge::with_bots(&surface.edge.load(), &bundle.bots) {
@@ -33,5 +46,6 @@ async fn apply(mut bundles: watch::Receiver<Arc<PolicyBundle>>, surface: Arc<Sur
             Err(failure) => tracing::error!(%failure, "`[bots]` stays as it was"),
         }
         surface.engine.set_policy(Arc::clone(&bundle.policy));
+        policies.set_base(&bundle);
     }
 }

@@ -115,6 +115,14 @@ impl Connections {
         Ok(Unpooled { client, task })
     }
 
+    /// Fails now if TLS is wanted and could not be had later.
+    pub(super) fn check_tls(config: &PostgresConfig) -> Result<(), StartError> {
+        match config.wants_tls() {
+            true => tls(config).map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// Takes a connection. Waiting for one and making one are told apart, so that a
     /// deadline that strikes here is named for what it is.
     pub(super) async fn checkout(&self, phases: &[&Phase]) -> Result<Checkout<'_>, StoreError> {
@@ -321,7 +329,8 @@ fn statement_timeout(deadline: Duration) -> String {
 fn tls(config: &PostgresConfig) -> Result<MakeRustlsConnect, StartError> {
     let refused = |why: String| StartError::Tls(why);
     let provider = CryptoProvider::get_default()
-        .ok_or_else(|| refused("no cryptography provider is installed".to_owned()))?;
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
     let mut roots = RootCertStore::empty();
     match &config.ca_file {
         Some(path) => {
@@ -342,7 +351,7 @@ fn tls(config: &PostgresConfig) -> Result<MakeRustlsConnect, StartError> {
     if roots.is_empty() {
         return Err(refused("there is no certificate to trust".to_owned()));
     }
-    let client = ClientConfig::builder_with_provider(Arc::clone(provider))
+    let client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|_| refused("the provider supports no protocol version".to_owned()))?
         .with_root_certificates(roots)

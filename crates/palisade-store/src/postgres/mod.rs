@@ -12,6 +12,7 @@
 mod batch;
 mod config;
 mod connect;
+mod errands;
 mod error;
 mod lanes;
 mod records;
@@ -25,6 +26,7 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
 pub use config::{PostgresConfig, SchemaPolicy, StartError, Sweep};
+pub use errands::Errands;
 pub use schema::{SCHEMA_VERSION, migrate};
 
 use crate::{

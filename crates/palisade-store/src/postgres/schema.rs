@@ -9,12 +9,13 @@ use super::error;
 use crate::StoreError;
 
 /// The version of the schema that this code works with.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0001_schema.sql"),
     include_str!("migrations/0002_decide.sql"),
     include_str!("migrations/0003_records.sql"),
+    include_str!("migrations/0004_policies_and_audit.sql"),
 ];
 
 /// One migration at a time, on any node. The number is arbitrary and stays.

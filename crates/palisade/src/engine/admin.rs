@@ -98,8 +98,8 @@ impl<S: Store> Admin<'_, S> {
         Ok(())
     }
 
-    /// Makes the next lookup of a tenant's policy, or of all, ask the source;
-    /// true if something was cached.
+    /// Asks the source again about a tenant's policy, or about all; true if something
+    /// was cached.
     pub fn invalidate_cache(&self, org: Option<&str>) -> bool {
         let dropped = self.engine.tenants.invalidate(org);
         self.record(Change::CacheInvalidated);

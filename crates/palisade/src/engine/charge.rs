@@ -282,7 +282,7 @@ impl<S: Store> Engine<S> {
 
     /// A leased bucket that need not be asked: the request is denied already.
     fn last_reading(&self, charge: &Charge<'_>) -> Reading {
-        let known = self.leases.of(charge.id).and_then(|l| l.last_reading());
+        let known = self.leases.of(charge.memo()).and_then(|l| l.last_reading());
         let reading = known.unwrap_or_else(|| {
             let untouched = palisade_core::limit::State::Empty;
             charge.spec.read(&untouched, self.now(), charge.cost)
@@ -301,7 +301,7 @@ impl<S: Store> Engine<S> {
         ends: Instant,
     ) -> Result<Leased<'p>, NoAnswer> {
         let spec = leased_spec(charge.spec);
-        let lease = self.leases.of(charge.id);
+        let lease = self.leases.of(charge.memo());
         let (Some(spec), Some(lease), Take::Consume) = (spec, lease, take) else {
             return self.take_directly(charge, spec, take, ends).await;
         };

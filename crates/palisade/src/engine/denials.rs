@@ -43,7 +43,7 @@ impl Denials {
             return None;
         }
         charges.iter().find_map(|charge| {
-            let denial = known.get(&charge.id)?;
+            let denial = known.get(&charge.memo())?;
             let holds = denial.until > now
                 && charge.cost >= denial.cost
                 && charge.on_exceed == OnExceed::Deny;
@@ -73,7 +73,7 @@ impl Denials {
                     reading: *reading,
                     ahead_us,
                 };
-                known.insert(charge.id, denial);
+                known.insert(charge.memo(), denial);
             }
         }
     }

@@ -18,10 +18,29 @@ pub struct HealthReport {
     pub degradation_level: u8,
     /// The store.
     pub store: DependencyReport,
-    /// Where tenants' policies come from.
-    pub policies: PolicySourceReport,
+    /// Where policies come from.
+    pub policy: PolicyReport,
     /// State of each policy's circuit.
     pub circuits: Vec<(&'static str, &'static str)>,
+}
+
+/// The policy source's health.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyReport {
+    /// `file`, `postgres` or `mongodb`.
+    pub source: &'static str,
+    /// `up` or `down`.
+    pub state: &'static str,
+    /// Kind of the failure, while it is down.
+    pub last_error: Option<&'static str>,
+    /// Down since, RFC 3339.
+    pub since: Option<String>,
+    /// Tenants' policies that are known.
+    pub cached: u64,
+    /// Refreshes that failed, or brought a policy that was refused.
+    pub refresh_failures: u64,
+    /// Revision of the policy in force beneath the tenants'.
+    pub revision: u64,
 }
 
 /// One dependency's health.
@@ -62,7 +81,7 @@ impl<S: Store> Engine<S> {
     pub fn health(&self) -> HealthReport {
         let now = self.now();
         let source = self.tenants.health();
-        let policies = self.tenants.stats();
+        let policy = self.policy_report();
         let modes = self.modes.lock();
         let level = modes.level(source, now);
         let health = modes.health();
@@ -76,18 +95,29 @@ impl<S: Store> Engine<S> {
                 last_error: health.last_failure().map(FailureKind::name),
                 since: health.failing_since().map(Micros::to_rfc3339),
             },
-            policies: PolicySourceReport {
-                state: match source {
-                    SourceHealth::Up => "up",
-                    SourceHealth::Down => "down",
-                },
-                cached: policies.cached,
-                refresh_failures: policies.refresh_failures,
-            },
+            policy,
             circuits: Policy::ALL
                 .into_iter()
                 .map(|policy| (policy.name(), modes.circuit(policy).name()))
                 .collect(),
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    fn policy_report(&self) -> PolicyReport {
+        let report = self.tenants.report();
+        PolicyReport {
+            source: report.source,
+            state: match report.health {
+                SourceHealth::Up => "up",
+                SourceHealth::Down => "down",
+            },
+            last_error: report.error,
+            since: report.since.map(Micros::to_rfc3339),
+            cached: report.policies,
+            refresh_failures: self.tenants.stats().refresh_failures,
+            revision: self.policy.load().revision,
         }
     }
 }

@@ -25,6 +25,7 @@ use palisade_core::failure::{Events, NodeModes, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::time::{Clock, Micros};
+use palisade_policy::source::tenants::SourceReport;
 use palisade_store::Store;
 use palisade_store::memory::{MemoryConfig, MemoryStore};
 use parking_lot::Mutex;
@@ -34,7 +35,7 @@ pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistE
 pub use explain::{Explanation, Finding, meaning};
 pub use figures::Figures;
 pub use guard::{BLOCKS_LISTED_MAX, BlockView, GuardNotes, LiftTarget};
-pub use health::{DependencyReport, HealthReport, PolicySourceReport};
+pub use health::{DependencyReport, HealthReport, PolicyReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 pub use quota::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub use reset::{ResetLine, ResetSelector, SELECTORS_MAX};
@@ -69,16 +70,44 @@ pub trait Tenants: Send + Sync + 'static {
         TenantStats::default()
     }
 
+    /// How the source is doing, for people.
+    fn report(&self) -> SourceReport {
+        SourceReport::always_up("file")
+    }
+
     /// What the cache holds for an organisation.
     fn cached(&self, _org: &str) -> Option<CachedPolicy> {
         None
     }
 
-    /// Makes the next lookup of an organisation, or of all, ask the source again;
-    /// true if something was cached.
+    /// Asks the source again about an organisation, or about all, without making
+    /// anybody wait; true if something was cached.
     fn invalidate(&self, _org: Option<&str>) -> bool {
         false
     }
+}
+
+/// What happened to a tenant's own policy, or to where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum TenantSeen<'a> {
+    /// Another version is in force; `None` is the default policy.
+    Changed {
+        /// The tenant; only its digest is recorded.
+        org: &'a palisade_core::Id,
+        /// Version before.
+        from: Option<u64>,
+        /// Version now.
+        to: Option<u64>,
+    },
+    /// A document was refused; the policy before it stays.
+    Refused {
+        /// The tenant; only its digest is recorded.
+        org: &'a palisade_core::Id,
+        /// Which field, and why. Names nobody.
+        why: &'a str,
+    },
+    /// The source was lost, for a reason, or answers again.
+    Source(Option<&'static str>),
 }
 
 /// Figures about cached policies.
@@ -101,6 +130,8 @@ pub struct CachedPolicy {
     pub source: &'static str,
     /// `fresh`, `stale` or `default`.
     pub state: &'static str,
+    /// Why the source's latest document is not in force.
+    pub refused: Option<String>,
 }
 
 /// No tenant has a policy of its own.
@@ -136,6 +167,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A policy is in force; `before` is the one it replaces, if it does.
     fn policy_changed(&self, _before: Option<&PolicySet>, _policy: &PolicySet, _now: Micros) {}
+
+    /// Something happened to a tenant's own policy.
+    fn tenant_policy(&self, _seen: &TenantSeen<'_>, _now: Micros) {}
 
     /// An operator changed something.
     fn administered(&self, _done: &Administered<'_>) {}

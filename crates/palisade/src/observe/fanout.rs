@@ -10,7 +10,7 @@ use palisade_core::time::Micros;
 
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
-use crate::engine::{Administered, Observer, Seen};
+use crate::engine::{Administered, Observer, Seen, TenantSeen};
 
 /// Metrics, log and audit of one process.
 pub struct Fanout {
@@ -88,6 +88,10 @@ impl Observer for Fanout {
     fn policy_changed(&self, before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
         self.each()
             .for_each(|one| one.policy_changed(before, policy, now));
+    }
+
+    fn tenant_policy(&self, seen: &TenantSeen<'_>, now: Micros) {
+        self.each().for_each(|one| one.tenant_policy(seen, now));
     }
 
     fn administered(&self, done: &Administered<'_>) {

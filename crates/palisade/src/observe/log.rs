@@ -15,8 +15,8 @@ use palisade_core::time::{Micros, SECOND};
 
 use super::audit::record::code_of;
 use super::classes::{KnownClasses, flow_name};
-use super::who::Who;
-use crate::engine::{Observer, Seen, Subject};
+use super::who::{Who, log_digest};
+use crate::engine::{Observer, Seen, Subject, TenantSeen};
 
 /// Writes denials to `tracing`, target `palisade::denied`.
 #[derive(Debug)]
@@ -184,6 +184,38 @@ impl Observer for DenialLog {
                 to = policy.revision,
                 "another policy is in force"
             );
+        }
+    }
+
+    fn tenant_policy(&self, seen: &TenantSeen<'_>, _now: Micros) {
+        let digest = |org: &Id| log_digest(&self.keyring, "org", org.as_bytes()).hex();
+        match seen {
+            TenantSeen::Changed { org, from, to } => tracing::info!(
+                target: "palisade::policy",
+                event = "policy_changed",
+                org = digest(org),
+                from,
+                to,
+                "another policy of a tenant is in force"
+            ),
+            TenantSeen::Refused { org, why } => tracing::error!(
+                target: "palisade::policy",
+                event = "policy_refused",
+                org = digest(org),
+                why,
+                "a tenant's policy was refused, the one in force stays"
+            ),
+            TenantSeen::Source(Some(error)) => tracing::warn!(
+                target: "palisade::policy",
+                event = "policy_source_unavailable",
+                error,
+                "the policy source does not answer: what is cached stays in force"
+            ),
+            TenantSeen::Source(None) => tracing::info!(
+                target: "palisade::policy",
+                event = "policy_source_recovered",
+                "the policy source answers again"
+            ),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Audit events: JSON lines, never sampled, never in the way of a request.
 //!
 //! A request's task fills in digests and puts the event into a bounded buffer; a
-//! thread of its own writes lines and retries when the sink fails.
+//! thread of its own writes lines and retries when the sink fails. Several sinks
+//! have a buffer and a thread each: one that is away holds up no other.
 
 mod event;
+mod postgres;
 mod queue;
 pub(super) mod record;
 mod sink;
@@ -24,6 +26,7 @@ use palisade_core::time::{Clock, Micros, SECOND};
 use parking_lot::Mutex;
 
 pub use event::{EventKind, Priority, Severity};
+pub use postgres::PostgresSink;
 pub use sink::{FileSink, Sink, StdoutSink};
 
 use self::event::Event;
@@ -60,7 +63,7 @@ pub struct AuditCounts {
 }
 
 impl AuditCounts {
-    /// Events that reached the sink.
+    /// Events that reached a sink, for each of them.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
@@ -96,11 +99,11 @@ pub struct Audit {
     shared: Arc<Shared>,
     streaks: Streaks,
     classes: KnownClasses,
-    writer: Option<JoinHandle<()>>,
+    writers: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    queue: Queue,
+    queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
     shed: Mutex<Shed>,
 }
@@ -125,7 +128,17 @@ impl Shed {
 
 impl Shared {
     fn push(&self, event: Event) {
-        if let Pushed::Lost(priority) = self.queue.push(event) {
+        let Some((last, others)) = self.queues.split_last() else {
+            return;
+        };
+        for queue in others {
+            self.push_to(queue, event.clone());
+        }
+        self.push_to(last, event);
+    }
+
+    fn push_to(&self, queue: &Queue, event: Event) {
+        if let Pushed::Lost(priority) = queue.push(event) {
             self.counts.lost(priority);
         }
     }
@@ -165,23 +178,45 @@ impl Audit {
         sink: impl Sink,
         settings: AuditSettings,
     ) -> std::io::Result<Self> {
+        Self::start_all(keyring, clock, vec![Box::new(sink)], settings)
+    }
+
+    /// Starts a writer for each sink.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start_all(
+        keyring: Arc<Keyring>,
+        clock: Arc<dyn Clock>,
+        sinks: Vec<Box<dyn Sink>>,
+        settings: AuditSettings,
+    ) -> std::io::Result<Self> {
+        let queues = sinks.iter().map(|_| Queue::new(settings.buffer_max));
         let shared = Arc::new(Shared {
-            queue: Queue::new(settings.buffer_max),
+            queues: queues.collect(),
             counts: Arc::default(),
             shed: Mutex::default(),
         });
-        let for_writer = Arc::clone(&shared);
-        let writer = std::thread::Builder::new()
-            .name("palisade-audit".to_owned())
-            .spawn(move || writer::run(&for_writer, sink))?;
-        Ok(Self {
+        let mut audit = Self {
             keyring,
             clock,
-            shared,
+            shared: Arc::clone(&shared),
             streaks: Streaks::new(settings.repeated_throttling),
             classes: KnownClasses::default(),
-            writer: Some(writer),
-        })
+            writers: Vec::new(),
+        };
+        for (at, sink) in sinks.into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
+            let writer = std::thread::Builder::new()
+                .name("palisade-audit".to_owned())
+                .spawn(move || {
+                    if let Some(queue) = shared.queues.get(at) {
+                        writer::run(&shared, queue, sink);
+                    }
+                })?;
+            audit.writers.push(writer);
+        }
+        Ok(audit)
     }
 
     /// What became of events.
@@ -193,15 +228,16 @@ impl Audit {
     /// than `patience`.
     pub fn flush(&self, patience: Duration) -> bool {
         self.shared.close_second();
-        self.shared.queue.wait_settled(patience)
+        let settled = self.shared.queues.iter();
+        settled.fold(true, |all, queue| queue.wait_settled(patience) && all)
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
         self.shared.close_second();
-        self.shared.queue.end();
-        if let Some(writer) = self.writer.take() {
+        self.shared.queues.iter().for_each(Queue::end);
+        for writer in self.writers.drain(..) {
             let _ = writer.join();
         }
     }

@@ -13,7 +13,7 @@ use palisade_core::time::Micros;
 
 use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::{Audit, Severity};
-use crate::engine::{Administered, Change, Observer, Operator, Seen, Subject};
+use crate::engine::{Administered, Change, Observer, Operator, Seen, Subject, TenantSeen};
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
 
@@ -70,6 +70,19 @@ impl Observer for Audit {
             event.reason = Some(format!("enforcement {enforcement}").into());
             event.severity = Severity::Critical;
         }
+        self.shared.push(event);
+    }
+
+    fn tenant_policy(&self, seen: &TenantSeen<'_>, now: Micros) {
+        let TenantSeen::Changed { org, from, to } = seen else {
+            return;
+        };
+        let version =
+            |version: &Option<u64>| version.map_or("default".into(), |v| v.to_string().into());
+        let mut event = Event::new(EventKind::PolicyChanged, now);
+        event.org_id = Some(Hex(log_digest(&self.keyring, "org", org.as_bytes())));
+        event.from = Some(version(from));
+        event.to = Some(version(to));
         self.shared.push(event);
     }
 

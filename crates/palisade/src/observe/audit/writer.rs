@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::event::Event;
-use super::queue::Woken;
+use super::queue::{Queue, Woken};
 use super::{Shared, Sink};
 
 /// How long nothing has to come before a running second of shed load is closed.
@@ -14,17 +14,17 @@ const RETRY_LONGEST: Duration = Duration::from_secs(5);
 /// Attempts that are left once the process ends.
 const LAST_ATTEMPTS: u32 = 3;
 
-pub(super) fn run(shared: &Shared, mut sink: impl Sink) {
+pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
     let mut lines = Vec::with_capacity(64 * 1024);
     loop {
-        match shared.queue.take(IDLE) {
+        match queue.take(IDLE) {
             Woken::Batch(events, up_to) => {
                 lines.clear();
                 for event in &events {
                     event.write_line(&mut lines);
                 }
-                write(shared, &mut sink, &lines, &events);
-                shared.queue.settle(up_to);
+                write(shared, queue, &mut *sink, (&lines, &events));
+                queue.settle(up_to);
             }
             Woken::Idle => shared.close_second(),
             Woken::Ended => break,
@@ -36,12 +36,13 @@ pub(super) fn run(shared: &Shared, mut sink: impl Sink) {
 }
 
 /// Tries until it succeeds; once the process ends, only a few times more.
-fn write(shared: &Shared, sink: &mut impl Sink, lines: &[u8], events: &[Event]) {
+fn write(shared: &Shared, queue: &Queue, sink: &mut dyn Sink, batch: (&[u8], &[Event])) {
+    let (lines, events) = batch;
     let mut wait = RETRY_FIRST;
     let mut attempts_left = LAST_ATTEMPTS;
     while sink.write(lines).is_err() {
         shared.counts.sink_errors.fetch_add(1, Ordering::Relaxed);
-        if shared.queue.pause(wait) {
+        if queue.pause(wait) {
             attempts_left -= 1;
             if attempts_left == 0 {
                 for event in events {

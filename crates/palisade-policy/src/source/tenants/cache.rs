@@ -1,0 +1,495 @@
+//! Tenants' policies as this node knows them.
+//!
+//! A lookup never waits. What is unknown or nearly too old is put into a line, at
+//! most once per tenant; [`super::follow`] takes batches from it, asks the source
+//! and settles the answers here. While the source is away everything known stays in
+//! force, however old.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use palisade_core::facts::ID_BYTES_MAX;
+use palisade_core::failure::SourceHealth;
+use palisade_core::policy::{PolicySet, TenantPolicy};
+use palisade_core::time::{Clock, Micros};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+
+use super::document::{Document, Refused};
+use super::line::{Call, Line};
+use super::table::{Entry, Flight, Known, Table};
+use super::{SourceError, SourceReport};
+
+/// Shards are made only as large as their locks are held briefly.
+const SHARD_TENANTS: u32 = 1_024;
+const SHARDS_MAX: u32 = 64;
+/// Most tenants whose refusal is kept to be shown.
+const REFUSALS_MAX: usize = 1_000;
+
+/// Figures of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Age at which a policy is too old. It is fetched again before that.
+    pub ttl: Duration,
+    /// Age at which the absence of a policy is looked up again.
+    pub negative_ttl: Duration,
+    /// Tenants that are kept.
+    pub tenants_max: u32,
+    /// Time after which a call to the source counts as failed.
+    pub timeout: Duration,
+}
+
+/// How a tenant's policy stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheState {
+    /// As the source has it, within its time to live.
+    Fresh,
+    /// Older than that: the source is away, or its document was refused.
+    Stale,
+    /// The tenant has no policy of its own, or none is known: the default applies.
+    Default,
+}
+
+impl CacheState {
+    /// As administration shows it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Stale => "stale",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// What is cached for one tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedTenant {
+    /// Time since the source confirmed it.
+    pub age: Duration,
+    /// The source's version.
+    pub version: Option<u64>,
+    /// How it stands.
+    pub state: CacheState,
+    /// Why the source's latest document is not in force.
+    pub refused: Option<String>,
+}
+
+/// Learns what happens in a cache, for logs and audits. Must not block.
+pub trait CacheListener: Send + Sync + 'static {
+    /// A tenant has another policy than before; `None` is the default.
+    fn changed(&self, _tenant: &str, _from: Option<u64>, _to: Option<u64>) {}
+
+    /// A tenant's document was refused; told once until the reason changes.
+    fn refused(&self, _tenant: &str, _why: &Refused) {}
+
+    /// The source was lost, or answers again.
+    fn source(&self, _health: SourceHealth, _error: Option<&'static str>) {}
+}
+
+/// Hears nothing.
+impl CacheListener for () {}
+
+/// The cache. Bounded, and never in the way of a request.
+pub struct TenantCache {
+    source: &'static str,
+    settings: CacheSettings,
+    clock: Arc<dyn Clock>,
+    hasher: RandomState,
+    shards: Box<[RwLock<Table>]>,
+    shard_max: usize,
+    base: ArcSwap<PolicySet>,
+    line: Mutex<Line>,
+    refusals: Mutex<HashMap<Box<str>, Refused>>,
+    failures: AtomicU64,
+    listener: Box<dyn CacheListener>,
+    pub(super) wake: Notify,
+    started: watch::Sender<bool>,
+}
+
+impl TenantCache {
+    /// An empty cache of what `source` (its name, for operators) holds, whose
+    /// documents override `base`.
+    pub fn new(
+        source: &'static str,
+        settings: CacheSettings,
+        base: Arc<PolicySet>,
+        clock: Arc<dyn Clock>,
+        listener: impl CacheListener,
+    ) -> Self {
+        let shards = (settings.tenants_max / SHARD_TENANTS).clamp(1, SHARDS_MAX);
+        let now = clock.now();
+        Self {
+            source,
+            settings,
+            clock,
+            hasher: RandomState::new(),
+            shards: (0..shards).map(|_| RwLock::default()).collect(),
+            shard_max: usize::try_from(settings.tenants_max / shards).unwrap_or(usize::MAX),
+            base: ArcSwap::new(base),
+            line: Mutex::new(Line::new(&settings, now)),
+            refusals: Mutex::default(),
+            failures: AtomicU64::new(0),
+            listener: Box::new(listener),
+            wake: Notify::new(),
+            started: watch::channel(false).0,
+        }
+    }
+
+    /// The policy of a tenant, as far as it is known now.
+    pub fn find(&self, tenant: &str) -> Option<Arc<TenantPolicy>> {
+        let hash = self.hasher.hash_one(tenant);
+        let now = self.clock.now();
+        {
+            let table = self.shard(hash).read();
+            if let Some(entry) = table.get(hash, tenant) {
+                entry.set_used(true);
+                let claimed = entry.is_due(now) && entry.advance(Flight::Idle, Flight::Queued);
+                let policy = match &entry.known {
+                    Known::Policy(policy) => Some(Arc::clone(policy)),
+                    Known::Never | Known::Absent => None,
+                };
+                drop(table);
+                if claimed {
+                    self.want(tenant.into());
+                }
+                return policy;
+            }
+        }
+        self.meet(hash, tenant);
+        None
+    }
+
+    /// A tenant that is not in the cache.
+    fn meet(&self, hash: u64, tenant: &str) {
+        if tenant.len() > ID_BYTES_MAX || tenant.contains('\0') {
+            return;
+        }
+        let claimed = {
+            let mut table = self.shard(hash).write();
+            let met = table.get_or_insert(hash, tenant, self.shard_max);
+            met.is_some_and(|(entry, _)| entry.advance(Flight::Idle, Flight::Queued))
+        };
+        if claimed {
+            self.want(tenant.into());
+        }
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Table> {
+        // The table's own index uses the low bits.
+        let at = usize::try_from(hash >> 48).unwrap_or(0) % self.shards.len();
+        &self.shards[at]
+    }
+
+    fn want(&self, tenant: Box<str>) {
+        self.line.lock().push(tenant);
+        self.wake.notify_one();
+    }
+
+    /// Documents are checked against this policy from now on. What is known stays
+    /// in force until it was checked again.
+    pub fn set_base(&self, base: Arc<PolicySet>) {
+        self.base.store(base);
+        for shard in &self.shards {
+            for entry in shard.read().entries() {
+                entry.set_due(Micros(0));
+            }
+        }
+        self.line.lock().sweep_now();
+        self.wake.notify_one();
+    }
+
+    /// Asks the source again about a tenant, or about all; true if there was
+    /// something to ask about. What is known stays in force until the answer.
+    pub fn invalidate(&self, tenant: Option<&str>) -> bool {
+        let again: Vec<Box<str>> = match tenant {
+            Some(tenant) => {
+                let hash = self.hasher.hash_one(tenant);
+                let table = self.shard(hash).read();
+                let Some(entry) = table.get(hash, tenant) else {
+                    return false;
+                };
+                ask_again(entry).into_iter().collect()
+            }
+            None => {
+                let mut all = Vec::new();
+                for shard in &self.shards {
+                    all.extend(shard.read().entries().iter().filter_map(ask_again));
+                }
+                all
+            }
+        };
+        let known = tenant.is_some() || self.len() > 0;
+        again.into_iter().for_each(|tenant| self.want(tenant));
+        known
+    }
+
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+
+    /// What is cached for a tenant.
+    pub fn look(&self, tenant: &str) -> Option<CachedTenant> {
+        let hash = self.hasher.hash_one(tenant);
+        let now = self.clock.now();
+        let table = self.shard(hash).read();
+        let entry = table.get(hash, tenant)?;
+        let age = match &entry.known {
+            Known::Never => Duration::ZERO,
+            Known::Absent | Known::Policy(_) => Duration::from_micros(now.since(entry.fetched())),
+        };
+        let is_fresh = age <= self.settings.ttl && !entry.is_doubted();
+        let state = match &entry.known {
+            Known::Never | Known::Absent => CacheState::Default,
+            Known::Policy(_) if is_fresh => CacheState::Fresh,
+            Known::Policy(_) => CacheState::Stale,
+        };
+        let version = entry.known.version();
+        drop(table);
+        let refusals = self.refusals.lock();
+        Some(CachedTenant {
+            age,
+            version,
+            state,
+            refused: refusals.get(tenant).map(|refused| refused.0.clone()),
+        })
+    }
+
+    /// How the source and the cache are doing.
+    pub fn report(&self) -> SourceReport {
+        let policies = self.shards.iter().map(|shard| shard.read().policies());
+        let policies: usize = policies.sum();
+        let line = self.line.lock();
+        SourceReport {
+            source: self.source,
+            health: line.health(),
+            error: line.error(),
+            since: line.down_since(),
+            policies: policies as u64,
+            tenants: self.len() as u64,
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits until the source was asked for the first time, whatever it said.
+    pub async fn started(&self) {
+        let _ = self.started.subscribe().wait_for(|started| *started).await;
+    }
+
+    /// The time that calls to the source get.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+
+    /// What to ask the source now, if anything.
+    pub(super) fn take(&self) -> Option<Call> {
+        let now = self.clock.now();
+        if self.line.lock().sweep_is_due(now) {
+            self.sweep(now);
+        }
+        let call = self.line.lock().take(now)?;
+        for tenant in call.tenants() {
+            self.with(tenant, |entry| entry.set_flight(Flight::Asked));
+        }
+        Some(call)
+    }
+
+    /// How long nothing needs to be asked, if no lookup changes that.
+    pub(super) fn pause(&self) -> Duration {
+        let now = self.clock.now();
+        self.line.lock().pause(now)
+    }
+
+    /// Puts tenants that were used and are due into the line, so that those who come
+    /// rarely do not meet an old policy either.
+    fn sweep(&self, now: Micros) {
+        for shard in &self.shards {
+            let due: Vec<Box<str>> = shard
+                .read()
+                .entries()
+                .iter()
+                .filter(|entry| entry.is_used() && entry.is_due(now))
+                .filter(|entry| entry.advance(Flight::Idle, Flight::Queued))
+                .map(|entry| entry.tenant.clone())
+                .collect();
+            let mut line = self.line.lock();
+            due.into_iter().for_each(|tenant| line.push(tenant));
+        }
+    }
+
+    fn with<T>(&self, tenant: &str, act: impl FnOnce(&Entry) -> T) -> Option<T> {
+        let hash = self.hasher.hash_one(tenant);
+        self.shard(hash).read().get(hash, tenant).map(act)
+    }
+
+    /// Takes in what the source said to a call.
+    pub(super) fn settle(&self, call: Call, answer: Result<Vec<Document>, SourceError>) {
+        let now = self.clock.now();
+        match answer {
+            Ok(documents) => {
+                match call {
+                    Call::First(_) => self.preload(documents, now),
+                    Call::Tenants(tenants) => self.settle_each(&tenants, &documents, now),
+                }
+                let regained = self.line.lock().answered(now);
+                if regained {
+                    self.listener.source(SourceHealth::Up, None);
+                }
+            }
+            Err(error) => self.fail(call, &error, now),
+        }
+        self.started.send_replace(true);
+    }
+
+    fn fail(&self, call: Call, error: &SourceError, now: Micros) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        for tenant in call.tenants() {
+            self.with(tenant, |entry| entry.set_flight(Flight::Queued));
+        }
+        let lost = self.line.lock().failed(call, error.kind(), now);
+        if lost {
+            self.listener.source(SourceHealth::Down, Some(error.kind()));
+        }
+    }
+
+    fn preload(&self, documents: Vec<Document>, now: Micros) {
+        for document in documents {
+            let hash = self.hasher.hash_one(&*document.tenant);
+            let met = {
+                let mut table = self.shard(hash).write();
+                let met = table.get_or_insert(hash, &document.tenant, self.shard_max);
+                met.is_some_and(|(entry, _)| entry.flight() == Flight::Idle)
+            };
+            if met {
+                self.apply(&document.tenant, Some(&document), now);
+            }
+        }
+    }
+
+    fn settle_each(&self, tenants: &[Box<str>], documents: &[Document], now: Micros) {
+        let mut found: HashMap<&str, &Document> = HashMap::with_capacity(documents.len());
+        for document in documents {
+            let slot = found.entry(&document.tenant).or_insert(document);
+            if document.stated_version() > slot.stated_version() {
+                *slot = document;
+            }
+        }
+        for tenant in tenants {
+            self.apply(tenant, found.get(&**tenant).copied(), now);
+            self.land(tenant);
+        }
+    }
+
+    /// Nobody asks about the tenant any more, unless something happened meanwhile.
+    fn land(&self, tenant: &str) {
+        let again = self.with(tenant, |entry| {
+            !entry.advance(Flight::Asked, Flight::Idle)
+                && entry.advance(Flight::AskedAgain, Flight::Queued)
+        });
+        if again == Some(true) {
+            self.want(tenant.into());
+        }
+    }
+
+    /// Puts in force what the source has for a tenant, if it is right.
+    fn apply(&self, tenant: &str, document: Option<&Document>, now: Micros) {
+        let base = self.base.load_full();
+        let checked = match document {
+            Some(document) => document
+                .check(&base)
+                .map(|policy| Known::Policy(Arc::new(policy))),
+            None => Ok(Known::Absent),
+        };
+        match checked.and_then(|known| self.not_older(tenant, known)) {
+            Ok(known) => {
+                self.refusals.lock().remove(tenant);
+                self.accept(tenant, known, now);
+            }
+            Err(refused) => self.refuse(tenant, refused, now),
+        }
+        if !Arc::ptr_eq(&base, &self.base.load()) {
+            self.with(tenant, |entry| entry.set_due(Micros(0)));
+        }
+    }
+
+    /// A replica that lags must not bring an old policy back. An operator who wants
+    /// just that invalidates the tenant.
+    fn not_older(&self, tenant: &str, known: Known) -> Result<Known, Refused> {
+        let older = self.with(tenant, |entry| {
+            let versions = (known.version(), entry.known.version());
+            !entry.is_doubted() && matches!(versions, (Some(new), Some(old)) if new < old)
+        });
+        match older {
+            Some(true) => Err(Refused(
+                "`version` is older than the one in force; invalidate the tenant to go back"
+                    .to_owned(),
+            )),
+            _ => Ok(known),
+        }
+    }
+
+    fn accept(&self, tenant: &str, known: Known, now: Micros) {
+        let life = match known {
+            Known::Policy(_) => self.settings.ttl,
+            Known::Never | Known::Absent => self.settings.negative_ttl,
+        };
+        let is_same = self.with(tenant, |entry| entry.known == known);
+        if is_same == Some(false) {
+            self.replace(tenant, known);
+        }
+        self.with(tenant, |entry| {
+            entry.set_fetched(now);
+            entry.set_due(now.plus(ahead_us(life)));
+            entry.set_used(false);
+            // Doubted since this answer was asked for: the next one settles it.
+            if entry.flight() != Flight::AskedAgain {
+                entry.set_doubted(false);
+            }
+        });
+    }
+
+    fn replace(&self, tenant: &str, known: Known) {
+        let hash = self.hasher.hash_one(tenant);
+        let to = known.version();
+        let before = self.shard(hash).write().replace(hash, tenant, known);
+        if let Some(before @ (Known::Absent | Known::Policy(_))) = before {
+            self.listener.changed(tenant, before.version(), to);
+        }
+    }
+
+    fn refuse(&self, tenant: &str, refused: Refused, now: Micros) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.with(tenant, |entry| {
+            entry.set_due(now.plus(ahead_us(self.settings.ttl)));
+            entry.set_used(false);
+        });
+        let mut refusals = self.refusals.lock();
+        let is_new = refusals.get(tenant) != Some(&refused);
+        if refusals.len() < REFUSALS_MAX || refusals.contains_key(tenant) {
+            refusals.insert(tenant.into(), refused.clone());
+        }
+        drop(refusals);
+        if is_new {
+            self.listener.refused(tenant, &refused);
+        }
+    }
+}
+
+/// A policy is fetched again when three quarters of its life are over.
+fn ahead_us(life: Duration) -> u64 {
+    u64::try_from(life.as_micros() * 3 / 4).unwrap_or(u64::MAX)
+}
+
+/// Marks an entry as not to be trusted; its name if it has to join the line.
+fn ask_again(entry: &Entry) -> Option<Box<str>> {
+    entry.set_doubted(true);
+    entry.set_due(Micros(0));
+    let _ = entry.advance(Flight::Asked, Flight::AskedAgain);
+    entry
+        .advance(Flight::Idle, Flight::Queued)
+        .then(|| entry.tenant.clone())
+}

@@ -1,0 +1,209 @@
+//! Tenants' own policies, from the configured source.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use palisade::engine::{CachedPolicy, Observer, TenantSeen, TenantStats, Tenants};
+use palisade::store::postgres::PostgresConfig;
+use palisade::tenants::{
+    CacheListener, CacheSettings, PostgresTenants, Refused, SourceReport, TableName, TenantCache,
+    TenantSource, follow,
+};
+use palisade_core::Id;
+use palisade_core::failure::SourceHealth;
+use palisade_core::policy::TenantPolicy;
+use palisade_core::time::Clock;
+use palisade_policy::source::{FileSource, PolicySource};
+use palisade_policy::{Config, FileTenants, PolicyBundle, PolicyTable, SourceUrl, Url};
+
+use super::Plan;
+use crate::failure::Failure;
+
+/// Where policies come from: the file, and a database for tenants' own.
+pub(crate) struct Policies {
+    file: Option<Arc<FileSource>>,
+    /// Tenants that stand in the file.
+    own: ArcSwap<FileTenants>,
+    /// Those of a database.
+    tenants: Option<Arc<TenantCache>>,
+}
+
+impl Policies {
+    /// Asks the source once before the first request does. One that does not answer
+    /// is no reason not to start: the default policy stands in.
+    pub(crate) async fn start(plan: &Plan, watch: Watch) -> Result<Self, Failure> {
+        let config = &plan.config;
+        let tenants = match &config.source.source {
+            SourceUrl::File => None,
+            SourceUrl::Postgres(url) => {
+                let source = postgres(&config.source, url)?;
+                Some(cache("postgres", config, watch, source).await)
+            }
+            SourceUrl::MongoDb(url) => {
+                let source = mongodb(&config.source, url).await?;
+                Some(cache("mongodb", config, watch, source).await)
+            }
+        };
+        Ok(Self {
+            file: plan.source.clone(),
+            own: ArcSwap::new(Arc::clone(&config.bundle.tenants)),
+            tenants,
+        })
+    }
+
+    /// Takes over the tenants of the file; documents elsewhere are checked against its
+    /// policy from now on.
+    pub(crate) fn set_base(&self, bundle: &PolicyBundle) {
+        self.own.store(Arc::clone(&bundle.tenants));
+        if let Some(tenants) = &self.tenants {
+            tenants.set_base(Arc::clone(&bundle.policy));
+        }
+    }
+}
+
+impl Tenants for Policies {
+    fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {
+        match &self.tenants {
+            Some(tenants) => tenants.find(org),
+            None => self.own.load().find(org),
+        }
+    }
+
+    fn health(&self) -> SourceHealth {
+        self.report().health
+    }
+
+    fn stats(&self) -> TenantStats {
+        let report = self.report();
+        let refused = self.file.as_ref().map_or(0, |file| file.status().refused);
+        TenantStats {
+            cached: report.policies,
+            refresh_failures: report.failures + refused,
+        }
+    }
+
+    fn report(&self) -> SourceReport {
+        if let Some(tenants) = &self.tenants {
+            return tenants.report();
+        }
+        let health = self.file.as_ref().map(|file| file.status().health);
+        let health = health.unwrap_or(SourceHealth::Up);
+        SourceReport {
+            health,
+            error: match health {
+                SourceHealth::Up => None,
+                SourceHealth::Down => Some("unreadable"),
+            },
+            policies: self.own.load().len() as u64,
+            ..SourceReport::always_up("file")
+        }
+    }
+
+    fn cached(&self, org: &str) -> Option<CachedPolicy> {
+        if let Some(tenants) = &self.tenants {
+            return tenants.cached(org);
+        }
+        let policy = self.own.load().find(org)?;
+        Some(CachedPolicy {
+            age_ms: 0,
+            version: Some(policy.version),
+            source: "file",
+            state: "fresh",
+            refused: None,
+        })
+    }
+
+    fn invalidate(&self, org: Option<&str>) -> bool {
+        let tenants = self.tenants.as_ref();
+        tenants.is_some_and(|tenants| tenants.invalidate(org))
+    }
+}
+
+async fn cache(
+    name: &'static str,
+    config: &Config,
+    watch: Watch,
+    source: impl TenantSource,
+) -> Arc<TenantCache> {
+    let clock = Arc::clone(&watch.clock);
+    let table = &config.source;
+    let settings = CacheSettings {
+        ttl: table.cache_ttl,
+        negative_ttl: table.negative_ttl,
+        tenants_max: table.cache_max,
+        timeout: table.timeout,
+    };
+    let base = Arc::clone(config.policy());
+    let cache = Arc::new(TenantCache::new(name, settings, base, clock, watch));
+    tokio::spawn(follow(Arc::downgrade(&cache), source));
+    cache.started().await;
+    cache
+}
+
+fn postgres(table: &PolicyTable, url: &Url) -> Result<PostgresTenants, Failure> {
+    const HINT: &str = "correct `policy.source`; `palisade migrate` makes the table";
+    let name = table
+        .collection
+        .parse::<TableName>()
+        .map_err(|error| Failure::usage(format!("{error}"), "correct `policy.collection`"))?;
+    let mut config = PostgresConfig::parse(url.as_str())
+        .map_err(|_| Failure::usage("`policy.source` cannot be used as an address", HINT))?;
+    config.deadline = table.timeout;
+    PostgresTenants::new(config, name).map_err(|error| Failure::usage(error.to_string(), HINT))
+}
+
+#[cfg(feature = "mongodb")]
+async fn mongodb(
+    table: &PolicyTable,
+    url: &Url,
+) -> Result<palisade::tenants::MongoTenants, Failure> {
+    let opened =
+        palisade::tenants::MongoTenants::open(url.as_str(), &table.collection, table.timeout).await;
+    opened.map_err(|error| {
+        let hint = "for example \"mongodb://db1,db2/palisade?replicaSet=rs0\"";
+        Failure::usage(error.to_string(), hint)
+    })
+}
+
+#[cfg(not(feature = "mongodb"))]
+#[expect(clippy::unused_async, reason = "the other variant waits")]
+async fn mongodb(_: &PolicyTable, _: &Url) -> Result<PostgresTenants, Failure> {
+    Err(Failure::usage(
+        "`policy.source` names MongoDB, which this binary was built without",
+        "build it with `--features mongodb`",
+    ))
+}
+
+/// Hands on what happens in the cache to metrics, log and audit.
+pub(crate) struct Watch {
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Watch {
+    fn tell(&self, seen: &TenantSeen<'_>) {
+        self.observer.tenant_policy(seen, self.clock.now());
+    }
+}
+
+impl CacheListener for Watch {
+    fn changed(&self, tenant: &str, from: Option<u64>, to: Option<u64>) {
+        if let Ok(org) = &Id::new("org", tenant) {
+            self.tell(&TenantSeen::Changed { org, from, to });
+        }
+    }
+
+    fn refused(&self, tenant: &str, why: &Refused) {
+        if let Ok(org) = &Id::new("org", tenant) {
+            let why = &why.to_string();
+            self.tell(&TenantSeen::Refused { org, why });
+        }
+    }
+
+    fn source(&self, health: SourceHealth, error: Option<&'static str>) {
+        self.tell(&TenantSeen::Source(match health {
+            SourceHealth::Up => None,
+            SourceHealth::Down => error.or(Some("unreachable")),
+        }));
+    }
+}

@@ -1,0 +1,78 @@
+//! Audit events in the table `palisade.audit`, which `palisade migrate` makes.
+
+use std::io;
+use std::time::Duration;
+
+use palisade_store::StoreError;
+use palisade_store::postgres::{Errands, PostgresConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use super::Sink;
+
+/// Longest time for one statement, connecting included. Nobody waits for it but the
+/// end of the process.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Lines in one statement.
+const CHUNK_LINES: usize = 500;
+
+/// What was written already under the same name stays as it is.
+const INSERT: &str = "
+    INSERT INTO palisade.audit (batch, line, at, event, severity, detail)
+    SELECT $1::text::uuid, ($2::bigint + number)::integer,
+           (detail->>'at')::timestamptz, detail->>'event', detail->>'severity', detail
+    FROM (SELECT text::jsonb AS detail, number
+          FROM unnest($3::text[]) WITH ORDINALITY AS given (text, number)) AS lines
+    ON CONFLICT DO NOTHING";
+
+/// Writes lines into a database. A connection that fails is made anew; lines whose
+/// fate is unknown are written again and stay single.
+pub struct PostgresSink {
+    runtime: Runtime,
+    errands: Errands,
+    /// The name of the batch that was not confirmed yet: it is what comes next.
+    unconfirmed: Option<String>,
+}
+
+impl PostgresSink {
+    /// Prepares to write; the database may be away.
+    ///
+    /// # Errors
+    /// The runtime cannot be started, or TLS cannot be set up.
+    pub fn new(mut config: PostgresConfig) -> io::Result<Self> {
+        config.deadline = DEADLINE;
+        Ok(Self {
+            runtime: Builder::new_current_thread().enable_all().build()?,
+            errands: Errands::new(config).map_err(io::Error::other)?,
+            unconfirmed: None,
+        })
+    }
+
+    fn insert(&self, batch: &str, lines: &str) -> Result<(), StoreError> {
+        let lines: Vec<&str> = lines.lines().collect();
+        self.runtime.block_on(async {
+            for (chunk, texts) in lines.chunks(CHUNK_LINES).enumerate() {
+                let before = i64::try_from(chunk * CHUNK_LINES).unwrap_or(i64::MAX);
+                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                    [&batch, &before, &texts];
+                self.errands.query(INSERT, &params).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Sink for PostgresSink {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let text = std::str::from_utf8(lines).map_err(io::Error::other)?;
+        let again = self.unconfirmed.take();
+        let is_again = again.is_some();
+        let batch = again.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+        self.insert(&batch, text).map_err(|error| {
+            self.unconfirmed = Some(batch);
+            if !is_again {
+                tracing::warn!(kind = error.kind(), "audit events wait for their database");
+            }
+            io::Error::other(error)
+        })
+    }
+}

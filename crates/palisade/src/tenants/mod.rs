@@ -1,0 +1,55 @@
+//! Tenants' own policies: the cache as the engine asks it, and the sources that need
+//! a store's connection.
+
+mod postgres;
+
+use std::sync::Arc;
+
+use palisade_core::failure::SourceHealth;
+use palisade_core::policy::TenantPolicy;
+pub use palisade_policy::source::tenants::{
+    CacheListener, CacheSettings, Refused, SourceError, SourceReport, TenantCache, TenantSource,
+    follow,
+};
+#[cfg(feature = "mongodb")]
+pub use palisade_policy::source::tenants::{MongoAddressError, MongoTenants};
+pub use postgres::{PostgresTenants, TableName, TableNameError};
+
+use crate::engine::{CachedPolicy, TenantStats, Tenants};
+
+impl Tenants for TenantCache {
+    fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {
+        Self::find(self, org)
+    }
+
+    fn health(&self) -> SourceHealth {
+        Self::report(self).health
+    }
+
+    fn stats(&self) -> TenantStats {
+        let report = Self::report(self);
+        TenantStats {
+            cached: report.policies,
+            refresh_failures: report.failures,
+        }
+    }
+
+    fn report(&self) -> SourceReport {
+        Self::report(self)
+    }
+
+    fn cached(&self, org: &str) -> Option<CachedPolicy> {
+        let cached = self.look(org)?;
+        Some(CachedPolicy {
+            age_ms: u64::try_from(cached.age.as_millis()).unwrap_or(u64::MAX),
+            version: cached.version,
+            source: Self::report(self).source,
+            state: cached.state.name(),
+            refused: cached.refused,
+        })
+    }
+
+    fn invalidate(&self, org: Option<&str>) -> bool {
+        Self::invalidate(self, org)
+    }
+}
