@@ -5,15 +5,17 @@
 //! free lane takes up to [`DECISIONS_MAX`] of them in one script call: the server's
 //! cost per call is shared.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use hashbrown::HashTable;
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::codec;
+use super::codec::{self, Bucket, Limit};
 use super::config::{Effect, Options};
 use super::error::misread;
 use super::link::Link;
@@ -21,16 +23,16 @@ use super::script::{CHARGE, Call};
 use crate::StoreError;
 
 /// Most decisions in one script call.
-const DECISIONS_MAX: usize = 16;
+const DECISIONS_MAX: usize = 32;
 /// Most keys in one script call, unless a single decision has more: a bound on how
 /// long the server is held up.
-const KEYS_MAX: usize = 128;
+const KEYS_MAX: usize = 160;
 /// Most decisions that wait.
 const QUEUE_MAX: usize = 4_096;
 
 /// One decision and who waits for it.
 struct Job {
-    keys: Vec<String>,
+    buckets: Vec<Bucket>,
     decision: Vec<u8>,
     effect: Effect,
     reply: oneshot::Sender<Result<Vec<u8>, StoreError>>,
@@ -53,7 +55,7 @@ impl Queue {
             if job.reply.is_closed() {
                 continue;
             }
-            keys += job.keys.len();
+            keys += job.buckets.len();
             if keys > KEYS_MAX && !taken.is_empty() {
                 self.jobs.push_front(job);
                 break;
@@ -102,14 +104,14 @@ impl Batcher {
     /// Has one decision made. Dropping the future is safe.
     pub(super) async fn decide(
         self: &Arc<Self>,
-        keys: Vec<String>,
+        buckets: Vec<Bucket>,
         decision: Vec<u8>,
         effect: Effect,
         due: Instant,
     ) -> Result<Vec<u8>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Job {
-            keys,
+            buckets,
             decision,
             effect,
             reply,
@@ -164,7 +166,7 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     let effect = jobs.iter().map(|job| job.effect).max();
     let decisions_of = jobs.into_iter().map(|job| {
         waiting.push(job.reply);
-        (job.keys, job.decision)
+        (job.buckets, job.decision)
     });
     let call = charge_call(decisions_of);
     let due = Instant::now() + options.deadline;
@@ -186,22 +188,61 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     }
 }
 
-/// A call for these decisions: keys and arguments. A key that several have is sent
-/// once, so that each sees what the ones before it did.
-pub(super) fn charge_call(decisions: impl Iterator<Item = (Vec<String>, Vec<u8>)>) -> Call {
-    let mut places: HashMap<String, u16> = HashMap::new();
-    let mut call = Call::new(&CHARGE);
-    for (keys, mut decision) in decisions {
-        let own = keys.into_iter().map(|key| {
-            let next = u16::try_from(places.len() + 1).unwrap_or(u16::MAX);
-            *places.entry(key).or_insert(next)
+/// A call for these decisions. A key that several have is sent once, so that each sees
+/// what the ones before it did; a limit that several have, so that it is read once.
+pub(super) fn charge_call(decisions: impl Iterator<Item = (Vec<Bucket>, Vec<u8>)>) -> Call {
+    let mut keys = Places::default();
+    let mut limits: Vec<Limit> = Vec::new();
+    let mut args = vec![Vec::new()];
+    for (buckets, mut decision) in decisions {
+        let own = buckets.into_iter().map(|bucket| {
+            let limit = place_of(&mut limits, bucket.limit);
+            (keys.place_of(bucket.key), limit)
         });
         codec::set_places(&mut decision, own);
-        call = call.arg(decision);
+        args.push(decision);
     }
-    let mut keys: Vec<(String, u16)> = places.into_iter().collect();
-    keys.sort_unstable_by_key(|(_, place)| *place);
-    call.keys(keys.into_iter().map(|(key, _)| key).collect())
+    args[0] = limits.concat();
+    Call::new(&CHARGE).keys(keys.keys).args(args)
+}
+
+/// Keys in order, each once.
+#[derive(Default)]
+struct Places {
+    keys: Vec<String>,
+    by_hash: HashTable<usize>,
+    hasher: RandomState,
+}
+
+impl Places {
+    /// Where `key` stands, from 1.
+    fn place_of(&mut self, key: String) -> u16 {
+        let (keys, hasher) = (&mut self.keys, &self.hasher);
+        let hash = hasher.hash_one(&key);
+        if let Some(known) = self.by_hash.find(hash, |place| keys[*place] == key) {
+            return number(known + 1);
+        }
+        keys.push(key);
+        let place = keys.len() - 1;
+        let rehash = |place: &usize| hasher.hash_one(&keys[*place]);
+        self.by_hash.insert_unique(hash, place, rehash);
+        number(place + 1)
+    }
+}
+
+/// Few limits are in use at a time: a search is cheaper than a map.
+fn place_of(limits: &mut Vec<Limit>, limit: Limit) -> u16 {
+    let known = limits.iter().position(|known| *known == limit);
+    let place = known.unwrap_or_else(|| {
+        limits.push(limit);
+        limits.len() - 1
+    });
+    number(place + 1)
+}
+
+/// Calls are bounded far below 2¹⁶.
+fn number(place: usize) -> u16 {
+    u16::try_from(place).unwrap_or(u16::MAX)
 }
 
 /// The answers to a charge call.

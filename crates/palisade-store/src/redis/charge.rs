@@ -28,10 +28,9 @@ pub(super) async fn on_single(
 ) -> Result<Decided, StoreError> {
     let decision = codec::encode(operation, &buckets, now)?;
     let count = buckets.len();
-    let keys = buckets.into_iter().map(|bucket| bucket.key).collect();
     let answer = single
         .batcher
-        .decide(keys, decision, operation.effect(), due)
+        .decide(buckets, decision, operation.effect(), due)
         .await?;
     codec::decode(&answer, count)
 }
@@ -75,8 +74,7 @@ impl Reach {
         due: Instant,
     ) -> Result<Decided, StoreError> {
         let decision = codec::encode(operation, buckets, self.now)?;
-        let keys = buckets.iter().map(|bucket| bucket.key.clone()).collect();
-        let call = charge_call(std::iter::once((keys, decision)));
+        let call = charge_call(std::iter::once((buckets.to_vec(), decision)));
         let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
         let answer = decisions(value, 1)?.swap_remove(0);

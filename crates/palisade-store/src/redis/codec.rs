@@ -15,7 +15,8 @@ use crate::{Charged, StoreError, Take};
 pub(super) const CHARGES_MAX: usize = 255;
 
 const HEADER_BYTES: usize = 10;
-const ASKED_BYTES: usize = 23;
+const ASKED_BYTES: usize = 8;
+const LIMIT_BYTES: usize = 17;
 const FOUND_BYTES: usize = 25;
 
 /// What a decision does to its buckets.
@@ -63,54 +64,63 @@ pub(super) fn now_arg(now: Option<Micros>) -> String {
     now.map_or_else(|| "-1".to_owned(), |now| now.0.to_string())
 }
 
+/// A limit as the script reads it.
+pub(super) type Limit = [u8; LIMIT_BYTES];
+
 /// One bucket of a decision, ready to be sent.
 #[derive(Clone)]
 pub(super) struct Bucket {
     pub(super) key: String,
+    pub(super) limit: Limit,
     on_exceed: OnExceed,
-    bytes: [u8; ASKED_BYTES],
+    cost: u32,
 }
 
 impl Bucket {
     pub(super) fn new(key: String, charge: &Charge<'_>) -> Self {
-        let algorithm = match charge.spec.algorithm() {
-            Algorithm::SlidingLog => 0,
-            Algorithm::SlidingWheel => 1,
-            Algorithm::TokenBucket => 2,
-            Algorithm::FixedWindow => 3,
-        };
-        let on_exceed = match charge.on_exceed {
-            OnExceed::Deny => 0,
-            OnExceed::Report => 1,
-            OnExceed::Count => 2,
-        };
-        let window = match charge.spec.window() {
-            Window::Span(span) => span,
-            Window::Month => 0,
-        };
-        let mut bytes = [0; ASKED_BYTES];
-        bytes[2] = algorithm + 4 * on_exceed;
-        bytes[3..7].copy_from_slice(&charge.cost.to_le_bytes());
-        bytes[7..11].copy_from_slice(&charge.spec.limit().to_le_bytes());
-        bytes[11..15].copy_from_slice(&charge.spec.capacity().to_le_bytes());
-        bytes[15..].copy_from_slice(&exact(Micros(window)).to_le_bytes());
         Self {
             key,
+            limit: limit(charge),
             on_exceed: charge.on_exceed,
-            bytes,
+            cost: charge.cost,
         }
     }
 }
 
-/// Writes into an encoded decision where its buckets' keys stand, from 1.
-pub(super) fn set_places(decision: &mut [u8], places: impl Iterator<Item = u16>) {
+fn limit(charge: &Charge<'_>) -> Limit {
+    let algorithm = match charge.spec.algorithm() {
+        Algorithm::SlidingLog => 0,
+        Algorithm::SlidingWheel => 1,
+        Algorithm::TokenBucket => 2,
+        Algorithm::FixedWindow => 3,
+    };
+    let on_exceed = match charge.on_exceed {
+        OnExceed::Deny => 0,
+        OnExceed::Report => 1,
+        OnExceed::Count => 2,
+    };
+    let window = match charge.spec.window() {
+        Window::Span(span) => span,
+        Window::Month => 0,
+    };
+    let mut bytes = [0; LIMIT_BYTES];
+    bytes[0] = algorithm + 4 * on_exceed;
+    bytes[1..5].copy_from_slice(&charge.spec.limit().to_le_bytes());
+    bytes[5..9].copy_from_slice(&charge.spec.capacity().to_le_bytes());
+    bytes[9..].copy_from_slice(&exact(Micros(window)).to_le_bytes());
+    bytes
+}
+
+/// Writes into an encoded decision where its buckets' keys and limits stand, from 1.
+pub(super) fn set_places(decision: &mut [u8], places: impl Iterator<Item = (u16, u16)>) {
     let (_, buckets) = decision.split_at_mut(HEADER_BYTES);
-    for (bucket, place) in buckets.chunks_exact_mut(ASKED_BYTES).zip(places) {
-        bucket[..2].copy_from_slice(&place.to_le_bytes());
+    for (bucket, (key, limit)) in buckets.chunks_exact_mut(ASKED_BYTES).zip(places) {
+        bucket[..2].copy_from_slice(&key.to_le_bytes());
+        bucket[2..4].copy_from_slice(&limit.to_le_bytes());
     }
 }
 
-/// One decision as the script reads it, its keys not placed yet.
+/// One decision as the script reads it, its keys and limits not placed yet.
 pub(super) fn encode(
     operation: Operation,
     buckets: &[Bucket],
@@ -127,7 +137,8 @@ pub(super) fn encode(
     bytes.extend([operation.code(), count]);
     bytes.extend(now.map_or(-1.0, exact).to_le_bytes());
     for bucket in buckets {
-        bytes.extend(bucket.bytes);
+        bytes.extend([0; 4]);
+        bytes.extend(bucket.cost.to_le_bytes());
     }
     Ok(bytes)
 }

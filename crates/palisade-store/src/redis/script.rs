@@ -74,6 +74,11 @@ impl Call {
         self
     }
 
+    pub(super) fn args(mut self, args: Vec<Vec<u8>>) -> Self {
+        self.args = args;
+        self
+    }
+
     /// The key that decides the slot; empty for a call without keys.
     pub(super) fn slot_key(&self) -> &str {
         self.keys.first().map_or("", String::as_str)

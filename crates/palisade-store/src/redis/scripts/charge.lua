@@ -6,20 +6,28 @@
 -- `x - x % 1` rounds down without a call.
 --
 -- KEYS    the buckets, each once
--- ARGV    one per decision: '<BBd' operation, buckets, now (-1: this server's clock),
---         then per bucket '<I2BI4I4I4d' its key's place, flags, cost, limit, capacity,
---         window in µs (0: month)
+-- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
+--         (0: month)
+-- ARGV    then one per decision: '<BBd' operation, buckets, now (-1: this server's
+--         clock), then per bucket '<I2I2I4' its key's place, its limit's place, cost
 -- returns one string per decision: '<dBB' now, admitted, rebuilt,
 --         then per bucket '<Bddd' kind, two numbers of its state, wait
 --
 -- The state returned is the one found (charge, peek) or left (refund); the caller
 -- derives readings from it.
 --
--- A bucket's bytes begin with a tag:
---   tokens   2, µs (7), ticks of 2^-12 µs (2)            the arrival time, 64 bits in all
---   window   3, start (7), count (7)
---   hits     16 * w + c, total (7), newest (7), then entries, oldest first: an instant
---            modulo 256^w (all lie within a window of the newest) and c bytes of hits
+-- A bucket's bytes begin with a tag and a life:
+--   tokens   4, life, µs (7), ticks of 2^-12 µs (2)      the arrival time, 64 bits in all
+--   window   5, life, start (7), count (6)
+--   hits     64 + 16 * w + c, life, total (6), newest (7), hits then (4), and the
+--            entries before it, oldest first: an instant modulo 256^w (all lie within
+--            a window of the newest) and c bytes of hits
+--
+-- When a key ends follows from its bytes alone: from its arrival time, newest hit or
+-- start, rounded to a grain of the window, and its life, which says the grain and how
+-- many of them. That is somewhat later than needed, and Redis is told only when it
+-- moves: a write that leaves it costs a third. A key may end later than its bytes
+-- say (after a refund), never earlier.
 --
 -- Redis makes every function anew on each call, so what is rarely needed is made only
 -- when it is: see `rare` at the end of the algorithms.
@@ -28,49 +36,46 @@ local unpack_struct, pack = struct.unpack, struct.pack
 local byte, sub = string.byte, string.sub
 
 local EMPTY, HITS, TOKENS, WINDOW = 0, 1, 2, 3
+local TOKENS_TAG, WINDOW_TAG = 4, 5
 local FITS, NEVER = -1, -2
 local DAY = 86400000000
+local COUNT_MAX = 2 ^ 48 - 1
 
--- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit,
--- capacity, span, slot) → wait, two numbers of the state and, if the cost can be taken
--- or `counts` all the same, the new bytes and the µs until they no longer matter.
+-- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit) →
+-- wait, two numbers of the state and, if the cost can be taken or `counts` all the
+-- same, the new bytes and the instant at which they end, false where it has not moved.
 -- It answers nothing about bytes that cannot be read (F-CORRUPT).
 
 -- ---------------------------------------------------------------- token bucket
 
-local function tokens(raw, now, cost, counts, limit, capacity, span)
-  local found_hi, found_lo, hi, lo = 0, 0, now, 0
+local function tokens(raw, now, cost, counts, l)
+  local life, found_hi, found_lo, hi, lo = 0, 0, 0, now, 0
   if raw then
-    if #raw ~= 10 then return nil end
-    found_hi, found_lo = unpack_struct('<I7I2', raw, 2)
+    if #raw ~= 11 then return nil end
+    life, found_hi, found_lo = unpack_struct('<BI7I2', raw, 2)
     if found_hi >= 2 ^ 52 or found_lo >= 4096 then return nil end
     if found_hi >= now then hi, lo = found_hi, found_lo end
   end
-  -- Ticks per token: span * 4096 / limit, rounded up.
-  local ihi = (span - span % limit) / limit
-  local rest = (span - ihi * limit) * 4096
-  local ilo = (rest - rest % limit) / limit
-  if rest % limit > 0 then ilo = ilo + 1 end
   -- After the cost; saturates at 64 bits of ticks.
-  local low = lo + ilo * cost
+  local low = lo + l.step_lo * cost
   lo = low % 4096
-  hi = hi + ihi * cost + (low - lo) / 4096
+  hi = hi + l.step_hi * cost + (low - lo) / 4096
   if hi >= 2 ^ 52 then hi, lo = 2 ^ 52 - 1, 4095 end
   -- Allowed once the burst reaches back to it.
-  low = ilo * capacity
-  local burst_lo = low % 4096
-  local at, ticks = hi - ihi * capacity - (low - burst_lo) / 4096, lo - burst_lo
+  local at, ticks = hi - l.burst_hi, lo - l.burst_lo
   if ticks < 0 then at, ticks = at - 1, ticks + 4096 end
   if ticks > 0 then at = at + 1 end
   local wait = FITS
-  if cost > capacity then
+  if cost > l.capacity then
     wait = NEVER
   elseif at > now then
     wait = at
   end
   if wait ~= FITS and not counts then return wait, found_hi, found_lo end
-  local ends = lo > 0 and hi + 1 or hi
-  return wait, found_hi, found_lo, pack('<BI7I2', TOKENS, hi, lo), ends - now
+  local grain = l.grain
+  local ends = hi - hi % grain + grain
+  local moved = (life ~= l.life or found_hi - found_hi % grain + grain ~= ends) and ends
+  return wait, found_hi, found_lo, pack('<BBI7I2', TOKENS_TAG, l.life, hi, lo), moved
 end
 
 -- ---------------------------------------------------------------- fixed window
@@ -99,31 +104,32 @@ local function month_of(at)
   return month_from, month_to
 end
 
--- `slot` is 0 for a calendar month.
-local function window(raw, now, cost, counts, limit, capacity, span, slot)
-  local found_start, found_used = 0, 0
+local function window(raw, now, cost, counts, l)
+  local life, found_start, found_used = 0, 0, 0
   if raw then
     if #raw ~= 15 then return nil end
-    found_start, found_used = unpack_struct('<I7I7', raw, 2)
-    if found_start >= 2 ^ 53 or found_used >= 2 ^ 53 then return nil end
+    life, found_start, found_used = unpack_struct('<BI7I6', raw, 2)
+    if found_start >= 2 ^ 53 then return nil end
   end
   local start, used = found_start, found_used
-  local aligned = slot == 0 and month_of(now) or now - now % span
+  local aligned = l.is_month and month_of(now) or now - now % l.span
   -- A clock that went back stays in the window it was in.
   if aligned > start then start, used = aligned, 0 end
-  local ends = start + span
-  if slot == 0 then
-    local _
-    _, ends = month_of(start)
-  end
   local wait = FITS
-  if cost > capacity then
+  if cost > l.capacity then
     wait = NEVER
-  elseif used + cost > limit then
-    wait = ends
+  elseif used + cost > l.limit then
+    wait = start + l.span
+    if l.is_month then
+      local _
+      _, wait = month_of(start)
+    end
   end
   if wait ~= FITS and not counts then return wait, found_start, found_used end
-  return wait, found_start, found_used, pack('<BI7I7', WINDOW, start, used + cost), ends - now
+  used = used + cost
+  if used > COUNT_MAX then used = COUNT_MAX end
+  local moved = (life ~= l.life or start ~= found_start) and start - start % l.grain + l.reach
+  return wait, found_start, found_used, pack('<BBI7I6', WINDOW_TAG, l.life, start, used), moved
 end
 
 -- ---------------------------------------------------------------- sliding log and wheel
@@ -139,70 +145,79 @@ local function format(wide, count)
 end
 
 -- The log is a wheel with slots of 1 µs: a hit is kept at the last instant of its slot.
-local function hits(raw, now, cost, counts, limit, capacity, span, slot)
-  if slot == 0 then slot = 1 end
-  local at = now - now % slot + slot - 1
-  local reach = span + slot
-  local need = reach < 2 ^ 32 and 4 or reach < 2 ^ 40 and 5 or reach < 2 ^ 48 and 6 or 7
-  local total, newest, wide, count, layout, modulo = 0, 0, need, cost < 256 and 1 or 4
-  local first, last = 1, 0
+local function hits(raw, now, cost, counts, l)
+  local span = l.span
+  local life, total, newest, top, wide, count, layout, modulo = 0, 0, 0, 0
+  local first, last = 20, 19
   if raw then
-    first, last = 16, #raw
-    if last < 16 then return nil end
+    last = #raw
+    if last < 19 then return nil end
     local tag
-    tag, total, newest = unpack_struct('<BI7I7', raw)
-    if tag == 65 then
+    tag, life, total, newest, top = unpack_struct('<BBI6I7I4', raw)
+    if tag == 129 then
       wide, count, layout, modulo = 4, 1, '<I4I1', 2 ^ 32
     else
       count = tag % 16
-      wide = (tag - count) / 16
+      wide = (tag - 64 - count) / 16
       layout, modulo = format(wide, count), 256 ^ wide
     end
-    local entries = (last - 15) / (wide + count)
-    if not layout or entries % 1 > 0 or newest >= 2 ^ 53
-      or total < entries or total >= entries * 2 ^ 32 then
+    local entries = (last - 19) / (wide + count)
+    if not layout or entries % 1 > 0 or newest >= 2 ^ 53 or top == 0
+      or total < top + entries or total > top + entries * 2 ^ 32 then
       return nil
     end
-  end
-  -- What is a window old is out.
-  while first <= last do
-    local low, n = unpack_struct(layout, raw, first)
-    if newest - (newest - low) % modulo + span > now then break end
-    total = total - n
-    first = first + wide + count
-  end
-  if first > last then
-    total, newest, wide, count = 0, 0, need, cost < 256 and 1 or 4
-    layout, modulo = format(wide, count), 256 ^ wide
+    -- What is a window old is out.
+    if newest + span <= now then
+      total, newest = 0, 0
+    else
+      while first <= last do
+        local low, n = unpack_struct(layout, raw, first)
+        if newest - (newest - low) % modulo + span > now then break end
+        total = total - n
+        first = first + wide + count
+      end
+    end
   end
   -- Fits now, or when enough of the oldest have left.
-  local wait, room, held, scan = FITS, capacity - cost, total, first
+  local wait, room = FITS, l.capacity - cost
   if room < 0 then
     wait = NEVER
-  else
-    while held > room and scan <= last do
+  elseif total > room then
+    local held, scan = total, first
+    wait = newest + span
+    while scan <= last do
       local low, n = unpack_struct(layout, raw, scan)
       held = held - n
+      if held <= room then
+        wait = newest - (newest - low) % modulo + span
+        break
+      end
       scan = scan + wide + count
-      if held <= room then wait = newest - (newest - low) % modulo + span end
     end
   end
   if wait ~= FITS and not counts then return wait, total, newest end
-  if cost == 0 then return wait, total, newest, total > 0 and raw, newest + span - now end
-  -- Hits of one instant share an entry.
-  local joined, kept, after = cost, last, newest
-  if at > newest then after = at end
-  if after == newest and total > 0 then
-    local _, n = unpack_struct(layout, raw, last - wide - count + 1)
-    if n + cost < 2 ^ 32 then joined, kept = n + cost, last - wide - count end
+  if cost == 0 or total + cost > COUNT_MAX then return wait, total, newest, total > 0 and raw, false end
+
+  local after, bytes = now - now % l.slot + l.slot - 1
+  if total == 0 then
+    bytes = pack('<BBI6I7I4', 65 + l.wide * 16, l.life, cost, after, cost)
+  elseif after <= newest and top + cost < 2 ^ 32 then
+    -- Hits of one instant are kept together.
+    after = newest
+    bytes = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, newest, top + cost)
+      .. sub(raw, first)
+  elseif wide < l.wide or (count == 1 and top > 255) then
+    local wider = rare().recode(raw, math.max(wide, l.wide), top > 255 and 4 or count)
+    return hits(wider, now, cost, counts, l)
+  else
+    if after < newest then after = newest end
+    bytes = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, after, cost)
+      .. sub(raw, first) .. pack(layout, newest % modulo, top)
   end
-  if wide < need or joined >= 256 ^ count then
-    local wider = rare().recode(raw, math.max(wide, need), joined >= 256 and 4 or count)
-    return hits(wider, now, cost, counts, limit, capacity, span, slot)
-  end
-  local bytes = pack('<BI7I7', wide * 16 + count, total + cost, after)
-    .. (total > 0 and sub(raw, first, kept) or '') .. pack(layout, after % modulo, joined)
-  return wait, total, newest, bytes, after + span - now
+  local grain = l.grain
+  local moved = after - after % grain
+  moved = (life ~= l.life or moved ~= newest - newest % grain) and moved + l.reach
+  return wait, total, newest, bytes, moved
 end
 
 -- ---------------------------------------------------------------- any bucket
@@ -210,7 +225,8 @@ end
 -- The kind that bytes claim to be.
 local function kind_of(raw)
   local tag = byte(raw, 1)
-  if tag == TOKENS or tag == WINDOW then return tag end
+  if tag == TOKENS_TAG then return TOKENS end
+  if tag == WINDOW_TAG then return WINDOW end
   return HITS
 end
 
@@ -220,36 +236,52 @@ local function lane_of(kind)
   return hits
 end
 
+-- Ticks per token, span * 4096 / limit rounded up, and per burst.
+local function with_ticks(l)
+  local span, limit = l.span, l.limit
+  local hi = (span - span % limit) / limit
+  local rest = (span - hi * limit) * 4096
+  local lo = (rest - rest % limit) / limit
+  if rest % limit > 0 then lo = lo + 1 end
+  local low = lo * l.capacity
+  l.step_hi, l.step_lo, l.burst_lo = hi, lo, low % 4096
+  l.burst_hi = hi * l.capacity + (low - l.burst_lo) / 4096
+end
+
 local made
 rare = function()
   if made then return made end
 
-  -- Entries as a list of instant, hits.
+  -- Entries as a list of instant, hits; then what else the bytes say.
   local function read(raw)
-    local tag, _, newest = unpack_struct('<BI7I7', raw)
+    local tag, life, _, newest, top = unpack_struct('<BBI6I7I4', raw)
     local count = tag % 16
-    local wide = (tag - count) / 16
+    local wide = (tag - 64 - count) / 16
     local list = {}
-    for at = 16, #raw, wide + count do
+    for at = 20, #raw, wide + count do
       local low, n = unpack_struct(format(wide, count), raw, at)
       list[#list + 1] = { newest - (newest - low) % 256 ^ wide, n }
     end
-    return list, wide, count
+    list[#list + 1] = { newest, top }
+    return list, life, wide, count
   end
 
   -- The same as bytes; false if there are none.
-  local function write(list, wide, count)
-    local parts, total = {}, 0
+  local function write(list, life, wide, count)
+    local newest, parts, total = table.remove(list), {}, 0
+    if not newest then return false end
     for i, e in ipairs(list) do
       parts[i] = pack(format(wide, count), e[1] % 256 ^ wide, e[2])
       total = total + e[2]
     end
-    if total == 0 then return false end
-    return pack('<BI7I7', wide * 16 + count, total, list[#list][1]) .. table.concat(parts)
+    local tag = 64 + wide * 16 + count
+    return pack('<BBI6I7I4', tag, life, total + newest[2], newest[1], newest[2])
+      .. table.concat(parts)
   end
 
   local function recode(raw, wide, count)
-    return write(read(raw), wide, count)
+    local list, life = read(raw)
+    return write(list, life, wide, count)
   end
 
   -- Takes `cost` out of the entries that `picks` says, the one at `from` first.
@@ -275,30 +307,24 @@ rare = function()
   end
 
   -- A refund gives back the oldest hits: no window slice is exceeded.
-  local function give_back_hits(raw, now, q)
-    local list, wide, count = read(raw)
-    local live = function(at) return at + q.span > now end
+  local function give_back_hits(raw, now, cost, l)
+    local list, life, wide, count = read(raw)
+    local live = function(at) return at + l.span > now end
     for _, e in ipairs(list) do
       if not live(e[1]) then e[2] = 0 end
     end
-    drain(list, q.cost, 1, 1, live)
-    return write(without_empty(list), wide, count)
+    drain(list, cost, 1, 1, live)
+    return write(without_empty(list), life, wide, count)
   end
 
   -- Takes back the hits put in at `now`; what is no longer there, from the oldest.
-  local function undo_hits(raw, now, q)
-    local list, wide, count = read(raw)
-    local instant = now - now % q.slot + q.slot - 1
+  local function undo_hits(raw, now, cost, l)
+    local list, life, wide, count = read(raw)
+    local instant = now - now % l.slot + l.slot - 1
     local own = function(at) return at == instant end
-    local left = drain(list, q.cost, #list, -1, own)
+    local left = drain(list, cost, #list, -1, own)
     drain(list, left, 1, 1, function() return true end)
-    return write(without_empty(list), wide, count)
-  end
-
-  local function interval(q)
-    local ihi = (q.span - q.span % q.limit) / q.limit
-    local rest = (q.span - ihi * q.limit) * 4096
-    return ihi, math.ceil(rest / q.limit)
+    return write(without_empty(list), life, wide, count)
   end
 
   local function times(hi, lo, n)
@@ -308,46 +334,44 @@ rare = function()
     return high, low % 4096
   end
 
-  local function give_back_tokens(raw, now, q)
-    local hi, lo = unpack_struct('<I7I2', raw, 2)
-    local ihi, ilo = interval(q)
-    local bhi, blo = times(ihi, ilo, q.cost)
-    hi, lo = hi - bhi, lo - blo
+  local function give_back_tokens(raw, now, cost, l)
+    local life, hi, lo = unpack_struct('<BI7I2', raw, 2)
+    local back_hi, back_lo = times(l.step_hi, l.step_lo, cost)
+    hi, lo = hi - back_hi, lo - back_lo
     if lo < 0 then hi, lo = hi - 1, lo + 4096 end
     if hi < now then return false end
-    return pack('<BI7I2', TOKENS, hi, lo)
+    return pack('<BBI7I2', TOKENS_TAG, life, hi, lo)
   end
 
-  local function window_start(now, q)
-    return q.slot == 0 and month_of(now) or now - now % q.span
+  local function window_start(now, l)
+    return l.is_month and month_of(now) or now - now % l.span
   end
 
-  local function give_back_window(raw, now, q, exactly)
-    local start, used = unpack_struct('<I7I7', raw, 2)
-    local aligned = window_start(now, q)
+  local function give_back_window(raw, now, cost, l, exactly)
+    local life, start, used = unpack_struct('<BI7I6', raw, 2)
+    local aligned = window_start(now, l)
     if aligned > start or (exactly and aligned ~= start) then return raw end
-    return pack('<BI7I7', WINDOW, start, math.max(0, used - q.cost))
+    return pack('<BBI7I6', WINDOW_TAG, life, start, math.max(0, used - cost))
   end
 
   -- What is used, at most the capacity.
-  local function used(kind, raw, now, q)
+  local function used(kind, raw, now, l)
     if kind == HITS then
-      local _, total = hits(raw, now, 1, false, q.limit, q.capacity, q.span, q.slot)
-      return math.min(total, q.capacity)
+      local _, total = hits(raw, now, 1, false, l)
+      return math.min(total, l.capacity)
     end
     if kind == WINDOW then
-      local start, count = unpack_struct('<I7I7', raw, 2)
-      if window_start(now, q) > start then return 0 end
-      return math.min(count, q.capacity)
+      local _, start, count = unpack_struct('<BI7I6', raw, 2)
+      if window_start(now, l) > start then return 0 end
+      return math.min(count, l.capacity)
     end
     -- The smallest n with n intervals at or past the time ahead.
-    local hi, lo = unpack_struct('<I7I2', raw, 2)
+    local _, hi, lo = unpack_struct('<BI7I2', raw, 2)
     if hi < now then return 0 end
-    local ihi, ilo = interval(q)
-    local low, high = 0, q.capacity
+    local low, high = 0, l.capacity
     while low < high do
       local middle = (low + high - (low + high) % 2) / 2
-      local mhi, mlo = times(ihi, ilo, middle)
+      local mhi, mlo = times(l.step_hi, l.step_lo, middle)
       if mhi > hi - now or (mhi == hi - now and mlo >= lo) then
         high = middle
       else
@@ -358,39 +382,31 @@ rare = function()
   end
 
   -- A changed algorithm keeps what was used, as if it were used now.
-  local function adopt(kind, raw, now, q)
-    local held = used(kind, raw, now, q)
+  local function adopt(kind, raw, now, l)
+    local held = used(kind, raw, now, l)
     if held < 1 then return false end
-    local _, _, _, bytes =
-      lane_of(q.kind)(false, now, held, true, q.limit, q.capacity, q.span, q.slot)
-    return bytes
+    local _, _, _, bytes, ends = l.lane(false, now, held, true, l)
+    return bytes, ends
   end
 
-  -- The bytes left, false if nothing is used. `exactly` undoes a charge judged at `now`.
-  local function refund(kind, raw, now, q, exactly)
-    if raw and kind ~= q.kind then
-      if exactly then return raw end
-      raw = adopt(kind, raw, now, q)
+  -- The bytes left, false if nothing is used, and the instant at which they end where
+  -- it has moved on. `exactly` undoes a charge judged at `now`.
+  local function refund(kind, raw, now, cost, l, exactly)
+    local ends = false
+    if raw and kind ~= l.kind then
+      if exactly then return raw, false end
+      raw, ends = adopt(kind, raw, now, l)
     end
-    if not raw then return false end
-    if q.kind == HITS then
+    if not raw then return false, false end
+    if l.kind == HITS then
       local back = exactly and undo_hits or give_back_hits
-      return back(raw, now, q)
+      return back(raw, now, cost, l), ends
     end
-    if q.kind == TOKENS then return give_back_tokens(raw, now, q) end
-    return give_back_window(raw, now, q, exactly)
+    if l.kind == TOKENS then return give_back_tokens(raw, now, cost, l), ends end
+    return give_back_window(raw, now, cost, l, exactly), ends
   end
 
-  -- How long bytes of a kind still matter.
-  local function ends_in(kind, raw, now, q)
-    local a, b = unpack_struct(kind == TOKENS and '<I7I2' or '<I7I7', raw, 2)
-    if kind == TOKENS then return (b > 0 and a + 1 or a) - now end
-    if kind == HITS then return b + q.span - now end
-    local _, ends = month_of(a)
-    return (q.slot == 0 and ends or a + q.span) - now
-  end
-
-  made = { recode = recode, adopt = adopt, refund = refund, ends_in = ends_in }
+  made = { recode = recode, adopt = adopt, refund = refund }
   return made
 end
 
@@ -398,51 +414,86 @@ end
 
 local CHARGE, PEEK, UNDO = 0, 1, 3
 
+local limits = {}
+do
+  local at, text = 1, ARGV[1]
+  while at <= #text do
+    local flags, limit, capacity, span
+    flags, limit, capacity, span, at = unpack_struct('<BI4I4d', text, at)
+    local algorithm, kind, lane, slot, is_month = flags % 4, HITS, hits, 1, span == 0
+    if is_month then span = 31 * DAY end
+    if algorithm == 1 then
+      slot = (span + 63 - (span + 63) % 64) / 64
+    elseif algorithm == 2 then
+      kind, lane = TOKENS, tokens
+    elseif algorithm == 3 then
+      kind, lane = WINDOW, window
+    end
+    -- A grain is between a quarter and an eighth of the span, but a millisecond.
+    local eighths, power = math.frexp(span)
+    power = power > 13 and power - 3 or 10
+    eighths = math.max(5, math.ceil(span / 2 ^ power))
+    local life, grain, reach = power * 4 + eighths - 5, 2 ^ power, (eighths + 1) * 2 ^ power
+    local far = span + slot
+    local l = {
+      kind = kind, lane = lane, limit = limit, capacity = capacity, span = span, slot = slot,
+      wide = far < 2 ^ 32 and 4 or far < 2 ^ 40 and 5 or far < 2 ^ 48 and 6 or 7,
+      is_month = is_month, denies = flags < 4, counts = flags >= 8,
+      life = life, grain = grain, reach = reach,
+      step_hi = false, step_lo = false, burst_hi = false, burst_lo = false,
+    }
+    if kind == TOKENS then with_ticks(l) end
+    limits[#limits + 1] = l
+  end
+end
+
 local found = redis.call('MGET', unpack(KEYS))
-local bytes, ttls, dirty, owner = {}, {}, {}, {}
+local bytes, ends, dirty, owner = {}, {}, {}, {}
 for place = 1, #KEYS do
   bytes[place] = found[place]
 end
 
--- `ttl_us`: how long the bytes matter; false leaves the time they have.
-local function put(place, raw, ttl_us, decision)
-  if ttls[place] == nil then
+-- `ending`: the instant at which the bytes end; false leaves the end they have.
+local function put(place, raw, ending, decision)
+  if ends[place] == nil then
     dirty[#dirty + 1] = place
     owner[place] = decision
   end
   bytes[place] = raw
-  ttls[place] = ttl_us or ttls[place] or false
+  ends[place] = ending or ends[place] or false
 end
 
 -- Judges a bucket in a way that is not usual: it holds another algorithm's state, or
 -- something is given back. Answers as a lane does, after the bytes and their kind.
-local function unusual(raw, kind, now, q, operation, counts)
+local function unusual(raw, kind, now, cost, l, operation)
   if operation > PEEK then
-    raw = rare().refund(kind, raw, now, q, operation == UNDO)
+    local ending
+    raw, ending = rare().refund(kind, raw, now, cost, l, operation == UNDO)
     kind = raw and kind_of(raw) or EMPTY
-    local lane = lane_of(raw and kind or q.kind)
-    local wait, a, b = lane(raw, now, q.cost, false, q.limit, q.capacity, q.span, q.slot)
-    return raw, kind, wait, a, b
+    local lane = raw and lane_of(kind) or l.lane
+    local wait, a, b = lane(raw, now, cost, false, l)
+    return raw, kind, wait, a, b, nil, ending
   end
-  local wait, a, b = lane_of(kind)(raw, now, q.cost, false, q.limit, q.capacity, q.span, q.slot)
-  local new, life
-  if wait == FITS or (wait and counts) then
-    local adopted, _ = rare().adopt(kind, raw, now, q)
-    _, _, _, new, life =
-      lane_of(q.kind)(adopted, now, q.cost, true, q.limit, q.capacity, q.span, q.slot)
+  local wait, a, b = lane_of(kind)(raw, now, cost, false, l)
+  local new, ending
+  if wait == FITS or (wait and l.counts) then
+    local adopted, first = rare().adopt(kind, raw, now, l)
+    local _
+    _, _, _, new, ending = l.lane(adopted, now, cost, true, l)
+    ending = ending or first
   end
-  return raw, kind, wait, a, b, new, life
+  return raw, kind, wait, a, b, new, ending
 end
 
 local clock
-local replies, late, ttl_min = {}, {}, 1
-local places, news, lives, parts = {}, {}, {}, {}
+local replies, late, injected = {}, {}, false
+local places, news, endings, out, layouts = {}, {}, {}, {}, {}
 
-for index = 1, #ARGV do
+for index = 2, #ARGV do
   local arg = ARGV[index]
   local operation, buckets, now, at = unpack_struct('<BBd', arg)
   if now >= 0 then
-    ttl_min = 3600000 -- an injected clock: tests only
+    injected = true -- tests only
   else
     if not clock then
       local time = redis.call('TIME')
@@ -451,76 +502,74 @@ for index = 1, #ARGV do
     now = clock
   end
 
-  local admitted, rebuilt = 1, 0
+  local admitted, rebuilt, filled = 1, 0, 3
   for i = 1, buckets do
-    local place, flags, cost, limit, capacity, span
-    place, flags, cost, limit, capacity, span, at = unpack_struct('<I2BI4I4I4d', arg, at)
-    local algorithm, counts = flags % 4, flags >= 8
-    local wanted, lane, slot = HITS, hits, 1
-    if algorithm == 1 then
-      slot = (span + 63 - (span + 63) % 64) / 64
-    elseif algorithm == 2 then
-      wanted, lane = TOKENS, tokens
-    elseif algorithm == 3 then
-      wanted, lane = WINDOW, window
-      if span == 0 then span, slot = 31 * DAY, 0 end
-    end
-
+    local place, number, cost
+    place, number, cost, at = unpack_struct('<I2I2I4', arg, at)
+    local l = limits[number]
     local raw = bytes[place]
     local kind = raw and kind_of(raw) or EMPTY
-    local wait, a, b, new, life
-    if operation <= PEEK and (kind == EMPTY or kind == wanted) then
-      wait, a, b, new, life = lane(raw, now, cost, counts, limit, capacity, span, slot)
-    elseif kind == EMPTY or lane_of(kind)(raw, now, 1, false, 1, 1, span, slot) then
-      local q = { kind = wanted, cost = cost, limit = limit, capacity = capacity, span = span, slot = slot }
-      raw, kind, wait, a, b, new, life = unusual(raw, kind, now, q, operation, counts)
-      if operation > PEEK then
-        local ends = raw and operation ~= UNDO and rare().ends_in(kind, raw, now, q)
-        put(place, raw, ends, index)
+    local wait, a, b, new, ending
+    if operation <= PEEK and (kind == EMPTY or kind == l.kind) then
+      wait, a, b, new, ending = l.lane(raw, now, cost, l.counts, l)
+    else
+      if not l.step_hi then with_ticks(l) end
+      if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
+        raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation)
+        if operation > PEEK then put(place, raw, ending, index) end
       end
     end
     if not wait then
       -- It cannot be read: rebuilt from zero.
       rebuilt, kind = rebuilt + 1, EMPTY
-      put(place, false, 0, index)
-      wait, a, b, new, life = lane(false, now, cost, counts, limit, capacity, span, slot)
+      put(place, false, false, index)
+      wait, a, b, new, ending = l.lane(false, now, cost, l.counts, l)
     end
 
-    -- Of those that cannot take the cost, only one that denies (flags below 4) stops all.
-    if wait ~= FITS and flags < 4 then admitted = 0 end
-    places[i], news[i], lives[i] = place, new, life
-    parts[i] = pack('<Bddd', kind, a, b, wait)
+    -- Of those that cannot take the cost, only one that denies stops all.
+    if wait ~= FITS and l.denies then admitted = 0 end
+    places[i], news[i], endings[i] = place, new, ending
+    out[filled + 1], out[filled + 2], out[filled + 3], out[filled + 4] = kind, a, b, wait
+    filled = filled + 4
   end
 
   if operation > PEEK then
     admitted = 1
   elseif operation == CHARGE and admitted == 1 then
     for i = 1, buckets do
-      if lives[i] then put(places[i], news[i], lives[i], index) end
+      if news[i] ~= nil then put(places[i], news[i], endings[i], index) end
     end
   end
-  local body = buckets == 1 and parts[1] or table.concat(parts, '', 1, buckets)
-  replies[index] = pack('<dBB', now, admitted, rebuilt) .. body
+  local layout = layouts[buckets]
+  if not layout then
+    layout = '<dBB' .. string.rep('Bddd', buckets)
+    layouts[buckets] = layout
+  end
+  out[1], out[2], out[3] = now, admitted, rebuilt
+  replies[index - 1] = pack(layout, unpack(out, 1, filled))
 end
 
 for i = 1, #dirty do
   local place = dirty[i]
-  local key, raw, ttl_us = KEYS[place], bytes[place], ttls[place]
-  if not raw or (ttl_us and ttl_us <= 0) then
-    if found[place] then redis.call('DEL', key) end
-  elseif not ttl_us then
-    redis.call('SET', key, raw, 'KEEPTTL')
+  local key, raw, before, ending = KEYS[place], bytes[place], found[place], ends[place]
+  if not raw then
+    if before then redis.call('DEL', key) end
+  elseif before and not ending then
+    if #raw == #before then
+      redis.call('SETRANGE', key, '0', raw) -- in place: half the cost of a SET
+    else
+      redis.call('SET', key, raw, 'KEEPTTL')
+    end
   else
-    local ttl = ttl_us + 999
-    ttl = (ttl - ttl % 1000) / 1000
     -- As text: Redis is slow to turn a number into an argument.
-    ttl = string.format('%d', ttl < ttl_min and ttl_min or ttl)
-    if found[place] then
-      redis.call('PSETEX', key, ttl, raw)
-    elseif not redis.call('SET', key, raw, 'PX', ttl, 'NX') then
+    local unit, when = 'PXAT', string.format('%d', ((ending or 0) + 999) / 1000)
+    if injected then unit, when = 'PX', '3600000' end
+    if before then
+      redis.call('SET', key, raw, unit, when)
+    elseif not redis.call('SET', key, raw, unit, when, 'NX') then
       -- MGET showed nothing, yet something is there: not a string (F-CORRUPT).
-      late[#late + 1] = owner[place]
-      redis.call('PSETEX', key, ttl, raw)
+      late[#late + 1] = owner[place] - 1
+      redis.call('SET', key, raw, unit, when)
     end
   end
 end
