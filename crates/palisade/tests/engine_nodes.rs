@@ -414,7 +414,7 @@ async fn l_atomic_load_never_one_too_many_on_redis() {
     };
     let server = RedisServer::start();
     let nodes = redis(&server.url(), &load::policy(), &StoreTime::Server, &APART);
-    load::run("redis", &nodes, seconds).await;
+    load::run("redis", &nodes, 40, seconds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -425,5 +425,5 @@ async fn l_atomic_load_never_one_too_many_on_postgres() {
     let server = PostgresServer::start(&["fsync=on", "shared_buffers=256MB"]).await;
     let config = server.database().await;
     let nodes = postgres(&config, &load::policy(), &StoreTime::Server, &APART).await;
-    load::run("postgres", &nodes, seconds).await;
+    load::run("postgres", &nodes, 8, seconds).await;
 }

@@ -14,9 +14,8 @@ use crate::engine_support::request;
 
 /// Fewer decisions a second than this do not exercise the limits.
 const OFFERED_MIN: f64 = 10_000.0;
-const CALLERS: u64 = 40;
 pub const PER_SECOND: usize = 100;
-const TASKS: u64 = 96;
+const TASKS: u64 = 192;
 
 /// How long to run, if it was asked for.
 pub fn seconds() -> Option<u64> {
@@ -37,16 +36,16 @@ struct Seen {
     admitted: Vec<(u64, u64)>,
 }
 
-/// Offers what it can for so long and fails if one too many was admitted in any
+/// Offers what it can for so long, every caller far beyond its limit, and fails if one too many was admitted in any
 /// slice of a second, or if too little was offered to tell.
-pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, seconds: u64) {
+pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, callers: u64, seconds: u64) {
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let engine = Arc::clone(&nodes.engines[task as usize % nodes.engines.len()]);
             tokio::spawn(async move {
-                let callers: Vec<_> = (0..CALLERS)
+                let facts: Vec<_> = (0..callers)
                     .map(|caller| {
                         request(&format!(
                             r#"{{"ip":"192.0.2.{caller}","method":"GET","path":"/x"}}"#
@@ -56,8 +55,8 @@ pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, seconds: u64) {
                 let (mut seen, mut turn) = (Seen::default(), task);
                 while Instant::now() < until {
                     turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let caller = (turn >> 33) % CALLERS;
-                    let answer = engine.check(&callers[caller as usize]).await.decision;
+                    let caller = (turn >> 33) % callers;
+                    let answer = engine.check(&facts[caller as usize]).await.decision;
                     seen.offered += 1;
                     seen.impaired += u64::from(answer.mode != Mode::Normal);
                     if answer.is_allowed() {
@@ -81,8 +80,8 @@ pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, seconds: u64) {
     let calls: usize = nodes.store_calls().iter().sum();
     let fullest = fullest_slice(&all.admitted);
     println!(
-        "{what}: {rate:.0} decisions/s offered for {seconds} s through {} nodes, {} admitted, \
-         {calls} store calls, fullest second of a caller {fullest} of {PER_SECOND}, \
+        "{what}: {rate:.0} decisions/s offered for {seconds} s by {callers} callers through {} nodes, \
+         {} admitted, {calls} store calls, fullest second of a caller {fullest} of {PER_SECOND}, \
          {} not answered by the store",
         nodes.engines.len(),
         all.admitted.len(),
