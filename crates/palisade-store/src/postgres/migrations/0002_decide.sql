@@ -236,7 +236,9 @@ BEGIN
                 IF k_at[k] >= now_us THEN ticks := ticks + (k_at[k] - now_us) * 4096 + k_n[k]; END IF;
                 IF ticks > 0 THEN wait := now_us + (ticks + 4095) / 4096; END IF;
             ELSIF kind = 2 THEN
-                gap := palisade.ahead(k_at[k], k_n[k], now_us) + s_step[s]::numeric * cost - s_burst[s];
+                gap := now_us::numeric * 4096;
+                gap := least(palisade.ahead(k_at[k], k_n[k], now_us) + s_step[s]::numeric * cost + gap, tat_max)
+                       - gap - s_burst[s];
                 IF gap > 0 THEN wait := now_us + div(gap + 4095, 4096); END IF;
             ELSIF kind = 3 THEN
                 at := k_at[k];
