@@ -127,11 +127,15 @@ fn store(url: &str, connections: u8) -> Arc<RedisStore> {
     Arc::new(RedisStore::new(config).unwrap())
 }
 
-/// The limits of one decision.
+/// The limits of one decision. Those in `common` count a caller's organisation.
 struct Load {
     limits: Arc<TestLimits>,
     names: &'static [&'static str],
+    common: &'static [&'static str],
 }
+
+/// Organisations that all callers belong to.
+const COMMON: usize = 100;
 
 fn loads() -> Vec<(&'static str, Load)> {
     let tokens = BucketSpec::new(
@@ -159,17 +163,17 @@ fn loads() -> Vec<(&'static str, Load)> {
             spec(Algorithm::FixedWindow, u32::MAX, Window::Month),
         ),
     ]));
-    let of = |names| Load {
+    let of = |names, common| Load {
         limits: Arc::clone(&limits),
         names,
+        common,
     };
+    const FIVE: &[&str] = &["tokens", "log", "wheel", "hour", "quota"];
     vec![
-        ("1 token bucket", of(&["tokens"])),
-        ("1 sliding log", of(&["log"])),
-        (
-            "5 buckets",
-            of(&["tokens", "log", "wheel", "hour", "quota"]),
-        ),
+        ("1 token bucket", of(&["tokens"], &[])),
+        ("1 sliding log", of(&["log"], &[])),
+        ("5 buckets", of(FIVE, &[])),
+        ("5 buckets, 2 of 100 orgs", of(FIVE, &["wheel", "quota"])),
     ]
 }
 
@@ -208,16 +212,25 @@ async fn measure(
     let count = Arc::new(AtomicU64::new(0));
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let (store, limits, names) = (Arc::clone(store), Arc::clone(&load.limits), load.names);
+            let (store, limits) = (Arc::clone(store), Arc::clone(&load.limits));
+            let (names, common) = (load.names, load.common);
             let count = Arc::clone(&count);
             tokio::spawn(async move {
                 let mut rng = Rng::new(task + 1);
                 let mut waits = Vec::new();
                 while Instant::now() < end {
-                    let subject = format!("{}", rng.index(KEYS));
+                    let caller = rng.index(KEYS);
+                    let (subject, org) = (format!("{caller}"), format!("o{}", caller % COMMON));
                     let charges: Vec<Charge<'_>> = names
                         .iter()
-                        .map(|name| limits.charge(name, &subject))
+                        .map(|name| {
+                            let whose = if common.contains(name) {
+                                &org
+                            } else {
+                                &subject
+                            };
+                            limits.charge(name, whose)
+                        })
                         .collect();
                     let asked = Instant::now();
                     store.charge(&charges, Take::Consume).await.unwrap();

@@ -196,6 +196,41 @@ async fn keys_leave_when_their_state_no_longer_matters() {
     });
 }
 
+/// When a key ends is told to the server only when it moves. It never ends before its
+/// state, whatever the limit becomes, and not long after it.
+#[tokio::test]
+async fn keys_stay_as_long_as_their_state_matters_and_little_longer() {
+    let server = RedisServer::start();
+    let store = patient(&server.url());
+    let mut rng = Rng::new(7);
+    for span in [2_000, SECOND / 5, 7 * SECOND, HOUR, 30 * DAY] {
+        for step in 0..120 {
+            let algorithm = ALGORITHMS[rng.index(ALGORITHMS.len())];
+            let limit = 1 + u32::try_from(rng.below(200)).unwrap();
+            let limits = TestLimits::new([("one", spec(algorithm, limit, Window::Span(span)))]);
+            let charges = [limits.charge("one", "someone")];
+            let done = match rng.below(6) {
+                0 => store.refund(&charges).await.unwrap(),
+                _ => store.charge(&charges, Take::Consume).await.unwrap(),
+            };
+            let reading = done.readings[0];
+            let answer = server.says(&["PEXPIRETIME", &charges[0].key()]);
+            let ends: i64 = answer.trim_matches([':', '\r', '\n']).parse().unwrap();
+            // Without a key (-2): it was denied, given back, or is over by now.
+            if reading.used > 0 && ends > 0 {
+                let ends = Micros(u64::try_from(ends).unwrap() * 1_000);
+                let case = format!("{algorithm:?} {limit} in {span} us, step {step}");
+                assert!(ends >= reading.reset_at, "{case}");
+                let latest = reading.reset_at.max(done.now).plus(2 * span + 10_000);
+                assert!(ends <= latest, "{case}");
+            }
+            if rng.one_in(4) {
+                tokio::time::sleep(Duration::from_micros(rng.below(2_000))).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn keys_are_those_of_the_contract_after_the_prefix() {
     let server = RedisServer::start();

@@ -13,7 +13,7 @@ use palisade_store::{Charged, Store, StoreError, Take};
 use tokio::time::Instant;
 
 use super::Engine;
-use super::lease::{Lease, Served, batch_of, leased_spec};
+use super::lease::{Lease, Served, batch_of, is_leasable, leased_spec};
 
 /// Why no answer came from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,12 +188,12 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Charged, NoAnswer> {
-        let asked_at = self.now();
+        let (asked_at, epoch) = (self.now(), self.denials.epoch());
         let charged = self
             .call(Policy::Limits, ends, self.store.charge(charges, take))
             .await?;
         if self.store.is_shared() {
-            self.denials.learn(charges, &charged, asked_at);
+            self.denials.learn(charges, &charged, asked_at, epoch);
         }
         Ok(charged)
     }
@@ -202,7 +202,7 @@ impl<S: Store> Engine<S> {
         match charge.limit.def.accuracy {
             Accuracy::Exact => true,
             Accuracy::Local => false,
-            Accuracy::Leased => self.store.is_shared() && leased_spec(charge.spec).is_none(),
+            Accuracy::Leased => self.store.is_shared() && !is_leasable(charge.spec),
         }
     }
 
@@ -282,7 +282,8 @@ impl<S: Store> Engine<S> {
 
     /// A leased bucket that need not be asked: the request is denied already.
     fn last_reading(&self, charge: &Charge<'_>) -> Reading {
-        let known = self.leases.of(charge.memo()).and_then(|l| l.last_reading());
+        let lease = self.leases.of(charge.id, charge.spec);
+        let known = lease.and_then(|lease| lease.last_reading());
         let reading = known.unwrap_or_else(|| {
             let untouched = palisade_core::limit::State::Empty;
             charge.spec.read(&untouched, self.now(), charge.cost)
@@ -300,9 +301,9 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Leased<'p>, NoAnswer> {
-        let spec = leased_spec(charge.spec);
-        let lease = self.leases.of(charge.memo());
-        let (Some(spec), Some(lease), Take::Consume) = (spec, lease, take) else {
+        let lease = self.leases.of(charge.id, charge.spec);
+        let (Some(lease), Take::Consume) = (lease, take) else {
+            let spec = leased_spec(charge.spec);
             return self.take_directly(charge, spec, take, ends).await;
         };
         if let Some(served) = answered(&lease, charge.cost, self.now()) {
@@ -314,7 +315,7 @@ impl<S: Store> Engine<S> {
         if let Some(served) = answered(&lease, charge.cost, self.now()) {
             return Ok(served);
         }
-        self.refill(&lease, charge, &spec, ends).await
+        self.refill(&lease, charge, ends).await
     }
 
     /// A leased bucket that is only looked at, or cannot be leased.
@@ -341,9 +342,9 @@ impl<S: Store> Engine<S> {
         &self,
         lease: &Arc<Lease>,
         charge: &Charge<'_>,
-        spec: &BucketSpec,
         ends: Instant,
     ) -> Result<Leased<'p>, NoAnswer> {
+        let spec = &lease.charged;
         let full = batch_of(charge).min(spec.capacity());
         for batch in [full, charge.cost] {
             let asked_at = self.now();

@@ -5,6 +5,8 @@
 //! store was asked: clocks that differ change nothing, and a denial is never held
 //! longer than the store said.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use hashbrown::HashMap;
 use palisade_core::Digest;
 use palisade_core::limit::Reading;
@@ -19,6 +21,10 @@ const DENIALS_MAX: usize = 100_000;
 #[derive(Default)]
 pub(super) struct Denials {
     known: Mutex<HashMap<Digest, Denial>>,
+    /// Spares the lock while nobody is denied.
+    any: AtomicBool,
+    /// Grows with each [`Denials::clear`].
+    epoch: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
@@ -38,10 +44,10 @@ impl Denials {
         charges: &'c [Charge<'p>],
         now: Micros,
     ) -> Option<(&'c Charge<'p>, Reading, Micros)> {
-        let known = self.known.lock();
-        if known.is_empty() {
+        if !self.any.load(Ordering::Acquire) {
             return None;
         }
+        let known = self.known.lock();
         charges.iter().find_map(|charge| {
             let denial = known.get(&charge.memo())?;
             let holds = denial.until > now
@@ -52,12 +58,27 @@ impl Denials {
         })
     }
 
-    /// Remembers what the store denied when it was asked at `asked`.
-    pub(super) fn learn(&self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
+    /// To be read before the store is asked.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Remembers what the store denied when it was asked at `asked`, unless everything
+    /// was forgotten since `epoch`: such an answer may be older than a reset.
+    pub(super) fn learn(
+        &self,
+        charges: &[Charge<'_>],
+        charged: &Charged,
+        asked: Micros,
+        epoch: u64,
+    ) {
         if charged.admitted {
             return;
         }
         let mut known = self.known.lock();
+        if self.epoch() != epoch {
+            return;
+        }
         if known.len() >= DENIALS_MAX {
             known.retain(|_, denial| denial.until > asked);
         }
@@ -74,6 +95,7 @@ impl Denials {
                     ahead_us,
                 };
                 known.insert(charge.memo(), denial);
+                self.any.store(true, Ordering::Release);
             }
         }
     }
@@ -85,6 +107,60 @@ impl Denials {
 
     /// Forgets everything, after a reset, a refund or a change of policy.
     pub(super) fn clear(&self) {
-        self.known.lock().clear();
+        let mut known = self.known.lock();
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        known.clear();
+        self.any.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use palisade_core::facts::RequestFacts;
+    use palisade_core::key::Keyring;
+    use palisade_core::policy::{PolicySet, resolve};
+
+    use super::*;
+
+    fn policy() -> Arc<PolicySet> {
+        let text = "[policy]\ndefaults = false\n\
+            [[limit]]\nname = \"few\"\nby = [\"ip\"]\nrate = \"5/min\"\n";
+        let loaded = palisade_policy::load_text(
+            std::path::Path::new("test.toml"),
+            text,
+            &palisade_policy::Env::default(),
+            &palisade_policy::Overrides::default(),
+        );
+        loaded.unwrap().bundle.policy
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_a_reset_is_not_remembered() {
+        let policy = policy();
+        let ring = Keyring::new(&[1; 32], None).unwrap();
+        let facts = RequestFacts::new([192, 0, 2, 1].into(), "GET", "/x");
+        let plan = resolve(&policy, None, &ring, &facts, |_| None);
+        let now = Micros(1_000_000);
+        let reading = Reading {
+            used: 5,
+            remaining: 0,
+            reset_at: now.plus(60),
+            retry_at: Some(now.plus(60)),
+        };
+        let denied = Charged {
+            now,
+            admitted: false,
+            readings: vec![reading; plan.charges.len()],
+            rebuilt: 0,
+        };
+        let denials = Denials::default();
+        let asked_in = denials.epoch();
+        denials.clear();
+        denials.learn(&plan.charges, &denied, now, asked_in);
+        assert!(denials.find(&plan.charges, now).is_none());
+        denials.learn(&plan.charges, &denied, now, denials.epoch());
+        assert!(denials.find(&plan.charges, now).is_some());
     }
 }

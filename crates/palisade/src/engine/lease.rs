@@ -6,15 +6,15 @@
 //! window slice of *uses* then lies in a window slice of *takings* that the store
 //! bounded: no slice is ever exceeded. Tokens that were not used go back.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use palisade_core::Digest;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
 use palisade_core::plan::Charge;
-use palisade_core::time::Micros;
-use parking_lot::Mutex;
+use palisade_core::time::{DAY, Micros};
+use parking_lot::{Mutex, RwLock};
 
 /// How long a token may be kept before it is used.
 pub(super) const LEASE_US: u64 = 100_000;
@@ -22,18 +22,24 @@ pub(super) const LEASE_US: u64 = 100_000;
 /// Most buckets that are leased at once; others are charged in the store directly.
 const LEASES_MAX: usize = 10_000;
 
+/// Parts of the map with a lock of their own.
+const SHARDS: usize = 16;
+
 /// A batch is at most this share of the limit.
 const BATCHES_PER_LIMIT: u32 = 50;
 
-/// The tokens this node holds.
+/// The tokens this node holds, by the bucket's digest.
 #[derive(Default)]
 pub(super) struct Leases {
-    held: Mutex<HashMap<Digest, Arc<Lease>>>,
+    shards: [RwLock<HashMap<Digest, Arc<Lease>>>; SHARDS],
 }
 
 /// The tokens of one bucket. Filling is serialised: one node asks once.
-#[derive(Default)]
 pub(super) struct Lease {
+    /// The limit that it is a lease of.
+    wanted: BucketSpec,
+    /// What the store is charged with.
+    pub(super) charged: BucketSpec,
     tokens: Mutex<Tokens>,
     pub(super) filling: tokio::sync::Mutex<()>,
 }
@@ -61,19 +67,34 @@ pub(super) enum Served {
 }
 
 impl Leases {
-    /// The lease of a bucket; `None` if too many are held.
-    pub(super) fn of(&self, id: Digest) -> Option<Arc<Lease>> {
-        let mut held = self.held.lock();
-        if let Some(lease) = held.get(&id) {
+    /// The lease of a bucket with this limit; `None` if the limit cannot be leased or
+    /// too many are held.
+    pub(super) fn of(&self, id: Digest, wanted: &BucketSpec) -> Option<Arc<Lease>> {
+        let shard = &self.shards[usize::try_from(id.0 % SHARDS as u128).unwrap_or(0)];
+        if let Some(lease) = shard.read().get(&id)
+            && lease.wanted == *wanted
+        {
             return Some(Arc::clone(lease));
         }
-        if held.len() >= LEASES_MAX {
+        let charged = leased_spec(wanted)?;
+        let mut held = shard.write();
+        if let Some(lease) = held.get(&id)
+            && lease.wanted == *wanted
+        {
+            return Some(Arc::clone(lease));
+        }
+        if held.len() >= LEASES_MAX / SHARDS {
             held.retain(|_, lease| Arc::strong_count(lease) > 1 || lease.tokens.lock().left > 0);
         }
-        if held.len() >= LEASES_MAX {
+        if held.len() >= LEASES_MAX / SHARDS {
             return None;
         }
-        let lease = Arc::new(Lease::default());
+        let lease = Arc::new(Lease {
+            wanted: *wanted,
+            charged,
+            tokens: Mutex::default(),
+            filling: tokio::sync::Mutex::default(),
+        });
         held.insert(id, Arc::clone(&lease));
         Some(lease)
     }
@@ -85,7 +106,9 @@ impl Leases {
 
     /// Forgets every cached denial and token, as after a reset.
     pub(super) fn clear(&self) {
-        self.held.lock().clear();
+        for shard in &self.shards {
+            shard.write().clear();
+        }
     }
 }
 
@@ -146,16 +169,33 @@ impl Lease {
     }
 }
 
+fn inflow(spec: &BucketSpec, span: u64) -> u64 {
+    u64::from(spec.limit())
+        .saturating_mul(LEASE_US)
+        .div_ceil(span)
+}
+
+/// Whether [`leased_spec`] gives something, without making it.
+pub(super) fn is_leasable(spec: &BucketSpec) -> bool {
+    match (spec.algorithm(), spec.window()) {
+        (Algorithm::TokenBucket, Window::Span(span)) => {
+            inflow(spec, span) < u64::from(spec.capacity())
+        }
+        (Algorithm::SlidingLog | Algorithm::SlidingWheel, Window::Span(span)) => {
+            // Near the longest window there may be no room to widen it.
+            span < 3_650 * DAY || leased_spec(spec).is_some()
+        }
+        _ => false,
+    }
+}
+
 /// What the store is charged with for a leased limit; `None` if the limit is too
 /// small to lease without losing it.
 pub(super) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
     let limit = NonZeroU32::new(spec.limit())?;
     match (spec.algorithm(), spec.window()) {
         (Algorithm::TokenBucket, Window::Span(span)) => {
-            let inflow = u64::from(spec.limit())
-                .saturating_mul(LEASE_US)
-                .div_ceil(span);
-            let burst = u64::from(spec.capacity()).checked_sub(inflow)?;
+            let burst = u64::from(spec.capacity()).checked_sub(inflow(spec, span))?;
             let burst = NonZeroU32::new(u32::try_from(burst).ok()?)?;
             BucketSpec::new(
                 Algorithm::TokenBucket,
@@ -203,6 +243,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_limit_is_leasable_if_there_is_something_to_charge_for_it(
+            algorithm in prop_oneof![
+                Just(Algorithm::TokenBucket), Just(Algorithm::SlidingLog),
+                Just(Algorithm::SlidingWheel), Just(Algorithm::FixedWindow),
+            ],
+            limit in prop_oneof![1_u32..2_000, any::<u32>().prop_map(|n| n.max(1))],
+            burst in prop_oneof![1_u32..2_000, any::<u32>().prop_map(|n| n.max(1))],
+            window in prop_oneof![1_u64..10 * SECOND, 3_649 * DAY..=3_660 * DAY],
+        ) {
+            let spec = BucketSpec::new(
+                algorithm,
+                NonZeroU32::new(limit).unwrap(),
+                Window::Span(window),
+                NonZeroU32::new(burst),
+            );
+            if let Ok(spec) = spec {
+                prop_assert_eq!(is_leasable(&spec), leased_spec(&spec).is_some());
+            }
+        }
+
         /// Tokens taken in batches and used any time within the lease: no slice of
         /// uses exceeds the limit.
         #[test]

@@ -6,6 +6,7 @@
     reason = "each test file uses its part of it"
 )]
 
+pub mod replay;
 pub mod shared;
 
 use std::path::Path;

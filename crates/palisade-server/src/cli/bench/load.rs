@@ -132,17 +132,25 @@ impl Report {
         self.decisions as f64 / self.seconds.max(1e-9)
     }
 
+    /// Calls of the engine; several may travel to the store together.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    fn calls_per_decision(&self) -> Option<f64> {
+        let calls = self.store_calls? as f64;
+        (self.decisions > 0).then(|| calls / self.decisions as f64)
+    }
+
     pub(super) fn as_json(&self) -> Value {
         json!({"what": self.what, "seconds": self.seconds, "decisions": self.decisions,
             "per_second": self.per_second(), "denied": self.denied, "errors": self.errors,
             "p50_us": self.p50_us, "p99_us": self.p99_us, "p999_us": self.p999_us,
-            "over_admitted": self.over_admitted, "store_calls": self.store_calls})
+            "over_admitted": self.over_admitted, "store_calls": self.store_calls,
+            "store_calls_per_decision": self.calls_per_decision()})
     }
 
     pub(super) fn as_text(&self) -> String {
-        let calls = self
-            .store_calls
-            .map_or(String::new(), |calls| format!("\nstore calls     {calls}"));
+        let calls = self.calls_per_decision().map_or(String::new(), |calls| {
+            format!("\nstore calls     {calls:.3} per decision")
+        });
         format!(
             "{}\ndecisions       {} in {:.1} s = {:.0}/s\ndenied          {}\nerrors          {}\nlatency µs      p50 {}  p99 {}  p99.9 {}\nover-admitted   {}{calls}\n",
             self.what,

@@ -14,7 +14,7 @@ use crate::output;
 ///
 /// Without `--target` the engine runs in this process on `--store`. With it, a
 /// running service is asked over HTTP. Figures are only comparable within one run
-/// on one machine.
+/// on one machine. Ends with 1 if one too many was admitted or a request failed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Bench {
     /// Store to measure: memory:, embedded:DIR, redis://…, postgres://…
@@ -70,7 +70,7 @@ impl Bench {
         } else {
             output::print(&report.as_text());
         }
-        Ok(if report.over_admitted == 0 {
+        Ok(if report.over_admitted == 0 && report.errors == 0 {
             Ending::Done
         } else {
             Ending::Negative

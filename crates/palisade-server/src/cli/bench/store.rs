@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use palisade::core::facts::{Id, RequestFacts};
 use palisade::core::failure::{Events, Policy};
@@ -11,6 +12,7 @@ use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
 use palisade::core::time::{Clock, DAY, Micros};
 use palisade::engine::{Observer, Seen};
+use palisade::store::Store;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
 
@@ -19,20 +21,28 @@ use super::load::{Report, Tally};
 use crate::failure::Failure;
 use crate::store::AnyStore;
 
+/// A slow answer is a figure here, not an outage: no breaker is to open.
+const DEADLINE: Duration = Duration::from_secs(10);
+
 pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
     let overrides = Overrides {
         store: Some(bench.store.clone()),
         ..Overrides::default()
     };
-    let config = palisade_policy::load(None, &Env::from_process(), &overrides)?;
+    let mut config = palisade_policy::load(None, &Env::from_process(), &overrides)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    config.store.timeout = DEADLINE;
     let store = crate::store::open(&config.store, &clock).await?;
+    store.probe().await.map_err(|error| {
+        Failure::unavailable(error.to_string(), "start the server, or correct `--store`")
+    })?;
     let calls = Arc::new(Calls::default());
     // A new secret for each run: buckets of an earlier run do not count.
     let keyring = Keyring::new(&rand::random::<[u8; 32]>(), None)
         .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
     let mut engine = EngineConfig::new(store, policy(bench.limit)?, keyring, Arc::clone(&clock));
     engine.observer = Arc::<Calls>::clone(&calls);
+    engine.deadline = DEADLINE;
     let engine = Arc::new(Engine::new(engine));
     let tally = Arc::new(Tally::new(bench.keys, &*clock, bench.seconds));
     let tasks: Vec<_> = (0..bench.concurrency)

@@ -1,6 +1,8 @@
 -- Translation of the limit arithmetic of palisade-core. Kinds of state: 0 empty,
 -- 1 hits, 2 token bucket, 3 fixed window. Ticks are 2^-12 microseconds and may pass
--- 2^63, hence numeric.
+-- 2^63: where an arrival time lies less than 2^49 microseconds ahead (18 years), the
+-- burst is below 2^61 ticks and the cost within it, every sum stays below 2^63 and is
+-- a bigint; elsewhere numeric, which is slow and has no end.
 
 -- Ticks by which an arrival time lies after `now_us`.
 CREATE FUNCTION palisade.ahead(at bigint, n bigint, now_us bigint) RETURNS numeric
@@ -56,6 +58,8 @@ CREATE FUNCTION palisade.decide(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     forever CONSTANT bigint := 9223372036854775807;
+    near CONSTANT bigint := 562949953421312;
+    ticks_max CONSTANT bigint := 2305843009213693952;
     tat_max CONSTANT numeric := 18446744073709551615;
     k_count CONSTANT int := cardinality(p_keys);
     k_ord   bigint[];
@@ -71,7 +75,7 @@ DECLARE
     k int; s int; cost bigint; wait bigint;
     kind smallint; at bigint; n bigint; h bigint[]; p int; len int;
     span bigint; start bigint; room bigint; slot_at bigint;
-    gap numeric; changes boolean; dirty_count int := 0;
+    gap numeric; ticks bigint; changes boolean; dirty_count int := 0;
 BEGIN
     IF true = ANY (p_create) THEN
         INSERT INTO palisade.bucket AS b (key, window_end, kind, at, n)
@@ -227,8 +231,14 @@ BEGIN
                     END LOOP;
                     IF wait <= now_us THEN wait := 0; END IF;
                 END IF;
+            ELSIF kind = 2 AND s_burst[s] < ticks_max AND k_at[k] - now_us < near THEN
+                ticks := s_step[s] * cost - s_burst[s];
+                IF k_at[k] >= now_us THEN ticks := ticks + (k_at[k] - now_us) * 4096 + k_n[k]; END IF;
+                IF ticks > 0 THEN wait := now_us + (ticks + 4095) / 4096; END IF;
             ELSIF kind = 2 THEN
-                gap := palisade.ahead(k_at[k], k_n[k], now_us) + s_step[s]::numeric * cost - s_burst[s];
+                gap := now_us::numeric * 4096;
+                gap := least(palisade.ahead(k_at[k], k_n[k], now_us) + s_step[s]::numeric * cost + gap, tat_max)
+                       - gap - s_burst[s];
                 IF gap > 0 THEN wait := now_us + div(gap + 4095, 4096); END IF;
             ELSIF kind = 3 THEN
                 at := k_at[k];
@@ -292,6 +302,13 @@ BEGIN
                     END IF;
                     boxed.h := h;
                     k_hits[k] := boxed;
+                ELSIF s_kind[s] = 2 AND s_burst[s] < ticks_max AND cost <= s_capacity[s]
+                      AND (kind = 0 OR at - now_us < near) THEN
+                    ticks := s_step[s] * cost;
+                    IF kind = 2 AND at >= now_us THEN ticks := ticks + (at - now_us) * 4096 + n; END IF;
+                    at := now_us + ticks / 4096;
+                    n := ticks % 4096;
+                    kind := 2;
                 ELSIF s_kind[s] = 2 THEN
                     gap := CASE WHEN kind = 2 THEN palisade.ahead(at, n, now_us) ELSE 0 END;
                     gap := least(gap + s_step[s]::numeric * cost + now_us::numeric * 4096, tat_max);
@@ -326,6 +343,13 @@ BEGIN
                 used[j] := n;
                 wait := h[len - 1] + span;
                 reset_at[j] := CASE WHEN n = 0 THEN now_us ELSE wait END;
+            ELSIF kind = 2 AND s_burst[s] < ticks_max AND at - now_us < near THEN
+                wait := now_us;
+                IF at >= now_us THEN
+                    used[j] := ((at - now_us) * 4096 + n + s_step[s] - 1) / s_step[s];
+                    wait := at + CASE WHEN n > 0 THEN 1 ELSE 0 END;
+                END IF;
+                reset_at[j] := wait;
             ELSIF kind = 2 THEN
                 gap := palisade.ahead(at, n, now_us);
                 used[j] := least(div(gap + s_step[s] - 1, s_step[s]), forever);

@@ -44,7 +44,7 @@ local COUNT_MAX = 2 ^ 48 - 1
 -- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit) →
 -- wait, two numbers of the state and, if the cost can be taken or `counts` all the
 -- same, the new bytes and the instant at which they end, false where it has not moved.
--- It answers nothing about bytes that cannot be read (F-CORRUPT).
+-- It answers nothing about bytes of another kind or that cannot be read (F-CORRUPT).
 
 -- ---------------------------------------------------------------- token bucket
 
@@ -52,8 +52,9 @@ local function tokens(raw, now, cost, counts, l)
   local life, found_hi, found_lo, hi, lo = 0, 0, 0, now, 0
   if raw then
     if #raw ~= 11 then return nil end
-    life, found_hi, found_lo = unpack_struct('<BI7I2', raw, 2)
-    if found_hi >= 2 ^ 52 or found_lo >= 4096 then return nil end
+    local tag
+    tag, life, found_hi, found_lo = unpack_struct('<BBI7I2', raw)
+    if tag ~= TOKENS_TAG or found_hi >= 2 ^ 52 or found_lo >= 4096 then return nil end
     if found_hi >= now then hi, lo = found_hi, found_lo end
   end
   -- After the cost; saturates at 64 bits of ticks.
@@ -108,8 +109,9 @@ local function window(raw, now, cost, counts, l)
   local life, found_start, found_used = 0, 0, 0
   if raw then
     if #raw ~= 15 then return nil end
-    life, found_start, found_used = unpack_struct('<BI7I6', raw, 2)
-    if found_start >= 2 ^ 53 then return nil end
+    local tag
+    tag, life, found_start, found_used = unpack_struct('<BBI7I6', raw)
+    if tag ~= WINDOW_TAG or found_start >= 2 ^ 53 then return nil end
   end
   local start, used = found_start, found_used
   local aligned = l.is_month and month_of(now) or now - now % l.span
@@ -448,19 +450,19 @@ do
 end
 
 local found = redis.call('MGET', unpack(KEYS))
-local bytes, ends, dirty, owner = {}, {}, {}, {}
+local bytes, ends, dirty, owner, changed = {}, {}, {}, {}, 0
 for place = 1, #KEYS do
   bytes[place] = found[place]
 end
 
 -- `ending`: the instant at which the bytes end; false leaves the end they have.
 local function put(place, raw, ending, decision)
-  if ends[place] == nil then
-    dirty[#dirty + 1] = place
-    owner[place] = decision
+  local earlier = ends[place]
+  if earlier == nil then
+    changed = changed + 1
+    dirty[changed], owner[place] = place, decision
   end
-  bytes[place] = raw
-  ends[place] = ending or ends[place] or false
+  bytes[place], ends[place] = raw, ending or earlier or false
 end
 
 -- Judges a bucket in a way that is not usual: it holds another algorithm's state, or
@@ -506,24 +508,24 @@ for index = 2, #ARGV do
   for i = 1, buckets do
     local place, number, cost
     place, number, cost, at = unpack_struct('<I2I2I4', arg, at)
-    local l = limits[number]
-    local raw = bytes[place]
-    local kind = raw and kind_of(raw) or EMPTY
-    local wait, a, b, new, ending
-    if operation <= PEEK and (kind == EMPTY or kind == l.kind) then
+    local l, raw = limits[number], bytes[place]
+    local kind, wait, a, b, new, ending = EMPTY
+    if operation <= PEEK then
       wait, a, b, new, ending = l.lane(raw, now, cost, l.counts, l)
-    else
+      if raw then kind = l.kind end
+    end
+    if not wait then
       if not l.step_hi then with_ticks(l) end
+      kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
         raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation)
         if operation > PEEK then put(place, raw, ending, index) end
+      else
+        -- It cannot be read: rebuilt from zero.
+        rebuilt, kind = rebuilt + 1, EMPTY
+        put(place, false, false, index)
+        wait, a, b, new, ending = l.lane(false, now, cost, l.counts, l)
       end
-    end
-    if not wait then
-      -- It cannot be read: rebuilt from zero.
-      rebuilt, kind = rebuilt + 1, EMPTY
-      put(place, false, false, index)
-      wait, a, b, new, ending = l.lane(false, now, cost, l.counts, l)
     end
 
     -- Of those that cannot take the cost, only one that denies stops all.
@@ -537,7 +539,8 @@ for index = 2, #ARGV do
     admitted = 1
   elseif operation == CHARGE and admitted == 1 then
     for i = 1, buckets do
-      if news[i] ~= nil then put(places[i], news[i], endings[i], index) end
+      local new = news[i]
+      if new ~= nil then put(places[i], new, endings[i], index) end
     end
   end
   local layout = layouts[buckets]
@@ -549,7 +552,7 @@ for index = 2, #ARGV do
   replies[index - 1] = pack(layout, unpack(out, 1, filled))
 end
 
-for i = 1, #dirty do
+for i = 1, changed do
   local place = dirty[i]
   local key, raw, before, ending = KEYS[place], bytes[place], found[place], ends[place]
   if not raw then

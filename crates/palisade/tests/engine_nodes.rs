@@ -1,0 +1,429 @@
+//! Three nodes on one real Redis, Redis Cluster or Postgres.
+//!
+//! `PALISADE_LOAD_SECONDS=30 cargo test --release -p palisade --test engine_nodes load
+//! -- --nocapture` also offers at least 10,000 decisions a second to each store through
+//! three nodes and fails if one too many was admitted, or if less was offered.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod engine_support;
+mod nodes_support;
+#[path = "../../palisade-store/tests/common/postgres_server.rs"]
+mod postgres_server;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine_support::replay::{attack, replay};
+use engine_support::{START, command, request};
+use nodes_support::{APART, Nodes, StoreTime, load, postgres, redis};
+use palisade::VirtualClock;
+use palisade::core::facts::GuardOp;
+use palisade::core::policy::hash_api_key;
+use palisade::core::time::{Clock, MINUTE, SECOND};
+use palisade::core::{Decision, Mode, Rule};
+use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector};
+use palisade::store::Store;
+use postgres_server::PostgresServer;
+use redis_server::{RedisCluster, RedisServer};
+use tokio::time::Instant;
+
+const AUTH: &str = r#"{"ip":"203.0.113.1","method":"POST","path":"/auth/token"}"#;
+const READ: &str = r#"{"ip":"203.0.113.2","method":"GET","path":"/things","api_key":"k-1"}"#;
+
+/// A quota of seven a month for the key `k-1`.
+fn quota() -> String {
+    format!(
+        "[[tier]]\nname = \"free\"\nquota = 7\noverage = \"blocked\"\n\
+         [[api_key]]\nhash = \"{}\"\ntier = \"free\"\n",
+        hash_api_key("k-1")
+    )
+}
+
+fn moved() -> (Arc<VirtualClock>, StoreTime) {
+    let clock = Arc::new(VirtualClock::at(START));
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+    (clock, StoreTime::Moved(time))
+}
+
+// ---------------------------------------------------------------- clocks an hour apart
+
+async fn failures<S: Store>(nodes: &Nodes<S>, account: &str, count: usize) -> Vec<Decision> {
+    let facts = command(&format!(
+        r#"{{"ip":"198.51.100.{}","account":"{account}","username":"{account}",
+            "user_agent":"Firefox/124.0","device":{{"fingerprint":"f-{account}","confidence":"medium"}}}}"#,
+        account.len()
+    ));
+    let mut answers = Vec::new();
+    for engine in nodes.engines.iter().cycle().take(count) {
+        let answer = engine.guard(GuardOp::LoginFailure, &facts).await.unwrap();
+        answers.push(answer.decision);
+    }
+    answers
+}
+
+/// Limits, quotas and guard are those of one node, at the store's time.
+async fn apart<S: Store>(nodes: Nodes<S>) {
+    let real = palisade::SystemClock::new();
+    let begun = real.now();
+    assert_eq!(nodes.admitted(AUTH, 60).await, 10, "a limit of ten");
+    assert_eq!(nodes.admitted(READ, 30).await, 7, "a quota of seven");
+    let mut seen = Vec::new();
+    for answer in failures(&nodes, "victim", 12).await {
+        assert_eq!(answer.mode, Mode::Normal);
+        assert!(
+            answer.at.plus(SECOND) >= begun && answer.at <= real.now().plus(SECOND),
+            "judged at the store's time"
+        );
+        seen.push((answer.outcome, answer.level, answer.rule));
+    }
+    let one = Nodes {
+        engines: vec![Arc::clone(&nodes.engines[1])],
+        heard: Vec::new(),
+        policy: Arc::clone(&nodes.policy),
+    };
+    let alone = failures(&one, "someone", 12).await;
+    let alone: Vec<_> = alone.iter().map(|a| (a.outcome, a.level, a.rule)).collect();
+    assert_eq!(seen, alone, "as on one node whose clock is right");
+    assert!(seen.iter().any(|(.., rule)| rule.is_some()), "a block");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_clock_nodes_an_hour_apart_on_redis() {
+    let server = RedisServer::start();
+    apart(redis(&server.url(), &quota(), &StoreTime::Server, &APART)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_clock_nodes_an_hour_apart_on_a_cluster() {
+    let cluster = RedisCluster::start();
+    apart(redis(&cluster.url(), &quota(), &StoreTime::Server, &APART)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_clock_nodes_an_hour_apart_on_postgres() {
+    let server = PostgresServer::start(&[]).await;
+    let config = server.database().await;
+    apart(postgres(&config, &quota(), &StoreTime::Server, &APART).await).await;
+}
+
+/// Requests, failures, looks over two hours of the store's time.
+async fn scripted<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) -> Vec<Decision> {
+    let mut answers = Vec::new();
+    for step in 0..40 {
+        clock.advance(7 * SECOND + step * 3 * SECOND);
+        let engine = &nodes.engines[step as usize % nodes.engines.len()];
+        answers.push(engine.check(&request(AUTH)).await.decision);
+        answers.push(engine.check(&request(READ)).await.decision);
+        answers.extend(failures(nodes, "victim", 1).await);
+    }
+    // A remembered denial shows only the bucket that denies, which is the first.
+    for answer in answers.iter_mut().filter(|answer| !answer.is_allowed()) {
+        answer.limits.truncate(1);
+    }
+    answers
+}
+
+fn assert_same(got: &[Decision], expected: &[Decision], store: &str) {
+    assert_eq!(got.len(), expected.len());
+    for (step, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got, expected, "{store}, answer {step}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_clock_three_nodes_an_hour_apart_answer_as_one() {
+    let redis_server = RedisServer::start();
+    let (clock, time) = moved();
+    let one = redis(&redis_server.url(), &quota(), &time, &[0]);
+    let expected = scripted(&one, &clock).await;
+    let (clock, time) = moved();
+    let three = redis(&redis_server.url(), &quota(), &time, &APART);
+    assert_same(&scripted(&three, &clock).await, &expected, "redis");
+    let server = PostgresServer::start(&[]).await;
+    let (clock, time) = moved();
+    let three = postgres(&server.database().await, &quota(), &time, &APART).await;
+    assert_same(&scripted(&three, &clock).await, &expected, "postgres");
+}
+
+// ---------------------------------------------------------------- one account, three nodes
+
+/// No update is lost: the answers, in the order of the account's revisions, are those
+/// of the pure rules one after the other. What could not be written was refused.
+async fn attacked<S: Store>(nodes: Nodes<S>) {
+    let answers = attack(&nodes.engines, 64, 40, || ()).await;
+    assert_eq!(answers.len(), 2_560);
+    let (applied, refused): (Vec<_>, Vec<_>) = answers
+        .into_iter()
+        .partition(|answered| answered.decision.mode == Mode::Normal);
+    for answered in &refused {
+        assert_eq!(answered.decision.rule, Some(Rule::F_CONFLICT));
+    }
+    assert!(applied.len() > 1_000, "{} were applied", applied.len());
+    replay(&nodes.policy, nodes.engines[0].store(), applied).await;
+    for engine in &nodes.engines {
+        let circuits = engine.health().circuits;
+        assert!(circuits.iter().all(|(_, state)| *state == "closed"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_conflict_three_nodes_lose_no_failure_on_redis() {
+    let server = RedisServer::start();
+    attacked(redis(&server.url(), "", &StoreTime::Server, &APART)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_conflict_three_nodes_lose_no_failure_on_postgres() {
+    let server = PostgresServer::start(&[]).await;
+    let config = server.database().await;
+    attacked(postgres(&config, "", &StoreTime::Server, &APART).await).await;
+}
+
+// ---------------------------------------------------------------- remembered denials
+
+const FEW: &str = "[policy]\ndefaults = false\n\
+    [[limit]]\nname = \"few\"\nby = [\"ip\"]\nrate = \"5/min\"\n";
+const CALLER: &str = r#"{"ip":"203.0.113.7","method":"GET","path":"/things"}"#;
+
+fn caller() -> ResetSelector {
+    ResetSelector {
+        ip: Some([203, 0, 113, 7].into()),
+        ..ResetSelector::default()
+    }
+}
+
+async fn reset<S: Store>(nodes: &Nodes<S>, by: usize) {
+    let admin = nodes.engines[by].administer(Operator::Local, None);
+    admin.reset(&[caller()], "a test").await.unwrap();
+}
+
+/// All five are used and every node knows it.
+async fn exhaust<S: Store>(nodes: &Nodes<S>) {
+    nodes
+        .engines
+        .iter()
+        .for_each(|engine| engine.forget_cached());
+    nodes.admitted(CALLER, 6).await;
+    assert_eq!(nodes.admitted(CALLER, 6).await, 0);
+}
+
+async fn remembered<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) {
+    let begun = clock.now();
+    assert_eq!(nodes.admitted(CALLER, 5).await, 5);
+    assert_eq!(nodes.admitted(CALLER, 3).await, 0, "each node is told");
+    let calls = nodes.store_calls();
+    assert_eq!(nodes.admitted(CALLER, 150).await, 0);
+    clock.advance_to(begun.plus(MINUTE - 1));
+    assert_eq!(nodes.admitted(CALLER, 3).await, 0);
+    assert_eq!(nodes.store_calls(), calls, "the store was not asked");
+    clock.advance(1);
+    assert_eq!(nodes.admitted(CALLER, 9).await, 5, "at the time, not later");
+}
+
+async fn told_by_others<S: Store>(nodes: &Nodes<S>) {
+    exhaust(nodes).await;
+    reset(nodes, 2).await;
+    let calls = nodes.store_calls();
+    let own = nodes.engines[2].check(&request(CALLER)).await.decision;
+    assert!(own.is_allowed(), "at once where it was asked for");
+    for node in [0, 1] {
+        let engine = &nodes.engines[node];
+        let before = engine.check(&request(CALLER)).await.decision;
+        assert!(!before.is_allowed());
+        assert_eq!(nodes.store_calls()[node], calls[node], "still remembered");
+        engine.refresh_resets().await.unwrap();
+        let after = engine.check(&request(CALLER)).await.decision;
+        assert!(after.is_allowed(), "one look at the notices is enough");
+    }
+}
+
+/// How long until every node admits the caller, following the store by itself.
+async fn until_admitted<S: Store>(nodes: &Nodes<S>) -> Duration {
+    let begun = Instant::now();
+    for engine in &nodes.engines {
+        while !engine.check(&request(CALLER)).await.decision.is_allowed() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "never told");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    begun.elapsed()
+}
+
+/// Within a second on a machine that is not too busy: the best of some tries counts.
+async fn within_a_second<S: Store>(nodes: &Nodes<S>) {
+    let follow = |engine: &Arc<palisade::Engine<S>>| {
+        let engine = Arc::clone(engine);
+        tokio::spawn(async move { engine.follow_registries().await })
+    };
+    let following: Vec<_> = nodes.engines.iter().map(follow).collect();
+    let mut best = [Duration::MAX; 2];
+    for _ in 0..10 {
+        exhaust(nodes).await;
+        reset(nodes, 0).await;
+        best[0] = best[0].min(until_admitted(nodes).await);
+        exhaust(nodes).await;
+        let entry = NewAllowlistEntry {
+            kind: AllowlistKind::Ip,
+            identifier: "203.0.113.7".to_owned(),
+            reason: "a test".to_owned(),
+            expires_at: None,
+        };
+        nodes.engines[1].allowlist_add(entry).await.unwrap();
+        best[1] = best[1].min(until_admitted(nodes).await);
+        let removed = nodes.engines[1].allowlist_remove(AllowlistKind::Ip, "203.0.113.7");
+        assert!(removed.await.unwrap());
+        for engine in &nodes.engines {
+            engine.refresh_allowlist().await.unwrap();
+        }
+        if best.iter().all(|took| *took < Duration::from_secs(1)) {
+            break;
+        }
+    }
+    following.iter().for_each(|task| task.abort());
+    assert!(
+        best.iter().all(|took| *took < Duration::from_secs(1)),
+        "{best:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_clock_remembered_denials_end_in_time_on_redis() {
+    let server = RedisServer::start();
+    let (clock, time) = moved();
+    let nodes = redis(&server.url(), FEW, &time, &APART);
+    remembered(&nodes, &clock).await;
+    told_by_others(&nodes).await;
+    within_a_second(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_clock_remembered_denials_end_in_time_on_postgres() {
+    let server = PostgresServer::start(&[]).await;
+    let (clock, time) = moved();
+    let nodes = postgres(&server.database().await, FEW, &time, &APART).await;
+    remembered(&nodes, &clock).await;
+    told_by_others(&nodes).await;
+    within_a_second(&nodes).await;
+}
+
+// ---------------------------------------------------------------- two buckets
+
+const TWO: &str = "[policy]\ndefaults = false\n\
+    [[limit]]\nname = \"few\"\nby = [\"org\"]\nrate = \"5/min\"\n\
+    [[limit]]\nname = \"many\"\nby = [\"ip\"]\nrate = \"1000/h\"\n";
+const MEMBER: &str = r#"{"ip":"203.0.113.8","org":"o-1","method":"GET","path":"/things"}"#;
+
+fn left(decision: &Decision, name: &str) -> u64 {
+    let found = decision.limits.iter().find(|limit| &*limit.name == name);
+    found.unwrap().remaining
+}
+
+/// L-ATOMIC: what one bucket denies is not taken from the other, on any node.
+async fn all_or_nothing<S: Store>(nodes: &Nodes<S>) {
+    assert_eq!(nodes.admitted(MEMBER, 5).await, 5);
+    for _ in 0..10 {
+        // Every denial is the store's own.
+        nodes
+            .engines
+            .iter()
+            .for_each(|engine| engine.forget_cached());
+        assert_eq!(nodes.admitted(MEMBER, 3).await, 0);
+    }
+    for engine in &nodes.engines {
+        engine.forget_cached();
+        let seen = engine.peek(&request(MEMBER)).await.decision;
+        assert_eq!((left(&seen, "few"), left(&seen, "many")), (0, 995));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l_atomic_a_denied_plan_takes_nothing_on_redis_and_postgres() {
+    let redis_server = RedisServer::start();
+    all_or_nothing(&redis(&redis_server.url(), TWO, &moved().1, &APART)).await;
+    let server = PostgresServer::start(&[]).await;
+    let config = server.database().await;
+    all_or_nothing(&postgres(&config, TWO, &moved().1, &APART).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l_atomic_a_denied_plan_takes_nothing_on_a_cluster() {
+    let cluster = RedisCluster::start();
+    all_or_nothing(&redis(&cluster.url(), TWO, &moved().1, &APART)).await;
+}
+
+// ---------------------------------------------------------------- local and shared
+
+const BOTH: &str = "[policy]\ndefaults = false\n\
+    [[limit]]\nname = \"instance\"\nby = [\"ip\"]\nrate = \"100/min\"\naccuracy = \"local\"\n\
+    [[limit]]\nname = \"shared\"\nby = [\"ip\"]\nrate = \"250/min\"\n";
+
+/// Every node offers far more than its own hundred, all at once.
+async fn offered_at_once<S: Store>(nodes: &Nodes<S>) -> Vec<usize> {
+    let offer = |engine: &Arc<palisade::Engine<S>>| {
+        let engine = Arc::clone(engine);
+        tokio::spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..300 {
+                admitted += usize::from(engine.check(&request(CALLER)).await.decision.is_allowed());
+            }
+            admitted
+        })
+    };
+    let mut admitted = Vec::new();
+    for task in nodes.engines.iter().map(offer).collect::<Vec<_>>() {
+        admitted.push(task.await.unwrap());
+    }
+    admitted
+}
+
+async fn local_and_shared<S: Store>(nodes: Nodes<S>, clock: &VirtualClock) {
+    for _ in 0..3 {
+        let admitted = offered_at_once(&nodes).await;
+        assert!(admitted.iter().all(|one| *one <= 100), "{admitted:?}");
+        assert_eq!(admitted.iter().sum::<usize>(), 250, "{admitted:?}");
+        clock.advance(MINUTE);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l_global_a_local_and_a_shared_limit_hold_together() {
+    let redis_server = RedisServer::start();
+    let (clock, time) = moved();
+    local_and_shared(redis(&redis_server.url(), BOTH, &time, &APART), &clock).await;
+    let server = PostgresServer::start(&[]).await;
+    let (clock, time) = moved();
+    let nodes = postgres(&server.database().await, BOTH, &time, &APART).await;
+    local_and_shared(nodes, &clock).await;
+}
+
+// ---------------------------------------------------------------- by flag: a flood
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l_atomic_load_never_one_too_many_on_redis() {
+    let Some(seconds) = load::seconds() else {
+        return;
+    };
+    let server = RedisServer::start();
+    let nodes = redis(&server.url(), &load::policy(), &StoreTime::Server, &APART);
+    load::run("redis", &nodes, 40, seconds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l_atomic_load_never_one_too_many_on_postgres() {
+    let Some(seconds) = load::seconds() else {
+        return;
+    };
+    let server = PostgresServer::start(&["fsync=on", "shared_buffers=256MB"]).await;
+    let config = server.database().await;
+    let nodes = postgres(&config, &load::policy(), &StoreTime::Server, &APART).await;
+    load::run("postgres", &nodes, 8, seconds).await;
+}
