@@ -195,8 +195,8 @@ fn l_atomic_three_services_on_a_redis_cluster_admit_250_of_300() {
 async fn l_atomic_three_services_on_postgres_admit_250_of_300() {
     let server = PostgresServer::start(&[]).await;
     let url = server.url().await;
-    let made = palisade().args(["migrate", "--store", &url]).status();
-    assert!(made.unwrap().success());
+    let made = palisade().args(["migrate", "--store", &url]).output();
+    assert!(made.unwrap().status.success());
     tokio::task::spawn_blocking(move || everything_holds(&url))
         .await
         .unwrap();
