@@ -557,7 +557,7 @@ fn any_sequence_keeps_the_guarantees_and_every_rule_fires() {
             );
         }
         // Whole rounds of casts, a tenth of all.
-        if seed / (2 * CASTS) % 10 == 0 && cast(seed).api == 0 {
+        if (seed / (2 * CASTS)).is_multiple_of(10) && cast(seed).api == 0 {
             rotate(&events, seed, fired);
         }
     });

@@ -11,6 +11,10 @@
     clippy::print_stdout,
     reason = "a test fails by panicking and says why"
 )]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long an answer takes is what is tested"
+)]
 
 mod common;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]

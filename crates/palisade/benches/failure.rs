@@ -205,7 +205,7 @@ async fn compare(asked: Asked, load: &Arc<Load>, lasts: Duration) {
     let store = |server: &RedisServer| {
         RedisStore::new(RedisConfig {
             deadline: DEADLINE,
-            ..RedisConfig::new(&server.url())
+            ..RedisConfig::new(server.url())
         })
         .unwrap()
     };

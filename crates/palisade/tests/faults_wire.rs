@@ -139,7 +139,7 @@ async fn redis_behind(manner: Manner) {
     let wire = Wire::to(Behind::Port(server.port)).await;
     let config = RedisConfig {
         deadline: DEADLINE,
-        ..RedisConfig::new(&format!("redis://127.0.0.1:{}", wire.port))
+        ..RedisConfig::new(format!("redis://127.0.0.1:{}", wire.port))
     };
     let bench = Bench::new(RedisStore::new(config).unwrap());
     goes_wrong(&bench, &wire, manner).await;

@@ -1,5 +1,6 @@
 //! Requests while the store cannot be asked: bounded local counters, never none.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use palisade_core::decide::{Judged, decide};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
 use palisade_core::failure::fallback::{self, Affected, Share};
-use palisade_core::failure::{Caller, FallbackRule, LocalCap};
+use palisade_core::failure::{Caller, FallbackPolicy, FallbackRule, LocalCap};
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed};
@@ -51,8 +52,9 @@ impl<S: Store> Engine<S> {
                 degraded(answer, Mode::Degraded)
             }
             FallbackRule::Local { cap, mode } => {
-                let limits = cap_limits(&cap, request.caller);
-                let charges = self.cap_charges(&limits, facts);
+                let bound = self.cap_limits.load();
+                let limits = bound.of(&cap, request.caller);
+                let charges = self.cap_charges(&limits, &plan.charges, facts);
                 degraded(self.charge_locally(class, &charges, take), mode)
             }
         };
@@ -70,13 +72,21 @@ impl<S: Store> Engine<S> {
         decide(None, class, judged)
     }
 
-    fn cap_charges<'l>(&self, limits: &'l [Limit], facts: &RequestFacts) -> Vec<Charge<'l>> {
-        let prefix = Prefix::of(facts.ip);
-        let ip = self.keyring.segment(SegmentKind::Ip, &[prefix.bytes()]);
-        let org = facts
-            .org
-            .as_ref()
-            .map(|org| self.keyring.segment(SegmentKind::Org, &[org.as_bytes()]));
+    /// Digests that the plan already has are not made again.
+    fn cap_charges<'l>(
+        &self,
+        limits: &'l [Limit],
+        plan: &[Charge<'_>],
+        facts: &RequestFacts,
+    ) -> Vec<Charge<'l>> {
+        let segment = |kind, bytes: &[u8]| {
+            let mut planned = plan.iter().flat_map(|charge| &charge.segments);
+            let found = planned.find(|segment| segment.kind == kind).copied();
+            found.unwrap_or_else(|| self.keyring.segment(kind, &[bytes]))
+        };
+        let ip = segment(SegmentKind::Ip, Prefix::of(facts.ip).bytes());
+        let org = facts.org.as_ref();
+        let org = org.map(|org| segment(SegmentKind::Org, org.as_bytes()));
         let segments: ArrayVec<Segment, SEGMENTS_MAX> = org.into_iter().chain([ip]).collect();
         let cost = facts.cost.map_or(1, NonZeroU32::get);
         limits
@@ -118,6 +128,29 @@ fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge
             ..charge.clone()
         })
         .collect()
+}
+
+/// The limits of both local caps, made once for each policy: a store that is away must
+/// not cost more than one that answers.
+pub(super) struct CapLimits([(LocalCap, Caller, Vec<Limit>); 2]);
+
+impl CapLimits {
+    pub(super) fn new(policy: &FallbackPolicy) -> Self {
+        let of = |cap, caller| (cap, caller, cap_limits(&cap, caller));
+        Self([
+            of(policy.tenant, Caller::Tenant),
+            of(policy.anonymous, Caller::Anonymous),
+        ])
+    }
+
+    /// Those of a cap; made anew for one of a policy that is being replaced.
+    fn of(&self, cap: &LocalCap, caller: Caller) -> Cow<'_, [Limit]> {
+        let known = self.0.iter().find(|one| (&one.0, one.1) == (cap, caller));
+        known.map_or_else(
+            || Cow::Owned(cap_limits(cap, caller)),
+            |(_, _, limits)| Cow::Borrowed(limits.as_slice()),
+        )
+    }
 }
 
 /// The buckets of a local cap: a sliding minute and, for tenants, a token bucket.

@@ -312,6 +312,7 @@ pub struct Engine<S> {
     modes: Mutex<NodeModes>,
     local: LocalStore,
     fallback: ArcSwap<LocalStore>,
+    cap_limits: ArcSwap<fallback::CapLimits>,
     allowlist: allowlist::Allowlist,
     leases: lease::Leases,
     denials: denials::Denials,
@@ -332,6 +333,7 @@ impl<S: Store> Engine<S> {
             modes: Mutex::new(modes),
             local: local_store(&config.clock),
             fallback: ArcSwap::from_pointee(local_store(&config.clock)),
+            cap_limits: ArcSwap::from_pointee(fallback::CapLimits::new(&settings.fallback)),
             allowlist: allowlist::Allowlist::default(),
             tiers: ArcSwap::default(),
             resets_seen: AtomicU64::default(),
@@ -360,6 +362,8 @@ impl<S: Store> Engine<S> {
         self.modes
             .lock()
             .reconfigure(settings.availability, settings.fallback.clone());
+        self.cap_limits
+            .store(Arc::new(fallback::CapLimits::new(&settings.fallback)));
         let before = self.policy.swap(policy);
         self.forget_cached();
         self.observer

@@ -14,136 +14,7 @@ use crate::breakers::Expected;
 use crate::world::{Command, World};
 
 /// Small figures, so that a few hundred requests meet them all.
-pub(crate) const POLICY: &str = r#"
-[policy]
-defaults = false
-default_class = "one"
-[[class]]
-name = "auth"
-kind = "auth"
-[[class]]
-name = "admin"
-kind = "admin"
-[[route]]
-path = "/auth"
-class = "auth"
-[[route]]
-path = "/admin"
-class = "admin"
-[[route]]
-path = "/one"
-class = "one"
-[[route]]
-path = "/two"
-class = "two"
-[[route]]
-path = "/bucket"
-class = "bucket"
-[[route]]
-path = "/fixed"
-class = "fixed"
-[[route]]
-path = "/leased"
-class = "leased"
-[[route]]
-path = "/flow"
-class = "flow"
-[[route]]
-path = "/local"
-class = "local"
-[[route]]
-path = "/mixed"
-class = "mixed"
-[[limit]]
-name = "auth-ip"
-by = ["ip"]
-class = "auth"
-rate = "6/min"
-[[limit]]
-name = "admin-ip"
-by = ["ip"]
-class = "admin"
-rate = "6/min"
-[[limit]]
-name = "one-ip"
-by = ["ip"]
-class = "one"
-rate = "6/10s"
-[[limit]]
-name = "two-ip"
-by = ["ip"]
-class = "two"
-rate = "5/10s"
-[[limit]]
-name = "two-user"
-by = ["user"]
-class = "two"
-rate = "8/20s"
-algorithm = "sliding-wheel"
-[[limit]]
-name = "bucket-user"
-by = ["user"]
-class = "bucket"
-rate = "3/s"
-burst = 6
-algorithm = "token-bucket"
-[[limit]]
-name = "fixed-org"
-by = ["org"]
-class = "fixed"
-rate = "12/min"
-algorithm = "fixed-window"
-[[limit]]
-name = "leased-all"
-by = []
-class = ["leased", "mixed"]
-rate = "500/400ms"
-algorithm = "sliding-log"
-accuracy = "leased"
-[[limit]]
-name = "flow-all"
-by = []
-class = "flow"
-rate = "200/s"
-algorithm = "token-bucket"
-accuracy = "leased"
-[[limit]]
-name = "local-ip"
-by = ["ip"]
-class = "local"
-rate = "4/5s"
-accuracy = "local"
-[[limit]]
-name = "mixed-local"
-by = ["ip"]
-class = "mixed"
-rate = "20/s"
-accuracy = "local"
-[[limit]]
-name = "mixed-ip"
-by = ["ip"]
-class = "mixed"
-rate = "10/s"
-[[limit]]
-name = "instance"
-by = []
-rate = "4000/s"
-algorithm = "token-bucket"
-accuracy = "local"
-throttle = true
-[[limit]]
-name = "all"
-by = []
-rate = "20000/s"
-algorithm = "token-bucket"
-accuracy = "leased"
-throttle = true
-[fallback]
-anonymous_per_minute = 7
-tenant_per_minute = 9
-tenant_burst = 4
-tenant_per_second = 1
-"#;
+pub(crate) const POLICY: &str = include_str!("policy.toml");
 
 /// What bounds a bucket's admissions.
 #[derive(Clone, Copy, Debug)]
@@ -314,13 +185,16 @@ struct Admitted {
     gone: Vec<u64>,
 }
 
+/// Class, ip, user, org.
+type Whom = (&'static str, u64, u64, u64);
+
 #[derive(Default)]
 struct Log {
     ids: u64,
     normal: HashMap<String, Admitted>,
     fallback: HashMap<String, Used>,
-    /// (class, ip, user, org) → the buckets of such a request.
-    plans: HashMap<(&'static str, u64, u64, u64), Vec<(Digest, BucketSpec)>>,
+    /// The buckets of a request.
+    plans: HashMap<Whom, Vec<(Digest, BucketSpec)>>,
 }
 
 /// One counter of the fallback, counted once more.
