@@ -86,11 +86,11 @@ impl<S: Store> Engine<S> {
     /// One store call for `policy`: not made while its breaker is open or when the
     /// request's time is up, ended with that time, its result reported to the
     /// breaker.
-    pub(super) async fn call<T>(
+    pub(super) async fn call<T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         policy: Policy,
         ends: Instant,
-        call: impl Future<Output = Result<T, StoreError>>,
+        call: impl FnOnce() -> F,
     ) -> Result<T, NoAnswer> {
         let started = self.now();
         let permit = match self.modes.lock().admit(policy, started) {
@@ -101,7 +101,7 @@ impl<S: Store> Engine<S> {
                 return Err(NoAnswer::NotAsked);
             }
         };
-        let result = tokio::time::timeout_at(ends, call)
+        let result = tokio::time::timeout_at(ends, call())
             .await
             .unwrap_or(Err(StoreError::TimedOut));
         let now = self.now();
@@ -190,7 +190,7 @@ impl<S: Store> Engine<S> {
     ) -> Result<Charged, NoAnswer> {
         let (asked_at, epoch) = (self.now(), self.denials.epoch());
         let charged = self
-            .call(Policy::Limits, ends, self.store.charge(charges, take))
+            .call(Policy::Limits, ends, || self.store.charge(charges, take))
             .await?;
         if self.store.is_shared() {
             self.denials.learn(charges, &charged, asked_at, epoch);
@@ -349,8 +349,8 @@ impl<S: Store> Engine<S> {
         for batch in [full, charge.cost] {
             let asked_at = self.now();
             let charges = [with_spec(charge, spec, batch)];
-            let asked = self.store.charge(&charges, Take::Consume);
-            let charged = self.call(Policy::Limits, ends, asked).await?;
+            let ask = || self.store.charge(&charges, Take::Consume);
+            let charged = self.call(Policy::Limits, ends, ask).await?;
             let reading = first(&charged, asked_at)?;
             self.observer.refilled(self.now().since(asked_at));
             if charged.admitted {

@@ -245,7 +245,7 @@ impl<S: Store> Engine<S> {
             rebuilt: 0,
         };
         if !shared.is_empty() {
-            let refund = self.store.refund(&shared);
+            let refund = || self.store.refund(&shared);
             refunded = self
                 .call(Policy::Limits, self.request_ends(), refund)
                 .await?;
