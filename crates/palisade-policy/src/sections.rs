@@ -126,15 +126,15 @@ section! {
         /// Whether a changed file replaces the policy without a restart.
         reload: bool = "true";
         /// Age at which a tenant's policy is fetched again (also `POLICY_CACHE_TTL`, in
-        /// milliseconds). Not used yet.
+        /// milliseconds).
         cache_ttl: Duration = "30s" where "100ms"..="1day";
-        /// Age at which the absence of a tenant's policy is looked up again. Not used yet.
+        /// Age at which the absence of a tenant's policy is looked up again.
         negative_ttl: Duration = "5s" where "100ms"..="1h";
-        /// Tenants whose policies are kept. Not used yet.
+        /// Tenants whose policies are kept.
         cache_max: u32 = "10000" where "1"..="10000000";
-        /// Table or collection that holds tenants' policies. Not used yet.
+        /// Table or collection that holds tenants' policies.
         collection: String = "rate_limit_policies";
-        /// Time after which a call to the source counts as failed. Not used yet.
+        /// Time after which a call to the source counts as failed.
         timeout: Duration = "2s" where "10ms"..="1min";
     }
 }

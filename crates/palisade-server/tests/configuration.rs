@@ -110,7 +110,10 @@ fn every_key_is_read_or_marked_as_not_used_yet() {
             (Some((_, mention)), _) => server.contains(mention),
             (None, Some((_, field))) => {
                 let by_policy = |field| table == "policy" && is_read(&resolved, field, name);
-                is_read(&text, field, name) || by_policy("table") || by_policy("source")
+                is_read(&text, field, name)
+                    || table == "policy" && is_read(&text, "table", name)
+                    || by_policy("table")
+                    || by_policy("source")
             }
             (None, None) => true,
         };

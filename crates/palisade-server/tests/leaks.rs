@@ -133,6 +133,19 @@ fn privacy_nothing_leaks_with_a_redis_cluster() {
     said.holds_nothing(&[("Redis Cluster", stored)]);
 }
 
+/// The audit is written in the background: both resets, among its last events, are waited for.
+async fn audited(server: &PostgresServer) {
+    const LAST: &str = "SELECT count(*) FROM palisade.audit WHERE event = 'rate_limit_reset'";
+    let written = async {
+        while server.sql("leaks", LAST).await != ["2"] {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(common::PATIENCE, written)
+        .await
+        .expect("the audit reaches its table");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn privacy_nothing_leaks_with_postgres() {
     let port = format!("port={}", redis_server::free_port());
@@ -147,8 +160,9 @@ async fn privacy_nothing_leaks_with_postgres() {
         .output()
         .unwrap();
     assert!(migrated.status.success());
-    let mut service = Watched::start(&url);
+    let mut service = Watched::start_with(&url, &[("PALISADE_AUDIT__POSTGRES", &url)]);
     service.everything();
+    audited(&server).await;
     let dumped = Command::new(postgres_server::binary("pg_dump"))
         .args(["-h", "127.0.0.1", "-p", port, "-U", "palisade", "leaks"])
         .output()

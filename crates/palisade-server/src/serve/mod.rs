@@ -80,13 +80,11 @@ pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
 /// What is configured but not served yet is refused: a setting that does nothing
 /// would be trusted.
 fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
-    let unsupported = [
-        (
-            config.bundle.candidate.is_some(),
-            "candidate.file",
-            "compare policies with `palisade replay --against` instead",
-        ),
-    ];
+    let unsupported = [(
+        config.bundle.candidate.is_some(),
+        "candidate.file",
+        "compare policies with `palisade replay --against` instead",
+    )];
     match unsupported.into_iter().find(|(set, ..)| *set) {
         None => Ok(()),
         Some((_, key, hint)) => Err(Failure::usage(

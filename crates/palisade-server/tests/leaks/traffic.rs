@@ -153,6 +153,10 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn start(store: &str) -> Self {
+        Self::start_with(store, &[])
+    }
+
+    pub(crate) fn start_with(store: &str, env: &[(&str, &str)]) -> Self {
         let canaries = Canaries::new();
         let home = tempfile::tempdir().unwrap();
         let upstream = Upstream::start();
@@ -166,6 +170,7 @@ impl Watched {
             .env("ADMIN", canaries.text("admin token"))
             .env("SIGNING", canaries.secret("signing key"))
             .env("DIGESTS", canaries.secret("digest secret"))
+            .envs(env.iter().copied())
             .args(["serve", "--config", "palisade.toml", "--store", store])
             .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .args(["--upstream", &upstream.url(), "--proxy", "127.0.0.1:0"])
