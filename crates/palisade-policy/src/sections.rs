@@ -80,7 +80,8 @@ section! {
         connect_timeout: Duration = "1s" where "10ms"..="1min";
         /// Connections to a shared store.
         pool_max: u32 = "16" where "1"..="1024";
-        /// Most buckets that the embedded store keeps; the ones idle longest leave.
+        /// Most buckets that the embedded store keeps; expired ones make room, and beyond
+        /// that new keys share one strict bucket per limit.
         keys_max: u64 = "10000000" where "1000"..="1000000000";
         /// Longest time that a change of the embedded store waits to be on disk.
         sync_interval: Duration = "1s" where "1ms"..="1min";

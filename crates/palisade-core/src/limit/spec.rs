@@ -93,7 +93,7 @@ pub enum SpecError {
 }
 
 /// A validated limit: algorithm, amount, window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BucketSpec {
     algorithm: Algorithm,
     limit: u32,

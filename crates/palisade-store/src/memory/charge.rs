@@ -1,6 +1,8 @@
 //! Decisions on several buckets at once: their segments are locked in one order,
 //! the states are taken out, the pure functions decide, the states go back.
 
+use std::borrow::Cow;
+
 use palisade_core::Digest;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
 use palisade_core::plan::{Charge, OnExceed};
@@ -10,8 +12,8 @@ use parking_lot::MutexGuard;
 
 use super::Lifetime;
 use super::gcra::Taken;
-use super::overflow::{Shared, bounded};
-use super::segment::{Body, Durability, FILL_MAX, Kept, Put, Segment};
+use super::overflow::{self, Shared, States};
+use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
@@ -31,6 +33,10 @@ enum Place<'t> {
     Slot(usize, &'t Slot, Word),
     Absent(usize),
     Shared(Shared),
+    /// Of an earlier charge of the plan, which has the same bucket.
+    Same(usize),
+    /// There is none, and no room for one.
+    Nowhere,
 }
 
 impl<'t> Locked<'t> {
@@ -84,21 +90,35 @@ impl Sharing {
         self.0.get(position).copied().unwrap_or(false)
     }
 
-    fn add(&mut self, position: usize, len: usize) {
-        self.0.resize(len, false);
-        if let Some(flag) = self.0.get_mut(position) {
-            *flag = true;
+    /// The bucket at `position` has to share, wherever the plan has it.
+    fn add(&mut self, charges: &[Charge<'_>], position: usize) {
+        self.0.resize(charges.len(), false);
+        for (flag, charge) in self.0.iter_mut().zip(charges) {
+            *flag |= charge.id == charges[position].id;
         }
     }
 
-    /// The shared bucket of the charge at `position`.
-    fn name(&self, charges: &[Charge<'_>], position: usize) -> Shared {
-        let limit = charges[position].limit.digest;
-        let met = (0..position)
-            .filter(|earlier| self.has(*earlier) && charges[*earlier].limit.digest == limit)
-            .count();
-        (limit, u8::try_from(met).unwrap_or(u8::MAX))
+    /// The bucket at `position` has got a place meanwhile.
+    fn remove(&mut self, position: usize) {
+        if let Some(flag) = self.0.get_mut(position) {
+            *flag = false;
+        }
     }
+
+    /// The first earlier charge that has the bucket of the one at `position`.
+    fn same(&self, charges: &[Charge<'_>], position: usize) -> Option<usize> {
+        let charge = &charges[position];
+        let is_shared = self.has(position);
+        (0..position).find(|earlier| {
+            let other = &charges[*earlier];
+            self.has(*earlier) == is_shared
+                && (other.id == charge.id || (is_shared && shared(other) == shared(charge)))
+        })
+    }
+}
+
+fn shared(charge: &Charge<'_>) -> Shared {
+    Shared::new(charge.limit.digest, charge.spec)
 }
 
 impl Table {
@@ -139,13 +159,16 @@ impl Table {
             Take::Consume => self.lock_with_room(charges, now),
             Take::Peek => (Locked::new(self, charges), Sharing::default(), 0),
         };
-        let mut decision = Decision::open(self, &mut locked, &sharing, charges);
-        let (admitted, readings) = evaluate(charges, &mut decision.states, now, take);
-        let blocked = |position: usize| match take {
-            Take::Consume => Some(readings[position].retry_at.is_some()),
-            Take::Peek => None,
+        let mut decision = Decision::open(self, &mut locked, &sharing, charges, now);
+        decision.seed(charges, now);
+        let summed = decision.sum(charges);
+        let (admitted, readings) = evaluate(&summed, &mut decision.states, now, take);
+        let taken = |position: usize| {
+            let is_counted = charges[position].on_exceed == OnExceed::Count;
+            let fits = readings[position].retry_at.is_none();
+            admitted && take == Take::Consume && (fits || is_counted)
         };
-        let inserted = decision.close(&mut locked, charges, lifetime, blocked);
+        let inserted = decision.close(&mut locked, charges, lifetime, taken);
         self.release(reserved - inserted);
         (admitted, readings)
     }
@@ -158,56 +181,84 @@ impl Table {
         mut change: impl FnMut(&Charge<'_>, &mut State) -> Reading,
     ) -> Vec<Reading> {
         let mut locked = Locked::new(self, charges);
-        let mut decision = Decision::open(self, &mut locked, &Sharing::default(), charges);
+        let sharing = Sharing::default();
+        let mut decision = Decision::open(self, &mut locked, &sharing, charges, Micros(0));
         let readings = charges
             .iter()
-            .zip(&mut decision.states)
-            .map(|(charge, state)| change(charge, state))
+            .enumerate()
+            .map(|(position, charge)| {
+                let state = decision.home(position);
+                change(charge, &mut decision.states[state])
+            })
             .collect();
-        decision.close(&mut locked, charges, lifetime, |_| Some(false));
+        let is_known = |place: &Place<'_>| matches!(place, Place::Slot(..));
+        let known: Vec<bool> = decision.places.iter().map(is_known).collect();
+        decision.close(&mut locked, charges, lifetime, |position| known[position]);
         readings
     }
 
-    /// Takes from one bucket.
+    /// Takes from one bucket of `limit`.
     pub(crate) fn take_locked(
         &self,
+        limit: Digest,
         id: Digest,
         spec: &BucketSpec,
         cost: u32,
         now: Micros,
     ) -> Result<(), Micros> {
-        for round in 0..=ROUNDS_MAX {
-            let Some((segment, mut body)) = self.lock(id) else {
-                break;
-            };
-            let known = segment.find(id);
-            if known.is_none() && (body.len >= FILL_MAX || !self.reserve(1)) {
-                drop(body);
-                if round == ROUNDS_MAX || self.make_room(id, 1, now) == Room::Full {
-                    break;
+        let mut rounds = 0;
+        while let Some((segment, mut body)) = self.lock(id) {
+            if let Some(slot) = segment.find(id) {
+                let (word, mut state) = segment.take(&mut body, slot);
+                let taken = take_one(spec, &mut state, cost, now);
+                match taken {
+                    Ok(()) => {
+                        let kept = keep(id, spec, state, Durability::Volatile);
+                        segment.put(&mut body, (slot, word), kept);
+                    }
+                    Err(_) => segment.put_back(&mut body, slot, word, state),
                 }
-                continue;
+                return taken;
             }
-            let (word, mut state) = match known {
-                Some(slot) => segment.take(&mut body, slot),
-                None => (Word::FREE, State::Empty),
+            let shared = Shared::new(limit, spec);
+            if body.len < FILL_MAX && self.reserve(1) {
+                let mut state = self.overflow.seed(&shared, now);
+                let taken = take_one(spec, &mut state, cost, now);
+                let is_inserted = taken.is_ok()
+                    && segment.insert(&mut body, own(id, spec, state, Durability::Volatile));
+                self.release(u64::from(!is_inserted));
+                return taken;
+            }
+            // The lock is held: the bucket gets no place of its own meanwhile.
+            if rounds >= ROUNDS_MAX {
+                return self.take_shared(&shared, spec, cost, now);
+            }
+            drop(body);
+            rounds = match self.make_room(id, 1, now) {
+                Room::Made => rounds + 1,
+                Room::Full => ROUNDS_MAX,
             };
-            let taken = take_one(spec, &mut state, cost, now);
-            let blocked = taken.is_err();
-            let kept = keep(id, spec, state, Durability::Volatile);
-            match known {
-                Some(slot) => segment.put(&mut body, (slot, word), Put { blocked, kept }),
-                None if kept.state == State::Empty => self.release(1),
-                None => {
-                    segment.insert(&mut body, Put { blocked, kept });
-                }
-            }
-            return taken;
         }
+        Err(Micros(u64::MAX))
+    }
+
+    fn take_shared(
+        &self,
+        shared: &Shared,
+        spec: &BucketSpec,
+        cost: u32,
+        now: Micros,
+    ) -> Result<(), Micros> {
         self.overflow.count();
         let mut states = self.overflow.lock();
-        let shared = bounded(&states, (spec_name(spec), 0));
-        take_one(spec, states.entry(shared).or_default(), cost, now)
+        let Some(mut state) = states.find(shared, now) else {
+            return take_one(spec, &mut overflow::full(spec, now), cost, now);
+        };
+        let taken = take_one(spec, &mut state, cost, now);
+        if taken.is_ok() {
+            self.overflow.keep(&mut states, *shared, state);
+        }
+        taken
     }
 
     /// Locks the segments of `charges` with room for those that are new.
@@ -221,7 +272,11 @@ impl Table {
             for (position, charge) in charges.iter().enumerate() {
                 let index = locked.of(self, charge.id).unwrap_or(0);
                 let (_, segment, body) = &locked.segments[index];
-                if sharing.has(position) || segment.find(charge.id).is_some() {
+                if segment.find(charge.id).is_some() {
+                    sharing.remove(position);
+                    continue;
+                }
+                if sharing.has(position) {
                     continue;
                 }
                 needed[index] += 1;
@@ -247,7 +302,7 @@ impl Table {
             drop(locked);
             let room = self.make_room(charges[position].id, count, now);
             if room == Room::Full || round >= ROUNDS_MAX {
-                sharing.add(position, charges.len());
+                sharing.add(charges, position);
             }
         }
         (Locked::new(self, charges), sharing, 0)
@@ -256,9 +311,10 @@ impl Table {
 
 /// The states of one decision, out of the table.
 struct Decision<'t> {
+    table: &'t Table,
     places: Vec<Place<'t>>,
     states: Vec<State>,
-    overflow: Option<MutexGuard<'t, hashbrown::HashMap<Shared, State>>>,
+    shared: Option<MutexGuard<'t, States>>,
 }
 
 impl<'t> Decision<'t> {
@@ -267,21 +323,19 @@ impl<'t> Decision<'t> {
         locked: &mut Locked<'t>,
         sharing: &Sharing,
         charges: &[Charge<'_>],
+        now: Micros,
     ) -> Self {
         let mut decision = Self {
+            table,
             places: Vec::with_capacity(charges.len()),
             states: Vec::with_capacity(charges.len()),
-            overflow: None,
+            shared: None,
         };
         for (position, charge) in charges.iter().enumerate() {
-            let (place, state) = if sharing.has(position) {
-                table.overflow.count();
-                let states = decision
-                    .overflow
-                    .get_or_insert_with(|| table.overflow.lock());
-                let shared = bounded(states, sharing.name(charges, position));
-                let state = states.remove(&shared).unwrap_or_default();
-                (Place::Shared(shared), state)
+            let (place, state) = if let Some(first) = sharing.same(charges, position) {
+                (Place::Same(first), State::Empty)
+            } else if sharing.has(position) {
+                decision.share(charge, now)
             } else {
                 locked.find(table, charge.id)
             };
@@ -291,19 +345,76 @@ impl<'t> Decision<'t> {
         decision
     }
 
-    /// Puts the states back and returns how many were inserted. `blocked` says
-    /// whether a bucket denied; `None` leaves it as it was.
+    fn share(&mut self, charge: &Charge<'_>, now: Micros) -> (Place<'t>, State) {
+        self.table.overflow.count();
+        let table = self.table;
+        let states = self.shared.get_or_insert_with(|| table.overflow.lock());
+        let name = shared(charge);
+        match states.find(&name, now) {
+            Some(state) => (Place::Shared(name), state),
+            None => (Place::Nowhere, overflow::full(charge.spec, now)),
+        }
+    }
+
+    /// New buckets start with what their keys may have used in a shared one.
+    fn seed(&mut self, charges: &[Charge<'_>], now: Micros) {
+        let overflow = &self.table.overflow;
+        if !overflow.is_live(now) {
+            return;
+        }
+        for ((place, state), charge) in self.places.iter().zip(&mut self.states).zip(charges) {
+            if matches!(place, Place::Absent(_)) {
+                let states = self.shared.get_or_insert_with(|| overflow.lock());
+                *state = states.seed(&shared(charge), now);
+            }
+        }
+    }
+
+    /// The position whose state stands for the bucket.
+    fn home(&self, position: usize) -> usize {
+        match self.places[position] {
+            Place::Same(first) => first,
+            _ => position,
+        }
+    }
+
+    /// The charges, each with what earlier ones take from the same bucket added.
+    fn sum<'c, 'p>(&mut self, charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
+        let is_same = |place: &Place<'_>| matches!(place, Place::Same(_));
+        if !self.places.iter().any(is_same) {
+            return Cow::Borrowed(charges);
+        }
+        let mut summed = charges.to_vec();
+        for (position, charge) in summed.iter_mut().enumerate() {
+            let home = self.home(position);
+            self.states[position] = self.states[home].clone();
+            charge.cost = (0..=position)
+                .filter(|earlier| self.home(*earlier) == home)
+                .fold(0, |sum, earlier| charges[earlier].cost.saturating_add(sum));
+        }
+        Cow::Owned(summed)
+    }
+
+    /// Puts the states back and returns how many were inserted. `changed` says which
+    /// have changed.
     fn close(
-        self,
+        mut self,
         locked: &mut Locked<'t>,
         charges: &[Charge<'_>],
         lifetime: Lifetime,
-        blocked: impl Fn(usize) -> Option<bool>,
+        changed: impl Fn(usize) -> bool,
     ) -> u64 {
+        let mut has_changed: Vec<bool> = (0..charges.len()).map(changed).collect();
+        for position in 0..charges.len() {
+            let home = self.home(position);
+            if home != position && has_changed[position] {
+                self.states.swap(home, position);
+                has_changed[home] = true;
+            }
+        }
         let mut inserted = 0;
-        let mut overflow = self.overflow;
-        let states = self.places.into_iter().zip(self.states);
-        for ((position, charge), (place, state)) in charges.iter().enumerate().zip(states) {
+        let states = self.places.into_iter().zip(self.states).zip(has_changed);
+        for (charge, ((place, state), has_changed)) in charges.iter().zip(states) {
             let durability = match (lifetime, charge.limit.family) {
                 (Lifetime::Durable, Family::Quota) => Durability::Dirty,
                 _ => Durability::Volatile,
@@ -311,26 +422,24 @@ impl<'t> Decision<'t> {
             match place {
                 Place::Slot(index, slot, word) => {
                     let (_, segment, body) = &mut locked.segments[index];
-                    match blocked(position) {
-                        None => segment.put_back(body, slot, word, state),
-                        Some(blocked) => {
-                            let put = put(charge, state, durability, blocked);
-                            segment.put(body, (slot, word), put);
-                        }
+                    if has_changed {
+                        let kept = keep(charge.id, charge.spec, state, durability);
+                        segment.put(body, (slot, word), kept);
+                    } else {
+                        segment.put_back(body, slot, word, state);
                     }
                 }
-                Place::Absent(_) if state == State::Empty => {}
-                Place::Absent(index) => {
+                Place::Absent(index) if has_changed => {
                     let (_, segment, body) = &mut locked.segments[index];
-                    let blocked = blocked(position).unwrap_or(false);
-                    let put = put(charge, state, durability, blocked);
-                    inserted += u64::from(segment.insert(body, put));
+                    let kept = own(charge.id, charge.spec, state, durability);
+                    inserted += u64::from(segment.insert(body, kept));
                 }
-                Place::Shared(shared) => {
-                    if let Some(states) = &mut overflow {
-                        states.insert(shared, state);
+                Place::Shared(name) if has_changed => {
+                    if let Some(states) = &mut self.shared {
+                        self.table.overflow.keep(states, name, state);
                     }
                 }
+                Place::Absent(_) | Place::Shared(_) | Place::Same(_) | Place::Nowhere => {}
             }
         }
         inserted
@@ -344,11 +453,9 @@ fn is_simple(charge: &Charge<'_>) -> bool {
         && charge.limit.family == Family::Limit
 }
 
-fn put(charge: &Charge<'_>, state: State, family: Durability, blocked: bool) -> Put {
-    Put {
-        blocked,
-        kept: keep(charge.id, charge.spec, state, family),
-    }
+/// A new bucket's state.
+fn own(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Kept {
+    keep(id, spec, overflow::folded(state), family)
 }
 
 fn keep(id: Digest, spec: &BucketSpec, state: State, family: Durability) -> Kept {
@@ -368,12 +475,4 @@ fn take_one(spec: &BucketSpec, state: &mut State, cost: u32, now: Micros) -> Res
             Ok(())
         }
     }
-}
-
-/// Stands for a limit where only its figures are known.
-fn spec_name(spec: &BucketSpec) -> Digest {
-    let (interval, tolerance) = spec.gcra_ticks();
-    let figures = u128::from(interval) << 64 | u128::from(tolerance);
-    let kind = spec.algorithm() as u128;
-    Digest(figures ^ u128::from(spec.window_us()).rotate_left(40) ^ kind << 120)
 }

@@ -12,6 +12,7 @@ mod charge;
 mod durable;
 mod gcra;
 mod journal;
+mod limiter;
 mod overflow;
 mod records;
 mod registry;
@@ -25,7 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::Digest;
-use palisade_core::limit::{Algorithm, BucketSpec, State};
+use palisade_core::key::{Keyring, SegmentKind};
+use palisade_core::limit::{BucketSpec, State};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Family;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -35,9 +37,9 @@ use crate::{
     Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
     StoreError, StoreStats, Take,
 };
-use gcra::Taken;
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
+pub use limiter::{Limiter, Verdict};
 use records::Records;
 use registry::Registries;
 use sweep::Sweeper;
@@ -115,30 +117,23 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Takes `cost` from one bucket that is not a quota, at `now`. Allocates nothing
-    /// once the bucket is known; a token bucket takes no lock either. For what is
-    /// left, see [`MemoryStore::charge_now`].
-    ///
-    /// # Errors
-    /// When it cannot: the instant at which it could.
-    #[inline]
-    pub fn try_take(
+    /// A way to decide on one limit by one identifier that is as short as can be.
+    /// `limit` is the limit's digest: its buckets are those that
+    /// [`MemoryStore::charge_now`] charges for it.
+    #[must_use]
+    pub fn limiter(
         &self,
-        id: Digest,
-        spec: &BucketSpec,
-        cost: u32,
-        now: Micros,
-    ) -> Result<(), Micros> {
-        let table = &self.inner.table;
-        if spec.algorithm() == Algorithm::TokenBucket
-            && let Some(taken) = table.take_unlocked(id, spec, cost, now)
-        {
-            return match taken {
-                Taken::Admitted(_) => Ok(()),
-                Taken::Denied(_, retry_at) => Err(retry_at),
-            };
-        }
-        table.take_locked(id, spec, cost, now)
+        keyring: &Keyring,
+        limit: Digest,
+        kind: SegmentKind,
+        spec: BucketSpec,
+    ) -> Limiter<C> {
+        Limiter::new(
+            Arc::clone(&self.inner),
+            limit,
+            keyring.namer(limit, kind),
+            spec,
+        )
     }
 
     /// [`Store::charge`] without the wait: this store never has to.
@@ -263,7 +258,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        let commit = self.inner.records.commit(writes, self.inner.clock.now());
+        let commit = self.inner.records.commit(writes, self.inner.clock.now())?;
         self.note_change();
         Ok(commit)
     }

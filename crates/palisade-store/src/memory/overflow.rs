@@ -1,28 +1,68 @@
 //! What new keys share when the table is full of buckets that must stay.
+//!
+//! A key that has shared may get a bucket of its own when there is room again. What
+//! it used is then only known to be part of what all sharers used, so its bucket
+//! starts with all of that: no key is ever admitted more than its limit says.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use palisade_core::Digest;
-use palisade_core::limit::State;
+use palisade_core::limit::{BucketSpec, Hits, State};
+use palisade_core::time::Micros;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Most limits that have an overflow bucket of their own.
-const LIMITS_MAX: usize = 4096;
+/// Most shared buckets. Beyond that a key without a bucket is denied.
+const SHARED_MAX: usize = 4096;
 
-/// Names one shared bucket: the limit, and how often a plan has met it already.
-pub(crate) type Shared = (Digest, u8);
+/// Names one shared bucket: a limit and the figures that are in force for it (a
+/// tenant's may differ, and must not end another's window early).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shared(Digest, BucketSpec);
+
+impl Shared {
+    pub(crate) const fn new(limit: Digest, spec: &BucketSpec) -> Self {
+        Self(limit, *spec)
+    }
+}
 
 /// The shared buckets.
 #[derive(Default)]
 pub(crate) struct Overflow {
-    states: Mutex<HashMap<Shared, State>>,
+    states: Mutex<States>,
+    /// No shared bucket counts any more from then on.
+    live_until: AtomicU64,
     count: AtomicU64,
 }
 
+/// Their states.
+#[derive(Default)]
+pub(crate) struct States(HashMap<Shared, (State, Micros)>);
+
 impl Overflow {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Shared, State>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, States> {
         self.states.lock()
+    }
+
+    /// False if no shared bucket counts any more.
+    pub(crate) fn is_live(&self, now: Micros) -> bool {
+        self.live_until.load(Ordering::Acquire) > now.0
+    }
+
+    /// [`States::seed`], without a lock in ordinary times.
+    pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
+        if self.is_live(now) {
+            self.lock().seed(shared, now)
+        } else {
+            State::Empty
+        }
+    }
+
+    /// Keeps what a shared bucket holds now.
+    pub(crate) fn keep(&self, states: &mut States, shared: Shared, state: State) {
+        let until = shared.1.expires_at(&state);
+        self.live_until.fetch_max(until.0, Ordering::AcqRel);
+        states.0.insert(shared, (state, until));
     }
 
     /// Counts a decision on a shared bucket.
@@ -35,11 +75,46 @@ impl Overflow {
     }
 }
 
-/// The bucket to use: beyond the bound all limits share one.
-pub(crate) fn bounded(states: &HashMap<Shared, State>, shared: Shared) -> Shared {
-    if states.len() < LIMITS_MAX || states.contains_key(&shared) {
-        shared
-    } else {
-        (Digest::default(), shared.1)
+impl States {
+    /// What a new bucket starts with.
+    pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
+        let live = self.0.get(shared).filter(|(_, until)| *until > now);
+        live.map(|(state, _)| state.clone()).unwrap_or_default()
     }
+
+    /// What a shared bucket holds; `None` if there can be no more of them.
+    pub(crate) fn find(&mut self, shared: &Shared, now: Micros) -> Option<State> {
+        if let Some((state, _)) = self.0.get(shared) {
+            return Some(state.clone());
+        }
+        if self.0.len() >= SHARED_MAX {
+            self.0.retain(|_, (_, until)| *until > now);
+        }
+        (self.0.len() < SHARED_MAX).then_some(State::Empty)
+    }
+}
+
+/// A state that denies: for a key that not even a shared bucket can be found for.
+pub(crate) fn full(spec: &BucketSpec, now: Micros) -> State {
+    let mut state = State::Empty;
+    spec.take(&mut state, now, spec.capacity());
+    state
+}
+
+/// The state as a bucket of its own keeps it: hits as if all had come with the last,
+/// so that a flood of new keys does not copy the shared bucket's log.
+pub(crate) fn folded(state: State) -> State {
+    let State::Hits(hits) = &state else {
+        return state;
+    };
+    if hits.len() <= 1 {
+        return state;
+    }
+    let last = hits.entries().last().map_or(Micros(0), |(at, _)| at);
+    let total = hits
+        .entries()
+        .map(|(_, count)| u64::from(count))
+        .sum::<u64>();
+    let total = u32::try_from(total).unwrap_or(u32::MAX);
+    State::Hits(Hits::from_entries([(last, total)]))
 }

@@ -2,8 +2,8 @@
 //! goes through them in order; several records are locked in the order of shards.
 //!
 //! At most `records_max` records of a kind are held. Beyond that a new record takes
-//! the place of expired ones, then of those that expire soonest: a record with a
-//! running block outlives the others.
+//! the place of expired ones, then of those that expire soonest, never of one with a
+//! running block. If all have one, the store is full and says so (F-STORE-FULL).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use palisade_core::Digest;
+use palisade_core::guard::{Account, Device, Network};
+use palisade_core::lockout::{Lockout, LockoutPolicy};
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, Micros};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::Lifetime;
-use crate::{Commit, Record, RecordPage};
+use crate::{Commit, Record, RecordPage, StoreError};
 
 const SHARDS_MAX: u64 = 256;
 const KINDS: usize = RecordKind::ALL.len();
@@ -29,6 +31,28 @@ pub(crate) struct Stored {
     pub(crate) key: RecordKey,
     pub(crate) record: Record,
     pub(crate) expires_at: Micros,
+}
+
+impl Stored {
+    /// True if a block in it runs. What cannot be read may hold one: a newer version
+    /// wrote it, or it is about to be set aside.
+    fn has_block(&self, now: Micros) -> bool {
+        let bytes = &self.record.bytes;
+        let has_block = match self.key.kind {
+            RecordKind::Account(_) => {
+                Account::decode(bytes).map(|record| !record.active_blocks(now).is_empty())
+            }
+            RecordKind::Network(_) => {
+                Network::decode(bytes).map(|record| !record.active_blocks(now).is_empty())
+            }
+            RecordKind::Device(_) => {
+                Device::decode(bytes).map(|record| !record.active_blocks(now).is_empty())
+            }
+            RecordKind::Lockout => Lockout::decode(bytes)
+                .map(|record| record.is_denying(&LockoutPolicy::default(), now)),
+        };
+        has_block.unwrap_or(true)
+    }
 }
 
 #[derive(Default)]
@@ -98,7 +122,7 @@ impl Records {
     }
 
     /// Writes all or nothing.
-    pub(crate) fn commit(&self, writes: &[RecordWrite], now: Micros) -> Commit {
+    pub(crate) fn commit(&self, writes: &[RecordWrite], now: Micros) -> Result<Commit, StoreError> {
         let _whole = self.cut.read();
         let mut locked = self.lock(writes.iter().map(|write| write.key.digest));
         for write in writes {
@@ -107,8 +131,15 @@ impl Records {
                 .and_then(|shard| shard.live(&write.key, now))
                 .map_or(0, |record| record.revision);
             if revision != write.expect {
-                return Commit::Conflict;
+                return Ok(Commit::Conflict);
             }
+        }
+        for shard in locked
+            .0
+            .iter_mut()
+            .map(|(number, shard)| (*number, &mut **shard))
+        {
+            self.make_room(shard, writes, now)?;
         }
         for write in writes {
             let Some(shard) = locked.shard_mut(self.shard_of(write.key.digest)) else {
@@ -124,28 +155,66 @@ impl Records {
                         bytes: bytes.clone(),
                         revision: write.expect + 1,
                     };
-                    self.put(shard, write.key, record, write.expires_at, now);
+                    shard.put(Stored {
+                        key: write.key,
+                        record,
+                        expires_at: write.expires_at,
+                    });
                 }
             }
         }
-        Commit::Done
+        Ok(Commit::Done)
     }
 
-    fn put(&self, shard: &mut Shard, key: RecordKey, record: Record, until: Micros, now: Micros) {
-        let kind = index_of(key.kind);
-        if shard.counts[kind] >= self.count_max && shard.find(&key).is_none() {
-            let evicted = shard.make_room(key.kind, self.count_max, now);
+    /// Makes room in a shard for what `writes` bring to it; before anything is
+    /// written, so that a commit stays whole.
+    fn make_room(
+        &self,
+        (number, shard): (usize, &mut Shard),
+        writes: &[RecordWrite],
+        now: Micros,
+    ) -> Result<(), StoreError> {
+        for kind in RecordKind::ALL {
+            let is_new = |write: &&RecordWrite| {
+                write.key.kind == kind
+                    && write.bytes.is_some()
+                    && self.shard_of(write.key.digest) == number
+                    && shard.find(&write.key).is_none()
+            };
+            let count = writes.iter().filter(is_new).count();
+            let is_written = |key: &RecordKey| writes.iter().any(|write| write.key == *key);
+            if count > 0 && !self.has_room(shard, kind, count, now, is_written) {
+                return Err(StoreError::Exhausted(format!(
+                    "every `{}` record it may hold has a running block; raise `records_max`",
+                    kind.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for `count` records of `kind`, sparing those that are `needed`.
+    fn has_room(
+        &self,
+        shard: &mut Shard,
+        kind: RecordKind,
+        count: usize,
+        now: Micros,
+        needed: impl Fn(&RecordKey) -> bool,
+    ) -> bool {
+        let is_full = |shard: &Shard| shard.counts[index_of(kind)] + count > self.count_max;
+        if is_full(shard) {
+            shard.drop_expired(now);
+        }
+        if is_full(shard) {
+            let evicted = shard.evict(kind, count, now, needed);
             self.evictions
                 .fetch_add(evicted.len() as u64, Ordering::Relaxed);
             for gone in evicted {
                 self.note_change(shard, gone);
             }
         }
-        shard.put(Stored {
-            key,
-            record,
-            expires_at: until,
-        });
+        !is_full(shard)
     }
 
     /// Brings back a record from the log, or takes it away.
@@ -153,7 +222,12 @@ impl Records {
         let mut shard = self.shards[self.shard_of(key.digest)].lock();
         match stored {
             Some(stored) if stored.expires_at > now => {
-                self.put(&mut shard, key, stored.record, stored.expires_at, now);
+                let is_known = shard.find(&key).is_some();
+                if is_known || self.has_room(&mut shard, key.kind, 1, now, |_| false) {
+                    shard.put(stored);
+                } else {
+                    self.evictions.fetch_add(1, Ordering::Relaxed);
+                }
             }
             _ => {
                 shard.remove(&key);
@@ -332,30 +406,35 @@ impl Shard {
         self.next_expiry = soonest;
     }
 
-    /// Makes room for one record of `kind`; returns the live ones that had to go.
-    fn make_room(&mut self, kind: RecordKind, count_max: usize, now: Micros) -> Vec<RecordKey> {
-        self.drop_expired(now);
-        if self.counts[index_of(kind)] < count_max {
-            return Vec::new();
-        }
+    /// Takes away records of `kind` without a running block, soonest to expire
+    /// first, at least `count` if there are as many; returns which.
+    fn evict(
+        &mut self,
+        kind: RecordKind,
+        count: usize,
+        now: Micros,
+        needed: impl Fn(&RecordKey) -> bool,
+    ) -> Vec<RecordKey> {
         let mut ages: Vec<(Micros, RecordKey)> = self
             .records
             .iter()
-            .filter(|stored| stored.key.kind == kind)
+            .filter(|stored| stored.key.kind == kind && !needed(&stored.key))
             .map(|stored| (stored.expires_at, stored.key))
             .collect();
+        ages.sort_unstable();
         // Several at once: a flood pays for the search only now and then.
-        let gone = (ages.len() / 16).max(1).min(ages.len());
-        if gone < ages.len() {
-            ages.select_nth_unstable(gone);
-        }
-        ages.truncate(gone);
-        ages.into_iter()
+        let batch = (ages.len() / 16).max(count);
+        let has_block = |key: &RecordKey| self.find(key).is_some_and(|held| held.has_block(now));
+        let gone: Vec<RecordKey> = ages
+            .into_iter()
             .map(|(_, key)| key)
-            .inspect(|key| {
-                self.remove(key);
-            })
-            .collect()
+            .filter(|key| !has_block(key))
+            .take(batch)
+            .collect();
+        for key in &gone {
+            self.remove(key);
+        }
+        gone
     }
 
     fn list(

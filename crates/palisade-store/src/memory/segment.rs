@@ -1,10 +1,10 @@
 //! A segment: slots that threads read without a lock, and behind its lock the
 //! states that do not fit a word.
 //!
-//! Owners change only in [`Segment::insert`] and by [`Segment::drain`] followed by
-//! [`Segment::refill`]: expiry, eviction and the split of a full segment are all a
-//! drain, a choice and a refill. A reader that misses its bucket meanwhile takes the
-//! lock and looks again.
+//! Owners change in [`Segment::insert`], in [`Segment::drop_spent`], which closes the
+//! gaps it makes, and by [`Segment::drain`] followed by [`Segment::refill`], which
+//! split a full segment. A reader that misses its bucket meanwhile takes the lock and
+//! looks again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,6 +39,12 @@ impl Origin {
         arrival.saturating_sub(self.0)
     }
 
+    /// Ticks after the origin of an instant.
+    #[inline]
+    pub(crate) const fn ticks_of(self, now: Micros) -> u64 {
+        self.ticks(now.0.saturating_mul(TICKS_PER_MICRO))
+    }
+
     #[inline]
     pub(crate) const fn arrival(self, ticks: u64) -> u64 {
         self.0.saturating_add(ticks)
@@ -70,12 +76,6 @@ pub(crate) enum Durability {
     Dirty,
 }
 
-/// A state on its way into the table.
-pub(crate) struct Put {
-    pub(crate) blocked: bool,
-    pub(crate) kept: Kept,
-}
-
 /// What the lock guards.
 #[derive(Default)]
 pub(crate) struct Body {
@@ -99,7 +99,6 @@ pub(crate) struct Moved {
     /// The first 32 bits of its id.
     pub(crate) high: u32,
     tag: u64,
-    pub(crate) is_blocked: bool,
     content: Content,
 }
 
@@ -138,6 +137,18 @@ const fn start(tag: u64) -> usize {
 #[inline]
 const fn after(slot: usize) -> usize {
     if slot + 1 == SLOTS { 0 } else { slot + 1 }
+}
+
+/// How many steps a probe takes from one slot to another.
+const fn steps(from: usize, to: usize) -> usize {
+    (to + SLOTS - from) % SLOTS
+}
+
+/// When a bucket stops counting.
+struct Ends {
+    at: Micros,
+    /// False while it must first be written.
+    spent: bool,
 }
 
 impl Segment {
@@ -200,9 +211,8 @@ impl Segment {
     }
 
     /// Ends [`Segment::take`].
-    pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), put: Put) {
+    pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), kept: Kept) {
         let (slot, word) = taken;
-        let Put { blocked, kept } = put;
         let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
         if is_new_to_log {
             body.dirty.push(kept.id);
@@ -210,7 +220,7 @@ impl Segment {
         }
         body.next_expiry = body.next_expiry.min(kept.expires_at);
         let word = self.store(body, word, kept);
-        slot.unlock(word.blocked(blocked));
+        slot.unlock(word);
     }
 
     /// Puts back what [`Segment::take`] took, as it was.
@@ -224,8 +234,7 @@ impl Segment {
     }
 
     /// Gives a new bucket a slot; false if there is none.
-    pub(crate) fn insert(&self, body: &mut Body, put: Put) -> bool {
-        let Put { blocked, kept } = put;
+    pub(crate) fn insert(&self, body: &mut Body, kept: Kept) -> bool {
         let id = kept.id;
         if body.len >= FILL_MAX {
             return false;
@@ -242,7 +251,7 @@ impl Segment {
         body.len += 1;
         body.next_expiry = body.next_expiry.min(kept.expires_at);
         body.highs[at] = high_of(id);
-        self.slots[at].assign(tag, |free| self.store(body, free, kept).blocked(blocked));
+        self.slots[at].assign(tag, |free| self.store(body, free, kept));
         true
     }
 
@@ -284,7 +293,6 @@ impl Segment {
             moved.push(Moved {
                 high: body.highs[at],
                 tag: slot.tag(),
-                is_blocked: word.is_blocked(),
                 content,
             });
         }
@@ -321,21 +329,84 @@ impl Segment {
             .store(!body.dirty.is_empty(), Ordering::Release);
     }
 
-    /// How many buckets have expired.
-    pub(crate) fn expired(&self, body: &Body, now: Micros) -> usize {
+    /// Forgets the buckets that no longer count and says how many they were.
+    pub(crate) fn drop_spent(&self, body: &mut Body, now: Micros) -> usize {
         if body.next_expiry > now {
             return 0;
         }
-        let has_expired = |slot: &&Slot| match slot.word().held() {
-            Held::Ticks(ticks) => self.origin.expiry(ticks) <= now,
-            Held::Slab(index) => body
-                .slab
-                .get(usize::from(index))
-                .and_then(Option::as_ref)
-                .is_none_or(|kept| kept.may_go(now)),
-            Held::Empty | Held::Locked => false,
-        };
-        self.slots.iter().filter(has_expired).count()
+        let before = body.len;
+        let mut soonest = Micros(u64::MAX);
+        let mut at = 0;
+        while let Some(slot) = self.slots.get(at) {
+            match self.ends_at(body, slot.word()) {
+                // Another bucket may have come to this place: look again.
+                Some(Ends { at: end, spent }) if spent && end <= now => {
+                    if !self.remove_spent(body, at, now) {
+                        at += 1;
+                    }
+                }
+                Some(ends) => {
+                    soonest = soonest.min(ends.at);
+                    at += 1;
+                }
+                None => at += 1,
+            }
+        }
+        // What was taken from meanwhile counts longer, never shorter.
+        body.next_expiry = soonest;
+        before - body.len
+    }
+
+    fn ends_at(&self, body: &Body, word: Word) -> Option<Ends> {
+        match word.held() {
+            Held::Ticks(ticks) => Some(Ends {
+                at: self.origin.expiry(ticks),
+                spent: true,
+            }),
+            Held::Slab(index) => {
+                let kept = body.slab.get(usize::from(index))?.as_ref()?;
+                Some(Ends {
+                    at: kept.expires_at,
+                    spent: kept.family != Durability::Dirty,
+                })
+            }
+            Held::Empty | Held::Locked => None,
+        }
+    }
+
+    /// Forgets the bucket at `gap` unless it was taken from meanwhile.
+    fn remove_spent(&self, body: &mut Body, gap: usize, now: Micros) -> bool {
+        let slot = &self.slots[gap];
+        let word = slot.lock();
+        let is_spent = self
+            .ends_at(body, word)
+            .is_some_and(|ends| ends.spent && ends.at <= now);
+        if !is_spent {
+            slot.unlock(word);
+            return false;
+        }
+        body.vacate(word);
+        body.len -= 1;
+        self.close_gap(body, gap);
+        true
+    }
+
+    /// Takes the owner of a locked slot away. Those behind it move up where their
+    /// probe allows, so that none ends before its bucket.
+    fn close_gap(&self, body: &mut Body, mut gap: usize) {
+        let mut at = after(gap);
+        while !self.slots[at].word().is_empty() {
+            let slot = &self.slots[at];
+            let tag = slot.tag();
+            if steps(start(tag), at) >= steps(gap, at) {
+                let word = slot.lock();
+                body.highs[gap] = body.highs[at];
+                self.slots[gap].assign(tag, |free| free.holding(word));
+                gap = at;
+            }
+            at = after(at);
+        }
+        self.slots[gap].vacate();
     }
 
     /// Buckets that changed since they were last written, or all durable ones.
@@ -379,23 +450,15 @@ impl Segment {
 }
 
 fn place_at(body: &mut Body, slot: &Slot, one: Moved) {
-    let Moved {
-        tag,
-        is_blocked,
-        content,
-        ..
-    } = one;
-    slot.assign(tag, |free| {
-        let word = match content {
-            Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
-            Content::Kept(kept) => {
-                if kept.family == Durability::Dirty {
-                    body.dirty.push(kept.id);
-                }
-                free.with_slab(body.keep(free, kept))
+    let Moved { tag, content, .. } = one;
+    slot.assign(tag, |free| match content {
+        Content::Ticks(ticks) => free.with_ticks(ticks).unwrap_or(free),
+        Content::Kept(kept) => {
+            if kept.family == Durability::Dirty {
+                body.dirty.push(kept.id);
             }
-        };
-        word.blocked(is_blocked)
+            free.with_slab(body.keep(free, kept))
+        }
     });
 }
 
@@ -409,34 +472,11 @@ pub(crate) enum Which {
 }
 
 impl Moved {
-    pub(crate) fn expires_at(&self, origin: Origin) -> Micros {
+    fn expires_at(&self, origin: Origin) -> Micros {
         match &self.content {
             Content::Ticks(ticks) => origin.expiry(*ticks),
             Content::Kept(kept) => kept.expires_at,
         }
-    }
-
-    /// True if nothing is lost by forgetting it.
-    pub(crate) fn may_go(&self, origin: Origin, now: Micros) -> bool {
-        match &self.content {
-            Content::Ticks(ticks) => origin.expiry(*ticks) <= now,
-            Content::Kept(kept) => kept.may_go(now),
-        }
-    }
-
-    /// True if it may be forgotten for lack of room.
-    pub(crate) fn is_idle(&self) -> bool {
-        let is_volatile = match &self.content {
-            Content::Ticks(_) => true,
-            Content::Kept(kept) => kept.family == Durability::Volatile,
-        };
-        is_volatile && !self.is_blocked
-    }
-}
-
-impl Kept {
-    fn may_go(&self, now: Micros) -> bool {
-        self.expires_at <= now && self.family != Durability::Dirty
     }
 }
 

@@ -3,9 +3,10 @@
 //! thread ever waits for more than one segment.
 //!
 //! Overflow rule. At most `keys_max` buckets are held. Beyond that a new bucket
-//! takes the place of expired ones, then of idle ones: those whose last decision was
-//! not a denial, soonest to expire first, never a quota's. If there is none, new
-//! keys share one strict bucket per limit, and `overflowed` counts them.
+//! takes the place of expired ones, and of idle ones: those that were given back or
+//! reset. Whatever still counts stays, because without it its key would be admitted
+//! anew; above all a bucket that denies. If there is no room, new keys share one
+//! strict bucket per limit, and `overflowed` counts them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,11 +18,11 @@ use parking_lot::MutexGuard;
 
 use super::gcra::{self, Taken};
 use super::overflow::Overflow;
-use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Put, Segment};
+use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
 use super::word::Held;
 
-/// How many segments an insertion at the bound sweeps before it evicts.
-const SWEEP_AT_BOUND: u32 = 4;
+/// How many segments an insertion at the bound looks through for expired buckets.
+const SWEEP_AT_BOUND: u32 = 64;
 /// The directory never has more entries than 2 to the power of this.
 const BITS_MAX: u32 = 20;
 /// Segments that a large table starts with, as a power of 2.
@@ -81,8 +82,9 @@ impl Table {
     #[inline]
     pub(super) fn route(&self, id: Digest) -> u32 {
         let high = (id.0 >> 64) as u64;
-        let entry = high.checked_shr(64 - self.bits).unwrap_or(0) as usize;
-        self.directory[entry].load(Ordering::Acquire)
+        // In two steps, because `bits` may be none.
+        let entry = (high >> 1) >> (63 - self.bits);
+        self.directory[entry as usize].load(Ordering::Acquire)
     }
 
     #[inline]
@@ -109,14 +111,11 @@ impl Table {
             let Held::Ticks(ticks) = word.held() else {
                 return None;
             };
-            let taken = gcra::take(spec, self.origin.arrival(ticks), now, cost);
-            let new = match taken {
-                Taken::Admitted(arrival) => word.with_ticks(self.origin.ticks(arrival)).ok()?,
-                Taken::Denied(..) if word.is_blocked() => return Some(taken),
-                Taken::Denied(..) => word.blocked(true),
+            let Some(after) = gcra::admit(spec, ticks, self.origin.ticks_of(now), cost) else {
+                return Some(gcra::take(spec, self.origin.arrival(ticks), now, cost));
             };
-            if slot.swap(word, new) {
-                return Some(taken);
+            if slot.swap(word, word.with_ticks(after).ok()?) {
+                return Some(Taken::Admitted(self.origin.arrival(after)));
             }
         }
     }
@@ -146,51 +145,34 @@ impl Table {
             return Room::Full;
         };
         let is_at_bound = || self.tracked.load(Ordering::Acquire) + count as u64 > self.keys_max;
-        if is_at_bound() {
-            self.sweep_some(SWEEP_AT_BOUND, now);
-        }
         let mut body = segment.lock();
         if self.route(id) != number {
             return Room::Made;
         }
         let is_full = |body: &Body| body.len + count > FILL_MAX;
-        if body.next_expiry <= now && (is_full(&body) || is_at_bound()) {
-            self.drop_expired(segment, &mut body, now);
+        if is_full(&body) || is_at_bound() {
+            self.drop_spent(segment, &mut body, now);
         }
-        if is_at_bound() || (is_full(&body) && body.depth == self.bits) {
-            self.evict_idle(segment, &mut body, count)
-        } else {
-            if is_full(&body) {
-                self.split(segment, number, &mut body);
+        if is_full(&body) {
+            if body.depth == self.bits {
+                return Room::Full;
             }
-            Room::Made
+            self.split(segment, number, &mut body);
         }
-    }
-
-    fn drop_expired(&self, segment: &Segment, body: &mut Body, now: Micros) {
-        let before = body.len as u64;
-        let mut moved = segment.drain(body);
-        moved.retain(|one| !one.may_go(self.origin, now));
-        segment.refill(body, moved);
-        self.release(before - body.len as u64);
-    }
-
-    /// Forgets idle buckets, several at once so that a flood of new keys pays for
-    /// a drain only now and then.
-    fn evict_idle(&self, segment: &Segment, body: &mut Body, count: usize) -> Room {
-        let batch = count.max(body.len / 16);
-        let mut moved = segment.drain(body);
-        moved.sort_by_cached_key(|one| (!one.is_idle(), one.expires_at(self.origin)));
-        let idle = moved.iter().take(batch).filter(|one| one.is_idle()).count();
-        moved.drain(..idle);
-        segment.refill(body, moved);
-        self.release(idle as u64);
-        self.evictions.fetch_add(idle as u64, Ordering::Relaxed);
-        if idle >= count {
-            Room::Made
-        } else {
+        drop(body);
+        if is_at_bound() {
+            self.sweep_some(SWEEP_AT_BOUND, now);
+        }
+        if is_at_bound() {
             Room::Full
+        } else {
+            Room::Made
         }
+    }
+
+    fn drop_spent(&self, segment: &Segment, body: &mut Body, now: Micros) {
+        let dropped = segment.drop_spent(body, now);
+        self.release(dropped as u64);
     }
 
     fn split(&self, segment: &Segment, number: u32, body: &mut Body) {
@@ -214,7 +196,7 @@ impl Table {
         segment.refill(body, moved);
     }
 
-    /// Drops expired buckets of the next `count` segments, where they are many.
+    /// Drops expired buckets of the next `count` segments.
     pub(crate) fn sweep_some(&self, count: u32, now: Micros) {
         let allocated = self.allocated();
         for _ in 0..count.min(allocated) {
@@ -222,10 +204,8 @@ impl Table {
             let Some(segment) = self.segment(number) else {
                 continue;
             };
-            if let Some(mut body) = segment.try_lock()
-                && segment.expired(&body, now) * 8 > body.len
-            {
-                self.drop_expired(segment, &mut body, now);
+            if let Some(mut body) = segment.try_lock() {
+                self.drop_spent(segment, &mut body, now);
             }
         }
     }
@@ -255,32 +235,30 @@ impl Table {
             expires_at,
             family: Durability::Saved,
         };
-        let put = Put {
-            blocked: false,
-            kept,
-        };
         let Some((segment, mut body)) = self.lock(id) else {
             return;
         };
         if let Some(slot) = segment.find(id) {
             let (word, _) = segment.take(&mut body, slot);
-            segment.put(&mut body, (slot, word), put);
+            segment.put(&mut body, (slot, word), kept);
             return;
         }
         drop(body);
         if expires_at > now {
-            self.insert_restored(put, now);
+            self.insert_restored(kept, now);
         }
     }
 
-    fn insert_restored(&self, put: Put, now: Micros) {
-        while let Some((segment, mut body)) = self.lock(put.kept.id) {
+    fn insert_restored(&self, kept: Kept, now: Micros) {
+        while let Some((segment, mut body)) = self.lock(kept.id) {
             if body.len < FILL_MAX && self.reserve(1) {
-                segment.insert(&mut body, put);
+                segment.insert(&mut body, kept);
                 return;
             }
             drop(body);
-            if self.make_room(put.kept.id, 1, now) == Room::Full {
+            if self.make_room(kept.id, 1, now) == Room::Full {
+                // The bound is lower than what was held before.
+                self.evictions.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }

@@ -2,21 +2,19 @@
 //!
 //! | bits | what |
 //! | --- | --- |
-//! | 63–59 | generation: changes whenever the slot gets another owner or place |
-//! | 58 | blocked: the last decision on the bucket was a denial |
+//! | 63–58 | generation: changes whenever the slot gets another owner or place |
 //! | 57–0 | a token bucket's arrival time in ticks after the table's origin, or a special value |
 //!
 //! 2⁵⁸ ticks are 814 days: an arrival time beyond them lives in the slab like the
 //! states of the other algorithms. The generation keeps a thread that read a word,
 //! was suspended, and found the slot with a new owner from charging the wrong
 //! bucket: the word would have to return to the same tick of 2⁻¹² µs after exactly
-//! 32 changes of owner.
+//! 64 changes of owner.
 
 const VALUE_BITS: u32 = 58;
 const VALUE: u64 = (1 << VALUE_BITS) - 1;
-const BLOCKED: u64 = 1 << VALUE_BITS;
-const GENERATION: u64 = !(VALUE | BLOCKED);
-const GENERATION_ONE: u64 = BLOCKED << 1;
+const GENERATION: u64 = !VALUE;
+const GENERATION_ONE: u64 = 1 << VALUE_BITS;
 
 const EMPTY: u64 = VALUE;
 const LOCKED: u64 = VALUE - 1;
@@ -57,15 +55,11 @@ impl Word {
         }
     }
 
-    pub(crate) const fn is_blocked(self) -> bool {
-        self.0 & BLOCKED != 0
-    }
-
     pub(crate) const fn is_empty(self) -> bool {
         self.0 & VALUE == EMPTY
     }
 
-    /// The same bucket with another arrival time, and not blocked.
+    /// The same bucket with another arrival time.
     pub(crate) const fn with_ticks(self, ticks: u64) -> Result<Self, TooFar> {
         if ticks >= SLAB_FIRST {
             return Err(TooFar);
@@ -78,11 +72,12 @@ impl Word {
     }
 
     pub(crate) const fn locked(self) -> Self {
-        Self(self.0 & !VALUE | LOCKED)
+        self.with_value(LOCKED)
     }
 
-    pub(crate) const fn blocked(self, blocked: bool) -> Self {
-        Self(self.0 & !BLOCKED | if blocked { BLOCKED } else { 0 })
+    /// What `other` holds, in this word's generation.
+    pub(crate) const fn holding(self, other: Self) -> Self {
+        self.with_value(other.0 & VALUE)
     }
 
     /// An ownerless word of the next generation.
@@ -119,20 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn generation_and_block_survive_a_change_of_value() {
-        let word = Word::FREE.next_free().with_slab(3).blocked(true);
-        assert!(word.is_blocked() && word.locked().is_blocked());
-        assert!(!word.with_ticks(9).unwrap().is_blocked());
-        assert_eq!(word.0 & GENERATION, word.locked().0 & GENERATION);
+    fn the_generation_survives_a_change_of_value() {
+        let word = Word::FREE.next_free().with_slab(3);
+        let other = Word::FREE.with_ticks(7).unwrap();
+        for changed in [
+            word.locked(),
+            word.with_ticks(9).unwrap(),
+            word.holding(other),
+        ] {
+            assert_eq!(word.0 & GENERATION, changed.0 & GENERATION);
+        }
+        assert_eq!(word.holding(other).held(), Held::Ticks(7));
         assert_ne!(word.0 & GENERATION, word.next_free().0 & GENERATION);
     }
 
     #[test]
-    fn generations_come_round_after_32() {
+    fn generations_come_round_after_64() {
         let mut word = Word::FREE;
-        for turn in 1..=32 {
+        for turn in 1..=64 {
             word = word.next_free();
-            assert_eq!(word == Word::FREE, turn == 32);
+            assert_eq!(word == Word::FREE, turn == 64);
         }
     }
 }

@@ -8,7 +8,8 @@ use super::{Engine, TenantStats};
 /// A snapshot for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The store.
+    /// The store; what left or overflowed among local limits and fallback counts
+    /// here too.
     pub store: StoreStats,
     /// Buckets of this process beside the store's: local limits and fallback.
     pub local_keys: u64,
@@ -32,12 +33,16 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let local_keys =
-            self.local.stats().tracked_keys + self.fallback.load().stats().tracked_keys;
+        let here = [self.local.stats(), self.fallback.load().stats()];
+        let mut store = self.store.stats();
+        for local in here {
+            store.evictions += local.evictions;
+            store.overflowed += local.overflowed;
+        }
         let modes = self.modes.lock();
         Figures {
-            store: self.store.stats(),
-            local_keys,
+            store,
+            local_keys: here.iter().map(|local| local.tracked_keys).sum(),
             store_answers: modes.health().failing_since().is_none(),
             degradation_level: modes.level(source, now).number(),
             circuits: Policy::ALL

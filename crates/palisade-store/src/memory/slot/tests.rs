@@ -103,6 +103,19 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// Forgets the first slot's bucket and moves ours up into the gap: what expiry
+    /// does.
+    fn close_gap(&self) {
+        let _locked = self.lock.lock().unwrap();
+        let [first, second] = &self.slots;
+        first.lock();
+        let word = second.lock();
+        first.assign(OURS, |free| free.holding(word));
+        second.vacate();
+    }
+}
+
 fn one_more(word: Word) -> Word {
     let Held::Ticks(ticks) = word.held() else {
         panic!("{:?}", word.held());
@@ -168,5 +181,24 @@ fn no_interleaving_lets_a_take_reach_a_slot_that_was_given_away() {
         pair.take(OURS);
         let given = mover.join().unwrap();
         assert_eq!(pair.ticks(THEIRS), given);
+    });
+}
+
+#[test]
+fn no_interleaving_loses_a_take_while_a_gap_closes() {
+    loom::model(|| {
+        let pair = Pair {
+            slots: [Slot::free(), Slot::free()],
+            lock: Mutex::new(()),
+        };
+        pair.slots[0].assign(THEIRS, held);
+        pair.slots[1].assign(OURS, held);
+        let pair = Arc::new(pair);
+        let other = Arc::clone(&pair);
+        let mover = thread::spawn(move || other.close_gap());
+        pair.take(OURS);
+        mover.join().unwrap();
+        assert_eq!(pair.ticks(OURS), START + 1);
+        assert_eq!(pair.slots[1].word().held(), Held::Empty);
     });
 }
