@@ -1,7 +1,7 @@
 //! The embedded store beside its peers: same run, same keys, same work.
 //!
 //! `cargo bench -p palisade-store --bench in_process`, optionally with the parts to
-//! run: `-- many hot growth memory`.
+//! run, `-- many hot growth memory`, and for the first two the threads, `1t` or `2t`.
 //!
 //! Keys are 16-byte strings in order of arrival, every check is admitted and leaves
 //! something used, each side reads its clock on every check, and ours digests the key
@@ -42,7 +42,7 @@ use palisade_store::memory::{Limiter, MemoryConfig, MemoryStore};
 const BURST: NonZeroU32 = NonZeroU32::new(100_000_000).unwrap();
 const RATE: NonZeroU32 = NonZeroU32::new(20).unwrap();
 const MILLION: usize = 1_000_000;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 /// One limiter under test.
 trait Side: Sync {
@@ -315,18 +315,24 @@ fn main() {
         }
         return;
     }
-    let asked = |part: &str| args.is_empty() || args.iter().any(|arg| arg == part);
+    let is_threads = |arg: &&String| ["1t", "2t"].contains(&arg.as_str());
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let asked = |part: &str| args.iter().all(|arg| is_threads(&arg)) || has(part);
+    let threads: Vec<usize> = [(1, "1t"), (2, "2t")]
+        .into_iter()
+        .filter(|(_, name)| !args.iter().any(|arg| is_threads(&arg)) || has(name))
+        .map(|(threads, _)| threads)
+        .collect();
     if asked("memory") {
         memory();
     }
-    if asked("hot") {
-        compare("hot key", &keys(1), 1, 4 * MILLION);
-        compare("hot key", &keys(1), 2, 4 * MILLION);
-    }
-    if asked("many") {
-        let keys = keys(MILLION);
-        compare("1,000,000 keys", &keys, 1, 3 * MILLION);
-        compare("1,000,000 keys", &keys, 2, 3 * MILLION);
+    for threads in threads {
+        if asked("hot") {
+            compare("hot key", &keys(1), threads, 4 * MILLION);
+        }
+        if asked("many") {
+            compare("1,000,000 keys", &keys(MILLION), threads, 2 * MILLION);
+        }
     }
     if asked("growth") {
         growth();
