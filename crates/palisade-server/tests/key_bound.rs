@@ -44,7 +44,10 @@ fn beyond_the_bound_new_keys_share_one_strict_bucket_and_a_metric_says_so() {
     }
     let late: Vec<String> = (0..20).map(|number| decide(KEYS_MAX + number)).collect();
     let admitted = late.iter().filter(|decision| *decision == "allow").count();
-    assert_eq!(admitted, 5, "what one key may do, for all of them: {late:?}");
+    assert_eq!(
+        admitted, 5,
+        "what one key may do, for all of them: {late:?}"
+    );
     for expected in ["allow", "allow", "allow", "allow", "deny"] {
         assert_eq!(decide(7), expected, "a key from before has lost nothing");
     }
