@@ -293,14 +293,14 @@ fn l_atomic_threads_at_the_bound_never_over_admit_a_key() {
                 let (store, limits, admitted) = (&store, &limits, &admitted);
                 scope.spawn(move || {
                     let mut rng = Rng::new(thread);
+                    let mut runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = runtime.build().unwrap();
                     for _ in 0..2_000 {
                         let subject = rng.index(SUBJECTS);
                         let short = [limits.charge("short", &format!("{subject}"))];
                         let long = [limits.charge("long", &format!("{subject}"))];
                         // Refunded at once, so that there is room now and then.
                         if store.charge_now(&short, Take::Consume).admitted {
-                            let runtime = tokio::runtime::Builder::new_current_thread();
-                            let runtime = runtime.build().unwrap();
                             runtime.block_on(store.refund(&short)).unwrap();
                         }
                         let taken = store.charge_now(&long, Take::Consume).admitted;

@@ -107,8 +107,8 @@ enum Content {
     Kept(Kept),
 }
 
-/// The segment.
-#[repr(align(64))]
+/// The segment. Its slots begin with a cache line.
+#[repr(C, align(64))]
 pub(crate) struct Segment {
     slots: [Slot; SLOTS],
     origin: Origin,
@@ -127,11 +127,14 @@ const fn high_of(id: Digest) -> u32 {
     (id.0 >> 96) as u32
 }
 
-/// Where a probe for `tag` starts.
+/// Slots of one cache line.
+const LINE: usize = 4;
+
+/// Where a probe for `tag` starts: with a line, so that most end within it.
 #[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
 #[inline]
 const fn start(tag: u64) -> usize {
-    ((tag as u128 * SLOTS as u128) >> 64) as usize
+    ((tag as u128 * (SLOTS / LINE) as u128) >> 64) as usize * LINE
 }
 
 #[inline]
@@ -179,7 +182,29 @@ impl Segment {
     #[inline]
     pub(crate) fn look(&self, id: Digest) -> Option<(&Slot, Word)> {
         let tag = tag_of(id);
-        let mut at = start(tag);
+        let first = start(tag);
+        if let Some(slot) = self.hint(first, tag)
+            && let Seen::Own(word) = slot.look(tag)
+        {
+            return Some((slot, word));
+        }
+        self.probe(first, tag)
+    }
+
+    /// The slot of the first line that has the tag, for [`Slot::look`] to confirm. No
+    /// branch depends on which one it is: to guess wrong would be to wait for memory
+    /// with nothing else to do.
+    #[inline]
+    fn hint(&self, first: usize, tag: u64) -> Option<&Slot> {
+        let (lines, _) = self.slots.as_chunks::<LINE>();
+        let line = lines.get(first / LINE)?;
+        let has_tag = |(index, slot): (usize, &Slot)| usize::from(slot.tag() == tag) << index;
+        let found: usize = line.iter().enumerate().map(has_tag).sum();
+        line.get(found.trailing_zeros() as usize)
+    }
+
+    fn probe(&self, first: usize, tag: u64) -> Option<(&Slot, Word)> {
+        let mut at = first;
         for _ in 0..SLOTS {
             let slot = &self.slots[at];
             match slot.look(tag) {

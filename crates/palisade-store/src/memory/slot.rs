@@ -129,7 +129,9 @@ impl<A: Atomic> Slot<A> {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The owner's tag. Only under the segment's lock, on a slot that has one.
+    /// The owner's tag; the last owner's, if there is none. Without the segment's lock
+    /// only a hint.
+    #[inline]
     pub(crate) fn tag(&self) -> u64 {
         self.tag.load(Ordering::Relaxed)
     }
