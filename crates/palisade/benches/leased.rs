@@ -112,8 +112,8 @@ async fn run(time: Duration) {
 }
 
 fn main() {
-    let seconds = std::env::args().filter_map(|arg| arg.parse::<f64>().ok());
-    let time = Duration::from_secs_f64(seconds.last().unwrap_or(1.0));
+    let mut seconds = std::env::args().filter_map(|arg| arg.parse::<f64>().ok());
+    let time = Duration::from_secs_f64(seconds.next_back().unwrap_or(1.0));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

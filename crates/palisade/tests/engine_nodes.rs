@@ -25,13 +25,13 @@ use std::time::Duration;
 use engine_support::replay::{attack, replay};
 use engine_support::{START, command, request};
 use nodes_support::{APART, Nodes, StoreTime, load, postgres, redis};
-use palisade::VirtualClock;
 use palisade::core::facts::GuardOp;
 use palisade::core::policy::hash_api_key;
 use palisade::core::time::{Clock, MINUTE, SECOND};
 use palisade::core::{Decision, Mode, Rule};
 use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector};
 use palisade::store::Store;
+use palisade::{Engine, VirtualClock};
 use postgres_server::PostgresServer;
 use redis_server::{RedisCluster, RedisServer};
 use tokio::time::Instant;
@@ -56,16 +56,21 @@ fn moved() -> (Arc<VirtualClock>, StoreTime) {
 
 // ---------------------------------------------------------------- clocks an hour apart
 
-async fn failures<S: Store>(nodes: &Nodes<S>, account: &str, count: usize) -> Vec<Decision> {
+async fn failure<S: Store>(engine: &Engine<S>, account: &str) -> Decision {
     let facts = command(&format!(
         r#"{{"ip":"198.51.100.{}","account":"{account}","username":"{account}",
             "user_agent":"Firefox/124.0","device":{{"fingerprint":"f-{account}","confidence":"medium"}}}}"#,
         account.len()
     ));
+    let answer = engine.guard(GuardOp::LoginFailure, &facts).await;
+    answer.unwrap().decision
+}
+
+/// Every node in turn.
+async fn failures<S: Store>(nodes: &Nodes<S>, account: &str, count: usize) -> Vec<Decision> {
     let mut answers = Vec::new();
     for engine in nodes.engines.iter().cycle().take(count) {
-        let answer = engine.guard(GuardOp::LoginFailure, &facts).await.unwrap();
-        answers.push(answer.decision);
+        answers.push(failure(engine, account).await);
     }
     answers
 }
@@ -118,12 +123,11 @@ async fn f_clock_nodes_an_hour_apart_on_postgres() {
 /// Requests, failures, looks over two hours of the store's time.
 async fn scripted<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) -> Vec<Decision> {
     let mut answers = Vec::new();
-    for step in 0..40 {
+    for (step, engine) in (0..40).zip(nodes.engines.iter().cycle()) {
         clock.advance(7 * SECOND + step * 3 * SECOND);
-        let engine = &nodes.engines[step as usize % nodes.engines.len()];
         answers.push(engine.check(&request(AUTH)).await.decision);
         answers.push(engine.check(&request(READ)).await.decision);
-        answers.extend(failures(nodes, "victim", 1).await);
+        answers.push(failure(engine, "victim").await);
     }
     // A remembered denial shows only the bucket that denies, which is the first.
     for answer in answers.iter_mut().filter(|answer| !answer.is_allowed()) {
@@ -260,7 +264,7 @@ async fn until_admitted<S: Store>(nodes: &Nodes<S>) -> Duration {
 
 /// Within a second on a machine that is not too busy: the best of some tries counts.
 async fn within_a_second<S: Store>(nodes: &Nodes<S>) {
-    let follow = |engine: &Arc<palisade::Engine<S>>| {
+    let follow = |engine: &Arc<Engine<S>>| {
         let engine = Arc::clone(engine);
         tokio::spawn(async move { engine.follow_registries().await })
     };
@@ -288,7 +292,7 @@ async fn within_a_second<S: Store>(nodes: &Nodes<S>) {
             break;
         }
     }
-    following.iter().for_each(|task| task.abort());
+    following.iter().for_each(tokio::task::JoinHandle::abort);
     assert!(
         best.iter().all(|took| *took < Duration::from_secs(1)),
         "{best:?}"
@@ -368,7 +372,7 @@ const BOTH: &str = "[policy]\ndefaults = false\n\
 
 /// Every node offers far more than its own hundred, all at once.
 async fn offered_at_once<S: Store>(nodes: &Nodes<S>) -> Vec<usize> {
-    let offer = |engine: &Arc<palisade::Engine<S>>| {
+    let offer = |engine: &Arc<Engine<S>>| {
         let engine = Arc::clone(engine);
         tokio::spawn(async move {
             let mut admitted = 0;

@@ -15,7 +15,7 @@ use crate::engine_support::request;
 /// Fewer decisions a second than this do not exercise the limits.
 const OFFERED_MIN: f64 = 10_000.0;
 pub const PER_SECOND: usize = 100;
-const TASKS: u64 = 192;
+const TASKS: usize = 192;
 
 /// How long to run, if it was asked for.
 pub fn seconds() -> Option<u64> {
@@ -43,7 +43,7 @@ pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, callers: u64, seconds: 
     let until = started + Duration::from_secs(seconds);
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let engine = Arc::clone(&nodes.engines[task as usize % nodes.engines.len()]);
+            let engine = Arc::clone(&nodes.engines[task % nodes.engines.len()]);
             tokio::spawn(async move {
                 let facts: Vec<_> = (0..callers)
                     .map(|caller| {
@@ -52,11 +52,12 @@ pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, callers: u64, seconds: 
                         ))
                     })
                     .collect();
-                let (mut seen, mut turn) = (Seen::default(), task);
+                let (mut seen, mut turn) = (Seen::default(), task as u64);
                 while Instant::now() < until {
                     turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let caller = (turn >> 33) % callers;
-                    let answer = engine.check(&facts[caller as usize]).await.decision;
+                    let asked = &facts[usize::try_from(caller).unwrap()];
+                    let answer = engine.check(asked).await.decision;
                     seen.offered += 1;
                     seen.impaired += u64::from(answer.mode != Mode::Normal);
                     if answer.is_allowed() {
