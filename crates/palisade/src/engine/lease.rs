@@ -101,7 +101,7 @@ impl Leases {
 
     /// Buckets that are leased.
     pub(super) fn len(&self) -> usize {
-        self.held.lock().len()
+        self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
     /// Forgets every cached denial and token, as after a reset.
