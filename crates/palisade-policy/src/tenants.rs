@@ -76,3 +76,62 @@ pub(crate) fn read(
     }
     FileTenants(read)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{ConfigErrors, Env, Overrides, PolicyBundle};
+
+    fn load(text: &str) -> Result<PolicyBundle, ConfigErrors> {
+        let path = Path::new("test.toml");
+        let config = crate::load_text(path, text, &Env::default(), &Overrides::default());
+        config.map(|config| config.bundle)
+    }
+
+    #[test]
+    fn a_tenant_in_the_file_overrides_its_limits() {
+        let text = "[[tenant]]\nid = \"acme\"\n[tenant.limits]\norg-burst = \"7/min\"\n\
+                    org-day = { rate = \"9/day\" }\n";
+        let bundle = load(text).unwrap();
+        let acme = bundle.tenants.find("acme").unwrap();
+        let limit = |name: &str| {
+            acme.spec(bundle.policy.limit(name).unwrap())
+                .unwrap()
+                .limit()
+        };
+        assert_eq!((limit("org-burst"), limit("org-day")), (7, 9));
+        assert_eq!((acme.version, bundle.tenants.len()), (1, 1));
+        assert!(bundle.tenants.find("other").is_none());
+    }
+
+    #[test]
+    fn a_wrong_tenant_is_an_error_with_its_place_and_without_its_name() {
+        let tenant = |limits: &str| format!("[[tenant]]\nid = \"hidden\"\nlimits = {limits}\n");
+        let cases = [
+            (
+                tenant("{ org-burst = \"0/min\" }"),
+                "test.toml:3:10: error: `tenant`: `limits.org-burst.rate`",
+            ),
+            (
+                tenant("{ ip-auth = \"1/min\" }"),
+                "is not counted by organisation",
+            ),
+            (tenant("5"), "`tenant.limits` must map names"),
+            (
+                "[[tenant]]\nid = \"hidden\"\n".to_owned(),
+                "`tenant.limits` is missing",
+            ),
+            (format!("{0}{0}", tenant("{}")), "duplicate `tenant.id`"),
+            (
+                format!("[policy]\nsource = \"postgres://db/p\"\n{}", tenant("{}")),
+                "`policy.source` names another place",
+            ),
+        ];
+        for (text, expected) in cases {
+            let message = load(&text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+            assert!(!message.contains("hidden"), "{message}");
+        }
+    }
+}

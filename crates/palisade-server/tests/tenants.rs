@@ -24,9 +24,15 @@ const TOKEN: &str = "an-operators-token";
 
 /// A service whose tenants are in this database.
 fn serve(database: &Database, ttl: &str) -> Server {
+    serve_patiently(database, ttl, "2s")
+}
+
+/// The same, whose calls to the database count as failed after `timeout`.
+fn serve_patiently(database: &Database, ttl: &str, timeout: &str) -> Server {
     let config = format!(
         "[admin]\ntoken = \"env:ADMIN_TOKEN\"\n[store]\nurl = \"memory:\"\n\
-         [policy]\nsource = \"{}\"\ncache_ttl = \"{ttl}\"\nnegative_ttl = \"200ms\"\n",
+         [policy]\nsource = \"{}\"\ncache_ttl = \"{ttl}\"\nnegative_ttl = \"200ms\"\n\
+         timeout = \"{timeout}\"\n",
         database.url()
     );
     Server::with(&Options {
@@ -302,7 +308,7 @@ const RELOADS: u64 = 30;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t_org_reloads_of_file_and_tenants_block_and_drop_no_request() {
     let database = Database::postgres().await;
-    let server = Arc::new(serve(&database, "100ms"));
+    let server = Arc::new(serve_patiently(&database, "100ms", "1min"));
     let path = server.home.path().join("palisade.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     let revision = || {
@@ -321,7 +327,10 @@ async fn t_org_reloads_of_file_and_tenants_block_and_drop_no_request() {
         let changed = format!(
             "{config}[[limit]]\nname = \"org-burst\"\nby = [\"org\"]\nrate = \"{rate}/min\"\n"
         );
-        std::fs::write(&path, changed).unwrap();
+        // Renamed into place, so that no half of it is ever read.
+        let draft = path.with_extension("new");
+        std::fs::write(&draft, changed).unwrap();
+        std::fs::rename(&draft, &path).unwrap();
         let limits = format!(r#"{{"org-burst": "{}/min"}}"#, 100_000 + reload);
         for tenant in 0..20 {
             let version = u32::try_from(reload).unwrap();

@@ -42,7 +42,9 @@ impl MongoServer {
     }
 
     async fn client(&self) -> Client {
-        let mut options = ClientOptions::parse(self.url()).await.unwrap();
+        // Journaled: what was written survives the kill that follows.
+        let url = format!("{}?journal=true", self.url());
+        let mut options = ClientOptions::parse(url).await.unwrap();
         options.server_selection_timeout = Some(Duration::from_secs(20));
         Client::with_options(options).unwrap()
     }

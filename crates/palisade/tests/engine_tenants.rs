@@ -1,0 +1,130 @@
+//! What the engine makes of tenants' own figures, and of their changes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod engine_support;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use engine_support::shared::Shared;
+use engine_support::{START, bucket, keyring, policy, render, request};
+use palisade::core::PolicySet;
+use palisade::core::limit::{Algorithm, BucketSpec, Window};
+use palisade::core::policy::TenantPolicy;
+use palisade::core::time::{Clock, MINUTE};
+use palisade::engine::Tenants;
+use palisade::store::model::ModelStore;
+use palisade::{Engine, EngineConfig, VirtualClock};
+use palisade_policy::Env;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// One tenant, whose minute can be changed.
+#[derive(Default)]
+struct Acme(Mutex<Option<Arc<TenantPolicy>>>);
+
+impl Acme {
+    fn set(&self, per_minute: u32) {
+        let limit = NonZeroU32::new(per_minute).unwrap();
+        let algorithm = Algorithm::default_for(per_minute);
+        let spec = BucketSpec::new(algorithm, limit, Window::Span(MINUTE), None).unwrap();
+        let policy = TenantPolicy::new(1, [(Arc::from("org-burst"), spec)]);
+        *self.0.lock() = Some(Arc::new(policy));
+    }
+}
+
+impl Tenants for Acme {
+    fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {
+        (org == "acme").then(|| self.0.lock().clone())?
+    }
+}
+
+struct Bench {
+    engine: Engine<Shared>,
+    acme: Arc<Acme>,
+    asked: AtomicU32,
+}
+
+/// An engine on a shared store, where denials are remembered.
+fn bench(text: &str) -> Bench {
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::at(START));
+    let acme = Arc::new(Acme::default());
+    let store = Shared(Arc::new(ModelStore::new(Arc::clone(&clock))));
+    let config = EngineConfig {
+        policy: policy(text, &Env::default()),
+        tenants: Arc::<Acme>::clone(&acme),
+        ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+    };
+    Bench {
+        engine: Engine::new(config),
+        acme,
+        asked: AtomicU32::new(0),
+    }
+}
+
+impl Bench {
+    /// Each time from another address: only the organisation's limits are met.
+    async fn ask(&self, org: &str) -> Value {
+        let [a, b, c, d] = self.asked.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let ip = std::net::Ipv4Addr::new(10 + a, b, c, d);
+        let facts = format!(r#"{{"ip":"{ip}","method":"GET","path":"/t","org":"{org}"}}"#);
+        render(&self.engine.check(&request(&facts)).await)
+    }
+
+    async fn admitted(&self, org: &str, count: usize) -> usize {
+        let mut admitted = 0;
+        for _ in 0..count {
+            admitted += usize::from(self.ask(org).await["decision"] == "allow");
+        }
+        admitted
+    }
+}
+
+#[tokio::test]
+async fn t_org_a_changed_limit_keeps_what_was_used_and_no_remembered_denial() {
+    let bench = bench("");
+    bench.acme.set(3);
+    assert_eq!(bench.admitted("acme", 10).await, 3);
+    bench.acme.set(5);
+    assert_eq!(bench.admitted("acme", 10).await, 2, "three were used");
+    bench.acme.set(4);
+    assert_eq!(bench.admitted("acme", 10).await, 0);
+    let denied = bench.ask("acme").await;
+    assert_eq!(bucket(&denied, "org-burst")["limit"], 4);
+    // From exact instants to slots, and back.
+    bench.acme.set(300);
+    assert_eq!(bench.admitted("acme", 10).await, 10);
+    bench.acme.set(16);
+    assert_eq!(bench.admitted("acme", 10).await, 1, "fifteen were used");
+}
+
+#[tokio::test]
+async fn t_org_a_leased_limit_follows_its_tenant_too() {
+    let bench = bench(
+        "[[limit]]\nname = \"org-burst\"\nby = [\"org\"]\nrate = \"500/min\"\naccuracy = \"leased\"\n",
+    );
+    bench.acme.set(300);
+    assert!(bench.admitted("acme", 400).await <= 300);
+    assert_eq!(bench.ask("acme").await["decision"], "deny");
+    bench.acme.set(600);
+    assert_eq!(bench.ask("acme").await["decision"], "allow");
+    assert!(bench.admitted("acme", 900).await <= 300);
+}
+
+#[tokio::test]
+async fn t_org_other_tenants_are_not_concerned() {
+    let bench = bench("");
+    bench.acme.set(3);
+    assert_eq!(bench.admitted("acme", 10).await, 3);
+    let other = bench.ask("other").await;
+    assert_eq!(bucket(&other, "org-burst")["limit"], 6000);
+    assert_eq!(other["decision"], "allow");
+}
