@@ -48,10 +48,13 @@ pub fn resolve<'p>(
         charge_limits(policy, tenant, &mut identity, facts, &mut plan);
         plan.refusal = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
             .or_else(|| final_refusal(&plan));
-        if plan.refusal == Some(INVALID_KEY) {
+        match plan.refusal {
+            None => {}
             // Guesses are still counted against their address.
-            plan.charges
-                .retain(|charge| charge.limit.scope == Scope::Ip);
+            Some(INVALID_KEY) => plan
+                .charges
+                .retain(|charge| charge.limit.scope == Scope::Ip),
+            Some(_) => plan.charges.clear(),
         }
     }
     plan

@@ -58,17 +58,6 @@ pub struct DependencyReport {
     pub since: Option<String>,
 }
 
-/// The health of the source of tenants' policies.
-#[derive(Clone, Debug, Serialize)]
-pub struct PolicySourceReport {
-    /// `up` or `down`; while it is down the cache serves.
-    pub state: &'static str,
-    /// Policies in the cache.
-    pub cached: u64,
-    /// Refreshes that failed, or brought a policy that was refused.
-    pub refresh_failures: u64,
-}
-
 impl<S: Store> Engine<S> {
     /// For how long the store has answered no availability probe; `None` while it
     /// is trusted. For hosts that end themselves in an outage that does not end.

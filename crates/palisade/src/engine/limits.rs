@@ -119,7 +119,7 @@ impl<S: Store> Engine<S> {
             .refusal
             .filter(|refusal| matches!(refusal.status, 401 | 403))
         {
-            let guessing = self.limit_guesses(asked).await;
+            let guessing = self.limit_guesses(asked, throttled.is_err()).await;
             let decision = guessing.unwrap_or_else(|| refuse(refusal, class, self.now()));
             return (decision, None);
         }
@@ -129,17 +129,21 @@ impl<S: Store> Engine<S> {
         if let Some(refusal) = plan.refusal {
             return (refuse(refusal, class, self.now()), None);
         }
-        // A store that has just failed this request is not asked twice by it.
-        let decision = match throttled {
-            Ok(_) => self.judge(asked).await,
-            Err(_) => self.fall_back(asked),
-        };
-        (decision, None)
+        (self.judge_after(throttled.is_err(), asked).await, None)
+    }
+
+    /// A store that has just failed this request is not asked twice by it.
+    async fn judge_after(&self, has_failed: bool, asked: Asked<'_>) -> Decision {
+        if has_failed {
+            self.fall_back(asked)
+        } else {
+            self.judge(asked).await
+        }
     }
 
     /// What an address that tries API keys, or comes without one, gets when it has
     /// used up its limits. The plan holds nothing but these.
-    async fn limit_guesses(&self, asked: Asked<'_>) -> Option<Decision> {
+    async fn limit_guesses(&self, asked: Asked<'_>, has_failed: bool) -> Option<Decision> {
         let facts = asked.facts;
         let is_free = asked.plan.charges.is_empty()
             || self
@@ -149,7 +153,8 @@ impl<S: Store> Engine<S> {
         if is_free {
             return None;
         }
-        Some(self.judge(asked).await).filter(|decision| !decision.is_allowed())
+        let decision = self.judge_after(has_failed, asked).await;
+        (!decision.is_allowed()).then_some(decision)
     }
 
     async fn judge(&self, asked: Asked<'_>) -> Decision {
