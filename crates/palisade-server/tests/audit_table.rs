@@ -11,11 +11,12 @@
 mod common;
 mod sources;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{PATIENCE, Server, sign_in};
 use sources::Database;
 use sources::postgres_server::PostgresServer;
+use tokio::time::Instant;
 
 /// Waits at most this long for an answer while the audit's database is away.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);

@@ -14,11 +14,12 @@ mod sources;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Client, Options, PATIENCE, Reply, Server};
 use serde_json::Value;
 use sources::Database;
+use tokio::time::Instant;
 
 const TOKEN: &str = "an-operators-token";
 
@@ -30,7 +31,7 @@ fn serve(database: &Database, ttl: &str) -> Server {
 /// The same, whose calls to the database count as failed after `timeout`.
 fn serve_patiently(database: &Database, ttl: &str, timeout: &str) -> Server {
     let config = format!(
-        "[admin]\ntoken = \"env:ADMIN_TOKEN\"\n[store]\nurl = \"memory:\"\n\
+        "[admin]\ntoken = \"env:ADMIN_TOKEN\"\n[store]\nurl = \"memory:\"\ntimeout = \"10s\"\n\
          [policy]\nsource = \"{}\"\ncache_ttl = \"{ttl}\"\nnegative_ttl = \"200ms\"\n\
          timeout = \"{timeout}\"\n",
         database.url()
@@ -88,10 +89,16 @@ fn until<T: PartialEq + std::fmt::Debug>(expected: &T, ask: impl Fn() -> T) {
     }
 }
 
-fn policy_health(server: &Server) -> (u64, Value) {
+/// Whether the source answers, and that the level shows it if not. (A busy machine
+/// alone makes level 1.)
+fn source(server: &Server) -> Value {
     let report = server.admin_get("/health/dependencies").json();
-    let level = report["degradation_level"].as_u64().unwrap();
-    (level, report["policy"]["state"].clone())
+    let state = report["policy"]["state"].clone();
+    assert!(
+        state == "up" || report["degradation_level"] == 1,
+        "{report}"
+    );
+    state
 }
 
 fn cached(server: &Server, org: &str) -> Value {
@@ -114,7 +121,7 @@ fn invalidate(server: &Server, org: &str) -> Value {
 /// operator's word, and what was used stays used in both directions.
 async fn overrides_apply_and_changes_keep_what_was_used(database: Database) {
     database.put("acme", 1, r#"{"org-burst": "3/min"}"#).await;
-    let server = serve(&database, "1h");
+    let server = serve_patiently(&database, "1h", "1min");
     assert_eq!(minute(&server, "acme"), (0, 3));
     assert_eq!(minute(&server, "plain"), (0, 6000));
     for expected in ["allow", "allow", "allow", "deny"] {
@@ -161,10 +168,10 @@ async fn an_outage_changes_nothing_but_the_health(mut database: Database) {
     database.put("acme", 1, r#"{"org-burst": "3/min"}"#).await;
     let server = serve(&database, "300ms");
     assert_eq!(minute(&server, "acme"), (0, 3));
-    assert_eq!(policy_health(&server), (0, "up".into()));
+    until(&Value::from("up"), || source(&server));
 
     database.kill();
-    until(&(1, "down".into()), || policy_health(&server));
+    until(&Value::from("down"), || source(&server));
     assert_eq!(minute(&server, "acme"), (0, 3), "the known policy stays");
     assert_eq!(minute(&server, "new"), (0, 6000), "the default stands in");
     until(&Value::from("stale"), || {
@@ -179,16 +186,16 @@ async fn an_outage_changes_nothing_but_the_health(mut database: Database) {
     database.put("new", 1, r#"{"org-burst": "9/min"}"#).await;
     until(&(0, 7), || minute(&server, "acme"));
     until(&(0, 9), || minute(&server, "new"));
-    assert_eq!(policy_health(&server), (0, "up".into()));
+    until(&Value::from("up"), || source(&server));
 
     database.pause();
-    until(&(1, "down".into()), || policy_health(&server));
+    until(&Value::from("down"), || source(&server));
     assert_eq!(
         (minute(&server, "acme"), minute(&server, "new")),
         ((0, 7), (0, 9))
     );
     database.resume();
-    until(&(0, "up".into()), || policy_health(&server));
+    until(&Value::from("up"), || source(&server));
     database.put("acme", 3, r#"{"org-burst": "8/min"}"#).await;
     until(&(0, 8), || minute(&server, "acme"));
 }
@@ -209,11 +216,11 @@ async fn a_source_that_is_away_at_the_start_is_found_later(mut database: Databas
     database.put("acme", 1, r#"{"org-burst": "3/min"}"#).await;
     database.kill();
     let server = serve(&database, "300ms");
-    assert_eq!(policy_health(&server), (1, "down".into()));
+    assert_eq!(source(&server), "down");
     assert_eq!(minute(&server, "acme"), (0, 6000));
     database.restart().await;
     until(&(0, 3), || minute(&server, "acme"));
-    until(&(0, "up".into()), || policy_health(&server));
+    until(&Value::from("up"), || source(&server));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +255,7 @@ async fn a_wrong_document_leaves_the_old_policy(database: Database) {
     assert_eq!(shown["version"], 1);
     assert_eq!(minute(&server, "acme"), (0, 3));
     assert!(metric(&server, "rate_limiter_policy_refresh_failures_total") > 0);
-    assert_eq!(policy_health(&server), (0, "up".into()));
+    until(&Value::from("up"), || source(&server));
     database.put("acme", 3, r#"{"org-burst": "4/min"}"#).await;
     until(&(0, 4), || minute(&server, "acme"));
     assert!(cached(&server, "acme")["refused"].is_null());
@@ -364,12 +371,12 @@ fn a_refused_file_counts_and_a_lost_one_shows() {
     std::fs::write(&path, "[store]\nurl = \"nowhere\"\n").unwrap();
     let failures = || metric(&server, "rate_limiter_policy_refresh_failures_total");
     until(&1, failures);
-    assert_eq!(policy_health(&server), (0, "up".into()));
+    until(&Value::from("up"), || source(&server));
     std::fs::remove_file(&path).unwrap();
-    until(&(1, "down".into()), || policy_health(&server));
+    until(&Value::from("down"), || source(&server));
     assert_eq!(minute(&server, "acme"), (0, 6000));
     std::fs::write(&path, "[store]\nurl = \"memory:\"\n").unwrap();
-    until(&(0, "up".into()), || policy_health(&server));
+    until(&Value::from("up"), || source(&server));
 }
 
 #[test]

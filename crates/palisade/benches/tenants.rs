@@ -35,11 +35,11 @@ impl TenantSource for Endless {
     async fn fetch(&self, tenants: &[Box<str>]) -> Result<Vec<Document>, SourceError> {
         let body =
             json!({"version": 1, "limits": {"org-burst": "12000/min", "org-day": "2000000/day"}});
-        let document = |tenant: &Box<str>| Document {
-            tenant: tenant.clone(),
+        let document = |tenant: &str| Document {
+            tenant: tenant.into(),
             body: body.as_object().cloned().unwrap_or_default(),
         };
-        Ok(tenants.iter().map(document).collect())
+        Ok(tenants.iter().map(|tenant| document(tenant)).collect())
     }
 
     async fn first(&self, _count_max: u32) -> Result<Vec<Document>, SourceError> {

@@ -78,7 +78,7 @@ impl std::str::FromStr for TableName {
         };
         let parts: Vec<&str> = text.split('.').collect();
         match parts.as_slice() {
-            parts if !parts.iter().all(|part| is_plain(part)) => Err(TableNameError),
+            parts if !parts.iter().all(is_plain) => Err(TableNameError),
             [table] => Ok(Self(format!("\"{SCHEMA}\".\"{table}\""))),
             [schema, table] => Ok(Self(format!("\"{schema}\".\"{table}\""))),
             _ => Err(TableNameError),

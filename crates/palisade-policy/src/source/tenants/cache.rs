@@ -409,7 +409,7 @@ impl TenantCache {
                 self.refusals.lock().remove(tenant);
                 self.accept(tenant, known, now);
             }
-            Err(refused) => self.refuse(tenant, refused, now),
+            Err(refused) => self.refuse(tenant, &refused, now),
         }
         if !Arc::ptr_eq(&base, &self.base.load()) {
             self.with(tenant, |entry| entry.set_due(Micros(0)));
@@ -461,20 +461,20 @@ impl TenantCache {
         }
     }
 
-    fn refuse(&self, tenant: &str, refused: Refused, now: Micros) {
+    fn refuse(&self, tenant: &str, refused: &Refused, now: Micros) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.with(tenant, |entry| {
             entry.set_due(now.plus(ahead_us(self.settings.ttl)));
             entry.set_used(false);
         });
         let mut refusals = self.refusals.lock();
-        let is_new = refusals.get(tenant) != Some(&refused);
+        let is_new = refusals.get(tenant) != Some(refused);
         if refusals.len() < REFUSALS_MAX || refusals.contains_key(tenant) {
             refusals.insert(tenant.into(), refused.clone());
         }
         drop(refusals);
         if is_new {
-            self.listener.refused(tenant, &refused);
+            self.listener.refused(tenant, refused);
         }
     }
 }

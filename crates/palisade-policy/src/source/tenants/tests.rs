@@ -87,7 +87,7 @@ struct Shared(Arc<Fake>);
 
 impl TenantSource for Shared {
     async fn fetch(&self, tenants: &[Box<str>]) -> Result<Vec<Document>, SourceError> {
-        let names = tenants.iter().map(|tenant| tenant.to_string()).collect();
+        let names = tenants.iter().map(ToString::to_string).collect();
         self.0.calls.lock().push(names);
         self.0.answer().await?;
         let documents = self.0.documents.lock();
