@@ -167,7 +167,7 @@ fn healthy(server: &Server, caller: &mut Caller) {
     );
     assert!(report["store"]["p50_us"].as_u64().is_some(), "{report}");
     assert_eq!(report["store"]["since"], Value::Null);
-    assert_eq!(report["policies"]["state"], "up");
+    assert_eq!(report["policy"]["state"], "up");
 }
 
 /// The sequence of modes, and what they look like from outside.

@@ -136,7 +136,7 @@ const CASES: &[Case] = &[
         "client without id",
         r#"{"ip":"203.0.113.1","method":"GET","path":"/","client":{"type":"public"}}"#,
         "invalid-field",
-        Some("id"),
+        Some("client.id"),
     ),
     bad(
         "bad client type",
