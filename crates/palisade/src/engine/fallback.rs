@@ -130,9 +130,9 @@ fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge
         .collect()
 }
 
-/// The limits of both local caps, made once for each policy: a store that is away must
-/// not cost more than one that answers.
-pub(super) struct CapLimits([(LocalCap, Caller, Vec<Limit>); 2]);
+/// The limits of both local caps for either caller, made once for each policy: a store
+/// that is away must not cost more than one that answers.
+pub(super) struct CapLimits([(LocalCap, Caller, Vec<Limit>); 3]);
 
 impl CapLimits {
     pub(super) fn new(policy: &FallbackPolicy) -> Self {
@@ -140,6 +140,8 @@ impl CapLimits {
         Self([
             of(policy.tenant, Caller::Tenant),
             of(policy.anonymous, Caller::Anonymous),
+            // Where a limit is open but bounded, a tenant has the cap of strangers.
+            of(policy.anonymous, Caller::Tenant),
         ])
     }
 

@@ -91,9 +91,7 @@ impl<S: Store> Engine<S> {
                 .collect(),
         }
     }
-}
 
-impl<S: Store> Engine<S> {
     fn policy_report(&self) -> PolicyReport {
         let report = self.tenants.report();
         PolicyReport {
