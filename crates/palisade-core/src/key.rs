@@ -8,9 +8,12 @@
 //!   which is 2 × 10⁻²⁵ for ten million keys;
 //! * guard and lockout records use HMAC-SHA-256, truncated to 128 bits (G-ROT).
 //!
-//! Both hash a versioned, domain-separated encoding that tells parts apart, so that
+//! A third, faster one names what is never written down nor shown; see [`Namer`].
+//!
+//! The two hash a versioned, domain-separated encoding that tells parts apart, so that
 //! no two different inputs encode alike.
 
+mod namer;
 mod sip;
 
 use std::fmt;
@@ -22,6 +25,7 @@ use sha2::Sha256;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use zeroize::Zeroizing;
 
+pub use namer::Namer;
 use sip::Sip;
 
 /// Version of the encoding that HMAC digests are made of.
@@ -228,6 +232,7 @@ struct Subkeys {
     /// For names of one part, by kind: what such a name begins with is absorbed.
     single: [Sip; KINDS],
     mix: [u128; MIX],
+    namer: Namer,
     hmac: Hmac<Sha256>,
 }
 
@@ -273,15 +278,11 @@ impl Keyring {
         self.current.name(0, &[name.as_bytes()])
     }
 
-    /// Names the buckets of a limit that counts by one identifier: what
-    /// [`Keyring::segment`] and [`Keyring::combine`] do, prepared.
+    /// Names buckets that never leave memory, of a limit that counts by one
+    /// identifier.
     #[must_use]
-    pub const fn namer(&self, limit: Digest, kind: SegmentKind) -> Namer {
-        Namer {
-            limit: limit.0,
-            seeded: self.current.single[kind as usize],
-            mix: self.current.mix[0],
-        }
+    pub fn namer(&self, limit: Digest) -> Namer {
+        self.current.namer.of(limit)
     }
 
     /// Combines a limit's digest and its segments into the bucket's id.
@@ -315,30 +316,6 @@ impl Keyring {
     }
 }
 
-/// Names the buckets of one limit by one identifier; see [`Keyring::namer`].
-#[derive(Clone)]
-pub struct Namer {
-    limit: u128,
-    seeded: Sip,
-    mix: u128,
-}
-
-impl Namer {
-    /// The id of the identifier's bucket.
-    #[inline]
-    #[must_use]
-    pub fn id(&self, identifier: &[u8]) -> Digest {
-        let digest = self.seeded.finish(identifier);
-        Digest(self.limit.wrapping_add(digest.wrapping_mul(self.mix)))
-    }
-}
-
-impl fmt::Debug for Namer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Namer").finish_non_exhaustive()
-    }
-}
-
 impl Subkeys {
     fn derive(secret: &[u8]) -> Result<Self, SecretTooShort> {
         if secret.len() < SECRET_BYTES_MIN {
@@ -359,6 +336,7 @@ impl Subkeys {
             streaming: SipHasher13::new_with_key(&sip),
             single: kinds.map(|kind| Sip::new(*sip).after(name_head(kind, 1))),
             mix,
+            namer: Namer::new(|index| expand(&root, b"palisade/v1/namer", index)),
             hmac: keyed(guard.as_flattened()),
         })
     }
@@ -481,18 +459,6 @@ mod tests {
             ring.hmac(Domain::Account, &[b"x"]).current,
             ring.hmac(Domain::Fingerprint, &[b"x"]).current
         );
-    }
-
-    #[test]
-    fn a_namer_names_as_segment_and_combine_do() {
-        let ring = ring();
-        let limit = ring.named("per-user");
-        let namer = ring.namer(limit, SegmentKind::User);
-        for user in [&b"u1"[..], b"", b"a longer name than two blocks hold"] {
-            let segment = ring.segment(SegmentKind::User, &[user]);
-            assert_eq!(namer.id(user), ring.combine(limit, &[segment]));
-        }
-        assert!(!format!("{namer:?}").contains(|c: char| c.is_ascii_digit()));
     }
 
     proptest! {

@@ -86,7 +86,7 @@ impl Sip {
 /// Up to seven bytes as the lower bytes of a word. Two reads that may overlap
 /// replace a loop; overlapping bytes are the same.
 #[inline]
-fn tail_word(tail: &[u8]) -> u64 {
+pub(super) fn tail_word(tail: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (tail.first_chunk::<4>(), tail.last_chunk::<4>()) {
         let [low, high] = [first, last].map(|four| u64::from(u32::from_le_bytes(*four)));
         return low | high << (8 * (tail.len() - 4));

@@ -1,6 +1,6 @@
 //! One limit on one kind of identifier, for hosts that ask nothing else: the same
-//! buckets, the same digests and the same arithmetic as a whole decision, without
-//! what a whole decision has to carry.
+//! table and the same arithmetic as a whole decision, without what a whole decision
+//! has to carry.
 
 use std::sync::Arc;
 
@@ -10,19 +10,20 @@ use palisade_core::limit::{Algorithm, BucketSpec};
 use palisade_core::time::{Clock, Micros};
 
 use super::Inner;
-use super::gcra::Taken;
+use super::gcra::{Pace, Taken};
 
 /// Decides on one limit by one identifier. Made by
 /// [`MemoryStore::limiter`](super::MemoryStore::limiter).
 ///
 /// A decision allocates nothing once the identifier is known; on a token bucket it
-/// takes no lock either, and consists of one digest, one look at the clock and one
+/// takes no lock either, and consists of one keyed name, one look at the clock and one
 /// compare-and-swap. Not for quotas: what is taken here is not written to disk.
 pub struct Limiter<C> {
     inner: Arc<Inner<C>>,
     limit: Digest,
     namer: Namer,
     spec: BucketSpec,
+    pace: Option<Pace>,
 }
 
 /// What a limiter says.
@@ -47,16 +48,12 @@ impl Verdict {
 }
 
 impl<C: Clock> Limiter<C> {
-    pub(super) const fn new(
-        inner: Arc<Inner<C>>,
-        limit: Digest,
-        namer: Namer,
-        spec: BucketSpec,
-    ) -> Self {
+    pub(super) fn new(inner: Arc<Inner<C>>, limit: Digest, namer: Namer, spec: BucketSpec) -> Self {
         Self {
             inner,
             limit,
             namer,
+            pace: Pace::of(&spec),
             spec,
         }
     }
@@ -70,9 +67,18 @@ impl<C: Clock> Limiter<C> {
     /// Takes `cost` from the identifier's bucket, all or nothing.
     #[inline]
     pub fn check_cost(&self, identifier: &[u8], cost: u32) -> Verdict {
-        let Self { inner, spec, .. } = self;
         let id = self.namer.id(identifier);
-        let now = inner.clock.now();
+        let now = self.inner.clock.now();
+        match self.pace {
+            Some(pace) if self.inner.table.admits(id, pace, cost, now) => Verdict::Admitted,
+            _ => self.decide(id, cost, now),
+        }
+    }
+
+    /// What the shortest way does not.
+    #[inline(never)]
+    fn decide(&self, id: Digest, cost: u32, now: Micros) -> Verdict {
+        let Self { inner, spec, .. } = self;
         if spec.algorithm() == Algorithm::TokenBucket
             && let Some(taken) = inner.table.take_unlocked(id, spec, cost, now)
         {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::Digest;
-use palisade_core::key::{Keyring, SegmentKind};
+use palisade_core::key::Keyring;
 use palisade_core::limit::{BucketSpec, State};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Family;
@@ -118,22 +118,12 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// A way to decide on one limit by one identifier that is as short as can be.
-    /// `limit` is the limit's digest: its buckets are those that
-    /// [`MemoryStore::charge_now`] charges for it.
+    /// Its buckets are its own: [`MemoryStore::charge_now`] does not charge them, and
+    /// limiters of the same `limit` share them.
     #[must_use]
-    pub fn limiter(
-        &self,
-        keyring: &Keyring,
-        limit: Digest,
-        kind: SegmentKind,
-        spec: BucketSpec,
-    ) -> Limiter<C> {
-        Limiter::new(
-            Arc::clone(&self.inner),
-            limit,
-            keyring.namer(limit, kind),
-            spec,
-        )
+    pub fn limiter(&self, keyring: &Keyring, limit: &str, spec: BucketSpec) -> Limiter<C> {
+        let limit = keyring.named(limit);
+        Limiter::new(Arc::clone(&self.inner), limit, keyring.namer(limit), spec)
     }
 
     /// [`Store::charge`] without the wait: this store never has to.

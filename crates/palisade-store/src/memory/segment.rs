@@ -24,6 +24,9 @@ pub(crate) const FILL_MAX: usize = SLOTS / 4 * 3;
 /// Ticks in a microsecond, as in [`State::Gcra`].
 pub(crate) const TICKS_PER_MICRO: u64 = 1 << 12;
 
+/// More than a word holds.
+const WORD_TICKS: u64 = 1 << 58;
+
 /// The instant that words count from, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(u64);
@@ -39,10 +42,16 @@ impl Origin {
         arrival.saturating_sub(self.0)
     }
 
-    /// Ticks after the origin of an instant.
+    /// Ticks after the origin of an instant, or `None` if a word could not hold them or
+    /// the instant is before it.
     #[inline]
-    pub(crate) const fn ticks_of(self, now: Micros) -> u64 {
-        self.ticks(now.0.saturating_mul(TICKS_PER_MICRO))
+    pub(crate) const fn ticks_after(self, now: Micros) -> Option<u64> {
+        let elapsed = now.0.wrapping_sub(self.0 / TICKS_PER_MICRO);
+        if elapsed < WORD_TICKS / TICKS_PER_MICRO {
+            Some(elapsed * TICKS_PER_MICRO)
+        } else {
+            None
+        }
     }
 
     #[inline]
@@ -178,29 +187,28 @@ impl Segment {
         self.body.try_lock()
     }
 
+    /// The slot and word that have the bucket's tag, if they are where most are: in the
+    /// line that a probe starts with. Without the lock, either may be outdated at once.
+    ///
+    /// Tags are compared one by one: a branch that is guessed lets the processor go on
+    /// to the next decision while this one waits for memory. A slot computed from what
+    /// is read would stop it: nothing overtakes a compare-and-swap whose place is not
+    /// known.
+    #[inline]
+    pub(crate) fn glance(&self, id: Digest) -> Option<(&Slot, Word)> {
+        let tag = tag_of(id);
+        let (lines, _) = self.slots.as_chunks::<LINE>();
+        let line = lines.get(start(tag) / LINE)?;
+        line.iter()
+            .find_map(|slot| Some((slot, slot.word_of(tag)?)))
+    }
+
     /// The bucket's slot and word. Without the lock, either may be outdated at once.
     #[inline]
     pub(crate) fn look(&self, id: Digest) -> Option<(&Slot, Word)> {
-        let tag = tag_of(id);
-        let first = start(tag);
-        if let Some(slot) = self.hint(first, tag)
-            && let Seen::Own(word) = slot.look(tag)
-        {
-            return Some((slot, word));
-        }
-        self.probe(first, tag)
-    }
-
-    /// The slot of the first line that has the tag, for [`Slot::look`] to confirm. No
-    /// branch depends on which one it is: to guess wrong would be to wait for memory
-    /// with nothing else to do.
-    #[inline]
-    fn hint(&self, first: usize, tag: u64) -> Option<&Slot> {
-        let (lines, _) = self.slots.as_chunks::<LINE>();
-        let line = lines.get(first / LINE)?;
-        let has_tag = |(index, slot): (usize, &Slot)| usize::from(slot.tag() == tag) << index;
-        let found: usize = line.iter().enumerate().map(has_tag).sum();
-        line.get(found.trailing_zeros() as usize)
+        self.glance(id)
+            .filter(|(_, word)| !word.is_empty())
+            .or_else(|| self.probe(start(tag_of(id)), tag_of(id)))
     }
 
     fn probe(&self, first: usize, tag: u64) -> Option<(&Slot, Word)> {

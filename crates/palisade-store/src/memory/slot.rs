@@ -72,9 +72,17 @@ impl<A: Atomic> Slot<A> {
         }
     }
 
-    /// Looks at the slot. The word is read before the owner: as the owner only
-    /// changes while the word is locked or empty, a later [`Slot::swap`] of this
-    /// word succeeds only if the owner was right.
+    /// The word, if the tag is the asked one; whether the slot still has an owner is
+    /// for the word to say. The word is read before the owner: as the owner only
+    /// changes while the word is locked or empty, a later [`Slot::swap`] of this word
+    /// succeeds only if the owner was right.
+    #[inline]
+    pub(crate) fn word_of(&self, tag: u64) -> Option<Word> {
+        let word = Word(self.word.load(Ordering::Acquire));
+        (self.tag.load(Ordering::Relaxed) == tag).then_some(word)
+    }
+
+    /// Looks at the slot, as [`Slot::word_of`] does.
     #[inline]
     pub(crate) fn look(&self, tag: u64) -> Seen {
         let word = Word(self.word.load(Ordering::Acquire));

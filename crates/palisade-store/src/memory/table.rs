@@ -16,10 +16,9 @@ use palisade_core::limit::{BucketSpec, State};
 use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
-use super::gcra::{self, Taken};
+use super::gcra::{self, Pace, Taken};
 use super::overflow::Overflow;
 use super::segment::{Body, Durability, FILL_MAX, Kept, Moved, Origin, Segment};
-use super::word::Held;
 
 /// How many segments an insertion at the bound looks through for expired buckets.
 const SWEEP_AT_BOUND: u32 = 64;
@@ -32,6 +31,8 @@ const BITS_START: u32 = 1;
 pub(crate) struct Table {
     pub(super) origin: Origin,
     bits: u32,
+    /// What is left of an id's upper half, less a bit, is its entry.
+    shift: u32,
     directory: Box<[AtomicU32]>,
     segments: Box<[OnceLock<Box<Segment>>]>,
     /// How many segments there are.
@@ -60,6 +61,7 @@ impl Table {
         let table = Self {
             origin,
             bits,
+            shift: 63 - bits,
             directory: (0..1_u32 << bits)
                 .map(|entry| AtomicU32::new(entry >> (bits - start)))
                 .collect(),
@@ -81,9 +83,8 @@ impl Table {
     /// Number of the segment that `id` leads to now.
     #[inline]
     pub(super) fn route(&self, id: Digest) -> u32 {
-        let high = (id.0 >> 64) as u64;
-        // In two steps, because `bits` may be none.
-        let entry = (high >> 1) >> (63 - self.bits);
+        // In two steps, because there may be one entry only.
+        let entry = (id.0 >> 65) as u64 >> self.shift;
         self.directory[entry as usize].load(Ordering::Acquire)
     }
 
@@ -95,9 +96,21 @@ impl Table {
             .map(|segment| &**segment)
     }
 
+    /// Takes from a token bucket in the shortest way. False says nothing but that it
+    /// did not: ask [`Table::take_unlocked`].
+    #[inline]
+    pub(crate) fn admits(&self, id: Digest, pace: Pace, cost: u32, now: Micros) -> bool {
+        let admit = || {
+            let (slot, word) = self.segment(self.route(id))?.glance(id)?;
+            let now = self.origin.ticks_after(now)?;
+            let after = pace.admit(word.ticks()?, now, cost)?;
+            Some(slot.swap(word, word.with_ticks(after).ok()?))
+        };
+        admit() == Some(true)
+    }
+
     /// Takes from a token bucket without a lock. `None` if the bucket is new, or
     /// somebody is working on it: take the lock.
-    #[inline]
     pub(crate) fn take_unlocked(
         &self,
         id: Digest,
@@ -108,14 +121,13 @@ impl Table {
         let segment = self.segment(self.route(id))?;
         loop {
             let (slot, word) = segment.look(id)?;
-            let Held::Ticks(ticks) = word.held() else {
-                return None;
+            let arrival = self.origin.arrival(word.ticks()?);
+            let taken = gcra::take(spec, arrival, now, cost);
+            let Taken::Admitted(after) = taken else {
+                return Some(taken);
             };
-            let Some(after) = gcra::admit(spec, ticks, self.origin.ticks_of(now), cost) else {
-                return Some(gcra::take(spec, self.origin.arrival(ticks), now, cost));
-            };
-            if slot.swap(word, word.with_ticks(after).ok()?) {
-                return Some(Taken::Admitted(self.origin.arrival(after)));
+            if slot.swap(word, word.with_ticks(self.origin.ticks(after)).ok()?) {
+                return Some(taken);
             }
         }
     }

@@ -55,6 +55,17 @@ impl Word {
         }
     }
 
+    /// A token bucket's arrival time, if that is what it holds.
+    #[inline]
+    pub(crate) const fn ticks(self) -> Option<u64> {
+        let value = self.0 & VALUE;
+        if value < SLAB_FIRST {
+            Some(value)
+        } else {
+            None
+        }
+    }
+
     pub(crate) const fn is_empty(self) -> bool {
         self.0 & VALUE == EMPTY
     }
@@ -105,7 +116,15 @@ mod tests {
             assert_eq!(word.locked().held(), Held::Locked);
             for ticks in [0, 1, SLAB_FIRST - 1] {
                 assert_eq!(word.with_ticks(ticks).unwrap().held(), Held::Ticks(ticks));
+                assert_eq!(word.with_ticks(ticks).unwrap().ticks(), Some(ticks));
             }
+            let others = [
+                word,
+                word.locked(),
+                word.with_slab(0),
+                word.with_slab(u16::MAX),
+            ];
+            assert!(others.iter().all(|word| word.ticks().is_none()));
             assert_eq!(word.with_ticks(SLAB_FIRST), Err(TooFar));
             for index in [0, 1, u16::MAX] {
                 assert_eq!(word.with_slab(index).held(), Held::Slab(index));
