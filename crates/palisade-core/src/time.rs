@@ -42,6 +42,18 @@ impl Micros {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// Microseconds from `other` to here, negative if `other` is later.
+    #[must_use]
+    pub const fn ahead_of(self, other: Self) -> i64 {
+        self.0.wrapping_sub(other.0).cast_signed()
+    }
+
+    /// The instant so many microseconds later or, if negative, earlier.
+    #[must_use]
+    pub const fn moved(self, us: i64) -> Self {
+        Self(self.0.saturating_add_signed(us))
+    }
+
     /// Unix seconds, rounded up: a client that waits until then has waited long enough.
     #[must_use]
     pub const fn unix_seconds_ceil(self) -> u64 {

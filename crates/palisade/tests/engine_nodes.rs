@@ -158,6 +158,45 @@ async fn f_clock_three_nodes_an_hour_apart_answer_as_one() {
     assert_same(&scripted(&three, &clock).await, &expected, "postgres");
 }
 
+/// An entry of the allowlist ends at its second of the store's time, on every node.
+async fn allowed_for_a_while<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) {
+    assert_eq!(nodes.admitted(AUTH, 60).await, 10, "a limit of ten");
+    let entry = |expires_at| NewAllowlistEntry {
+        kind: AllowlistKind::Ip,
+        identifier: "203.0.113.1".to_owned(),
+        reason: "a test".to_owned(),
+        expires_at: Some(expires_at),
+    };
+    // One node's clock is past it, another's is not even near.
+    let until = clock.now().plus(10 * SECOND);
+    let added = nodes.engines[2].allowlist_add(entry(until)).await;
+    assert_eq!(added.unwrap().expires_at, Some(until));
+    for engine in &nodes.engines {
+        assert!(engine.allowlist_add(entry(clock.now())).await.is_err());
+        engine.refresh_allowlist().await.unwrap();
+    }
+    clock.advance(10 * SECOND - 1);
+    assert_eq!(nodes.admitted(AUTH, 60).await, 60, "still allowed");
+    clock.advance(1);
+    assert_eq!(nodes.admitted(AUTH, 60).await, 0, "no longer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w_expiry_an_entry_ends_by_the_stores_clock_on_redis() {
+    let server = RedisServer::start();
+    let (clock, time) = moved();
+    let nodes = redis(&server.url(), "", &time, &APART);
+    allowed_for_a_while(&nodes, &clock).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w_expiry_an_entry_ends_by_the_stores_clock_on_postgres() {
+    let server = PostgresServer::start(&[]).await;
+    let (clock, time) = moved();
+    let nodes = postgres(&server.database().await, "", &time, &APART).await;
+    allowed_for_a_while(&nodes, &clock).await;
+}
+
 // ---------------------------------------------------------------- one account, three nodes
 
 /// No update is lost: the answers, in the order of the account's revisions, are those

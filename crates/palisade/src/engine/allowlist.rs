@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
@@ -83,6 +83,9 @@ pub enum AllowlistError {
 pub(super) struct Allowlist {
     copy: ArcSwap<Copy>,
     version: AtomicU64,
+    /// How far the store's clock is ahead of this node's: entries end by the store's
+    /// (F-CLOCK).
+    ahead_us: AtomicI64,
 }
 
 #[derive(Default)]
@@ -91,6 +94,8 @@ struct Copy {
     v4_lengths: BTreeSet<u8>,
     v6_lengths: BTreeSet<u8>,
     users: bool,
+    /// Some entry ends by itself.
+    has_ends: bool,
 }
 
 const UNSEEN: u64 = 0;
@@ -107,6 +112,7 @@ impl Allowlist {
         if copy.by_id.is_empty() {
             return None;
         }
+        let now = now.moved(self.ahead_us.load(Ordering::Relaxed));
         let by_user = facts
             .user
             .as_ref()
@@ -146,6 +152,7 @@ impl Copy {
             return;
         };
         self.by_id.insert(id, entry.expires_at);
+        self.has_ends |= entry.expires_at.is_some();
         match (entry.kind, entry.prefix_len, &entry.network) {
             (AllowlistKind::UserId, ..) => self.users = true,
             (_, Some(length), Some(network)) if network.contains(':') => {
@@ -238,7 +245,9 @@ impl<S: Store> Engine<S> {
                 problem: "must be 1 to 500 characters",
             });
         }
-        if new.expires_at.is_some_and(|until| until <= self.now()) {
+        if let Some(until) = new.expires_at
+            && until <= self.within_deadline(self.store.probe()).await?
+        {
             return Err(AllowlistError::Invalid {
                 field: "expires_at",
                 problem: "must be in the future",
@@ -321,6 +330,18 @@ impl<S: Store> Engine<S> {
                 .version
                 .store(all.version + 1, Ordering::Release);
         }
+        if self.allowlist.copy.load().has_ends {
+            self.compare_clocks().await?;
+        }
+        Ok(())
+    }
+
+    async fn compare_clocks(&self) -> Result<(), StoreError> {
+        let asked = self.now();
+        let answered = self.within_deadline(self.store.probe()).await?;
+        self.allowlist
+            .ahead_us
+            .store(answered.ahead_of(asked), Ordering::Relaxed);
         Ok(())
     }
 

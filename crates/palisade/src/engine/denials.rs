@@ -53,7 +53,7 @@ impl Denials {
             let holds = denial.until > now
                 && charge.cost >= denial.cost
                 && charge.on_exceed == OnExceed::Deny;
-            let store_now = Micros(now.0.saturating_add_signed(denial.ahead_us));
+            let store_now = now.moved(denial.ahead_us);
             holds.then_some((charge, denial.reading, store_now))
         })
     }
@@ -82,7 +82,7 @@ impl Denials {
         if known.len() >= DENIALS_MAX {
             known.retain(|_, denial| denial.until > asked);
         }
-        let ahead_us = i64::try_from(i128::from(charged.now.0) - i128::from(asked.0)).unwrap_or(0);
+        let ahead_us = charged.now.ahead_of(asked);
         for (charge, reading) in charges.iter().zip(&charged.readings) {
             let Some(retry_at) = reading.retry_at else {
                 continue;
