@@ -1,7 +1,5 @@
 //! Decision → response headers, in the families a configuration chooses.
 
-use std::fmt::Write;
-
 use crate::decision::{Decision, Enforcement, LimitReading};
 
 /// A family of rate-limit headers.
@@ -70,27 +68,64 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
     headers
 }
 
+/// What an entry of the IETF fields takes beside the limit's name, as a rule.
+const ENTRY_BYTES: usize = 32;
+
 fn policies(readings: &[LimitReading]) -> String {
-    let mut list = String::new();
-    for reading in readings.iter().take(POLICIES_MAX) {
-        let separator = if list.is_empty() { "" } else { ", " };
-        let _ = write!(
-            list,
-            "{separator}\"{}\";q={};w={}",
-            reading.name, reading.limit, reading.window_seconds
+    let listed = &readings[..readings.len().min(POLICIES_MAX)];
+    let names: usize = listed.iter().map(|reading| reading.name.len()).sum();
+    let mut list = String::with_capacity(names + listed.len() * ENTRY_BYTES);
+    for reading in listed {
+        if !list.is_empty() {
+            list.push_str(", ");
+        }
+        push_entry(
+            &mut list,
+            reading,
+            [";q=", ";w="],
+            [reading.limit, reading.window_seconds],
         );
     }
     list
+}
+
+/// An entry of a structured list: the limit's name and two figures about it. Written
+/// piece by piece because it is part of every answer and formatting machinery is not
+/// free.
+fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figures: [u64; 2]) {
+    list.push('"');
+    list.push_str(&reading.name);
+    list.push('"');
+    for (key, figure) in keys.into_iter().zip(figures) {
+        list.push_str(key);
+        push_decimal(list, figure);
+    }
+}
+
+/// Appends a number.
+fn push_decimal(text: &mut String, number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    let mut rest = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
 fn current(reading: &LimitReading, decision: &Decision) -> String {
     let until_reset = reading
         .reset
         .saturating_sub(decision.at.0 / crate::time::SECOND);
-    format!(
-        "\"{}\";r={};t={}",
-        reading.name, reading.remaining, until_reset
-    )
+    let mut text = String::with_capacity(reading.name.len() + ENTRY_BYTES);
+    let figures = [reading.remaining, until_reset];
+    push_entry(&mut text, reading, [";r=", ";t="], figures);
+    text
 }
 
 fn push_retry_after(decision: &Decision, headers: &mut Vec<Header>) {

@@ -2,7 +2,8 @@
 //! runtime layout, in one run with one load generator.
 //!
 //! `cargo bench -p palisade-server --bench http`. Only the ratio means anything:
-//! generator and servers share the machine's cores.
+//! generator and servers share the machine's cores. With `-- echo` only the echo is
+//! started, for a profiler.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,6 +40,12 @@ rate = "1000000/h"
 
 fn main() {
     let echo = start_echo();
+    if std::env::args().any(|argument| argument == "echo") {
+        println!("axum JSON echo      http://{echo}");
+        loop {
+            std::thread::park();
+        }
+    }
     let folder = tempfile::tempdir().unwrap();
     let (mut server, check) = start_palisade(folder.path());
     let (mut bare, mut full) = (Vec::new(), Vec::new());

@@ -36,6 +36,7 @@
 
 pub mod cases;
 pub mod clock;
+pub mod deadline;
 pub mod engine;
 pub mod extract;
 pub mod observe;

@@ -2,6 +2,8 @@
 //!
 //! A refused field is named, its value never echoed.
 
+mod render;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -15,7 +17,7 @@ use palisade_core::facts::{
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::rule::Rule;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a body was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,33 +125,43 @@ fn shape(path: &str, error: &serde_json::Error) -> WireError {
 /// Text that borrows from the body where it can.
 type Text<'a> = Cow<'a, str>;
 
+/// Behind an `Option`, or another name, a [`Cow`] is always read into a string of its
+/// own.
+fn text<'de: 'a, 'a, D: Deserializer<'de>>(reader: D) -> Result<Option<Text<'a>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    let text = Option::<Borrowed<'a>>::deserialize(reader)?;
+    Ok(text.map(|Borrowed(text)| text))
+}
+
 /// The facts of `/v1/check` as they arrive.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawRequest<'a> {
     /// Client address.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub ip: Option<Text<'a>>,
     /// Method.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub method: Option<Text<'a>>,
     /// Path.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub path: Option<Text<'a>>,
     /// Class.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub class: Option<Text<'a>>,
     /// User agent.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub user_agent: Option<Text<'a>>,
     /// Organisation.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub org: Option<Text<'a>>,
     /// User.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub user: Option<Text<'a>>,
     /// Token id.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub token: Option<Text<'a>>,
     /// Scopes.
     #[serde(borrow, default)]
@@ -158,16 +170,16 @@ pub struct RawRequest<'a> {
     #[serde(borrow, default)]
     pub client: Option<RawClient<'a>>,
     /// API key.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub api_key: Option<Text<'a>>,
     /// Cost.
     #[serde(default)]
     pub cost: Option<u64>,
     /// Request id.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub request_id: Option<Text<'a>>,
     /// Correlation id.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub correlation_id: Option<Text<'a>>,
 }
 
@@ -177,7 +189,7 @@ pub struct RawRequest<'a> {
 pub struct RawClient<'a> {
     /// `client_id`.
     #[serde(borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     /// `confidential` or `public`.
     #[serde(default, rename = "type")]
     pub kind: Option<ClientType>,
@@ -292,22 +304,22 @@ fn cost(cost: Option<u64>) -> Result<Option<NonZeroU32>, FieldError> {
 #[serde(deny_unknown_fields)]
 pub struct RawGuard<'a> {
     /// Client address.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub ip: Option<Text<'a>>,
     /// User agent.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub user_agent: Option<Text<'a>>,
     /// Accept-Language.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub accept_language: Option<Text<'a>>,
     /// Platform hint.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub platform: Option<Text<'a>>,
     /// Account.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub account: Option<Text<'a>>,
     /// Name or email.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub username: Option<Text<'a>>,
     /// Device.
     #[serde(borrow, default)]
@@ -316,10 +328,10 @@ pub struct RawGuard<'a> {
     #[serde(default)]
     pub challenge_passed: bool,
     /// Request id.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub request_id: Option<Text<'a>>,
     /// Correlation id.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub correlation_id: Option<Text<'a>>,
 }
 
@@ -328,13 +340,13 @@ pub struct RawGuard<'a> {
 #[serde(deny_unknown_fields)]
 pub struct RawDevice<'a> {
     /// A session id that Palisade issued.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub session_id: Option<Text<'a>>,
     /// A client-assisted id.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub client_id: Option<Text<'a>>,
     /// The host's fingerprint.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub fingerprint: Option<Text<'a>>,
     /// Its confidence.
     #[serde(default)]
@@ -452,6 +464,16 @@ fn as_map<S: Serializer>(headers: &[Header], serializer: S) -> Result<S::Ok, S::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_without_escapes_is_not_copied() {
+        let json = br#"{"ip":"::1","path":"\/x","user":null,"client":{"id":"spa"}}"#;
+        let raw: RawRequest<'_> = parse(json).unwrap();
+        assert!(matches!(raw.ip, Some(Cow::Borrowed("::1"))));
+        assert!(matches!(raw.path, Some(Cow::Owned(path)) if path == "/x"));
+        assert!(raw.user.is_none() && raw.method.is_none());
+        assert!(matches!(raw.client.unwrap().id, Cow::Borrowed("spa")));
+    }
 
     fn refused(json: &str) -> String {
         let raw: Result<RawRequest<'_>, _> = parse(json.as_bytes());

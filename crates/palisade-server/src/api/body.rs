@@ -1,10 +1,12 @@
 //! Reading a body, bounded in size and time.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use palisade::deadline::within;
 
 use super::problem::Problem;
 
@@ -18,7 +20,7 @@ pub(crate) async fn read(
     bytes_max: usize,
     time_max: Duration,
 ) -> Result<Bytes, Problem> {
-    tokio::time::timeout(time_max, read_bounded(body, bytes_max))
+    within(time_max, pin!(read_bounded(body, bytes_max)))
         .await
         .unwrap_or_else(|_| Err(Problem::body_timeout()))
 }

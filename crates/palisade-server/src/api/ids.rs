@@ -15,12 +15,12 @@ impl RequestId {
     pub(crate) fn generate() -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let random: [u8; 16] = rand::random();
-        let text: String = random
-            .iter()
-            .flat_map(|byte| [byte >> 4, byte & 15])
-            .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
-            .collect();
-        Self(text.into())
+        let mut text = [0; 32];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(random) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Self(std::str::from_utf8(&text).unwrap_or_default().into())
     }
 
     /// The id of the request's header, or a new one.

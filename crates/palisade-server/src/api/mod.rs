@@ -11,6 +11,7 @@ pub(crate) mod problem;
 mod reply;
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use palisade::deadline::within;
 use palisade_core::facts::GuardOp;
 
 pub(crate) use body::read as read_body;
@@ -59,7 +61,7 @@ impl Handler for Api {
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Reply {
         let mut id = RequestId::of(request.headers());
         let timeout = self.bounds.request_timeout;
-        let routed = tokio::time::timeout(timeout, self.route(peer.ip(), request, &mut id)).await;
+        let routed = within(timeout, pin!(self.route(peer.ip(), request, &mut id))).await;
         let mut reply = match routed {
             Ok(Ok(reply)) => reply,
             Ok(Err(problem)) => problem.respond(&id),
@@ -83,14 +85,17 @@ impl Api {
             return Err(Problem::method_not_allowed(allow.0));
         }
         caller::admit(self.caller.as_deref(), route, request.headers())?;
+        // What is asked less often is boxed, or every check would carry its state.
         match route {
             Route::Check => checks::check(self, request, id).await,
-            Route::Peek => checks::peek(self, request, id).await,
-            Route::Refund => checks::refund(self, request, id).await,
-            Route::Batch => batch::batch(self, request, id).await,
-            Route::Guard(op) => guard::command(self, op, request, id).await,
-            Route::Sessions => guard::sessions(self, request, id).await,
-            Route::ForwardAuth => forward_auth::forward_auth(self, peer, request, id).await,
+            Route::Peek => Box::pin(checks::peek(self, request, id)).await,
+            Route::Refund => Box::pin(checks::refund(self, request, id)).await,
+            Route::Batch => Box::pin(batch::batch(self, request, id)).await,
+            Route::Guard(op) => Box::pin(guard::command(self, op, request, id)).await,
+            Route::Sessions => Box::pin(guard::sessions(self, request, id)).await,
+            Route::ForwardAuth => {
+                Box::pin(forward_auth::forward_auth(self, peer, request, id)).await
+            }
         }
     }
 }
@@ -127,5 +132,21 @@ impl Route {
             Self::Sessions => ("POST, DELETE", &[Method::POST, Method::DELETE]),
             _ => ("POST", &[Method::POST]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each answer's future is moved into its connection: kilobytes would be copied
+    /// with every request.
+    #[test]
+    fn the_future_of_an_answer_is_small() {
+        fn bytes<'a, F>(_: impl FnOnce(&'a Api, SocketAddr, Request<Incoming>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = bytes(Api::answer);
+        assert!(bytes <= 5 * 1024, "{bytes}");
     }
 }

@@ -146,6 +146,9 @@ mod exported {
     /// The span of a request, below the caller's if it has one. Methods are named
     /// only if they are well known, and paths never: they may hold an identifier.
     pub(crate) fn span<B>(request: &Request<B>) -> tracing::Span {
+        if !tracing::enabled!(target: SPAN_TARGET, tracing::Level::INFO) {
+            return tracing::Span::none();
+        }
         let method = request.method();
         let known = [
             Method::GET,

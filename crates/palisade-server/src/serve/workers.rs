@@ -2,10 +2,11 @@
 //! its worker, and workers share nothing but the engine.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::connection::{Activity, Patience, Tracked, Watched};
+use super::connection::{Activity, Live, Patience, Tracked, Verdict, Watched};
 use super::stop::Stop;
 use super::trace;
 use crate::failure::Failure;
@@ -94,6 +95,36 @@ pub(crate) async fn run<H: Handler>(listener: TcpListener, handler: Arc<H>, serv
             return;
         }
     };
+    let live = Arc::new(Live::default());
+    tokio::select! {
+        () = accept_all(listener, handler, &serving, &live) => {}
+        () = watch(&live, serving.patience, serving.stop.clone()) => {}
+    }
+}
+
+/// Ends connections that wait too long, and all of them when the time has come.
+/// Never done itself.
+async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
+    let mut ticks = tokio::time::interval(patience.tick);
+    let mut closing = pin!(stop.closing());
+    let mut is_closing = false;
+    loop {
+        tokio::select! {
+            () = closing.as_mut(), if !is_closing => {
+                is_closing = true;
+                live.close();
+            }
+            _ = ticks.tick() => live.tick(&patience),
+        }
+    }
+}
+
+async fn accept_all<H: Handler>(
+    listener: tokio::net::TcpListener,
+    handler: Arc<H>,
+    serving: &Serving,
+    live: &Live,
+) {
     let mut connections = JoinSet::new();
     let mut stop = serving.stop.clone();
     loop {
@@ -102,11 +133,11 @@ pub(crate) async fn run<H: Handler>(listener: TcpListener, handler: Arc<H>, serv
             () = stop.draining() => break,
             Some(_) = connections.join_next() => {}
             accepted = accept(&listener, &serving.gate) => {
-                start(&mut connections, accepted, &handler, &serving);
+                start(&mut connections, accepted, &handler, serving, live);
             }
         }
     }
-    sweep(&listener, &mut connections, &handler, &serving);
+    sweep(&listener, &mut connections, &handler, serving, live);
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(serving.drain, drained).await.is_err() {
@@ -134,13 +165,20 @@ fn sweep<H: Handler>(
     connections: &mut JoinSet<()>,
     handler: &Arc<H>,
     serving: &Serving,
+    live: &Live,
 ) {
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Waker};
     let mut context = Context::from_waker(Waker::noop());
     while let Ok(permit) = Arc::clone(&serving.gate).try_acquire_owned() {
         match listener.poll_accept(&mut context) {
             Poll::Ready(Ok((stream, peer))) => {
-                start(connections, Some((stream, peer, permit)), handler, serving);
+                start(
+                    connections,
+                    Some((stream, peer, permit)),
+                    handler,
+                    serving,
+                    live,
+                );
             }
             Poll::Ready(Err(_)) | Poll::Pending => return,
         }
@@ -152,19 +190,19 @@ fn start<H: Handler>(
     accepted: Option<Accepted>,
     handler: &Arc<H>,
     serving: &Serving,
+    live: &Live,
 ) {
     let Some((stream, peer, permit)) = accepted else {
         return;
     };
     let connection = Connection {
         handler: Arc::clone(handler),
-        activity: Arc::default(),
+        activity: live.add(),
         stop: serving.stop.clone(),
         peer,
     };
-    let patience = serving.patience;
     connections.spawn(async move {
-        connection.serve(stream, patience).await;
+        connection.serve(stream).await;
         drop(permit);
     });
 }
@@ -177,10 +215,9 @@ struct Connection<H> {
 }
 
 impl<H: Handler> Connection<H> {
-    async fn serve(self, stream: TcpStream, patience: Patience) {
+    async fn serve(self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let activity = Arc::clone(&self.activity);
-        let mut stop = self.stop.clone();
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
         let this = Arc::new(self);
         let service = service_fn(move |request| {
@@ -193,20 +230,20 @@ impl<H: Handler> Connection<H> {
             .serve_connection(io, service)
             .with_upgrades();
         let mut connection = pin!(connection);
-        let mut ticks = tokio::time::interval(patience.tick);
-        let mut closing = pin!(stop.closing());
         let mut asked_to_close = false;
-        loop {
-            tokio::select! {
-                biased;
-                _ = connection.as_mut() => return,
-                () = closing.as_mut(), if !asked_to_close => {
+        poll_fn(|cx| {
+            match activity.verdict(cx) {
+                Verdict::Stay => {}
+                Verdict::Close if asked_to_close => {}
+                Verdict::Close => {
                     asked_to_close = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                _ = ticks.tick() => if activity.tick(&patience) { return },
+                Verdict::End => return Poll::Ready(()),
             }
-        }
+            connection.as_mut().poll(cx).map(|_| ())
+        })
+        .await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {

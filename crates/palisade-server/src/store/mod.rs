@@ -38,29 +38,44 @@ macro_rules! on_each {
     };
 }
 
+/// Hands a call on and waits for it.
+///
+/// Calls over a network are boxed: their state is kilobytes, which every request's
+/// future would hold and copy, on the embedded store too. A box is nothing beside a
+/// round trip.
+macro_rules! wait_on_each {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            Self::Embedded($store) => $call.await,
+            Self::Redis($store) => Box::pin($call).await,
+            Self::Postgres($store) => Box::pin($call).await,
+        }
+    };
+}
+
 impl Store for AnyStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        on_each!(self, store => store.charge(charges, take).await)
+        wait_on_each!(self, store => store.charge(charges, take))
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        on_each!(self, store => store.refund(charges).await)
+        wait_on_each!(self, store => store.refund(charges))
     }
 
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        on_each!(self, store => store.reset(charges).await)
+        wait_on_each!(self, store => store.reset(charges))
     }
 
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        on_each!(self, store => store.load(keys).await)
+        wait_on_each!(self, store => store.load(keys))
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        on_each!(self, store => store.commit(writes).await)
+        wait_on_each!(self, store => store.commit(writes))
     }
 
     async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        on_each!(self, store => store.set_aside(key).await)
+        wait_on_each!(self, store => store.set_aside(key))
     }
 
     async fn scan(
@@ -69,15 +84,15 @@ impl Store for AnyStore {
         cursor: Option<&str>,
         count_max: usize,
     ) -> Result<RecordPage, StoreError> {
-        on_each!(self, store => store.scan(kind, cursor, count_max).await)
+        wait_on_each!(self, store => store.scan(kind, cursor, count_max))
     }
 
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        on_each!(self, store => store.put_entry(registry, entry).await)
+        wait_on_each!(self, store => store.put_entry(registry, entry))
     }
 
     async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        on_each!(self, store => store.remove_entry(registry, id).await)
+        wait_on_each!(self, store => store.remove_entry(registry, id))
     }
 
     async fn entries(
@@ -85,15 +100,15 @@ impl Store for AnyStore {
         registry: Registry,
         seen: Option<u64>,
     ) -> Result<Option<Entries>, StoreError> {
-        on_each!(self, store => store.entries(registry, seen).await)
+        wait_on_each!(self, store => store.entries(registry, seen))
     }
 
     async fn probe(&self) -> Result<Micros, StoreError> {
-        on_each!(self, store => store.probe().await)
+        wait_on_each!(self, store => store.probe())
     }
 
     async fn flush(&self) -> Result<(), StoreError> {
-        on_each!(self, store => store.flush().await)
+        wait_on_each!(self, store => store.flush())
     }
 
     fn stats(&self) -> StoreStats {

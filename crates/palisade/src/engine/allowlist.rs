@@ -101,18 +101,19 @@ struct Copy {
 const UNSEEN: u64 = 0;
 
 impl Allowlist {
-    /// The digest of the entry that lets `facts` pass, in hexadecimal.
+    /// The digest of the entry that lets `facts` pass, in hexadecimal. The time is
+    /// read only if there are entries.
     pub(super) fn find(
         &self,
         keyring: &Keyring,
         facts: &RequestFacts,
-        now: Micros,
+        now: impl FnOnce() -> Micros,
     ) -> Option<String> {
         let copy = self.copy.load();
         if copy.by_id.is_empty() {
             return None;
         }
-        let now = now.moved(self.ahead_us.load(Ordering::Relaxed));
+        let now = now().moved(self.ahead_us.load(Ordering::Relaxed));
         let by_user = facts
             .user
             .as_ref()

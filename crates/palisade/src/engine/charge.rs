@@ -2,6 +2,7 @@
 //! without asking it.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use palisade_core::failure::{CallDecision, FailureKind, Policy};
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use super::lease::{Lease, Served, batch_of, is_leasable, leased_spec};
+use crate::deadline::{until, within};
 
 /// Why no answer came from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl<S: Store> Engine<S> {
                 return Err(NoAnswer::NotAsked);
             }
         };
-        let result = tokio::time::timeout_at(ends, call())
+        let result = until(ends, pin!(call()))
             .await
             .unwrap_or(Err(StoreError::TimedOut));
         let now = self.now();
@@ -130,7 +132,7 @@ impl<S: Store> Engine<S> {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        tokio::time::timeout(self.deadline, call)
+        within(self.deadline, pin!(call))
             .await
             .unwrap_or(Err(StoreError::TimedOut))
     }
@@ -188,11 +190,12 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Charged, NoAnswer> {
-        let (asked_at, epoch) = (self.now(), self.denials.epoch());
+        let is_shared = self.store.is_shared();
+        let asked = is_shared.then(|| (self.now(), self.denials.epoch()));
         let charged = self
             .call(Policy::Limits, ends, || self.store.charge(charges, take))
             .await?;
-        if self.store.is_shared() {
+        if let Some((asked_at, epoch)) = asked {
             self.denials.learn(charges, &charged, asked_at, epoch);
         }
         Ok(charged)
@@ -242,7 +245,12 @@ impl<S: Store> Engine<S> {
                 charged.readings.push(self.last_reading(charge));
                 continue;
             }
-            let leased = match self.lease(charge, take, ends).await {
+            let leased = match self.at_hand(charge, take) {
+                Some(leased) => Ok(leased),
+                // Boxed: requests that do not wait would carry its state.
+                None => Box::pin(self.lease(charge, take, ends)).await,
+            };
+            let leased = match leased {
                 Ok(leased) => leased,
                 Err(no_answer) => {
                     self.put_back(tokens, ends).await;
@@ -294,7 +302,16 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// One leased bucket: from the tokens at hand, else from a new batch.
+    /// A leased bucket that answers without the store.
+    fn at_hand<'p>(&self, charge: &Charge<'p>, take: Take) -> Option<Leased<'p>> {
+        if take != Take::Consume {
+            return None;
+        }
+        let lease = self.leases.of(charge.id, charge.spec)?;
+        answered(&lease, charge.cost, self.now())
+    }
+
+    /// A leased bucket without tokens at hand: from a new batch.
     async fn lease<'p>(
         &self,
         charge: &Charge<'p>,
@@ -306,10 +323,7 @@ impl<S: Store> Engine<S> {
             let spec = leased_spec(charge.spec);
             return self.take_directly(charge, spec, take, ends).await;
         };
-        if let Some(served) = answered(&lease, charge.cost, self.now()) {
-            return Ok(served);
-        }
-        let Ok(_filling) = tokio::time::timeout_at(ends, lease.filling.lock()).await else {
+        let Ok(_filling) = until(ends, pin!(lease.filling.lock())).await else {
             return Err(NoAnswer::NotAsked);
         };
         if let Some(served) = answered(&lease, charge.cost, self.now()) {
@@ -386,7 +400,7 @@ impl<S: Store> Engine<S> {
     async fn tidy(&self, charges: &[Charge<'_>], ends: Instant) {
         let admitted = self.modes.lock().admit(Policy::Limits, self.now());
         if matches!(admitted, CallDecision::Call(_)) {
-            let _ = tokio::time::timeout_at(ends, self.store.refund(charges)).await;
+            let _ = until(ends, pin!(self.store.refund(charges))).await;
         }
     }
 

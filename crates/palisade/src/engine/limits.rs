@@ -123,7 +123,10 @@ impl<S: Store> Engine<S> {
             let decision = guessing.unwrap_or_else(|| refuse(refusal, class, self.now()));
             return (decision, None);
         }
-        if let Some(entry) = self.allowlist.find(&self.keyring, asked.facts, self.now()) {
+        if let Some(entry) = self
+            .allowlist
+            .find(&self.keyring, asked.facts, || self.now())
+        {
             return (bypass(self.now(), class), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
@@ -148,7 +151,7 @@ impl<S: Store> Engine<S> {
         let is_free = asked.plan.charges.is_empty()
             || self
                 .allowlist
-                .find(&self.keyring, facts, self.now())
+                .find(&self.keyring, facts, || self.now())
                 .is_some();
         if is_free {
             return None;

@@ -9,6 +9,7 @@ mod serial;
 mod sessions;
 
 use std::future::Future;
+use std::pin::pin;
 
 use palisade_core::Digest;
 use palisade_core::decision::{Decision, Enforcement, KeyKind};
@@ -23,6 +24,7 @@ use palisade_store::{Store, StoreError};
 
 use super::charge::failure_kind;
 use super::{Engine, RequestAnswer, Seen, Subject};
+use crate::deadline::until;
 
 pub use operate::{BLOCKS_LISTED_MAX, BlockView, LiftTarget};
 pub(super) use serial::Stripes;
@@ -156,10 +158,10 @@ impl<S: Store> Engine<S> {
             return Err(Refused::ByMode);
         };
         let ends = tokio::time::Instant::now() + self.deadline;
-        let Ok(_turn) = tokio::time::timeout_at(ends, self.stripes.turn(keys)).await else {
+        let Ok(_turn) = until(ends, pin!(self.stripes.turn(keys))).await else {
             return Err(Refused::Alone(Rule::F_CONFLICT));
         };
-        let result = tokio::time::timeout_at(ends, command)
+        let result = until(ends, pin!(command))
             .await
             .unwrap_or(Err(Unusable::Store(StoreError::TimedOut)));
         let now = self.now();

@@ -1,0 +1,249 @@
+//! An answer's JSON, written straight into one buffer.
+//!
+//! What `Serialize` writes is the definition; this writes the same bytes. Names of
+//! members are copied as they are, and only what an allowed request's answer leaves
+//! empty takes the general way.
+
+use palisade_core::decision::LimitReading;
+use serde::Serialize;
+use serde_json::Result;
+
+use super::Answer;
+
+impl Answer<'_> {
+    /// Appends the answer as JSON.
+    ///
+    /// # Errors
+    /// None that an answer can cause; what `serde_json` may report is handed on.
+    pub fn write_json(&self, out: &mut Vec<u8>) -> Result<()> {
+        raw(out, "{\"decision\":\"");
+        raw(out, self.decision);
+        raw(out, "\",\"level\":");
+        optional(out, self.level.as_ref())?;
+        raw(out, ",\"retry_after\":");
+        optional(out, self.retry_after.as_ref())?;
+        raw(out, ",\"mode\":\"");
+        raw(out, self.mode);
+        raw(out, "\",\"rule\":");
+        optional(out, self.rule.as_ref())?;
+        raw(out, ",\"reasons\":");
+        if self.reasons.is_empty() {
+            raw(out, "[]");
+        } else {
+            serde_json::to_writer(&mut *out, self.reasons)?;
+        }
+        raw(out, ",\"limits\":[");
+        separated(out, self.limits, limit)?;
+        raw(out, "],\"error\":");
+        optional(out, self.error.as_ref())?;
+        if let Some(delay_ms) = self.delay_ms {
+            raw(out, ",\"delay_ms\":");
+            number(out, u64::from(delay_ms));
+        }
+        if let Some(challenge) = &self.challenge {
+            raw(out, ",\"challenge\":");
+            serde_json::to_writer(&mut *out, challenge)?;
+        }
+        raw(out, ",\"headers\":{");
+        separated(out, &self.headers, |out, (name, value)| {
+            raw(out, "\"");
+            raw(out, name);
+            raw(out, "\":");
+            text(out, value)
+        })?;
+        raw(out, "},\"status\":");
+        number(out, u64::from(self.status));
+        raw(out, ",\"body\":");
+        optional(out, self.body.as_ref())?;
+        raw(out, ",\"request_id\":");
+        text(out, self.request_id)?;
+        raw(out, "}");
+        Ok(())
+    }
+}
+
+fn limit(out: &mut Vec<u8>, reading: &LimitReading) -> Result<()> {
+    raw(out, "{\"name\":");
+    text(out, &reading.name)?;
+    raw(out, ",\"scope\":\"");
+    raw(out, reading.scope);
+    raw(out, "\",\"class\":");
+    text(out, &reading.class)?;
+    raw(out, ",\"limit\":");
+    number(out, reading.limit);
+    raw(out, ",\"remaining\":");
+    number(out, reading.remaining);
+    raw(out, ",\"reset\":");
+    number(out, reading.reset);
+    raw(out, ",\"retry_after\":");
+    optional(out, reading.retry_after.as_ref())?;
+    if reading.shadow {
+        raw(out, ",\"shadow\":true");
+    }
+    raw(out, "}");
+    Ok(())
+}
+
+fn separated<T>(
+    out: &mut Vec<u8>,
+    members: &[T],
+    write: impl Fn(&mut Vec<u8>, &T) -> Result<()>,
+) -> Result<()> {
+    for (index, member) in members.iter().enumerate() {
+        if index > 0 {
+            raw(out, ",");
+        }
+        write(out, member)?;
+    }
+    Ok(())
+}
+
+/// JSON, or a part of a string that needs no escaping.
+fn raw(out: &mut Vec<u8>, json: &str) {
+    out.extend_from_slice(json.as_bytes());
+}
+
+fn optional<T: Serialize>(out: &mut Vec<u8>, value: Option<&T>) -> Result<()> {
+    match value {
+        None => raw(out, "null"),
+        Some(value) => serde_json::to_writer(out, value)?,
+    }
+    Ok(())
+}
+
+fn number(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    let mut rest = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
+    // Without an early end the compiler looks at many bytes at once.
+    let is_plain = text.bytes().fold(true, |plain, byte| {
+        plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\')
+    });
+    if !is_plain {
+        return serde_json::to_writer(out, text);
+    }
+    raw(out, "\"");
+    raw(out, text);
+    raw(out, "\"");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::bodies::Urls;
+    use palisade_core::decision::{
+        Challenge, Decision, Enforcement, ErrorCode, KeyKind, Level, Outcome, QuotaReading, Reason,
+    };
+    use palisade_core::headers::HeaderFamilies;
+    use palisade_core::rule::Rule;
+    use palisade_core::time::{Micros, SECOND};
+
+    use super::*;
+
+    fn reading(name: &str, class: &str) -> LimitReading {
+        LimitReading {
+            name: name.into(),
+            scope: "ip",
+            class: class.into(),
+            limit: u64::MAX,
+            remaining: 0,
+            reset: 1_800_000_000,
+            retry_after: None,
+            window_seconds: 60,
+            shadow: false,
+        }
+    }
+
+    fn allowed(limits: Vec<LimitReading>) -> Decision {
+        Decision {
+            limits,
+            ..Decision::allow(Micros(1_799_999_990 * SECOND))
+        }
+    }
+
+    fn refused() -> Decision {
+        let at = Micros(1_799_999_990 * SECOND);
+        let (outcome, error) = (Outcome::HardBlock, ErrorCode::QuotaExceeded);
+        let mut refused = Decision::refuse(at, outcome, Rule::G_THRESHOLD, error, 429);
+        refused.level = Some(Level::L3);
+        refused.retry_after = Some(300);
+        refused.delay_ms = Some(250);
+        refused.challenge = Some(Challenge::Captcha);
+        refused.enforcement = Enforcement::Degraded;
+        refused.quota = Some(QuotaReading {
+            limit: Some(10),
+            used: 10,
+            reset: 1_800_000_000,
+        });
+        refused.reasons = vec![Reason {
+            rule: Rule::G_THRESHOLD,
+            key: Some(KeyKind::K4),
+            limit: Some("a\"b".into()),
+            decision: Outcome::HardBlock,
+            level: Some(Level::L3),
+            retry_after: Some(300),
+        }];
+        let mut shadow = reading("shadow", "all");
+        shadow.shadow = true;
+        shadow.retry_after = Some(7);
+        refused.limits = vec![shadow, reading("other", "all")];
+        refused
+    }
+
+    #[test]
+    fn the_bytes_are_those_that_serialize_defines() {
+        let odd = [
+            "plain",
+            "",
+            "a\"b",
+            "a\\b",
+            "tab\there",
+            "héß",
+            "\u{7f}",
+            "\0",
+        ];
+        let mut decisions = vec![refused(), allowed(Vec::new())];
+        for name in odd {
+            decisions.push(allowed(vec![reading(name, "all"), reading("other", name)]));
+        }
+        let urls = Urls::default();
+        let all = HeaderFamilies {
+            x_ratelimit: true,
+            ietf: true,
+            org: true,
+        };
+        for (decision, id) in decisions.iter().zip(odd.iter().cycle()) {
+            for families in [HeaderFamilies::default(), all] {
+                let answer = Answer::new(decision, families, &urls, id);
+                let mut written = b"before".to_vec();
+                answer.write_json(&mut written).unwrap();
+                let defined = serde_json::to_string(&answer).unwrap();
+                let written = String::from_utf8(written).unwrap();
+                assert_eq!(written, format!("before{defined}"));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_every_length_are_written_whole() {
+        let powers = (0..20).map(|power| 10_u64.pow(power));
+        let edges = powers.flat_map(|power| [power - 1, power, power + 1]);
+        for one in edges.chain([u64::MAX]) {
+            let mut written = Vec::new();
+            number(&mut written, one);
+            assert_eq!(written, one.to_string().into_bytes());
+        }
+    }
+}
