@@ -98,24 +98,8 @@ fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figure
     list.push('"');
     for (key, figure) in keys.into_iter().zip(figures) {
         list.push_str(key);
-        push_decimal(list, figure);
+        list.push_str(itoa::Buffer::new().format(figure));
     }
-}
-
-/// Appends a number.
-fn push_decimal(text: &mut String, number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    let mut rest = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    text.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
 fn current(reading: &LimitReading, decision: &Decision) -> String {
