@@ -348,14 +348,17 @@ impl Decided {
             .collect()
     }
 
-    /// Those of `buckets` that took something, all having been admitted.
+    /// Those of `buckets` that took something, all having been admitted. Of one that is
+    /// there twice the last says what both took.
     pub(super) fn taken(&self, buckets: &[Bucket]) -> Vec<Bucket> {
-        buckets
-            .iter()
-            .zip(&self.found)
-            .filter(|(bucket, found)| found.is_taken(bucket.on_exceed))
-            .map(|(bucket, _)| bucket.clone())
-            .collect()
+        let mut taken: Vec<Bucket> = Vec::with_capacity(buckets.len());
+        for (bucket, found) in buckets.iter().zip(&self.found) {
+            if found.is_taken(bucket.on_exceed) {
+                taken.retain(|earlier| earlier.key != bucket.key);
+                taken.push(bucket.clone());
+            }
+        }
+        taken
     }
 
     /// What the engine gets to see.
