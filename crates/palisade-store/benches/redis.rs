@@ -57,11 +57,11 @@ struct Scope {
 impl Scope {
     fn of_arguments() -> Self {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let seconds = arguments.iter().filter_map(|arg| arg.parse().ok());
+        let mut seconds = arguments.iter().filter_map(|arg| arg.parse().ok());
         let tasks = arguments.iter().find_map(|arg| arg.strip_prefix("tasks="));
         let tasks = tasks.unwrap_or("1,16,64,256,1024").split(',');
         Self {
-            time: Duration::from_secs(seconds.last().unwrap_or(3)),
+            time: Duration::from_secs(seconds.next_back().unwrap_or(3)),
             tasks: tasks.map(|number| number.parse().unwrap()).collect(),
             with_cluster: !arguments.iter().any(|arg| arg == "single"),
         }

@@ -86,7 +86,7 @@ impl Bench {
     async fn used(&self) -> u64 {
         let facts = r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#;
         let decision = self.engine.peek(&request(facts)).await.decision;
-        u64::from(decision.limits[0].limit) - decision.limits[0].remaining
+        decision.limits[0].limit - decision.limits[0].remaining
     }
 
     fn asked(&self) -> Vec<Asked> {

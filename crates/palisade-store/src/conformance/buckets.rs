@@ -340,16 +340,24 @@ async fn one_bucket_twice_counts_twice<S: Store>(make: &impl Make<S>) {
             .collect();
         assert_eq!(waits, [false, false, true], "{name}");
         let [once, other, _] = &twice;
-        assert_eq!(used(&*store, &[once.clone()]).await, [4], "{name}");
-        assert_eq!(used(&*store, &[other.clone()]).await, [2], "{name}");
+        assert_eq!(
+            used(&*store, std::slice::from_ref(once)).await,
+            [4],
+            "{name}"
+        );
+        assert_eq!(
+            used(&*store, std::slice::from_ref(other)).await,
+            [2],
+            "{name}"
+        );
         store.refund(&twice).await.unwrap();
         assert_eq!(
-            used(&*store, &[once.clone()]).await,
+            used(&*store, std::slice::from_ref(once)).await,
             [2],
             "{name}: refunded"
         );
         assert_eq!(
-            used(&*store, &[other.clone()]).await,
+            used(&*store, std::slice::from_ref(other)).await,
             [1],
             "{name}: refunded"
         );

@@ -247,10 +247,10 @@ const fn bucket_bytes(tag: u8) -> Option<usize> {
 }
 
 fn read_bucket(bytes: &[u8]) -> Option<Found> {
-    let state = match bytes.first()? {
-        &IN_FULL => return read_in_full(bytes),
-        &TOKENS => gcra(small(bytes, 2, 7)?, small(bytes, 9, 2)?)?,
-        &WINDOW => State::Fixed {
+    let state = match *bytes.first()? {
+        IN_FULL => return read_in_full(bytes),
+        TOKENS => gcra(small(bytes, 2, 7)?, small(bytes, 9, 2)?)?,
+        WINDOW => State::Fixed {
             start: Micros(small(bytes, 2, 7)?),
             count: small(bytes, 9, 6)?,
         },
