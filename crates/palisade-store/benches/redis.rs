@@ -2,7 +2,7 @@
 //! same server in the same run, and bytes per key beside a sorted set. Processor time
 //! per decision is given too: on a busy machine it says more than decisions per second.
 //!
-//! `cargo bench -p palisade-store --bench redis [-- seconds]`
+//! `cargo bench -p palisade-store --bench redis [-- seconds [tasks=16,64] [single]]`
 
 #![expect(
     clippy::unwrap_used,
@@ -47,47 +47,64 @@ const BARE: &str = "local now = redis.call('TIME') \
     end \
     return {admitted, tat}";
 
+/// What to measure.
+struct Scope {
+    time: Duration,
+    tasks: Vec<u64>,
+    with_cluster: bool,
+}
+
+impl Scope {
+    fn of_arguments() -> Self {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let mut seconds = arguments.iter().filter_map(|arg| arg.parse().ok());
+        let tasks = arguments.iter().find_map(|arg| arg.strip_prefix("tasks="));
+        let tasks = tasks.unwrap_or("1,16,64,256,1024").split(',');
+        Self {
+            time: Duration::from_secs(seconds.next_back().unwrap_or(3)),
+            tasks: tasks.map(|number| number.parse().unwrap()).collect(),
+            with_cluster: !arguments.iter().any(|arg| arg == "single"),
+        }
+    }
+}
+
 fn main() {
-    let seconds = std::env::args()
-        .filter_map(|arg| arg.parse::<u64>().ok())
-        .next_back()
-        .unwrap_or(3);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(run(Duration::from_secs(seconds)));
+    runtime.block_on(run(Scope::of_arguments()));
 }
 
-async fn run(time: Duration) {
+async fn run(scope: Scope) {
     let server = RedisServer::start();
     bytes_per_key(&server).await;
     println!(
-        "\n{:<44} {:>10} {:>8} {:>10} {:>10}",
-        "one server", "per second", "ratio", "server µs", "client µs"
+        "\n{:<46} {:>10} {:>9} {:>9} {:>10} {:>10}",
+        "one server", "per second", "of 1 key", "of 5 keys", "server µs", "client µs"
     );
-    let bare = redis_benchmark(&server, 16, 1);
+    let mut bare = Bare::measure(&server, 16);
     redis_benchmark(&server, 1, 1).print("redis-benchmark, bare script, -P 1", &bare);
-    for tasks in [1, 16, 64, 256, 1024] {
+    for tasks in scope.tasks {
         // In turns: on a busy machine only neighbours can be compared.
-        let bare = redis_benchmark(&server, 16, 1);
-        bare.print("redis-benchmark, bare script, -P 16", &bare);
-        let five = redis_benchmark(&server, 16, 5);
-        five.print("redis-benchmark, bare script of 5 keys, -P 16", &bare);
+        bare = Bare::measure(&server, 16);
+        bare.one.print("redis-benchmark, bare script, -P 16", &bare);
+        bare.five
+            .print("redis-benchmark, bare script of 5 keys, -P 16", &bare);
         for (name, load) in loads() {
             let store = store(&server.url(), 2);
-            let measured = measure(&store, &load, tasks, time, &[&server]).await;
+            let measured = measure(&store, &load, tasks, scope.time, &[&server]).await;
             measured.print(&format!("{name}, {tasks} tasks"), &bare);
         }
     }
-    let bare = redis_benchmark(&server, 16, 1);
-    bare.print("redis-benchmark, bare script, -P 16", &bare);
     drop(server);
-    cluster(time, &bare).await;
+    if scope.with_cluster {
+        cluster(scope.time, &bare).await;
+    }
 }
 
-async fn cluster(time: Duration, bare: &Measured) {
+async fn cluster(time: Duration, bare: &Bare) {
     println!("\ncluster of three masters");
     let cluster = RedisCluster::start();
     let nodes: Vec<&RedisServer> = cluster.nodes.iter().collect();
@@ -189,12 +206,28 @@ struct Measured {
     p99_us: u64,
 }
 
+/// What a bare script does in the same run.
+struct Bare {
+    one: Measured,
+    five: Measured,
+}
+
+impl Bare {
+    fn measure(server: &RedisServer, pipeline: u32) -> Self {
+        Self {
+            one: redis_benchmark(server, pipeline, 1),
+            five: redis_benchmark(server, pipeline, 5),
+        }
+    }
+}
+
 impl Measured {
-    fn print(&self, what: &str, bare: &Self) {
+    fn print(&self, what: &str, bare: &Bare) {
         println!(
-            "{what:<44} {:>10.0} {:>8.2} {:>10.1} {:>10.1}   p50 {:>6} µs  p99 {:>6} µs",
+            "{what:<46} {:>10.0} {:>9.2} {:>9.2} {:>10.1} {:>10.1}   p50 {:>6} µs  p99 {:>6} µs",
             self.per_second,
-            self.per_second / bare.per_second,
+            self.per_second / bare.one.per_second,
+            self.per_second / bare.five.per_second,
             self.server_us,
             self.client_us,
             self.p50_us,

@@ -2,6 +2,7 @@
 //! one map, the pure functions. Other stores are compared with it, and simulations
 //! run on it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use palisade_core::Digest;
@@ -95,11 +96,32 @@ pub fn evaluate(
     (admitted, readings)
 }
 
+/// The charges, each with what earlier ones take from the same bucket added: judged one
+/// by one on what was found, a bucket that a plan has twice counts both, and the last
+/// state is the one that remains.
+pub(crate) fn summed<'c, 'p>(charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
+    let before = |at: usize| {
+        let mut earlier = (0..at).rev();
+        earlier.find(|earlier| charges[*earlier].id == charges[at].id)
+    };
+    if (0..charges.len()).all(|at| before(at).is_none()) {
+        return Cow::Borrowed(charges);
+    }
+    let mut summed = charges.to_vec();
+    for at in 0..charges.len() {
+        if let Some(earlier) = before(at) {
+            summed[at].cost = summed[at].cost.saturating_add(summed[earlier].cost);
+        }
+    }
+    Cow::Owned(summed)
+}
+
 impl Inner {
+    /// Runs on the states of `charges`; of a bucket that is there twice the last stays.
     fn with_states<R>(&mut self, charges: &[Charge<'_>], run: impl FnOnce(&mut [State]) -> R) -> R {
         let mut states: Vec<State> = charges
             .iter()
-            .map(|charge| self.buckets.remove(&charge.id).unwrap_or_default())
+            .map(|charge| self.buckets.get(&charge.id).cloned().unwrap_or_default())
             .collect();
         let result = run(&mut states);
         for (charge, state) in charges.iter().zip(states) {
@@ -112,6 +134,7 @@ impl Inner {
 impl<C: Clock> Store for ModelStore<C> {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let now = self.clock.now();
+        let charges = &*summed(charges);
         let (admitted, readings) = self
             .inner
             .lock()
@@ -126,6 +149,7 @@ impl<C: Clock> Store for ModelStore<C> {
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
         let now = self.clock.now();
+        let charges = &*summed(charges);
         let readings = self.inner.lock().with_states(charges, |states| {
             charges
                 .iter()

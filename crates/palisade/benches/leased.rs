@@ -94,6 +94,9 @@ async fn run(time: Duration) {
         ..RedisConfig::new(server.url())
     };
     let shared = engine(RedisStore::new(config).unwrap(), "leased", &clock);
+    let (supplied, supplied_too) = (Arc::clone(&embedded), Arc::clone(&shared));
+    tokio::spawn(async move { supplied.refill_forever().await });
+    tokio::spawn(async move { supplied_too.refill_forever().await });
     for callers in CALLERS {
         println!("{callers} callers                 decisions/s   of embedded");
         for _ in 0..ROUNDS {

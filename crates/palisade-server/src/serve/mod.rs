@@ -228,6 +228,7 @@ impl<'a> Service<'a> {
         let _ = joined.await;
         let _ = tokio::time::timeout(drain, admin).await;
         background.abort();
+        self.surface.engine.return_leases().await;
         drop(watching);
         self.observers.flush(FLUSH_MAX);
         self.surface.engine.store().flush().await.map_err(|error| {
@@ -286,7 +287,11 @@ fn access(config: &Config, env: &Env, surface: &Surface) -> Result<Access, Failu
 
 /// What runs beside requests for as long as the service does.
 async fn background(engine: Arc<Engine<AnyStore>>) {
-    tokio::join!(engine.probe_forever(), engine.follow_registries());
+    tokio::join!(
+        engine.probe_forever(),
+        engine.follow_registries(),
+        engine.refill_forever()
+    );
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -160,6 +160,7 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>) {
     retry_is_exact(make).await;
     one_denial_leaves_the_others_unchanged(make).await;
     reporting_never_denies(make).await;
+    one_bucket_twice_counts_twice(make).await;
     several_are_reset_at_once(make).await;
     readings_are_in_order(make).await;
 }
@@ -310,6 +311,57 @@ async fn reporting_never_denies<S: Store>(make: &impl Make<S>) {
     assert_eq!(charged.readings[0].used, 5);
     assert_eq!(charged.readings[0].retry_at, Some(Micros(u64::MAX)));
     assert_eq!(charged.readings[0].remaining, 0);
+}
+
+/// L-ATOMIC: a bucket that a plan has twice takes what both take, or nothing.
+#[expect(clippy::unwrap_used, reason = "part of a test suite")]
+async fn one_bucket_twice_counts_twice<S: Store>(make: &impl Make<S>) {
+    let Bench { store, .. } = bench(make).await;
+    let limits = four(5);
+    for name in NAMES {
+        let other = limits.charge(name, "other");
+        let twice = [
+            limits.charge(name, "twice"),
+            other.clone(),
+            limits.charge(name, "twice"),
+        ];
+        for expected in [[1, 1, 2], [3, 2, 4]] {
+            let charged = store.charge(&twice, Take::Consume).await.unwrap();
+            let used: Vec<u64> = charged.readings.iter().map(|r| r.used).collect();
+            assert!(charged.admitted, "{name}");
+            assert_eq!(used, expected, "{name}");
+        }
+        let denied = store.charge(&twice, Take::Consume).await.unwrap();
+        assert!(!denied.admitted, "{name}: one is left, two are asked for");
+        let waits: Vec<bool> = denied
+            .readings
+            .iter()
+            .map(|r| r.retry_at.is_some())
+            .collect();
+        assert_eq!(waits, [false, false, true], "{name}");
+        let [once, other, _] = &twice;
+        assert_eq!(
+            used(&*store, std::slice::from_ref(once)).await,
+            [4],
+            "{name}"
+        );
+        assert_eq!(
+            used(&*store, std::slice::from_ref(other)).await,
+            [2],
+            "{name}"
+        );
+        store.refund(&twice).await.unwrap();
+        assert_eq!(
+            used(&*store, std::slice::from_ref(once)).await,
+            [2],
+            "{name}: refunded"
+        );
+        assert_eq!(
+            used(&*store, std::slice::from_ref(other)).await,
+            [1],
+            "{name}: refunded"
+        );
+    }
 }
 
 #[expect(clippy::unwrap_used, reason = "part of a test suite")]

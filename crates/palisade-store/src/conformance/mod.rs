@@ -5,8 +5,7 @@
 //! conformance::run(|clock| async move { ModelStore::new(clock) }).await;
 //! ```
 //!
-//! What stores may rely on: the charges of one call have distinct ids, and the
-//! clock never goes back. What is left open: `reset_at` of a bucket of which nothing
+//! What stores may rely on: the clock never goes back. What is left open: `reset_at` of a bucket of which nothing
 //! is used (a store may have forgotten it), the order of [`Store::scan`], the values
 //! of registry versions beyond that they change.
 
@@ -14,6 +13,7 @@ mod buckets;
 mod changes;
 mod concurrency;
 mod differential;
+mod edges;
 mod limits;
 mod records;
 mod registries;
@@ -135,6 +135,7 @@ pub enum Commits {
 /// As [`run`].
 pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, commits: Commits) {
     buckets::run(&make).await;
+    edges::run(&make).await;
     changes::run(&make, conversions).await;
     records::run(&make).await;
     registries::run(&make).await;

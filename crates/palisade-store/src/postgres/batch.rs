@@ -16,6 +16,10 @@ use crate::{Charged, StoreError};
 pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 
+/// Added to what happens on excess where an earlier charge of the decision has the same
+/// bucket.
+const REPEATED: i16 = 4;
+
 /// Places of [`Known`]: two mebibytes.
 const KNOWN_PLACES: usize = 1 << 18;
 
@@ -115,6 +119,7 @@ impl<'a> Batch<'a> {
     }
 
     fn push(&mut self, ask: &Ask) {
+        let first = self.key_numbers.len();
         for bucket in &ask.charges {
             let key = self.keys.partition_point(|key| *key < bucket.key.as_str());
             if ask.op == Op::Consume
@@ -123,14 +128,18 @@ impl<'a> Batch<'a> {
                 *need = true;
             }
             let spec = self.spec_number(&bucket.spec);
-            self.key_numbers.push(number(key + 1));
+            let key = number(key + 1);
+            let is_repeated = self.key_numbers[first..].contains(&key);
+            self.key_numbers.push(key);
             self.spec_numbers.push(spec);
             self.costs.push(i64::from(bucket.cost));
-            self.exceeds.push(match bucket.on_exceed {
+            let on_exceed = match bucket.on_exceed {
                 OnExceed::Deny => 0,
                 OnExceed::Report => 1,
                 OnExceed::Count => 2,
-            });
+            };
+            self.exceeds
+                .push(on_exceed + if is_repeated { REPEATED } else { 0 });
         }
         self.ops.push(ask.op as i16);
         self.lasts.push(number(self.key_numbers.len()));

@@ -15,7 +15,7 @@ use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::codec::{self, Bucket, Limit};
+use super::codec::{self, Answer, Bucket, Limit};
 use super::config::{Effect, Options};
 use super::error::misread;
 use super::link::Link;
@@ -35,7 +35,7 @@ struct Job {
     buckets: Vec<Bucket>,
     decision: Vec<u8>,
     effect: Effect,
-    reply: oneshot::Sender<Result<Vec<u8>, StoreError>>,
+    reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Batcher {
         decision: Vec<u8>,
         effect: Effect,
         due: Instant,
-    ) -> Result<Vec<u8>, StoreError> {
+    ) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Job {
             buckets,
@@ -246,18 +246,27 @@ fn number(place: usize) -> u16 {
 }
 
 /// The answers to a charge call.
-pub(super) fn decisions(value: Value, count: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+pub(super) fn decisions(value: Value, count: usize) -> Result<Vec<Answer>, StoreError> {
     let Value::Array(values) = value else {
         return Err(misread("charge"));
     };
-    if values.len() != count {
-        return Err(misread("charge"));
-    }
-    values
-        .into_iter()
-        .map(|value| match value {
-            Value::BulkString(bytes) => Ok(bytes),
-            _ => Err(misread("charge")),
+    let mut texts = values.into_iter().map(|value| match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        _ => Err(misread("charge")),
+    });
+    let clock = texts.next().unwrap_or_else(|| Err(misread("charge")))?;
+    let clock = codec::decode_clock(&clock)?;
+    let answers: Vec<Answer> = texts
+        .map(|bytes| {
+            Ok(Answer {
+                clock,
+                bytes: bytes?,
+            })
         })
-        .collect()
+        .collect::<Result<_, StoreError>>()?;
+    if answers.len() == count {
+        Ok(answers)
+    } else {
+        Err(misread("charge"))
+    }
 }

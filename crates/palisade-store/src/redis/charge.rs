@@ -32,7 +32,7 @@ pub(super) async fn on_single(
         .batcher
         .decide(buckets, decision, operation.effect(), due)
         .await?;
-    codec::decode(&answer, count)
+    codec::decode(&answer, count, operation, now)
 }
 
 /// The buckets of a decision that share a slot, and where they stood in it.
@@ -78,7 +78,7 @@ impl Reach {
         let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
         let answer = decisions(value, 1)?.swap_remove(0);
-        codec::decode(&answer, buckets.len())
+        codec::decode(&answer, buckets.len(), operation, self.now)
     }
 
     /// All groups at once.
@@ -114,7 +114,7 @@ impl Reach {
         let all = results
             .iter()
             .all(|result| result.as_ref().is_ok_and(|decided| decided.admitted));
-        if operation == Operation::Charge && !all {
+        if operation == Operation::ChargePart && !all {
             let undone = tokio::spawn(self.undo_all(groups, results.clone()));
             // Whoever waits for the answer waits for this no longer than allowed.
             let _ = timeout_at(due, undone).await;
@@ -157,6 +157,10 @@ impl Reach {
             let decided = self.decide(&group.buckets, operation, due).await?;
             return Ok(decided.charged(charges, operation));
         }
+        let operation = match operation {
+            Operation::Charge => Operation::ChargePart,
+            other => other,
+        };
         let places: Vec<Vec<usize>> = groups.iter().map(|group| group.places.clone()).collect();
         // In a task of its own: it is settled even if nobody waits any more.
         let settled = tokio::spawn(self.settle(groups, operation, due)).await;

@@ -17,13 +17,22 @@ pub(super) const CHARGES_MAX: usize = 255;
 const HEADER_BYTES: usize = 10;
 const ASKED_BYTES: usize = 8;
 const LIMIT_BYTES: usize = 17;
-const FOUND_BYTES: usize = 25;
+
+/// The first byte of a bucket that is described in full, and how long that is.
+const IN_FULL: u8 = 0;
+const IN_FULL_BYTES: usize = 26;
+/// The first byte of a head of tokens, of a window; of hits it is from 64 on.
+const TOKENS: u8 = 4;
+const WINDOW: u8 = 5;
+const HITS_MIN: u8 = 64;
 
 /// What a decision does to its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Takes, all or nothing.
     Charge,
+    /// The same for the part of a decision that is in one slot.
+    ChargePart,
     /// Looks.
     Peek,
     /// Gives back.
@@ -45,7 +54,7 @@ impl Operation {
     pub(super) const fn effect(self) -> Effect {
         match self {
             Self::Peek => Effect::Reads,
-            Self::Charge | Self::Refund | Self::Undo(_) => Effect::Writes,
+            Self::Charge | Self::ChargePart | Self::Refund | Self::Undo(_) => Effect::Writes,
         }
     }
 
@@ -55,7 +64,12 @@ impl Operation {
             Self::Peek => 1,
             Self::Refund => 2,
             Self::Undo(_) => 3,
+            Self::ChargePart => 4,
         }
+    }
+
+    const fn takes(self) -> bool {
+        matches!(self, Self::Charge | Self::ChargePart)
     }
 }
 
@@ -129,10 +143,7 @@ pub(super) fn encode(
     let count = u8::try_from(buckets.len()).map_err(|_| {
         StoreError::Exhausted(format!("more than {CHARGES_MAX} buckets in one decision"))
     })?;
-    let now = match operation {
-        Operation::Undo(at) => Some(at),
-        _ => now,
-    };
+    let now = judged_at(operation, now);
     let mut bytes = Vec::with_capacity(HEADER_BYTES + ASKED_BYTES * buckets.len());
     bytes.extend([operation.code(), count]);
     bytes.extend(now.map_or(-1.0, exact).to_le_bytes());
@@ -143,6 +154,14 @@ pub(super) fn encode(
     Ok(bytes)
 }
 
+/// The instant at which a decision is to be judged, if it is not the server's.
+const fn judged_at(operation: Operation, now: Option<Micros>) -> Option<Micros> {
+    match operation {
+        Operation::Undo(at) => Some(at),
+        _ => now,
+    }
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "a double holds every instant until the year 2255"
@@ -151,11 +170,21 @@ const fn exact(at: Micros) -> f64 {
     at.0 as f64
 }
 
-/// One bucket as the script found it.
+/// One bucket as the script described it.
 #[derive(Clone, Debug)]
 struct Found {
     state: State,
     wait: Option<Micros>,
+    shown: Shown,
+}
+
+/// Which state of a bucket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// Before a charge, or after a refund.
+    Found,
+    /// After a charge that took.
+    Taken,
 }
 
 /// A decision as the script made it.
@@ -167,46 +196,106 @@ pub(super) struct Decided {
     found: Vec<Found>,
 }
 
-/// Reads an answer of the charge script.
-pub(super) fn decode(bytes: &[u8], count: usize) -> Result<Decided, StoreError> {
-    read(bytes, count).ok_or_else(|| misread("charge"))
+/// What the charge script said about one decision.
+pub(super) struct Answer {
+    /// The server's clock.
+    pub(super) clock: Micros,
+    pub(super) bytes: Vec<u8>,
 }
 
-fn read(bytes: &[u8], count: usize) -> Option<Decided> {
-    let (header, buckets) = bytes.split_at_checked(HEADER_BYTES)?;
-    if buckets.len() != count * FOUND_BYTES {
-        return None;
+/// Reads the clock that a call's decisions were judged by.
+pub(super) fn decode_clock(bytes: &[u8]) -> Result<Micros, StoreError> {
+    let clock = number(bytes, 0).and_then(whole);
+    clock.map(Micros).ok_or_else(|| misread("charge"))
+}
+
+/// Reads the answer to a decision that was encoded with `operation` and `now`.
+pub(super) fn decode(
+    answer: &Answer,
+    count: usize,
+    operation: Operation,
+    now: Option<Micros>,
+) -> Result<Decided, StoreError> {
+    let now = judged_at(operation, now).unwrap_or(answer.clock);
+    read(&answer.bytes, count, now).ok_or_else(|| misread("charge"))
+}
+
+fn read(bytes: &[u8], count: usize, now: Micros) -> Option<Decided> {
+    let (header, mut rest) = bytes.split_at_checked(2)?;
+    let mut found = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (bucket, after) = rest.split_at_checked(bucket_bytes(*rest.first()?)?)?;
+        found.push(read_bucket(bucket)?);
+        rest = after;
     }
-    let found = buckets
-        .chunks_exact(FOUND_BYTES)
-        .map(read_bucket)
-        .collect::<Option<_>>()?;
-    Some(Decided {
-        now: Micros(whole(number(header, 0)?)?),
-        admitted: *header.get(8)? == 1,
-        rebuilt: u32::from(*header.get(9)?),
+    rest.is_empty().then_some(Decided {
+        now,
+        admitted: header[0] == 1,
+        rebuilt: u32::from(header[1]),
         found,
     })
 }
 
+const fn bucket_bytes(tag: u8) -> Option<usize> {
+    match tag {
+        IN_FULL => Some(IN_FULL_BYTES),
+        TOKENS => Some(11),
+        WINDOW => Some(15),
+        HITS_MIN.. => Some(19),
+        _ => None,
+    }
+}
+
 fn read_bucket(bytes: &[u8]) -> Option<Found> {
-    let (a, b) = (whole(number(bytes, 1)?)?, whole(number(bytes, 9)?)?);
-    let state = match bytes.first()? {
+    let state = match *bytes.first()? {
+        IN_FULL => return read_in_full(bytes),
+        TOKENS => gcra(small(bytes, 2, 7)?, small(bytes, 9, 2)?)?,
+        WINDOW => State::Fixed {
+            start: Micros(small(bytes, 2, 7)?),
+            count: small(bytes, 9, 6)?,
+        },
+        _ => State::Hits(hits(small(bytes, 2, 6)?, Micros(small(bytes, 8, 7)?))),
+    };
+    Some(Found {
+        state,
+        wait: None,
+        shown: Shown::Taken,
+    })
+}
+
+fn read_in_full(bytes: &[u8]) -> Option<Found> {
+    let (a, b) = (whole(number(bytes, 2)?)?, whole(number(bytes, 10)?)?);
+    let state = match bytes.get(1)? {
         0 => State::Empty,
         1 => State::Hits(hits(a, Micros(b))),
-        2 => State::Gcra(a.checked_mul(4096)?.checked_add(b)?),
+        2 => gcra(a, b)?,
         3 => State::Fixed {
             start: Micros(a),
             count: b,
         },
         _ => return None,
     };
-    let wait = match number(bytes, 17)? {
+    let wait = match number(bytes, 18)? {
         -1.0 => None,
         -2.0 => Some(Micros(u64::MAX)),
         at => Some(Micros(whole(at)?)),
     };
-    Some(Found { state, wait })
+    Some(Found {
+        state,
+        wait,
+        shown: Shown::Found,
+    })
+}
+
+fn gcra(us: u64, ticks: u64) -> Option<State> {
+    Some(State::Gcra(us.checked_mul(4096)?.checked_add(ticks)?))
+}
+
+/// A little-endian number of `count` bytes.
+fn small(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + count)?;
+    let sum = bytes.iter().rev();
+    Some(sum.fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
 /// Hits that read like the real ones: as many, as new.
@@ -242,12 +331,13 @@ impl Decided {
         operation: Operation,
         admitted: bool,
     ) -> Vec<Reading> {
-        let takes = admitted && operation == Operation::Charge;
+        let takes = admitted && operation.takes();
         charges
             .zip(&self.found)
             .map(|(charge, found)| {
                 let mut state = found.state.clone();
-                if takes && found.is_taken(charge.on_exceed) {
+                let is_due = found.shown == Shown::Found && found.is_taken(charge.on_exceed);
+                if takes && is_due {
                     charge.spec.take(&mut state, self.now, charge.cost);
                 }
                 Reading {
@@ -258,14 +348,17 @@ impl Decided {
             .collect()
     }
 
-    /// Those of `buckets` that took something, all having been admitted.
+    /// Those of `buckets` that took something, all having been admitted. Of one that is
+    /// there twice the last says what both took.
     pub(super) fn taken(&self, buckets: &[Bucket]) -> Vec<Bucket> {
-        buckets
-            .iter()
-            .zip(&self.found)
-            .filter(|(bucket, found)| found.is_taken(bucket.on_exceed))
-            .map(|(bucket, _)| bucket.clone())
-            .collect()
+        let mut taken: Vec<Bucket> = Vec::with_capacity(buckets.len());
+        for (bucket, found) in buckets.iter().zip(&self.found) {
+            if found.is_taken(bucket.on_exceed) {
+                taken.retain(|earlier| earlier.key != bucket.key);
+                taken.push(bucket.clone());
+            }
+        }
+        taken
     }
 
     /// What the engine gets to see.

@@ -34,6 +34,7 @@ use tokio::time::Instant;
 
 pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
+use crate::model::summed;
 use crate::{
     Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
     StoreStats, Take,
@@ -279,7 +280,7 @@ impl Shared {
 
 impl Store for RedisStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        self.shared.decide(charges, take.into()).await
+        self.shared.decide(&summed(charges), take.into()).await
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {

@@ -14,7 +14,7 @@ use palisade_store::{Charged, Store, StoreError, Take};
 use tokio::time::Instant;
 
 use super::Engine;
-use super::lease::{Lease, Served, batch_of, is_leasable, leased_spec};
+use super::lease::{Lease, Served, is_leasable, leased_spec};
 use crate::deadline::{until, within};
 
 /// Why no answer came from the store.
@@ -146,10 +146,14 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Answered<'c, 'p>, NoAnswer> {
-        if self.store.is_shared()
-            && let Some((charge, reading, now)) = self.denials.find(charges, self.now())
-        {
-            return Ok(Answered::Denied(charge, reading, now));
+        if self.store.is_shared() {
+            let now = self.now();
+            if let Some((charge, reading, now)) = self.denials.find(charges, now) {
+                return Ok(Answered::Denied(charge, reading, now));
+            }
+            if let Some(charged) = self.take_at_hand(charges, take, now) {
+                return Ok(Answered::All(charged));
+            }
         }
         if charges.iter().all(|charge| self.is_exact(charge)) {
             return self.ask(charges, take, ends).await.map(Answered::All);
@@ -182,6 +186,35 @@ impl<S: Store> Engine<S> {
             self.put_back(taken.tokens, ends).await;
         }
         Ok(Answered::All(self.merged(charges, taken.charged, asked?)))
+    }
+
+    /// A plan of nothing but leased buckets from the tokens at hand; `None` if there
+    /// are not enough, nothing being taken then.
+    fn take_at_hand(&self, charges: &[Charge<'_>], take: Take, now: Micros) -> Option<Charged> {
+        let is_leased = |charge: &Charge<'_>| charge.limit.def.accuracy == Accuracy::Leased;
+        if take == Take::Peek || charges.is_empty() || !charges.iter().all(is_leased) {
+            return None;
+        }
+        let mut readings = Vec::with_capacity(charges.len());
+        let mut batches = Vec::new();
+        for charge in charges {
+            let Served::Taken(reading, until) = self.leases.serve(charge, now) else {
+                for (charge, until) in charges.iter().zip(batches) {
+                    self.leases.put_back(charge, until);
+                }
+                return None;
+            };
+            readings.push(reading);
+            if readings.len() < charges.len() {
+                batches.push(until);
+            }
+        }
+        Some(Charged {
+            now,
+            admitted: true,
+            readings,
+            rebuilt: 0,
+        })
     }
 
     async fn ask(
@@ -231,8 +264,7 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Near<'p>, NoAnswer> {
-        let local = self.local_of(near);
-        let mut charged = self.local.charge_now(&local, take);
+        let mut charged = self.local.charge_now(&self.local_of(near), take);
         let is_local_denied = !charged.admitted;
         let mut local_readings = std::mem::take(&mut charged.readings).into_iter();
         let mut tokens = Vec::new();
@@ -290,7 +322,7 @@ impl<S: Store> Engine<S> {
 
     /// A leased bucket that need not be asked: the request is denied already.
     fn last_reading(&self, charge: &Charge<'_>) -> Reading {
-        let lease = self.leases.of(charge.id, charge.spec);
+        let lease = self.leases.of(charge, self.now());
         let known = lease.and_then(|lease| lease.last_reading());
         let reading = known.unwrap_or_else(|| {
             let untouched = palisade_core::limit::State::Empty;
@@ -307,8 +339,8 @@ impl<S: Store> Engine<S> {
         if take != Take::Consume {
             return None;
         }
-        let lease = self.leases.of(charge.id, charge.spec)?;
-        answered(&lease, charge.cost, self.now())
+        let lease = self.leases.of(charge, self.now())?;
+        self.answered(&lease, charge.cost)
     }
 
     /// A leased bucket without tokens at hand: from a new batch.
@@ -318,7 +350,7 @@ impl<S: Store> Engine<S> {
         take: Take,
         ends: Instant,
     ) -> Result<Leased<'p>, NoAnswer> {
-        let lease = self.leases.of(charge.id, charge.spec);
+        let lease = self.leases.of(charge, self.now());
         let (Some(lease), Take::Consume) = (lease, take) else {
             let spec = leased_spec(charge.spec);
             return self.take_directly(charge, spec, take, ends).await;
@@ -326,7 +358,7 @@ impl<S: Store> Engine<S> {
         let Ok(_filling) = until(ends, pin!(lease.filling.lock())).await else {
             return Err(NoAnswer::NotAsked);
         };
-        if let Some(served) = answered(&lease, charge.cost, self.now()) {
+        if let Some(served) = self.answered(&lease, charge.cost) {
             return Ok(served);
         }
         self.refill(&lease, charge, ends).await
@@ -358,18 +390,21 @@ impl<S: Store> Engine<S> {
         charge: &Charge<'_>,
         ends: Instant,
     ) -> Result<Leased<'p>, NoAnswer> {
-        let spec = &lease.charged;
-        let full = batch_of(charge).min(spec.capacity());
+        let full = lease.batch(charge.cost, self.now());
         for batch in [full, charge.cost] {
             let asked_at = self.now();
-            let charges = [with_spec(charge, spec, batch)];
+            let charges = [lease.charge(batch)];
             let ask = || self.store.charge(&charges, Take::Consume);
             let charged = self.call(Policy::Limits, ends, ask).await?;
             let reading = first(&charged, asked_at)?;
             self.observer.refilled(self.now().since(asked_at));
             if charged.admitted {
-                let (until, unused) = lease.fill(batch - charge.cost, reading, asked_at);
-                self.give_back_unused(charge, spec, unused, ends).await;
+                // A full bucket that does not deny gives nothing to keep.
+                let is_given = reading.retry_at.is_none();
+                let size = if is_given { batch } else { charge.cost };
+                let batch = (size, charge.cost);
+                let (until, unused) = self.leases.fill(lease, batch, reading, asked_at);
+                self.give_back_unused(lease, unused, ends).await;
                 let taken = Taken::Lease(Arc::clone(lease), charge.cost, until);
                 return Ok(Leased::taken(reading, taken));
             }
@@ -382,16 +417,22 @@ impl<S: Store> Engine<S> {
         Err(NoAnswer::Failed)
     }
 
-    async fn give_back_unused(
-        &self,
-        charge: &Charge<'_>,
-        spec: &BucketSpec,
-        unused: u32,
-        ends: Instant,
-    ) {
-        if unused > 0 {
-            let charges = [with_spec(charge, spec, unused)];
-            self.tidy(&charges, ends).await;
+    fn answered<'p>(&self, lease: &Arc<Lease>, cost: u32) -> Option<Leased<'p>> {
+        match self.leases.serve_from(lease, cost, self.now()) {
+            Served::Taken(reading, until) => {
+                let taken = Taken::Lease(Arc::clone(lease), cost, until);
+                Some(Leased::taken(reading, taken))
+            }
+            Served::Denied(reading) => Some(Leased::denied(reading)),
+            Served::Ask => None,
+        }
+    }
+
+    async fn give_back_unused(&self, lease: &Arc<Lease>, unused: u32, ends: Instant) {
+        if unused > 0 && self.leases.is_attended() {
+            self.leases.return_later(lease, unused);
+        } else if unused > 0 {
+            self.tidy(&[lease.charge(unused)], ends).await;
         }
     }
 
@@ -438,7 +479,7 @@ pub(super) fn with_spec<'s>(charge: &Charge<'s>, spec: &'s BucketSpec, cost: u32
 }
 
 /// The only reading of a call that was made at `asked`, by this node's clock.
-fn first(charged: &Charged, asked: Micros) -> Result<Reading, NoAnswer> {
+pub(super) fn first(charged: &Charged, asked: Micros) -> Result<Reading, NoAnswer> {
     let reading = charged.readings.first().copied().ok_or(NoAnswer::Failed)?;
     Ok(moved(reading, charged.now, asked))
 }
@@ -450,16 +491,5 @@ fn moved(reading: Reading, from: Micros, to: Micros) -> Reading {
         reset_at: by(reading.reset_at),
         retry_at: reading.retry_at.map(by),
         ..reading
-    }
-}
-
-fn answered<'p>(lease: &Arc<Lease>, cost: u32, now: Micros) -> Option<Leased<'p>> {
-    match lease.serve(cost, now) {
-        Served::Taken(reading, until) => {
-            let taken = Taken::Lease(Arc::clone(lease), cost, until);
-            Some(Leased::taken(reading, taken))
-        }
-        Served::Denied(reading) => Some(Leased::denied(reading)),
-        Served::Ask => None,
     }
 }

@@ -5,19 +5,31 @@
 //! lease, a token bucket with its burst lowered by what flows in during one. Every
 //! window slice of *uses* then lies in a window slice of *takings* that the store
 //! bounded: no slice is ever exceeded. Tokens that were not used go back.
+//!
+//! A batch is as large as the last one's use foretells, and the next one is asked for
+//! in the background before it runs out: a request waits for the store only if there
+//! is nothing left.
 
-use std::num::NonZeroU32;
+mod batch;
+mod refill;
+mod spec;
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hashbrown::HashMap;
 use palisade_core::Digest;
-use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
-use palisade_core::time::{DAY, Micros};
+use palisade_core::time::Micros;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+pub(super) use batch::{Lease, Served};
+pub(super) use spec::{is_leasable, leased_spec};
 
 /// How long a token may be kept before it is used.
-pub(super) const LEASE_US: u64 = 100_000;
+const LEASE_US: u64 = 100_000;
 
 /// Most buckets that are leased at once; others are charged in the store directly.
 const LEASES_MAX: usize = 10_000;
@@ -25,78 +37,110 @@ const LEASES_MAX: usize = 10_000;
 /// Parts of the map with a lock of their own.
 const SHARDS: usize = 16;
 
-/// A batch is at most this share of the limit.
-const BATCHES_PER_LIMIT: u32 = 50;
-
 /// The tokens this node holds, by the bucket's digest.
 #[derive(Default)]
 pub(super) struct Leases {
     shards: [RwLock<HashMap<Digest, Arc<Lease>>>; SHARDS],
+    /// What is to be done while no request waits. Bounded by the leases: of each there
+    /// is one next batch to ask for, and what is returned was in one.
+    due: Mutex<Vec<Due>>,
+    wake: Notify,
+    /// There may be tokens that nobody will use.
+    filled: Notify,
+    /// Tasks that do what is due.
+    workers: Arc<AtomicU32>,
 }
 
-/// The tokens of one bucket. Filling is serialised: one node asks once.
-pub(super) struct Lease {
-    /// The limit that it is a lease of.
-    wanted: BucketSpec,
-    /// What the store is charged with.
-    pub(super) charged: BucketSpec,
-    tokens: Mutex<Tokens>,
-    pub(super) filling: tokio::sync::Mutex<()>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Tokens {
-    left: u32,
-    until: Micros,
-    denied_until: Micros,
-    /// The smallest cost that was denied.
-    denied_cost: u32,
-    /// By this node's clock.
-    reading: Option<Reading>,
-}
-
-/// What a lease says to a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Served {
-    /// Taken from the batch that may be used until then.
-    Taken(Reading, Micros),
-    /// The store said no until then.
-    Denied(Reading),
-    /// The lease is empty or over: ask the store.
-    Ask,
+/// What is to be done while no request waits.
+enum Due {
+    /// The next batch is to be asked for.
+    Refill(Arc<Lease>),
+    /// So many tokens go back.
+    Return(Arc<Lease>, u32),
 }
 
 impl Leases {
-    /// The lease of a bucket with this limit; `None` if the limit cannot be leased or
-    /// too many are held.
-    pub(super) fn of(&self, id: Digest, wanted: &BucketSpec) -> Option<Arc<Lease>> {
-        let shard = &self.shards[usize::try_from(id.0 % SHARDS as u128).unwrap_or(0)];
-        if let Some(lease) = shard.read().get(&id)
-            && lease.wanted == *wanted
-        {
+    fn shard(&self, id: Digest) -> &RwLock<HashMap<Digest, Arc<Lease>>> {
+        &self.shards[usize::try_from(id.0 % SHARDS as u128).unwrap_or(0)]
+    }
+
+    /// The lease of a charge's bucket; `None` if its limit cannot be leased or too many
+    /// are held.
+    pub(super) fn of(&self, charge: &Charge<'_>, now: Micros) -> Option<Arc<Lease>> {
+        let shard = self.shard(charge.id);
+        let is_its = |lease: &&Arc<Lease>| lease.is_of(charge.spec);
+        if let Some(lease) = shard.read().get(&charge.id).filter(is_its) {
             return Some(Arc::clone(lease));
         }
-        let charged = leased_spec(wanted)?;
+        let charged = leased_spec(charge.spec)?;
         let mut held = shard.write();
-        if let Some(lease) = held.get(&id)
-            && lease.wanted == *wanted
-        {
+        if let Some(lease) = held.get(&charge.id).filter(is_its) {
             return Some(Arc::clone(lease));
         }
         if held.len() >= LEASES_MAX / SHARDS {
-            held.retain(|_, lease| Arc::strong_count(lease) > 1 || lease.tokens.lock().left > 0);
+            held.retain(|_, lease| Arc::strong_count(lease) > 1 || lease.is_usable(now));
         }
         if held.len() >= LEASES_MAX / SHARDS {
             return None;
         }
-        let lease = Arc::new(Lease {
-            wanted: *wanted,
-            charged,
-            tokens: Mutex::default(),
-            filling: tokio::sync::Mutex::default(),
-        });
-        held.insert(id, Arc::clone(&lease));
+        let lease = Arc::new(Lease::new(charge, charged));
+        held.insert(charge.id, Arc::clone(&lease));
         Some(lease)
+    }
+
+    /// What the tokens at hand, or a denial that stands, say to a charge.
+    pub(super) fn serve(&self, charge: &Charge<'_>, now: Micros) -> Served {
+        let held = self.shard(charge.id).read();
+        match held.get(&charge.id) {
+            Some(lease) if lease.is_of(charge.spec) => self.serve_from(lease, charge.cost, now),
+            _ => Served::Ask,
+        }
+    }
+
+    /// The same, from a lease at hand. A batch that runs low has the next one asked for.
+    pub(super) fn serve_from(&self, lease: &Arc<Lease>, cost: u32, now: Micros) -> Served {
+        let (served, is_low) = lease.serve(cost, now);
+        if is_low && self.is_attended() && lease.begin_ahead() {
+            self.put_due(Due::Refill(Arc::clone(lease)));
+        }
+        served
+    }
+
+    /// Whether somebody does what is due.
+    pub(super) fn is_attended(&self) -> bool {
+        self.workers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has tokens given back while no request waits.
+    pub(super) fn return_later(&self, lease: &Arc<Lease>, count: u32) {
+        self.put_due(Due::Return(Arc::clone(lease), count));
+    }
+
+    fn put_due(&self, due: Due) {
+        self.due.lock().push(due);
+        self.wake.notify_one();
+    }
+
+    /// See [`Lease::fill`].
+    pub(super) fn fill(
+        &self,
+        lease: &Lease,
+        (size, cost): (u32, u32),
+        reading: Reading,
+        asked: Micros,
+    ) -> (Micros, u32) {
+        let filled = lease.fill((size, cost), reading, asked);
+        if size > cost {
+            self.filled.notify_one();
+        }
+        filled
+    }
+
+    /// Puts tokens of the batch of `until` back.
+    pub(super) fn put_back(&self, charge: &Charge<'_>, until: Micros) {
+        if let Some(lease) = self.shard(charge.id).read().get(&charge.id) {
+            lease.put_back(charge.cost, until);
+        }
     }
 
     /// Buckets that are leased.
@@ -109,187 +153,12 @@ impl Leases {
         for shard in &self.shards {
             shard.write().clear();
         }
-    }
-}
-
-impl Lease {
-    pub(super) fn serve(&self, cost: u32, now: Micros) -> Served {
-        let mut tokens = self.tokens.lock();
-        let Some(mut reading) = tokens.reading else {
-            return Served::Ask;
-        };
-        if tokens.until > now && tokens.left >= cost {
-            tokens.left -= cost;
-            reading.retry_at = None;
-            reading.remaining += u64::from(tokens.left);
-            return Served::Taken(reading, tokens.until);
-        }
-        if tokens.denied_until > now && cost >= tokens.denied_cost {
-            reading.retry_at = Some(tokens.denied_until);
-            return Served::Denied(reading);
-        }
-        Served::Ask
+        self.due.lock().clear();
     }
 
-    /// The bucket as the store last described it.
-    pub(super) fn last_reading(&self) -> Option<Reading> {
-        self.tokens.lock().reading
-    }
-
-    /// Tokens of the batch of `until` that were taken but not used. Those of an
-    /// earlier batch are lost: in a younger one they would be kept too long.
-    pub(super) fn put_back(&self, cost: u32, until: Micros) {
-        let mut tokens = self.tokens.lock();
-        if tokens.until == until {
-            tokens.left = tokens.left.saturating_add(cost);
-        }
-    }
-
-    /// The store gave `batch` tokens when it was asked at `asked`. Returns until
-    /// when they may be used, and what was left of the last batch, to go back to
-    /// the store.
-    pub(super) fn fill(&self, batch: u32, reading: Reading, asked: Micros) -> (Micros, u32) {
-        let until = asked.plus(LEASE_US);
-        let fresh = Tokens {
-            left: batch,
-            until,
-            reading: Some(reading),
-            ..Tokens::default()
-        };
-        let stale = std::mem::replace(&mut *self.tokens.lock(), fresh);
-        (until, stale.left)
-    }
-
-    /// The store denied `cost`, until `until` by this node's clock.
-    pub(super) fn deny(&self, cost: u32, until: Micros, reading: Reading) {
-        let mut tokens = self.tokens.lock();
-        tokens.denied_until = until;
-        tokens.denied_cost = cost;
-        tokens.reading = Some(reading);
-    }
-}
-
-fn inflow(spec: &BucketSpec, span: u64) -> u64 {
-    u64::from(spec.limit())
-        .saturating_mul(LEASE_US)
-        .div_ceil(span)
-}
-
-/// Whether [`leased_spec`] gives something, without making it.
-pub(super) fn is_leasable(spec: &BucketSpec) -> bool {
-    match (spec.algorithm(), spec.window()) {
-        (Algorithm::TokenBucket, Window::Span(span)) => {
-            inflow(spec, span) < u64::from(spec.capacity())
-        }
-        (Algorithm::SlidingLog | Algorithm::SlidingWheel, Window::Span(span)) => {
-            // Near the longest window there may be no room to widen it.
-            span < 3_650 * DAY || leased_spec(spec).is_some()
-        }
-        _ => false,
-    }
-}
-
-/// What the store is charged with for a leased limit; `None` if the limit is too
-/// small to lease without losing it.
-pub(super) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
-    let limit = NonZeroU32::new(spec.limit())?;
-    match (spec.algorithm(), spec.window()) {
-        (Algorithm::TokenBucket, Window::Span(span)) => {
-            let burst = u64::from(spec.capacity()).checked_sub(inflow(spec, span))?;
-            let burst = NonZeroU32::new(u32::try_from(burst).ok()?)?;
-            BucketSpec::new(
-                Algorithm::TokenBucket,
-                limit,
-                Window::Span(span),
-                Some(burst),
-            )
-            .ok()
-        }
-        (algorithm @ (Algorithm::SlidingLog | Algorithm::SlidingWheel), Window::Span(span)) => {
-            let widened = Window::Span(span.checked_add(LEASE_US)?);
-            BucketSpec::new(algorithm, limit, widened, None).ok()
-        }
-        _ => None,
-    }
-}
-
-/// How many tokens to ask for at once.
-pub(super) fn batch_of(charge: &Charge<'_>) -> u32 {
-    (charge.spec.capacity() / BATCHES_PER_LIMIT).max(charge.cost)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use palisade_core::limit::State;
-    use palisade_core::time::{MINUTE, SECOND};
-    use proptest::prelude::*;
-
-    fn spec(algorithm: Algorithm, limit: u32, window: u64) -> BucketSpec {
-        let limit = NonZeroU32::new(limit).unwrap();
-        BucketSpec::new(algorithm, limit, Window::Span(window), None).unwrap()
-    }
-
-    #[test]
-    fn a_small_token_bucket_is_not_leased() {
-        assert!(leased_spec(&spec(Algorithm::TokenBucket, 10_000, SECOND)).is_some());
-        let tiny = BucketSpec::new(
-            Algorithm::TokenBucket,
-            NonZeroU32::new(1000).unwrap(),
-            Window::Span(SECOND),
-            NonZeroU32::new(50),
-        );
-        assert!(leased_spec(&tiny.unwrap()).is_none());
-    }
-
-    proptest! {
-        #[test]
-        fn a_limit_is_leasable_if_there_is_something_to_charge_for_it(
-            algorithm in prop_oneof![
-                Just(Algorithm::TokenBucket), Just(Algorithm::SlidingLog),
-                Just(Algorithm::SlidingWheel), Just(Algorithm::FixedWindow),
-            ],
-            limit in prop_oneof![1_u32..2_000, any::<u32>().prop_map(|n| n.max(1))],
-            burst in prop_oneof![1_u32..2_000, any::<u32>().prop_map(|n| n.max(1))],
-            window in prop_oneof![1_u64..10 * SECOND, 3_649 * DAY..=3_660 * DAY],
-        ) {
-            let spec = BucketSpec::new(
-                algorithm,
-                NonZeroU32::new(limit).unwrap(),
-                Window::Span(window),
-                NonZeroU32::new(burst),
-            );
-            if let Ok(spec) = spec {
-                prop_assert_eq!(is_leasable(&spec), leased_spec(&spec).is_some());
-            }
-        }
-
-        /// Tokens taken in batches and used any time within the lease: no slice of
-        /// uses exceeds the limit.
-        #[test]
-        fn no_window_slice_of_uses_exceeds_a_leased_limit(
-            steps in proptest::collection::vec((0_u64..90_000, 1_u32..6), 1..150),
-            limit in 5_u32..40,
-        ) {
-            let window = MINUTE / 60;
-            let wanted = spec(Algorithm::SlidingLog, limit, window);
-            let charged = leased_spec(&wanted).unwrap();
-            let (mut state, mut now, mut held) = (State::Empty, 10 * MINUTE, Vec::<u64>::new());
-            let mut uses: Vec<u64> = Vec::new();
-            for (gap, batch) in steps {
-                now += gap;
-                held.retain(|until| *until > now);
-                let batch = batch.min(limit);
-                if charged.fits(&state, Micros(now), batch).is_none() {
-                    charged.take(&mut state, Micros(now), batch);
-                    held.extend(std::iter::repeat_n(now + LEASE_US, batch as usize));
-                }
-                if held.pop().is_some() {
-                    uses.push(now);
-                }
-                let in_window = uses.iter().filter(|at| **at + window > now).count();
-                prop_assert!(in_window <= limit as usize);
-            }
+    fn each(&self, mut see: impl FnMut(&Arc<Lease>)) {
+        for shard in &self.shards {
+            shard.read().values().for_each(&mut see);
         }
     }
 }

@@ -132,7 +132,8 @@ impl Commands {
             }
             return;
         };
-        if told.is_some() && !log.committed.is_empty() && !log.is_written {
+        let is_left = !log.is_written && !log.is_read_again;
+        if told.is_some() && !log.committed.is_empty() && is_left {
             self.violated("guard §12", asked, "an answer whose change is half written");
         }
         // A cluster may write a part and the rest later: then no single reading of

@@ -16,6 +16,9 @@ use crate::world::{Command, World};
 /// Small figures, so that a few hundred requests meet them all.
 pub(crate) const POLICY: &str = include_str!("policy.toml");
 
+/// The throttle's limit is at least this, all others are less.
+const THROTTLE: u32 = 1_000;
+
 /// What bounds a bucket's admissions.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
@@ -371,9 +374,8 @@ impl Requests {
     fn remembered_denials_hold(&self, asked: &Asked, command: &Command, decision: &Decision) {
         let plan = {
             let log = command.log.lock();
-            // The throttle's lease is far larger than any limit here.
             let of_plan = |plan: &&Vec<(Digest, BucketSpec)>| {
-                plan.iter().all(|(_, spec)| spec.limit() < 1_000)
+                plan.iter().all(|(_, spec)| spec.limit() < THROTTLE)
             };
             log.asked.iter().find(of_plan).cloned()
         };
@@ -423,9 +425,19 @@ impl Requests {
             return;
         }
         let log = command.log.lock();
-        // The throttle's and other leases are charges of one bucket with a batch.
-        let of_plan = |charge: &&Vec<_>| {
-            charge.len() == exact && charge.iter().all(|(_, cost)| *cost == asked.cost)
+        // The throttle is a charge of its own; other leases are charges of one bucket
+        // with a batch.
+        let is_throttle = |id: &Digest| {
+            let buckets = log.asked.iter().flatten();
+            buckets
+                .filter(|(_, spec)| spec.limit() >= THROTTLE)
+                .any(|(throttle, _)| throttle == id)
+        };
+        let of_plan = |charge: &&Vec<(Digest, u32)>| {
+            charge.len() == exact
+                && charge
+                    .iter()
+                    .all(|(id, cost)| *cost == asked.cost && !is_throttle(id))
         };
         let taken = log.charged.iter().filter(of_plan).count();
         let told = decision.mode == Mode::Normal && decision.outcome == Outcome::Allow;

@@ -256,6 +256,9 @@ impl Sim {
         for node in 0..self.nodes.len() {
             let sim = Arc::clone(&self);
             background.push(tokio::spawn(async move { sim.probe(node).await }));
+            let sim = Arc::clone(&self);
+            let refills = async move { sim.nodes[node].engine.refill_forever().await };
+            background.push(tokio::spawn(refills));
         }
         let sim = Arc::clone(&self);
         background.push(tokio::spawn(async move { sim.faults().await }));

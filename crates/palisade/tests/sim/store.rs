@@ -268,7 +268,9 @@ fn load(shared: &Shared, keys: &[RecordKey], now: Micros, command: Option<&Comma
         .collect();
     if let Some(command) = command {
         let by_key = keys.iter().copied().zip(found.iter().cloned()).collect();
-        command.log.lock().loaded = Some((now, by_key));
+        let mut log = command.log.lock();
+        log.loaded = Some((now, by_key));
+        log.is_read_again = true;
     }
     let record = |stored: Stored| Record {
         bytes: stored.bytes,
@@ -297,7 +299,8 @@ fn commit(
         return Commit::Done;
     }
     if let Some(command) = command {
-        command.log.lock().is_written = false;
+        let mut log = command.log.lock();
+        (log.is_written, log.is_read_again) = (false, false);
     }
     let mut done = 0;
     for write in writes {

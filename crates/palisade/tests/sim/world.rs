@@ -107,6 +107,8 @@ pub(crate) struct CommandLog {
     pub(crate) parted: bool,
     /// The last commit wrote all of it.
     pub(crate) is_written: bool,
+    /// The records were read again since: there may be nothing left to write.
+    pub(crate) is_read_again: bool,
 }
 
 /// What a load gave.

@@ -212,6 +212,13 @@ BEGIN
                 bad := bad + 1;
                 k_bad[k] := false;
             END IF;
+            IF c_exceed[j] > 3 THEN
+                -- An earlier charge of the decision has the same bucket.
+                c_exceed[j] := c_exceed[j] - 4;
+                FOR p IN first..j - 1 LOOP
+                    IF c_key[p] = k THEN cost := cost + c_cost[p]; END IF;
+                END LOOP;
+            END IF;
             wait := 0;
             room := s_capacity[s] - cost;
             kind := k_kind[k];

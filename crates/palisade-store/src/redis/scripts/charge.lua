@@ -10,11 +10,13 @@
 --         (0: month)
 -- ARGV    then one per decision: '<BBd' operation, buckets, now (-1: this server's
 --         clock), then per bucket '<I2I2I4' its key's place, its limit's place, cost
--- returns one string per decision: '<dBB' now, admitted, rebuilt,
---         then per bucket '<Bddd' kind, two numbers of its state, wait
+-- returns a string '<d', the clock (0: it was not read), then one per decision:
+--         '<BB' admitted, rebuilt, then per bucket either the head of its bytes as a
+--         charge has left them, or '<BBddd' 0, kind, two numbers of the state found
+--         (after a refund: left), wait
 --
--- The state returned is the one found (charge, peek) or left (refund); the caller
--- derives readings from it.
+-- The caller derives readings from it. A head is at hand anyway, so what is usual costs
+-- nothing to describe.
 --
 -- A bucket's bytes begin with a tag and a life:
 --   tokens   4, life, µs (7), ticks of 2^-12 µs (2)      the arrival time, 64 bits in all
@@ -33,7 +35,7 @@
 -- when it is: see `rare` at the end of the algorithms.
 
 local unpack_struct, pack = struct.unpack, struct.pack
-local byte, sub = string.byte, string.sub
+local byte, sub, call = string.byte, string.sub, redis.call
 
 local EMPTY, HITS, TOKENS, WINDOW = 0, 1, 2, 3
 local TOKENS_TAG, WINDOW_TAG = 4, 5
@@ -43,7 +45,8 @@ local COUNT_MAX = 2 ^ 48 - 1
 
 -- A lane judges a bucket of its own kind: (bytes or false, now, cost, counts, limit) →
 -- wait, two numbers of the state and, if the cost can be taken or `counts` all the
--- same, the new bytes and the instant at which they end, false where it has not moved.
+-- same, the new bytes, the instant at which they end, false where it has not moved, and
+-- the head of the new bytes: all of them, or of hits what stands before the entries.
 -- It answers nothing about bytes of another kind or that cannot be read (F-CORRUPT).
 
 -- ---------------------------------------------------------------- token bucket
@@ -76,7 +79,8 @@ local function tokens(raw, now, cost, counts, l)
   local grain = l.grain
   local ends = hi - hi % grain + grain
   local moved = (life ~= l.life or found_hi - found_hi % grain + grain ~= ends) and ends
-  return wait, found_hi, found_lo, pack('<BBI7I2', TOKENS_TAG, l.life, hi, lo), moved
+  local bytes = pack('<BBI7I2', TOKENS_TAG, l.life, hi, lo)
+  return wait, found_hi, found_lo, bytes, moved, bytes
 end
 
 -- ---------------------------------------------------------------- fixed window
@@ -131,7 +135,8 @@ local function window(raw, now, cost, counts, l)
   used = used + cost
   if used > COUNT_MAX then used = COUNT_MAX end
   local moved = (life ~= l.life or start ~= found_start) and start - start % l.grain + l.reach
-  return wait, found_start, found_used, pack('<BBI7I6', WINDOW_TAG, l.life, start, used), moved
+  local bytes = pack('<BBI7I6', WINDOW_TAG, l.life, start, used)
+  return wait, found_start, found_used, bytes, moved, bytes
 end
 
 -- ---------------------------------------------------------------- sliding log and wheel
@@ -144,6 +149,12 @@ local function format(wide, count)
   if wide == 5 then return count == 1 and '<I5I1' or '<I5I4' end
   if wide == 6 then return count == 1 and '<I6I1' or '<I6I4' end
   if wide == 7 then return count == 1 and '<I7I1' or '<I7I4' end
+end
+
+-- The layout of a head, the entries before and one more.
+local function appending(layout)
+  if layout == '<I4I1' then return '<c0c0I4I1' end
+  return '<c0c0' .. sub(layout, 2)
 end
 
 -- The log is a wheel with slots of 1 µs: a hit is kept at the last instant of its slot.
@@ -200,26 +211,28 @@ local function hits(raw, now, cost, counts, l)
   if wait ~= FITS and not counts then return wait, total, newest end
   if cost == 0 or total + cost > COUNT_MAX then return wait, total, newest, total > 0 and raw, false end
 
-  local after, bytes = now - now % l.slot + l.slot - 1
+  local after, head, bytes = now - now % l.slot + l.slot - 1
   if total == 0 then
-    bytes = pack('<BBI6I7I4', 65 + l.wide * 16, l.life, cost, after, cost)
+    head = pack('<BBI6I7I4', 65 + l.wide * 16, l.life, cost, after, cost)
+    bytes = head
   elseif after <= newest and top + cost < 2 ^ 32 then
     -- Hits of one instant are kept together.
     after = newest
-    bytes = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, newest, top + cost)
-      .. sub(raw, first)
+    head = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, newest, top + cost)
+    bytes = first > last and head or head .. sub(raw, first)
   elseif wide < l.wide or (count == 1 and top > 255) then
     local wider = rare().recode(raw, math.max(wide, l.wide), top > 255 and 4 or count)
     return hits(wider, now, cost, counts, l)
   else
     if after < newest then after = newest end
-    bytes = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, after, cost)
-      .. sub(raw, first) .. pack(layout, newest % modulo, top)
+    head = pack('<BBI6I7I4', 64 + wide * 16 + count, l.life, total + cost, after, cost)
+    local rest = first > last and '' or sub(raw, first)
+    bytes = pack(appending(layout), head, rest, newest % modulo, top)
   end
   local grain = l.grain
   local moved = after - after % grain
   moved = (life ~= l.life or moved ~= newest - newest % grain) and moved + l.reach
-  return wait, total, newest, bytes, moved
+  return wait, total, newest, bytes, moved, head
 end
 
 -- ---------------------------------------------------------------- any bucket
@@ -414,7 +427,8 @@ end
 
 -- ---------------------------------------------------------------- the call
 
-local CHARGE, PEEK, UNDO = 0, 1, 3
+-- A charge that is part of a larger decision shows what it found.
+local CHARGE, PEEK, UNDO, PART = 0, 1, 3, 4
 
 local limits = {}
 do
@@ -449,19 +463,13 @@ do
   end
 end
 
-local found = redis.call('MGET', unpack(KEYS))
-local bytes, ends, dirty, owner, changed = {}, {}, {}, {}, 0
-for place = 1, #KEYS do
-  bytes[place] = found[place]
-end
+local bytes = call('MGET', unpack(KEYS))
+local before, ends = {}, {}
 
 -- `ending`: the instant at which the bytes end; false leaves the end they have.
-local function put(place, raw, ending, decision)
+local function put(place, raw, ending)
   local earlier = ends[place]
-  if earlier == nil then
-    changed = changed + 1
-    dirty[changed], owner[place] = place, decision
-  end
+  if earlier == nil then before[place] = bytes[place] end
   bytes[place], ends[place] = raw, ending or earlier or false
 end
 
@@ -487,52 +495,67 @@ local function unusual(raw, kind, now, cost, l, operation)
   return raw, kind, wait, a, b, new, ending
 end
 
-local clock
-local replies, late, injected = {}, {}, false
-local places, news, endings, out, layouts = {}, {}, {}, {}, {}
+local function full(kind, a, b, wait)
+  return pack('<BBddd', 0, kind, a, b, wait)
+end
+
+-- A bucket of a decision that is denied: as it was found.
+local function untouched(place, number, cost, now)
+  local l, raw = limits[number], bytes[place]
+  local wait, a, b = l.lane(raw, now, cost, false, l)
+  return full(raw and l.kind or EMPTY, a, b, wait)
+end
+
+local clock = false
+local replies, late, injected = { false }, {}, false
+local places, news, endings, out = {}, {}, {}, {}
 
 for index = 2, #ARGV do
   local arg = ARGV[index]
-  local operation, buckets, now, at = unpack_struct('<BBd', arg)
+  local operation, buckets, now = unpack_struct('<BBd', arg)
+  local shows_left = operation == CHARGE
+  if operation == PART then operation = CHARGE end
   if now >= 0 then
     injected = true -- tests only
   else
     if not clock then
-      local time = redis.call('TIME')
+      local time = call('TIME')
       clock = time[1] * 1000000 + time[2]
     end
     now = clock
   end
 
-  local admitted, rebuilt, filled = 1, 0, 3
+  local admitted, rebuilt, at = 1, 0, 11
   for i = 1, buckets do
-    local place, number, cost
-    place, number, cost, at = unpack_struct('<I2I2I4', arg, at)
+    -- Faster than `unpack_struct`, here more than anywhere.
+    local p, p2, n, n2, c, c2, c3, c4 = byte(arg, at, at + 7)
+    local place, number = p + p2 * 256, n + n2 * 256
+    local cost = c + c2 * 256 + c3 * 65536 + c4 * 16777216
+    at = at + 8
     local l, raw = limits[number], bytes[place]
-    local kind, wait, a, b, new, ending = EMPTY
+    local kind, wait, a, b, new, ending, head
     if operation <= PEEK then
-      wait, a, b, new, ending = l.lane(raw, now, cost, l.counts, l)
-      if raw then kind = l.kind end
+      wait, a, b, new, ending, head = l.lane(raw, now, cost, l.counts, l)
+      kind = raw and l.kind or EMPTY
     end
     if not wait then
       if not l.step_hi then with_ticks(l) end
       kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
         raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation)
-        if operation > PEEK then put(place, raw, ending, index) end
+        if operation > PEEK then put(place, raw, ending) end
       else
         -- It cannot be read: rebuilt from zero.
         rebuilt, kind = rebuilt + 1, EMPTY
-        put(place, false, false, index)
-        wait, a, b, new, ending = l.lane(false, now, cost, l.counts, l)
+        put(place, false, false)
+        wait, a, b, new, ending, head = l.lane(false, now, cost, l.counts, l)
       end
     end
 
     -- Of those that cannot take the cost, only one that denies stops all.
     if wait ~= FITS and l.denies then admitted = 0 end
     places[i], news[i], endings[i] = place, new, ending
-    out[filled + 1], out[filled + 2], out[filled + 3], out[filled + 4] = kind, a, b, wait
-    filled = filled + 4
+    out[i + 1] = shows_left and wait == FITS and head or full(kind, a, b, wait)
   end
 
   if operation > PEEK then
@@ -540,44 +563,58 @@ for index = 2, #ARGV do
   elseif operation == CHARGE and admitted == 1 then
     for i = 1, buckets do
       local new = news[i]
-      if new ~= nil then put(places[i], new, endings[i], index) end
+      if new ~= nil then put(places[i], new, endings[i]) end
+    end
+  elseif shows_left then
+    for i = 1, buckets do
+      if byte(out[i + 1]) > 0 then
+        local place, number, cost = unpack_struct('<I2I2I4', arg, 3 + 8 * i)
+        out[i + 1] = untouched(place, number, cost, now)
+      end
     end
   end
-  local layout = layouts[buckets]
-  if not layout then
-    layout = '<dBB' .. string.rep('Bddd', buckets)
-    layouts[buckets] = layout
-  end
-  out[1], out[2], out[3] = now, admitted, rebuilt
-  replies[index - 1] = pack(layout, unpack(out, 1, filled))
+  out[1] = admitted == 1 and rebuilt == 0 and '\1\0' or string.char(admitted, rebuilt)
+  replies[index] = table.concat(out, '', 1, buckets + 1)
 end
 
-for i = 1, changed do
-  local place = dirty[i]
-  local key, raw, before, ending = KEYS[place], bytes[place], found[place], ends[place]
-  if not raw then
-    if before then redis.call('DEL', key) end
-  elseif before and not ending then
-    if #raw == #before then
-      redis.call('SETRANGE', key, '0', raw) -- in place: half the cost of a SET
+for place = 1, #KEYS do
+  local ending = ends[place]
+  if ending ~= nil then
+    local key, raw, was = KEYS[place], bytes[place], before[place]
+    if not raw then
+      if was then call('DEL', key) end
+    elseif was and not ending then
+      if #raw == #was then
+        call('SETRANGE', key, '0', raw) -- in place: half the cost of a SET
+      else
+        call('SET', key, raw, 'KEEPTTL')
+      end
     else
-      redis.call('SET', key, raw, 'KEEPTTL')
-    end
-  else
-    -- As text: Redis is slow to turn a number into an argument.
-    local unit, when = 'PXAT', string.format('%d', ((ending or 0) + 999) / 1000)
-    if injected then unit, when = 'PX', '3600000' end
-    if before then
-      redis.call('SET', key, raw, unit, when)
-    elseif not redis.call('SET', key, raw, unit, when, 'NX') then
-      -- MGET showed nothing, yet something is there: not a string (F-CORRUPT).
-      late[#late + 1] = owner[place] - 1
-      redis.call('SET', key, raw, unit, when)
+      -- As text: Redis is slow to turn a number into an argument.
+      local unit, when = 'PXAT', string.format('%d', ((ending or 0) + 999) / 1000)
+      if injected then unit, when = 'PX', '3600000' end
+      if was then
+        call('SET', key, raw, unit, when)
+      elseif not call('SET', key, raw, unit, when, 'NX') then
+        -- MGET showed nothing, yet something is there: not a string (F-CORRUPT).
+        late[#late + 1] = place
+        call('SET', key, raw, unit, when)
+      end
     end
   end
 end
-for _, index in ipairs(late) do
-  local reply = replies[index]
-  replies[index] = sub(reply, 1, 9) .. string.char(byte(reply, 10) + 1) .. sub(reply, 11)
+for _, place in ipairs(late) do
+  -- Whoever came first has rebuilt it.
+  for index = 2, #ARGV do
+    local reply, found = replies[index], false
+    for at = 11, #ARGV[index], 8 do
+      found = found or unpack_struct('<I2', ARGV[index], at) == place
+    end
+    if found then
+      replies[index] = string.char(byte(reply, 1), byte(reply, 2) + 1) .. sub(reply, 3)
+      break
+    end
+  end
 end
+replies[1] = pack('<d', clock or 0)
 return replies

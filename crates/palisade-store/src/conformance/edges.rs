@@ -1,0 +1,108 @@
+//! Token buckets where their numbers are largest: ticks beyond 2⁶³, bursts of
+//! centuries, costs beyond the burst.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::plan::OnExceed;
+use palisade_core::time::{DAY, HOUR};
+
+use super::{Bench, Make, Rng, START, TestClock, TestLimits, bench};
+use crate::model::ModelStore;
+use crate::{Charged, Store, Take};
+
+const AMOUNTS: [NonZeroU32; 4] = [
+    NonZeroU32::MIN,
+    NonZeroU32::MIN.saturating_add(254),
+    NonZeroU32::MIN.saturating_add(69_999),
+    NonZeroU32::MAX,
+];
+const SPANS: [u64; 4] = [1_000, HOUR, 366 * DAY, 3_660 * DAY];
+
+pub(super) async fn run<S: Store>(make: &impl Make<S>) {
+    let Bench { store, clock } = bench(make).await;
+    let mut edge = Edge {
+        model: ModelStore::new(Arc::clone(&clock)),
+        rng: Rng::new(5),
+        store: &*store,
+        clock,
+    };
+    let amounts = || AMOUNTS.into_iter();
+    for (span, limit) in SPANS
+        .into_iter()
+        .flat_map(|s| amounts().map(move |l| (s, l)))
+    {
+        for burst in amounts() {
+            let spec = BucketSpec::new(
+                Algorithm::TokenBucket,
+                limit,
+                Window::Span(span),
+                Some(burst),
+            );
+            if let Ok(spec) = spec {
+                edge.live(spec, &format!("{limit} per {span} us, burst {burst}"))
+                    .await;
+            }
+        }
+    }
+}
+
+struct Edge<'s, S> {
+    store: &'s S,
+    model: ModelStore<Arc<TestClock>>,
+    clock: Arc<TestClock>,
+    rng: Rng,
+}
+
+impl<S: Store> Edge<'_, S> {
+    /// A random life of one bucket, beside the model's.
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn live(&mut self, spec: BucketSpec, case: &str) {
+        let limits = TestLimits::new([("edge", spec)]);
+        self.clock.set(START);
+        for step in 0..24 {
+            self.clock.advance(self.rng.below(spec.window_us() / 6 + 2));
+            let on_exceed = match self.rng.below(3) {
+                0 => OnExceed::Count,
+                _ => OnExceed::Deny,
+            };
+            let cost = self.cost(spec.capacity());
+            let charges = [limits.charge_of("edge", "e", cost, on_exceed)];
+            let (got, expected) = if self.rng.one_in(5) {
+                (
+                    self.store.refund(&charges).await,
+                    self.model.refund(&charges).await,
+                )
+            } else {
+                let take = Take::Consume;
+                (
+                    self.store.charge(&charges, take).await,
+                    self.model.charge(&charges, take).await,
+                )
+            };
+            let (got, expected) = (comparable(got.unwrap()), comparable(expected.unwrap()));
+            assert_eq!(got, expected, "{case}, step {step}");
+        }
+        let charges = [limits.charge("edge", "e")];
+        self.store.reset(&charges).await.unwrap();
+        self.model.reset(&charges).await.unwrap();
+    }
+
+    fn cost(&mut self, burst: u32) -> u32 {
+        match self.rng.below(5) {
+            0 => burst,
+            1 => 1,
+            2 => u32::MAX,
+            _ => 1 + u32::try_from(self.rng.below(u64::from(burst))).unwrap_or(0),
+        }
+    }
+}
+
+/// Without what is left open.
+fn comparable(mut charged: Charged) -> Charged {
+    for reading in charged.readings.iter_mut().filter(|r| r.used == 0) {
+        reading.reset_at = charged.now;
+    }
+    charged
+}

@@ -1,0 +1,170 @@
+//! Batches that are asked for, and given back, while no request waits.
+//!
+//! These calls keep off a store whose breaker is open, but do not count for it: the
+//! breaker hears of requests, and a request that finds nothing left asks by itself.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{FutureExt, join_all};
+use futures_util::stream::FuturesUnordered;
+use palisade_core::failure::{CallDecision, Policy};
+use palisade_core::time::Micros;
+use palisade_store::{Store, StoreError, Take};
+
+use super::super::Engine;
+use super::super::charge::first;
+use super::{Due, LEASE_US, Lease, Leases};
+
+/// How often tokens that nobody used in time are looked for.
+const SWEEP_EVERY: Duration = Duration::from_micros(LEASE_US);
+
+/// Buckets that are given back to at once.
+const RETURNS_MAX: usize = 64;
+
+/// A task that asks for next batches, as long as it lives.
+struct Working(Arc<AtomicU32>);
+
+impl Working {
+    fn at(leases: &Leases) -> Self {
+        leases.workers.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&leases.workers))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Leases {
+    /// What is due; waits until something is.
+    async fn next_due(&self) -> Vec<Due> {
+        loop {
+            let due = std::mem::take(&mut *self.due.lock());
+            if !due.is_empty() {
+                return due;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    fn hold_any(&self) -> bool {
+        let mut any = false;
+        self.each(|lease| any |= lease.left() > 0);
+        any
+    }
+
+    /// What `of` takes out of each lease.
+    fn collect(&self, of: impl Fn(&Lease) -> u32) -> Vec<(Arc<Lease>, u32)> {
+        let mut found = Vec::new();
+        self.each(|lease| match of(lease) {
+            0 => {}
+            count => found.push((Arc::clone(lease), count)),
+        });
+        found
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Keeps leased limits supplied for as long as it is polled: the next batch of a
+    /// busy one is fetched before the last has run out, and tokens that nobody used go
+    /// back to the store. Without it each batch is waited for by the request that finds
+    /// the last one used up.
+    pub async fn refill_forever(&self) {
+        let _working = Working::at(&self.leases);
+        tokio::join!(self.attend(), self.sweep_leases());
+    }
+
+    async fn attend(&self) {
+        let mut running = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                due = self.leases.next_due() => {
+                    running.extend(due.into_iter().map(|due| self.do_due(due).boxed()));
+                }
+                Some(()) = running.next() => {}
+            }
+        }
+    }
+
+    async fn do_due(&self, due: Due) {
+        match due {
+            Due::Refill(lease) => self.refill_ahead(&lease).await,
+            Due::Return(lease, count) => self.give_back(&lease, count).await,
+        }
+    }
+
+    /// Looks for tokens that nobody used in time, while there are any.
+    async fn sweep_leases(&self) {
+        loop {
+            self.leases.filled.notified().await;
+            tokio::time::sleep(SWEEP_EVERY).await;
+            let now = self.now();
+            let expired = self.leases.collect(|lease| lease.expire(now));
+            if self.leases.hold_any() {
+                self.leases.filled.notify_one();
+            }
+            self.return_all(expired).await;
+        }
+    }
+
+    /// Gives the tokens of every lease back, as when the process ends.
+    pub async fn return_leases(&self) {
+        self.return_all(self.leases.collect(Lease::drain)).await;
+    }
+
+    async fn return_all(&self, tokens: Vec<(Arc<Lease>, u32)>) {
+        for some in tokens.chunks(RETURNS_MAX) {
+            let returns = some
+                .iter()
+                .map(|(lease, count)| self.give_back(lease, *count).boxed());
+            join_all(returns).await;
+        }
+    }
+
+    async fn refill_ahead(&self, lease: &Lease) {
+        let asked_at = self.now();
+        let batch = lease.batch(1, asked_at);
+        match self.fetch(lease, batch, asked_at).await {
+            Some(stale) => self.give_back(lease, stale).await,
+            None => lease.fail_ahead(),
+        }
+    }
+
+    /// Fills the lease; what was left of the last batch, `None` if nothing came.
+    async fn fetch(&self, lease: &Lease, batch: u32, asked_at: Micros) -> Option<u32> {
+        let charges = [lease.charge(batch)];
+        let charged = self
+            .ask_aside(self.store.charge(&charges, Take::Consume))
+            .await?;
+        let reading = first(&charged, asked_at).ok()?;
+        self.observer.refilled(self.now().since(asked_at));
+        let is_given = charged.admitted && reading.retry_at.is_none();
+        is_given.then(|| self.leases.fill(lease, (batch, 0), reading, asked_at).1)
+    }
+
+    async fn give_back(&self, lease: &Lease, count: u32) {
+        if count > 0 {
+            let charges = [lease.charge(count)];
+            self.ask_aside(self.store.refund(&charges)).await;
+        }
+    }
+
+    /// A store call that no request depends on.
+    async fn ask_aside<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Option<T> {
+        let started = self.now();
+        let admitted = self.modes.lock().admit(Policy::Limits, started);
+        if !matches!(admitted, CallDecision::Call(_)) {
+            return None;
+        }
+        let result = self.within_deadline(call).await;
+        let error = result.as_ref().err().map(StoreError::kind);
+        self.observer.store_call(self.now().since(started), error);
+        result.ok()
+    }
+}

@@ -1,0 +1,232 @@
+//! Leased limits and the task that keeps them supplied: when the store is asked, by
+//! whom, and what goes back to it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod engine_support;
+mod lease_support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine_support::{Heard, START, keyring, policy, request};
+use lease_support::{Asked, By, Door, Doored};
+use palisade::core::time::{Clock, SECOND};
+use palisade::core::{Mode, PolicySet};
+use palisade::{Engine, EngineConfig, VirtualClock};
+use palisade_policy::Env;
+
+/// A batch is at most 20 tokens, kept for 100 ms.
+const SHARED: &str = "[policy]\ndefaults = false\n[[limit]]\nname = \"shared\"\nby = []\n\
+    rate = \"1000/min\"\naccuracy = \"leased\"\n";
+const MS: u64 = 1_000;
+
+struct Bench {
+    engine: Arc<Engine<Doored>>,
+    clock: Arc<VirtualClock>,
+    heard: Arc<Heard>,
+}
+
+impl Bench {
+    fn new(text: &str) -> Self {
+        let clock = Arc::new(VirtualClock::at(START));
+        let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let heard = Arc::new(Heard::default());
+        let store = Doored::new(Arc::clone(&time));
+        let config = EngineConfig {
+            policy: policy(text, &Env::default()),
+            observer: Arc::<Heard>::clone(&heard),
+            deadline: Duration::from_secs(3600),
+            ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
+        };
+        Self {
+            engine: Arc::new(Engine::new(config)),
+            clock,
+            heard,
+        }
+    }
+
+    async fn supplied() -> Self {
+        let bench = Self::new(SHARED);
+        let engine = Arc::clone(&bench.engine);
+        tokio::spawn(async move { engine.refill_forever().await });
+        bench.settle().await;
+        bench
+    }
+
+    /// Lets the other tasks do what they can, twice as long as a sweep is away.
+    async fn settle(&self) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    async fn admitted(&self, count: usize) -> usize {
+        self.admitted_of(count, 1).await
+    }
+
+    async fn admitted_of(&self, count: usize, cost: u32) -> usize {
+        let facts = format!(r#"{{"ip":"203.0.113.1","method":"GET","path":"/x","cost":{cost}}}"#);
+        let facts = request(&facts);
+        let mut admitted = 0;
+        for _ in 0..count {
+            let check = self.engine.check(&facts);
+            let decision = lease_support::by_a_request(check).await.decision;
+            assert_eq!(decision.mode, Mode::Normal);
+            admitted += usize::from(decision.is_allowed());
+        }
+        admitted
+    }
+
+    /// What the store counts.
+    async fn used(&self) -> u64 {
+        let facts = r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#;
+        let decision = self.engine.peek(&request(facts)).await.decision;
+        decision.limits[0].limit - decision.limits[0].remaining
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.engine.store().asked()
+    }
+
+    fn door(&self, door: Door) {
+        self.engine.store().set(door);
+    }
+
+    /// A batch of 20 of which four are left, so that the next one is due.
+    async fn run_low(&self) {
+        assert_eq!(self.admitted(18).await, 18);
+    }
+}
+
+const fn charge(by: By, cost: u32) -> Asked {
+    Asked::Charge(by, cost)
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_busy_lease_is_refilled_before_it_is_empty() {
+    let bench = Bench::supplied().await;
+    for _ in 0..50 {
+        assert_eq!(bench.admitted(4).await, 4);
+        bench.settle().await;
+    }
+    let asked = bench.asked();
+    let (first, rest) = asked.split_at(2);
+    // The first takes what it uses; the second, at once after it, shows a rate.
+    assert_eq!(first, [charge(By::Request, 1), charge(By::Request, 20)]);
+    assert!(rest.len() > 10, "{} calls", rest.len());
+    for asked in rest {
+        assert!(!matches!(asked, Asked::Charge(By::Request, _)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_lone_request_takes_only_what_it_uses() {
+    let bench = Bench::supplied().await;
+    for _ in 0..5 {
+        assert_eq!(bench.admitted(1).await, 1);
+        bench.settle().await;
+        bench.clock.advance(SECOND);
+    }
+    assert_eq!(bench.asked(), [charge(By::Request, 1); 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_refill_that_fails_is_tried_once_and_breaks_nothing() {
+    let bench = Bench::supplied().await;
+    bench.run_low().await;
+    bench.door(Door::Broken);
+    bench.settle().await;
+    assert_eq!(bench.admitted(3).await, 3, "from what is left");
+    bench.settle().await;
+    assert_eq!(bench.asked()[2..], [charge(By::Task, 20)]);
+    assert!(bench.heard.failures.lock().is_empty(), "no breaker moved");
+    bench.door(Door::Open);
+    assert_eq!(bench.admitted(1).await, 1, "the request asks by itself");
+    assert_eq!(bench.asked()[3..], [charge(By::Request, 20)]);
+    assert_eq!(bench.used().await, 1 + 20 + 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_request_that_finds_nothing_left_does_not_wait_for_a_refill() {
+    let bench = Bench::supplied().await;
+    bench.run_low().await;
+    bench.door(Door::ShutFor(By::Task));
+    bench.settle().await;
+    assert_eq!(bench.admitted(5).await, 5);
+    let expected = [charge(By::Task, 20), charge(By::Request, 20)];
+    assert_eq!(bench.asked()[2..], expected);
+    bench.door(Door::Open);
+    bench.settle().await;
+    // Of the two batches one goes back whole or in part: nothing is kept twice.
+    bench.engine.return_leases().await;
+    assert_eq!(bench.used().await, 18 + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_batch_that_comes_after_its_time_is_not_used() {
+    let bench = Bench::supplied().await;
+    bench.run_low().await;
+    bench.door(Door::ShutFor(By::Task));
+    bench.settle().await;
+    assert_eq!(bench.asked().last(), Some(&charge(By::Task, 20)));
+    bench.clock.advance(101 * MS);
+    bench.door(Door::Open);
+    bench.settle().await;
+    assert_eq!(bench.used().await, 18, "what was left and what came late");
+    let before = bench.asked().len();
+    assert_eq!(bench.admitted(1).await, 1);
+    let after = &bench.asked()[before..];
+    assert!(
+        matches!(after[0], Asked::Charge(By::Request, _)),
+        "{after:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_tokens_that_nobody_used_in_time_go_back() {
+    let bench = Bench::supplied().await;
+    assert_eq!(bench.admitted(5).await, 5);
+    assert_eq!(bench.used().await, 21);
+    bench.clock.advance(99 * MS);
+    bench.settle().await;
+    assert_eq!(bench.used().await, 21, "they may still be used");
+    bench.clock.advance(MS);
+    bench.settle().await;
+    assert_eq!(bench.used().await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_node_that_ends_gives_its_tokens_back() {
+    let bench = Bench::new(SHARED);
+    assert_eq!(bench.admitted(5).await, 5);
+    assert_eq!(bench.used().await, 21);
+    bench.engine.return_leases().await;
+    assert_eq!(bench.used().await, 5);
+    bench.engine.return_leases().await;
+    assert_eq!(bench.used().await, 5, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_without_a_task_the_request_refills() {
+    let bench = Bench::new(SHARED);
+    assert_eq!(bench.admitted(60).await, 60);
+    let expected = [1, 20, 20, 20].map(|cost| charge(By::Request, cost));
+    assert_eq!(bench.asked(), expected);
+}
+
+/// What a lease can hold is less than the burst; a cost between the two must not
+/// become tokens.
+#[tokio::test(start_paused = true)]
+async fn l_cost_a_cost_that_no_lease_can_hold_is_denied() {
+    let bench = Bench::new(
+        "[policy]\ndefaults = false\n[[limit]]\nname = \"shared\"\nby = []\nrate = \"1000/s\"\n\
+         algorithm = \"token-bucket\"\naccuracy = \"leased\"\n",
+    );
+    assert_eq!(bench.admitted_of(2, 950).await, 0);
+    assert_eq!(bench.admitted(1_200).await, 900);
+}
