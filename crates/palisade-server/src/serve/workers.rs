@@ -231,17 +231,22 @@ impl<H: Handler> Connection<H> {
             .with_upgrades();
         let mut connection = pin!(connection);
         let mut asked_to_close = false;
+        // The connection comes first: a request that has arrived is read before the
+        // connection is asked to close.
         poll_fn(|cx| {
-            match activity.verdict(cx) {
-                Verdict::Stay => {}
-                Verdict::Close if asked_to_close => {}
-                Verdict::Close => {
-                    asked_to_close = true;
-                    connection.as_mut().graceful_shutdown();
+            loop {
+                if connection.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
                 }
-                Verdict::End => return Poll::Ready(()),
+                match activity.verdict(cx) {
+                    Verdict::Close if !asked_to_close => {
+                        asked_to_close = true;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Verdict::Stay | Verdict::Close => return Poll::Pending,
+                    Verdict::End => return Poll::Ready(()),
+                }
             }
-            connection.as_mut().poll(cx).map(|_| ())
         })
         .await;
     }
