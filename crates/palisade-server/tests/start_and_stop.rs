@@ -247,10 +247,13 @@ fn a_request_under_way_is_answered_and_an_idle_connection_is_closed() {
     let mut under_way = Client::connect(listen);
     let (first, last) = body.split_at(10);
     let head = format!(
-        "POST /v1/check HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{first}",
+        "POST /v1/check HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     under_way.write(head.as_bytes()).unwrap();
+    // From here on it is under way, however busy the machine is.
+    assert_eq!(under_way.read_head().unwrap().0, 100);
+    under_way.write(first.as_bytes()).unwrap();
     let mut idle = Client::connect(listen);
     idle.send("POST", "/v1/check", &[], body.as_bytes());
     server.terminate();

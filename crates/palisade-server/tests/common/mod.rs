@@ -277,7 +277,7 @@ impl Client {
         Ok(reply)
     }
 
-    fn read_head(&mut self) -> std::io::Result<(u16, Vec<(String, String)>)> {
+    pub(crate) fn read_head(&mut self) -> std::io::Result<(u16, Vec<(String, String)>)> {
         let first = self.read_line()?;
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
         let mut headers = Vec::new();
