@@ -4,34 +4,32 @@ use std::fmt;
 
 use super::{PolicyParts, PolicySet};
 
+/// What both say, after what is their own.
+macro_rules! finish {
+    ($shown:expr, $policy:ident) => {
+        $shown
+            .field("enabled", &$policy.enabled)
+            .field("settings", &$policy.settings)
+            .field("routes", &$policy.routes)
+            .field("classes", &$policy.classes)
+            .field("limits", &$policy.limits)
+            .field("clients", &$policy.clients.len())
+            .field("api_keys", &$policy.api_keys.len())
+            .field("tiers", &$policy.tiers)
+            .finish_non_exhaustive()
+    };
+}
+
 impl fmt::Debug for PolicySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PolicySet")
-            .field("revision", &self.revision)
-            .field("enabled", &self.enabled)
-            .field("settings", &self.settings)
-            .field("routes", &self.routes)
-            .field("classes", &self.classes)
-            .field("limits", &self.limits)
-            .field("clients", &self.clients.len())
-            .field("api_keys", &self.api_keys.len())
-            .field("tiers", &self.tiers)
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("PolicySet");
+        finish!(shown.field("revision", &self.revision), self)
     }
 }
 
 impl fmt::Debug for PolicyParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PolicyParts")
-            .field("enabled", &self.enabled)
-            .field("settings", &self.settings)
-            .field("routes", &self.routes)
-            .field("classes", &self.classes)
-            .field("limits", &self.limits)
-            .field("clients", &self.clients.len())
-            .field("api_keys", &self.api_keys.len())
-            .field("tiers", &self.tiers)
-            .finish_non_exhaustive()
+        finish!(f.debug_struct("PolicyParts"), self)
     }
 }
 

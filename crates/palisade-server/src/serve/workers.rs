@@ -95,7 +95,7 @@ pub(crate) async fn run<H: Handler>(listener: TcpListener, handler: Arc<H>, serv
             return;
         }
     };
-    let live = Arc::new(Live::default());
+    let live = Live::default();
     tokio::select! {
         () = accept_all(listener, handler, &serving, &live) => {}
         () = watch(&live, serving.patience, serving.stop.clone()) => {}

@@ -14,7 +14,7 @@ use palisade_core::time::Micros;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::slot::{Seen, Slot};
-use super::word::{Held, Word};
+use super::word::{Held, VALUE_BITS, Word};
 
 /// Slots of one segment.
 pub(crate) const SLOTS: usize = 8192;
@@ -25,7 +25,7 @@ pub(crate) const FILL_MAX: usize = SLOTS / 4 * 3;
 pub(crate) const TICKS_PER_MICRO: u64 = 1 << 12;
 
 /// More than a word holds.
-const WORD_TICKS: u64 = 1 << 58;
+const WORD_TICKS: u64 = 1 << VALUE_BITS;
 
 /// The instant that words count from, in ticks.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,8 @@
 //! bucket: the word would have to return to the same tick of 2⁻¹² µs after exactly
 //! 64 changes of owner.
 
-const VALUE_BITS: u32 = 58;
+/// Bits of an arrival time or special value.
+pub(crate) const VALUE_BITS: u32 = 58;
 const VALUE: u64 = (1 << VALUE_BITS) - 1;
 const GENERATION: u64 = !VALUE;
 const GENERATION_ONE: u64 = 1 << VALUE_BITS;
