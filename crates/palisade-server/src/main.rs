@@ -1,14 +1,12 @@
 //! The palisade binary: decision service, proxy, admin, command line.
 
-mod admin;
-mod api;
 mod cli;
 mod failure;
 mod output;
-mod proxy;
+
 mod serve;
 mod store;
-mod surface;
+mod surfaces;
 
 use std::process::ExitCode;
 

@@ -29,13 +29,13 @@ use palisade_policy::source::FileSource;
 use palisade_policy::{Config, Env};
 use tokio::sync::Semaphore;
 
-use crate::admin::{Access, Admin, Metrics};
-use crate::api::{Api, Bounds, CallerToken};
 use crate::failure::{Ending, Failure};
 use crate::output;
-use crate::proxy::{Proxy, Upstream};
 use crate::store::{self, AnyStore};
-use crate::surface::Surface;
+use crate::surfaces::admin::{Access, Admin, Metrics};
+use crate::surfaces::decide::{Bounds, Decide};
+use crate::surfaces::proxy::{Proxy, Upstream};
+use crate::surfaces::{CallerToken, Enforcer};
 use banner::Started;
 use connection::Patience;
 use data::Secrets;
@@ -97,10 +97,10 @@ fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
 /// A service that is bound to its addresses and ready to run.
 struct Service<'a> {
     plan: &'a Plan,
-    surface: Arc<Surface>,
+    enforcer: Arc<Enforcer>,
     observers: Observers,
     policies: Arc<Policies>,
-    api: Arc<Api>,
+    decide: Arc<Decide>,
     admin: Admin,
     listeners: Vec<TcpListener>,
     admin_listener: TcpListener,
@@ -138,7 +138,7 @@ impl<'a> Service<'a> {
                 clock,
             )
         });
-        let surface = Arc::new(Surface {
+        let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
             edge: ArcSwap::from_pointee(edge::edge(config, env)?),
             observer,
@@ -151,18 +151,18 @@ impl<'a> Service<'a> {
         let workers = workers_of(config);
         Ok(Self {
             plan,
-            api: Arc::new(Api {
-                surface: Arc::clone(&surface),
+            decide: Arc::new(Decide {
+                enforcer: Arc::clone(&enforcer),
                 caller: caller.clone(),
                 bounds: bounds(config),
             }),
             admin: Admin::new(
-                Arc::clone(&surface.engine),
+                Arc::clone(&enforcer.engine),
                 caller,
-                access(config, env, &surface)?,
-                metrics(&surface.engine, &observers),
+                access(config, env, &enforcer)?,
+                metrics(&enforcer.engine, &observers),
             ),
-            surface,
+            enforcer,
             observers,
             policies,
             listeners: sockets::bind("listen", config.server.listen, workers)?,
@@ -192,13 +192,13 @@ impl<'a> Service<'a> {
         let mut threads = workers::spawn(
             "api",
             self.listeners,
-            || Arc::clone(&self.api),
+            || Arc::clone(&self.decide),
             &serving(config, stop.clone()),
         )?;
         if let Some(upstream) = self.upstream {
             let make = || {
-                let surface = Arc::clone(&self.surface);
-                Arc::new(Proxy::new(surface, upstream.clone()))
+                let enforcer = Arc::clone(&self.enforcer);
+                Arc::new(Proxy::new(enforcer, upstream.clone()))
             };
             let serving = serving(config, stop.clone());
             threads.extend(workers::spawn(
@@ -208,12 +208,12 @@ impl<'a> Service<'a> {
                 &serving,
             )?);
         }
-        let background = tokio::spawn(background(Arc::clone(&self.surface.engine)));
+        let background = tokio::spawn(background(Arc::clone(&self.enforcer.engine)));
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
         let watching =
-            source.and_then(|source| reload::follow(source, &self.surface, &self.policies));
+            source.and_then(|source| reload::follow(source, &self.enforcer, &self.policies));
         let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
-        let outage = outage::outlasts(&self.surface.engine, config.repair.exit_after);
+        let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
         let ended = tokio::select! {
             () = signals.asked() => Ok(()),
             failure = outage => Err(failure),
@@ -228,15 +228,20 @@ impl<'a> Service<'a> {
         let _ = joined.await;
         let _ = tokio::time::timeout(drain, admin).await;
         background.abort();
-        self.surface.engine.return_leases().await;
+        self.enforcer.engine.return_leases().await;
         drop(watching);
         self.observers.flush(FLUSH_MAX);
-        self.surface.engine.store().flush().await.map_err(|error| {
-            Failure::unavailable(
-                format!("the store could not be flushed: {error}"),
-                "what was counted in the last moments may be lost; check the disk",
-            )
-        })?;
+        self.enforcer
+            .engine
+            .store()
+            .flush()
+            .await
+            .map_err(|error| {
+                Failure::unavailable(
+                    format!("the store could not be flushed: {error}"),
+                    "what was counted in the last moments may be lost; check the disk",
+                )
+            })?;
         tracing::info!("stopped");
         ended
     }
@@ -275,12 +280,17 @@ fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
 }
 
 /// Who may administer.
-fn access(config: &Config, env: &Env, surface: &Surface) -> Result<Access, Failure> {
+fn access(config: &Config, env: &Env, enforcer: &Enforcer) -> Result<Access, Failure> {
     let token = match &config.admin.token {
         Some(reference) => Some(reference.read(env)?),
         None => None,
     };
-    let verifier = surface.edge.load().jwt.clone().filter(|_| config.admin.jwt);
+    let verifier = enforcer
+        .edge
+        .load()
+        .jwt
+        .clone()
+        .filter(|_| config.admin.jwt);
     let token = token.as_ref().map(palisade_policy::Secret::expose);
     Ok(Access::new(token, verifier, &config.admin.role))
 }

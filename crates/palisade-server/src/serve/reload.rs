@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::edge;
 use super::tenants::Policies;
-use crate::surface::Surface;
+use crate::surfaces::Enforcer;
 
 /// Changes that no event tells of are found within this time.
 const POLL: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// Follows the file for as long as the result is kept.
 pub(crate) fn follow(
     source: &Arc<FileSource>,
-    surface: &Arc<Surface>,
+    enforcer: &Arc<Enforcer>,
     policies: &Arc<Policies>,
 ) -> Option<Watching> {
     let watching = source
@@ -28,7 +28,7 @@ pub(crate) fn follow(
         .ok()?;
     tokio::spawn(apply(
         source.subscribe(),
-        Arc::clone(surface),
+        Arc::clone(enforcer),
         Arc::clone(policies),
     ));
     Some(watching)
@@ -36,16 +36,16 @@ pub(crate) fn follow(
 
 async fn apply(
     mut bundles: watch::Receiver<Arc<PolicyBundle>>,
-    surface: Arc<Surface>,
+    enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
 ) {
     while bundles.changed().await.is_ok() {
         let bundle = Arc::clone(&bundles.borrow_and_update());
-        match edge::with_bots(&surface.edge.load(), &bundle.bots) {
-            Ok(edge) => surface.edge.store(Arc::new(edge)),
+        match edge::with_bots(&enforcer.edge.load(), &bundle.bots) {
+            Ok(edge) => enforcer.edge.store(Arc::new(edge)),
             Err(failure) => tracing::error!(%failure, "`[bots]` stays as it was"),
         }
-        surface.engine.set_policy(Arc::clone(&bundle.policy));
+        enforcer.engine.set_policy(Arc::clone(&bundle.policy));
         policies.set_base(&bundle);
     }
 }

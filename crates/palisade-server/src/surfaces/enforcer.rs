@@ -1,4 +1,4 @@
-//! What enforcing surfaces share: the engine, how requests are read, and what
+//! What deciding surfaces share: the engine, how requests are read, and what
 //! becomes of ones that cannot be believed.
 
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use palisade::extract::{EdgeConfig, ExtractError, Extracted, TokenStatus};
 use palisade_core::policy::ClassKind;
 use palisade_core::{Id, RequestFacts};
 
-use crate::api::problem::Problem;
+use super::exchange::problem::Problem;
 use crate::store::AnyStore;
 
 /// The class that guessing tokens counts in.
 const AUTH_CLASS: &str = "auth";
 
 /// Shared by the decision API and the proxy.
-pub(crate) struct Surface {
+pub(crate) struct Enforcer {
     pub(crate) engine: Arc<Engine<AnyStore>>,
     pub(crate) edge: ArcSwap<EdgeConfig>,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
-impl Surface {
+impl Enforcer {
     /// The facts to decide on. A token that was refused makes a request count as a
     /// guess (I-JWT).
     pub(crate) fn facts(

@@ -10,8 +10,8 @@ use http::header::{
 use palisade::engine::RequestAnswer;
 use palisade::extract::EdgeConfig;
 
-use crate::api::apply_headers;
-use crate::api::ids::RequestId;
+use crate::surfaces::exchange::ids::RequestId;
+use crate::surfaces::exchange::reply::apply_headers;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");

@@ -9,26 +9,33 @@ use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestKind;
 use serde::Serialize;
 
-use super::ids::{RequestId, correlation_id};
-use super::problem::Problem;
-use super::{Api, Reply, body, reply};
+use super::Decide;
+use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
+use crate::surfaces::exchange::problem::Problem;
+use crate::surfaces::exchange::{Reply, body, reply};
 
 pub(super) async fn check(
-    api: &Api,
+    decide: &Decide,
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
-    let facts = facts(api, request, id).await?;
-    Ok(reply::as_data(&api.surface.engine.check(&facts).await, id))
+    let facts = facts(decide, request, id).await?;
+    Ok(reply::as_data(
+        &decide.enforcer.engine.check(&facts).await,
+        id,
+    ))
 }
 
 pub(super) async fn peek(
-    api: &Api,
+    decide: &Decide,
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
-    let facts = facts(api, request, id).await?;
-    Ok(reply::as_data(&api.surface.engine.peek(&facts).await, id))
+    let facts = facts(decide, request, id).await?;
+    Ok(reply::as_data(
+        &decide.enforcer.engine.peek(&facts).await,
+        id,
+    ))
 }
 
 #[derive(Serialize)]
@@ -39,12 +46,12 @@ struct Refunded<'a> {
 }
 
 pub(super) async fn refund(
-    api: &Api,
+    decide: &Decide,
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
-    let facts = facts(api, request, id).await?;
-    match api.surface.engine.refund(&facts).await {
+    let facts = facts(decide, request, id).await?;
+    match decide.enforcer.engine.refund(&facts).await {
         RefundOutcome::Done(limits) => Ok(reply::json(&Refunded {
             refunded: true,
             limits: &limits,
@@ -57,25 +64,21 @@ pub(super) async fn refund(
 }
 
 async fn facts(
-    api: &Api,
+    decide: &Decide,
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<RequestFacts, Problem> {
     let (parts, body) = request.into_parts();
     let correlation = correlation_id(&parts.headers);
-    let bytes = body::read(body, api.bounds.body_bytes_max, api.bounds.read_timeout).await?;
+    let bytes = body::read(
+        body,
+        decide.bounds.body_bytes_max,
+        decide.bounds.read_timeout,
+    )
+    .await?;
     let raw: RawRequest<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts(RequestKind::Http)?;
     facts.correlation_id = facts.correlation_id.or(correlation);
     identify(&mut facts, id);
     Ok(facts)
-}
-
-/// The caller's id goes into the answer; without one the answer's goes into the
-/// facts, so that logs and audits can be joined with it.
-pub(crate) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
-    match &facts.request_id {
-        Some(given) => *id = RequestId::given(given),
-        None => facts.request_id = id.id(),
-    }
 }

@@ -1,14 +1,8 @@
 //! The decision API, straight on hyper: one match on the path, bytes in, bytes out.
 
 mod batch;
-mod body;
-mod caller;
 mod checks;
-mod forward_auth;
 mod guard;
-pub(crate) mod ids;
-pub(crate) mod problem;
-mod reply;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -16,24 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use palisade::deadline::within;
 use palisade_core::facts::GuardOp;
 
-pub(crate) use body::read as read_body;
-pub(crate) use caller::{CallerToken, Place};
-pub(crate) use checks::identify;
-pub(crate) use reply::{apply_headers, enforced};
-
+use super::exchange::ids::RequestId;
+use super::exchange::problem::Problem;
+use super::exchange::{CallerToken, Place, Reply, caller};
+use super::{Enforcer, forward_auth};
 use crate::serve::Handler;
-use crate::surface::Surface;
-use ids::RequestId;
-use problem::Problem;
-
-/// An answer.
-pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// Bounds of one request.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +36,13 @@ pub(crate) struct Bounds {
 }
 
 /// What every connection of the decision API shares.
-pub(crate) struct Api {
-    pub(crate) surface: Arc<Surface>,
+pub(crate) struct Decide {
+    pub(crate) enforcer: Arc<Enforcer>,
     pub(crate) caller: Option<Arc<CallerToken>>,
     pub(crate) bounds: Bounds,
 }
 
-impl Handler for Api {
+impl Handler for Decide {
     type Body = Full<Bytes>;
 
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Reply {
@@ -72,7 +59,7 @@ impl Handler for Api {
     }
 }
 
-impl Api {
+impl Decide {
     async fn route(
         &self,
         peer: IpAddr,
@@ -84,7 +71,7 @@ impl Api {
         if !allow.1.contains(request.method()) {
             return Err(Problem::method_not_allowed(allow.0));
         }
-        caller::admit(self.caller.as_deref(), route, request.headers())?;
+        caller::admit(self.caller.as_deref(), route.place(), request.headers())?;
         // What is asked less often is boxed, or every check would carry its state.
         match route {
             Route::Check => checks::check(self, request, id).await,
@@ -94,7 +81,15 @@ impl Api {
             Route::Guard(op) => Box::pin(guard::command(self, op, request, id)).await,
             Route::Sessions => Box::pin(guard::sessions(self, request, id)).await,
             Route::ForwardAuth => {
-                Box::pin(forward_auth::forward_auth(self, peer, request, id)).await
+                let timeout = self.bounds.read_timeout;
+                Box::pin(forward_auth::answer(
+                    &self.enforcer,
+                    timeout,
+                    peer,
+                    request,
+                    id,
+                ))
+                .await
             }
         }
     }
@@ -125,6 +120,14 @@ impl Route {
         })
     }
 
+    /// Where its callers may show their token.
+    const fn place(self) -> Place {
+        match self {
+            Self::ForwardAuth => Place::Header,
+            _ => Place::HeaderOrBearer,
+        }
+    }
+
     /// The methods it takes, in words and as values.
     const fn allow(self) -> (&'static str, &'static [Method]) {
         match self {
@@ -143,10 +146,10 @@ mod tests {
     /// with every request.
     #[test]
     fn the_future_of_an_answer_is_small() {
-        fn bytes<'a, F>(_: impl FnOnce(&'a Api, SocketAddr, Request<Incoming>) -> F) -> usize {
+        fn bytes<'a, F>(_: impl FnOnce(&'a Decide, SocketAddr, Request<Incoming>) -> F) -> usize {
             size_of::<F>()
         }
-        let bytes = bytes(Api::answer);
+        let bytes = bytes(Decide::answer);
         assert!(bytes <= 5 * 1024, "{bytes}");
     }
 }

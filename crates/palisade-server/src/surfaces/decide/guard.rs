@@ -9,9 +9,10 @@ use palisade_core::Id;
 use palisade_core::facts::GuardOp;
 use serde::{Deserialize, Serialize};
 
-use super::ids::{RequestId, correlation_id};
-use super::problem::Problem;
-use super::{Api, Reply, body, reply};
+use super::Decide;
+use crate::surfaces::exchange::ids::{RequestId, correlation_id};
+use crate::surfaces::exchange::problem::Problem;
+use crate::surfaces::exchange::{Reply, body, reply};
 
 /// The command at a path below `/v1/guard/`.
 pub(super) fn operation(path: &str) -> Option<GuardOp> {
@@ -32,13 +33,13 @@ pub(super) fn operation(path: &str) -> Option<GuardOp> {
 /// Only an id among the facts makes a retry harmless (G-ONCE): one in a header may
 /// be the end user's, who could then have every failure after the first ignored.
 pub(super) async fn command(
-    api: &Api,
+    decide: &Decide,
     op: GuardOp,
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = read(api, body).await?;
+    let bytes = read(decide, body).await?;
     let raw: RawGuard<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts()?;
     if facts.correlation_id.is_none() {
@@ -48,12 +49,17 @@ pub(super) async fn command(
         Some(given) => *id = RequestId::given(given),
         None => facts.request_id = RequestId::generate().id(),
     }
-    let answer = api.surface.engine.guard(op, &facts).await?;
+    let answer = decide.enforcer.engine.guard(op, &facts).await?;
     Ok(reply::as_data(&answer, id))
 }
 
-async fn read(api: &Api, body: Incoming) -> Result<Bytes, Problem> {
-    body::read(body, api.bounds.body_bytes_max, api.bounds.read_timeout).await
+async fn read(decide: &Decide, body: Incoming) -> Result<Bytes, Problem> {
+    body::read(
+        body,
+        decide.bounds.body_bytes_max,
+        decide.bounds.read_timeout,
+    )
+    .await
 }
 
 #[derive(Deserialize)]
@@ -77,12 +83,12 @@ struct Revoked<'a> {
 
 /// Issues a session device, or revokes one or all of an account.
 pub(super) async fn sessions(
-    api: &Api,
+    decide: &Decide,
     request: Request<Incoming>,
     id: &RequestId,
 ) -> Result<Reply, Problem> {
     let method = request.method().clone();
-    let bytes = read(api, request.into_body()).await?;
+    let bytes = read(decide, request.into_body()).await?;
     let raw: RawSession = wire::parse(&bytes)?;
     let account = Id::new("account", &raw.account)?;
     let session = match &raw.session_id {
@@ -90,7 +96,7 @@ pub(super) async fn sessions(
         None => None,
     };
     if method == Method::DELETE {
-        return revoke(api, &account, session.as_ref(), id).await;
+        return revoke(decide, &account, session.as_ref(), id).await;
     }
     if session.is_some() {
         return Err(Problem::field(
@@ -98,7 +104,7 @@ pub(super) async fn sessions(
             "is chosen here: leave it out to be given one",
         ));
     }
-    let issued = api.surface.engine.issue_session(&account).await;
+    let issued = decide.enforcer.engine.issue_session(&account).await;
     Ok(reply::json(&Issued {
         session_id: &issued.map_err(|error| unavailable(&error))?,
         request_id: id.as_str(),
@@ -106,12 +112,16 @@ pub(super) async fn sessions(
 }
 
 async fn revoke(
-    api: &Api,
+    decide: &Decide,
     account: &Id,
     session: Option<&Id>,
     id: &RequestId,
 ) -> Result<Reply, Problem> {
-    let revoked = api.surface.engine.revoke_sessions(account, session).await;
+    let revoked = decide
+        .enforcer
+        .engine
+        .revoke_sessions(account, session)
+        .await;
     Ok(reply::json(&Revoked {
         revoked: revoked.map_err(|error| unavailable(&error))?,
         request_id: id.as_str(),

@@ -34,11 +34,11 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::api::ids::RequestId;
-use crate::api::problem::Problem;
-use crate::api::{CallerToken, Place};
 use crate::serve::Stop;
 use crate::store::AnyStore;
+use crate::surfaces::exchange::ids::RequestId;
+use crate::surfaces::exchange::problem::Problem;
+use crate::surfaces::exchange::{CallerToken, Place};
 
 pub(crate) use access::Access;
 

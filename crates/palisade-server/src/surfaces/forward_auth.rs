@@ -11,19 +11,20 @@ use hyper::body::Incoming;
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{EdgeRequest, extract_forward_auth};
 
-use super::checks::identify;
-use super::ids::RequestId;
-use super::problem::Problem;
-use super::{Api, Reply, body, reply};
+use super::Enforcer;
+use super::exchange::ids::{RequestId, identify};
+use super::exchange::problem::Problem;
+use super::exchange::{Reply, body, reply};
 
-pub(super) async fn forward_auth(
-    api: &Api,
+/// Answers about the request that a proxy holds; its form has `timeout` to arrive.
+pub(super) async fn answer(
+    enforcer: &Enforcer,
+    timeout: Duration,
     peer: IpAddr,
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
-    let (parts, body) = take_form(request, api.bounds.read_timeout).await?;
-    let surface = &api.surface;
+    let (parts, body) = take_form(request, timeout).await?;
     let asked = EdgeRequest {
         peer,
         method: &parts.method,
@@ -31,11 +32,11 @@ pub(super) async fn forward_auth(
         headers: &parts.headers,
         body: body.as_deref(),
     };
-    let now = surface.engine.clock().now();
-    let extracted = extract_forward_auth(&surface.edge.load(), asked, now);
-    let mut facts = surface.facts(peer, extracted)?;
+    let now = enforcer.engine.clock().now();
+    let extracted = extract_forward_auth(&enforcer.edge.load(), asked, now);
+    let mut facts = enforcer.facts(peer, extracted)?;
     identify(&mut facts, id);
-    Ok(reply::enforced(&surface.engine.check(&facts).await, id))
+    Ok(reply::enforced(&enforcer.engine.check(&facts).await, id))
 }
 
 /// Proxies that pass bodies on do so for POST; on other methods there is none to

@@ -20,7 +20,7 @@ const ANSWER_BYTES: usize = 512;
 const BUCKET_BYTES: usize = 192;
 
 /// The decision as data: HTTP 200 whatever it is.
-pub(super) fn as_data(answer: &RequestAnswer, id: &RequestId) -> Reply {
+pub(in crate::surfaces) fn as_data(answer: &RequestAnswer, id: &RequestId) -> Reply {
     let buckets = answer.decision.limits.len() + answer.decision.reasons.len();
     let expected = ANSWER_BYTES + buckets * BUCKET_BYTES;
     let mut bytes = Vec::with_capacity(expected.next_power_of_two());
@@ -29,7 +29,10 @@ pub(super) fn as_data(answer: &RequestAnswer, id: &RequestId) -> Reply {
 }
 
 /// The answer's JSON form.
-pub(super) fn rendered<'a>(answer: &'a RequestAnswer, id: &'a RequestId) -> Answer<'a> {
+pub(in crate::surfaces) fn rendered<'a>(
+    answer: &'a RequestAnswer,
+    id: &'a RequestId,
+) -> Answer<'a> {
     let settings = &answer.policy.settings;
     Answer::new(
         &answer.decision,
@@ -40,7 +43,7 @@ pub(super) fn rendered<'a>(answer: &'a RequestAnswer, id: &'a RequestId) -> Answ
 }
 
 /// A JSON body with HTTP 200.
-pub(super) fn json(value: &impl Serialize) -> Reply {
+pub(in crate::surfaces) fn json(value: &impl Serialize) -> Reply {
     let mut bytes = Vec::with_capacity(ANSWER_BYTES);
     let written = serde_json::to_writer(&mut bytes, value);
     with_status(written.is_ok(), bytes)

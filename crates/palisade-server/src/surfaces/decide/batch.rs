@@ -8,10 +8,10 @@ use palisade_core::RequestFacts;
 use palisade_core::facts::RequestKind;
 use serde::{Deserialize, Serialize};
 
-use super::checks::identify;
-use super::ids::{RequestId, correlation_id};
-use super::problem::Problem;
-use super::{Api, Reply, body, reply};
+use super::Decide;
+use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
+use crate::surfaces::exchange::problem::Problem;
+use crate::surfaces::exchange::{Reply, body, reply};
 
 /// A batch may be so many times as large as a single body.
 const BODY_FACTOR: usize = 16;
@@ -31,7 +31,7 @@ struct Answers<'a> {
 
 /// Nothing is charged unless every check can be read.
 pub(super) async fn batch(
-    api: &Api,
+    decide: &Decide,
     request: Request<Incoming>,
     id: &RequestId,
 ) -> Result<Reply, Problem> {
@@ -39,13 +39,13 @@ pub(super) async fn batch(
     let correlation = correlation_id(&parts.headers);
     let bytes = body::read(
         body,
-        api.bounds.body_bytes_max * BODY_FACTOR,
-        api.bounds.read_timeout,
+        decide.bounds.body_bytes_max * BODY_FACTOR,
+        decide.bounds.read_timeout,
     )
     .await?;
     let batch: Batch<'_> = wire::parse(&bytes)?;
-    if batch.checks.is_empty() || batch.checks.len() > api.bounds.batch_max {
-        let problem = format!("must have 1 to {} members", api.bounds.batch_max);
+    if batch.checks.is_empty() || batch.checks.len() > decide.bounds.batch_max {
+        let problem = format!("must have 1 to {} members", decide.bounds.batch_max);
         return Err(Problem::field("checks", &problem));
     }
     let mut checks = Vec::with_capacity(batch.checks.len());
@@ -58,7 +58,7 @@ pub(super) async fn batch(
         identify(&mut facts, &mut own);
         checks.push((facts, own));
     }
-    let answered = answer(api, checks).await;
+    let answered = answer(decide, checks).await;
     Ok(reply::json(&Answers {
         answers: answered
             .iter()
@@ -70,12 +70,12 @@ pub(super) async fn batch(
 
 /// One after the other: checks of one client are charged in their order.
 async fn answer(
-    api: &Api,
+    decide: &Decide,
     checks: Vec<(RequestFacts, RequestId)>,
 ) -> Vec<(RequestAnswer, RequestId)> {
     let mut answered = Vec::with_capacity(checks.len());
     for (facts, id) in checks {
-        answered.push((api.surface.engine.check(&facts).await, id));
+        answered.push((decide.enforcer.engine.check(&facts).await, id));
     }
     answered
 }

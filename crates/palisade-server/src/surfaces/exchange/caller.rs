@@ -5,7 +5,6 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue, ORIGIN};
 use palisade_policy::Secret;
 use subtle::ConstantTimeEq;
 
-use super::Route;
 use super::problem::Problem;
 
 const X_PALISADE_CALLER: HeaderName = HeaderName::from_static("x-palisade-caller");
@@ -45,22 +44,19 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// Refuses callers without the token, and web pages: a page that a developer
-/// visits could otherwise report failures to a service on loopback.
-pub(super) fn admit(
+/// Refuses callers without the token, and web pages that speak for themselves: a
+/// page that a developer visits could otherwise report failures to a service on
+/// loopback.
+pub(in crate::surfaces) fn admit(
     token: Option<&CallerToken>,
-    route: Route,
+    place: Place,
     headers: &HeaderMap,
 ) -> Result<(), Problem> {
-    let place = match route {
-        Route::ForwardAuth => Place::Header,
-        _ => Place::HeaderOrBearer,
-    };
     if token.is_some_and(|token| !token.admits(headers, place)) {
         return Err(Problem::unauthorized());
     }
     let from_page = headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
-    if from_page && route != Route::ForwardAuth {
+    if from_page && place == Place::HeaderOrBearer {
         return Err(Problem::from_a_browser());
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use palisade::extract::request_id::REQUEST_ID_BYTES_MAX;
-use palisade_core::Id;
+use palisade_core::{Id, RequestFacts};
 
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -47,6 +47,15 @@ impl RequestId {
         if let Ok(value) = HeaderValue::from_str(self.as_str()) {
             headers.insert(X_REQUEST_ID, value);
         }
+    }
+}
+
+/// The caller's id goes into the answer; without one the answer's goes into the
+/// facts, so that logs and audits can be joined with it.
+pub(crate) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
+    match &facts.request_id {
+        Some(given) => *id = RequestId::given(given),
+        None => facts.request_id = id.id(),
     }
 }
 

@@ -23,12 +23,13 @@ use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{EdgeConfig, EdgeRequest, extract};
 use palisade_policy::Config;
 
-use crate::api::ids::RequestId;
-use crate::api::problem::Problem;
-use crate::api::{Reply, enforced, identify, read_body};
 use crate::failure::Failure;
 use crate::serve::Handler;
-use crate::surface::Surface;
+use crate::surfaces::Enforcer;
+use crate::surfaces::exchange::ids::{RequestId, identify};
+use crate::surfaces::exchange::problem::Problem;
+use crate::surfaces::exchange::reply::enforced;
+use crate::surfaces::exchange::{Reply, body as whole};
 use body::{Outgoing, Relayed};
 
 /// Idle connections to the application are kept for so long.
@@ -79,13 +80,13 @@ impl Upstream {
 
 /// The proxy of one worker, with connections of its own to the application.
 pub(crate) struct Proxy {
-    surface: Arc<Surface>,
+    enforcer: Arc<Enforcer>,
     upstream: Upstream,
     client: Client<HttpConnector, Outgoing>,
 }
 
 impl Proxy {
-    pub(crate) fn new(surface: Arc<Surface>, upstream: Upstream) -> Self {
+    pub(crate) fn new(enforcer: Arc<Enforcer>, upstream: Upstream) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(upstream.connect_timeout));
@@ -95,7 +96,7 @@ impl Proxy {
             .pool_timer(TokioTimer::new())
             .build(connector);
         Self {
-            surface,
+            enforcer,
             upstream,
             client,
         }
@@ -107,7 +108,7 @@ impl Proxy {
         request: Request<Incoming>,
         id: &mut RequestId,
     ) -> Result<Response<Relayed>, Problem> {
-        let edge = self.surface.edge.load_full();
+        let edge = self.enforcer.edge.load_full();
         let (parts, body) = request.into_parts();
         let body = self.take_body(&edge, &parts, body).await?;
         let answer = self.decide(&edge, peer, &parts, &body, id).await?;
@@ -133,7 +134,7 @@ impl Proxy {
         if !edge.reads_body(&parts.method, &parts.uri) {
             return Ok(Outgoing::Streamed(body));
         }
-        let bytes = read_body(body, FORM_BYTES_MAX, self.upstream.read_timeout).await?;
+        let bytes = whole::read(body, FORM_BYTES_MAX, self.upstream.read_timeout).await?;
         Ok(Outgoing::Buffered(Full::new(bytes.clone()), bytes))
     }
 
@@ -152,10 +153,10 @@ impl Proxy {
             headers: &parts.headers,
             body: body.bytes(),
         };
-        let now = self.surface.engine.clock().now();
-        let mut facts = self.surface.facts(peer.ip(), extract(edge, seen, now))?;
+        let now = self.enforcer.engine.clock().now();
+        let mut facts = self.enforcer.facts(peer.ip(), extract(edge, seen, now))?;
         identify(&mut facts, id);
-        Ok(self.surface.engine.check(&facts).await)
+        Ok(self.enforcer.engine.check(&facts).await)
     }
 
     fn target(&self, uri: &Uri) -> Result<Uri, Problem> {

@@ -1,0 +1,17 @@
+//! One HTTP request and its answer, the same on every surface: who asks, the body,
+//! ids, decisions and errors.
+
+pub(super) mod body;
+pub(super) mod caller;
+pub(super) mod ids;
+pub(super) mod problem;
+pub(super) mod reply;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+
+pub(crate) use caller::{CallerToken, Place};
+
+/// An answer.
+pub(crate) type Reply = Response<Full<Bytes>>;
