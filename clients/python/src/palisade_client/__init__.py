@@ -1,0 +1,38 @@
+"""Ask a Palisade server: rate limits, quotas and login protection.
+
+`Palisade` asks from threads, `AsyncPalisade` from asyncio; `palisade_client.asgi`,
+`.fastapi` and `.django` put the answers into applications. Everything that decides takes
+`on_unavailable`: what happens when Palisade cannot be asked is chosen at each use.
+"""
+
+from .address import TrustedProxies
+from .answer import Answer, Reading
+from .client import AsyncPalisade, Palisade
+from .errors import BadFacts, Blocked, Misconfigured, PalisadeError, Unavailable
+from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, RequestFacts
+from .guard import AsyncGuard, Attempt, Guard
+from .unavailable import Caps, OnUnavailable
+
+__all__ = [
+    "Answer",
+    "AsyncGuard",
+    "AsyncPalisade",
+    "Attempt",
+    "AttemptFacts",
+    "BadFacts",
+    "Blocked",
+    "Caps",
+    "Device",
+    "Guard",
+    "HitFacts",
+    "JobFacts",
+    "Misconfigured",
+    "OAuthClient",
+    "OnUnavailable",
+    "Palisade",
+    "PalisadeError",
+    "Reading",
+    "RequestFacts",
+    "TrustedProxies",
+    "Unavailable",
+]

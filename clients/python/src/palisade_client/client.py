@@ -1,0 +1,204 @@
+"""The decision API, for threads and for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Self, TypeVar
+
+from . import steps
+from .answer import Answer
+from .errors import PalisadeError
+from .facts import HitFacts, JobFacts, RequestFacts
+from .guard import AsyncGuard, Guard
+from .http import AsyncTransport, Call, Reply, SyncTransport, Target
+from .unavailable import OnUnavailable, require_choice
+
+T = TypeVar("T")
+
+_DELAYS_MAX = 16
+"""So many threads at once are held by a delay; an attacker must not occupy them all."""
+
+
+class Palisade:
+    """Asks from threads. One instance per process; its connections are shared.
+
+    `deadline` bounds a whole question in seconds. `token` is the caller token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        deadline: float = 0.25,
+        connections_max: int = 64,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._transport = SyncTransport(Target.of(url, token, deadline, connections_max, tls))
+        self._health = steps.Health()
+        self._delays = threading.BoundedSemaphore(_DELAYS_MAX)
+
+    def check(self, facts: RequestFacts | JobFacts, *, on_unavailable: OnUnavailable) -> Answer:
+        """Decides and counts."""
+        return self.run(steps.decision("/v1/check", facts, on_unavailable, self._health))
+
+    def peek(self, facts: RequestFacts | JobFacts, *, on_unavailable: OnUnavailable) -> Answer:
+        """Decides and counts nothing."""
+        return self.run(steps.decision("/v1/peek", facts, on_unavailable, self._health))
+
+    def batch(
+        self, checks: Sequence[RequestFacts | JobFacts], *, on_unavailable: OnUnavailable
+    ) -> list[Answer]:
+        """Up to 1,000 checks in one call, answered in their order."""
+        return self.run(steps.batch(checks, on_unavailable, self._health))
+
+    def refund(self, receipt: str) -> bool:
+        """Gives back what the check with this receipt took; true if it was still counted.
+        Raises `Unavailable` if nobody could be asked."""
+        return self.run(steps.refund(receipt, self._health))
+
+    def api_hit(self, facts: HitFacts, *, on_unavailable: OnUnavailable) -> Answer:
+        """Counts a call of a heavy endpoint."""
+        return self.run(steps.decision("/v1/guard/api/hit", facts, on_unavailable, self._health))
+
+    def guard(self, *, on_unavailable: OnUnavailable) -> Guard:
+        """Protection of logins and one-time codes."""
+        return Guard(self.run, self._health, require_choice(on_unavailable))
+
+    @contextmanager
+    def enqueue(self, facts: JobFacts, *, on_unavailable: OnUnavailable) -> Iterator[Answer]:
+        """Asks before a job is queued and raises `Blocked` if it may not be. If the block
+        fails, the job is not queued and the charge is given back."""
+        answer = self.check(facts, on_unavailable=on_unavailable).or_raise()
+        try:
+            yield answer
+        except BaseException:
+            self._give_back(answer)
+            raise
+
+    def _give_back(self, answer: Answer) -> None:
+        if answer.receipt:
+            try:
+                self.refund(answer.receipt)
+            except PalisadeError:
+                return
+
+    def run(self, of: steps.Steps[T]) -> T:
+        """Performs the steps of an operation."""
+        return steps.run(of, self._perform)
+
+    def _perform(self, effect: steps.Effect) -> Reply | None:
+        if isinstance(effect, Call):
+            return self._transport.ask(effect)
+        if self._delays.acquire(blocking=False):
+            try:
+                time.sleep(effect.seconds)
+            finally:
+                self._delays.release()
+        return None
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncPalisade:
+    """Asks from asyncio. One instance per process; each event loop has its connections.
+
+    `deadline` bounds a whole question in seconds. `token` is the caller token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        deadline: float = 0.25,
+        connections_max: int = 64,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._transport = AsyncTransport(Target.of(url, token, deadline, connections_max, tls))
+        self._health = steps.Health()
+
+    async def check(
+        self, facts: RequestFacts | JobFacts, *, on_unavailable: OnUnavailable
+    ) -> Answer:
+        """Decides and counts."""
+        return await self.run(steps.decision("/v1/check", facts, on_unavailable, self._health))
+
+    async def peek(
+        self, facts: RequestFacts | JobFacts, *, on_unavailable: OnUnavailable
+    ) -> Answer:
+        """Decides and counts nothing."""
+        return await self.run(steps.decision("/v1/peek", facts, on_unavailable, self._health))
+
+    async def batch(
+        self, checks: Sequence[RequestFacts | JobFacts], *, on_unavailable: OnUnavailable
+    ) -> list[Answer]:
+        """Up to 1,000 checks in one call, answered in their order."""
+        return await self.run(steps.batch(checks, on_unavailable, self._health))
+
+    async def refund(self, receipt: str) -> bool:
+        """Gives back what the check with this receipt took; true if it was still counted.
+        Raises `Unavailable` if nobody could be asked."""
+        return await self.run(steps.refund(receipt, self._health))
+
+    async def api_hit(self, facts: HitFacts, *, on_unavailable: OnUnavailable) -> Answer:
+        """Counts a call of a heavy endpoint."""
+        path = "/v1/guard/api/hit"
+        return await self.run(steps.decision(path, facts, on_unavailable, self._health))
+
+    def guard(self, *, on_unavailable: OnUnavailable) -> AsyncGuard:
+        """Protection of logins and one-time codes."""
+        return AsyncGuard(self.run, self._health, require_choice(on_unavailable))
+
+    @asynccontextmanager
+    async def enqueue(
+        self, facts: JobFacts, *, on_unavailable: OnUnavailable
+    ) -> AsyncIterator[Answer]:
+        """Asks before a job is queued and raises `Blocked` if it may not be. If the block
+        fails, the job is not queued and the charge is given back."""
+        answer = (await self.check(facts, on_unavailable=on_unavailable)).or_raise()
+        try:
+            yield answer
+        except BaseException:
+            await asyncio.shield(self._give_back(answer))
+            raise
+
+    async def _give_back(self, answer: Answer) -> None:
+        if answer.receipt:
+            try:
+                await self.refund(answer.receipt)
+            except PalisadeError:
+                return
+
+    async def run(self, of: steps.Steps[T]) -> T:
+        """Performs the steps of an operation."""
+        return await steps.run_async(of, self._perform)
+
+    async def _perform(self, effect: steps.Effect) -> Reply | None:
+        if isinstance(effect, Call):
+            return await self._transport.ask(effect)
+        await asyncio.sleep(effect.seconds)
+        return None
+
+    async def aclose(self) -> None:
+        """Closes the idle connections of this event loop."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,196 @@
+"""Each operation is written once, as steps that ask and wait; a sync and an async
+driver perform them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from .answer import Answer, parse
+from .errors import BadFacts, Misconfigured, PalisadeError, Unavailable
+from .facts import AttemptFacts, Facts, JobFacts, RequestFacts, new_request_id
+from .http import Call, Reply
+from .unavailable import OnUnavailable, decide, require_choice
+
+T = TypeVar("T")
+Flow = Literal["login", "otp"]
+Outcome = Literal["failure", "success"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A pause that an answer asks for."""
+
+    seconds: float
+
+
+Effect = Call | Sleep
+Steps = Generator[Effect, Any, T]
+
+
+def run(steps: Steps[T], perform: Callable[[Effect], Reply | None]) -> T:
+    """Performs the steps in this thread."""
+    result: Reply | None = None
+    error: PalisadeError | None = None
+    while True:
+        try:
+            effect = steps.throw(error) if error else steps.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        result, error = None, None
+        try:
+            result = perform(effect)
+        except PalisadeError as failed:
+            error = failed
+
+
+async def run_async(steps: Steps[T], perform: Callable[[Effect], Awaitable[Reply | None]]) -> T:
+    """Performs the steps in this event loop."""
+    result: Reply | None = None
+    error: PalisadeError | None = None
+    while True:
+        try:
+            effect = steps.throw(error) if error else steps.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        result, error = None, None
+        try:
+            result = await perform(effect)
+        except PalisadeError as failed:
+            error = failed
+
+
+class Health:
+    """Says once, in the log, when Palisade cannot be asked and when it can again."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("palisade_client")
+        self._reached = True
+
+    def lost(self, why: Unavailable) -> None:
+        """It could not be asked."""
+        if self._reached:
+            self._log.warning("palisade cannot be asked (%s): `on_unavailable` decides", why)
+        self._reached = False
+
+    def found(self) -> None:
+        """It answered."""
+        if not self._reached:
+            self._log.warning("palisade answers again")
+        self._reached = True
+
+    def unreported(self, flow: Flow, outcome: Outcome) -> None:
+        """An outcome was lost."""
+        self._log.error("the %s of a %s attempt could not be reported", outcome, flow)
+
+
+def ask(call: Call, health: Health) -> Steps[object]:
+    """One question; what is no answer to it is raised."""
+    try:
+        reply: Reply = yield call
+        value = _read(reply)
+    except Unavailable as why:
+        health.lost(why)
+        raise
+    health.found()
+    return value
+
+
+def _read(reply: Reply) -> object:
+    if reply.status == 200:
+        return reply.value
+    problem = reply.value if isinstance(reply.value, dict) else {}
+    detail, field = str(problem.get("detail", "")), problem.get("field")
+    if reply.status in (400, 413, 422):
+        raise BadFacts(detail or "palisade refused the question", field)
+    if reply.status in (401, 403, 404, 405):
+        raise Misconfigured(detail or f"palisade answered {reply.status}: check `url` and `token`")
+    raise Unavailable(f"answered {reply.status}")
+
+
+def decision(path: str, facts: Facts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
+    """Asks for a decision; `choice` decides if there is none."""
+    require_choice(choice)
+    try:
+        value = yield from ask(Call("POST", path, facts.wire()), health)
+        return parse(value, facts.request_id)
+    except Unavailable:
+        return decide(choice, facts)
+
+
+def batch(
+    checks: Sequence[RequestFacts | JobFacts], choice: OnUnavailable, health: Health
+) -> Steps[list[Answer]]:
+    """Many checks in one call, answered in their order."""
+    require_choice(choice)
+    try:
+        call = Call("POST", "/v1/batch", {"checks": [facts.wire() for facts in checks]})
+        value = yield from ask(call, health)
+        answers = value.get("answers") if isinstance(value, dict) else None
+        if not isinstance(answers, list) or len(answers) != len(checks):
+            raise Unavailable("the answer has not one member for each check")
+        return [parse(a, facts.request_id) for a, facts in zip(answers, checks, strict=True)]
+    except Unavailable:
+        return [decide(choice, facts) for facts in checks]
+
+
+def refund(receipt: str, health: Health) -> Steps[bool]:
+    """Gives back what a check took; true if something was given back."""
+    facts = {"receipt": receipt, "request_id": new_request_id()}
+    value = yield from ask(Call("POST", "/v1/refund", facts), health)
+    return isinstance(value, dict) and value.get("refunded") is True
+
+
+def issue_session(account: str, health: Health) -> Steps[str]:
+    """A new session device of an account."""
+    call = Call("POST", "/v1/guard/sessions", {"account": account})
+    value = yield from ask(call, health)
+    session = value.get("session_id") if isinstance(value, dict) else None
+    if not isinstance(session, str):
+        raise Unavailable("the answer has no session")
+    return session
+
+
+def revoke_sessions(account: str, session_id: str | None, health: Health) -> Steps[int]:
+    """Revokes one session device, or all."""
+    facts = {"account": account, **({"session_id": session_id} if session_id else {})}
+    value = yield from ask(Call("DELETE", "/v1/guard/sessions", facts), health)
+    revoked = value.get("revoked") if isinstance(value, dict) else None
+    return revoked if isinstance(revoked, int) else 0
+
+
+def enter(flow: Flow, facts: AttemptFacts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
+    """The check of an attempt. A refusal is held back as long as it asks for."""
+    answer = yield from decision(f"/v1/guard/{flow}/check", facts, choice, health)
+    if not answer.allowed:
+        yield from pause(answer)
+    return answer
+
+
+def leave(
+    flow: Flow, outcome: Outcome, facts: AttemptFacts, health: Health
+) -> Steps[Answer | None]:
+    """Reports the outcome under the id of the check, twice if it must: the second time
+    changes nothing where the first one arrived. `None` if it could not be reported."""
+    call = Call("POST", f"/v1/guard/{flow}/{outcome}", facts.wire())
+    for _ in range(2):
+        try:
+            answer = parse((yield from ask(call, health)), facts.request_id)
+        except Unavailable:
+            continue
+        if outcome == "failure":
+            yield from pause(answer)
+        return answer
+    health.unreported(flow, outcome)
+    return None
+
+
+def pause(answer: Answer) -> Steps[None]:
+    """The growing delay before a refusal (A-BACKOFF)."""
+    if answer.delay_ms:
+        yield Sleep(min(answer.delay_ms, _DELAY_MS_MAX) / 1000)
+
+
+_DELAY_MS_MAX = 10_000

@@ -1,0 +1,215 @@
+import { orThrow, parse, type Answer } from "./answer.js";
+import { BadFacts, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
+import { newRequestId, ofHit, ofJob, ofRequest } from "./facts.js";
+import type { HitFacts, JobFacts, Question, RequestFacts } from "./facts.js";
+import { Guard } from "./guard.js";
+import { decide, requireChoice, type OnUnavailable } from "./unavailable.js";
+
+const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
+const BAD_FACTS = new Set([400, 413, 422]);
+const MISCONFIGURED = new Set([401, 403, 404, 405]);
+
+export interface PalisadeOptions {
+  /** The caller token, if Palisade wants one. */
+  token?: string;
+  /** Bounds a whole question: connecting, sending, receiving. */
+  deadlineMs?: number;
+  /** Where it is said, once per change, that Palisade cannot be asked or can again. */
+  log?: (message: string) => void;
+  fetch?: typeof fetch;
+}
+
+/** What happens when Palisade cannot be asked: chosen at each use, there is no default. */
+export interface Choice {
+  onUnavailable: OnUnavailable;
+}
+
+/** Asks a Palisade server. One instance per process; `fetch` keeps its connections. */
+export class Palisade {
+  readonly #url: string;
+  readonly #headers: Record<string, string>;
+  readonly #deadlineMs: number;
+  readonly #log: (message: string) => void;
+  readonly #fetch: typeof fetch;
+  #reached = true;
+
+  constructor(url: string, options: PalisadeOptions = {}) {
+    if (!/^https?:\/\/[^/?#]+\/?$/.test(url)) {
+      throw new Misconfigured("`url` must look like `http://127.0.0.1:8080`");
+    }
+    this.#url = url.replace(/\/$/, "");
+    this.#headers = { "Content-Type": "application/json" };
+    if (options.token !== undefined) this.#headers["X-Palisade-Caller"] = options.token;
+    this.#deadlineMs = options.deadlineMs ?? 250;
+    if (!(this.#deadlineMs > 0)) throw new Misconfigured("`deadlineMs` must be positive");
+    this.#log = options.log ?? ((message) => console.warn(message));
+    this.#fetch = options.fetch ?? fetch;
+  }
+
+  /** Decides and counts. */
+  check(facts: RequestFacts, choice: Choice): Promise<Answer> {
+    return this.decide("/v1/check", ofRequest(facts), choice.onUnavailable);
+  }
+
+  /** Decides and counts nothing. */
+  peek(facts: RequestFacts, choice: Choice): Promise<Answer> {
+    return this.decide("/v1/peek", ofRequest(facts), choice.onUnavailable);
+  }
+
+  /** Up to 1,000 checks in one call, answered in their order. */
+  async batch(checks: readonly RequestFacts[], { onUnavailable }: Choice): Promise<Answer[]> {
+    const choice = requireChoice(onUnavailable);
+    const questions = checks.map(ofRequest);
+    try {
+      const value = await this.ask("POST", "/v1/batch", { checks: questions.map((each) => each.wire) });
+      const answers = (value as { answers?: unknown } | null)?.answers;
+      if (!Array.isArray(answers) || answers.length !== questions.length) {
+        throw new Unavailable("the answer has not one member for each check");
+      }
+      return questions.map((each, index) => parse(answers[index], each.requestId));
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      return questions.map((each) => decide(choice, each));
+    }
+  }
+
+  /**
+   * Gives back what the check with this receipt took; true if it was still counted. Throws
+   * `Unavailable` if nobody could be asked.
+   */
+  async refund(receipt: string): Promise<boolean> {
+    const value = await this.ask("POST", "/v1/refund", { receipt, request_id: newRequestId() });
+    return (value as { refunded?: unknown } | null)?.refunded === true;
+  }
+
+  /** Counts a call of a heavy endpoint. */
+  apiHit(facts: HitFacts, choice: Choice): Promise<Answer> {
+    return this.decide("/v1/guard/api/hit", ofHit(facts), choice.onUnavailable);
+  }
+
+  /** Protection of logins and one-time codes. */
+  guard(choice: Choice): Guard {
+    return new Guard(this, requireChoice(choice.onUnavailable));
+  }
+
+  /**
+   * Asks before a job is queued and throws `Blocked` if it may not be. If `queue` fails, the
+   * job is not queued and the charge is given back.
+   */
+  async enqueue<T>(facts: JobFacts, choice: Choice, queue: () => Promise<T> | T): Promise<T> {
+    const answer = orThrow(await this.decide("/v1/check", ofJob(facts), choice.onUnavailable));
+    try {
+      return await queue();
+    } catch (error) {
+      await this.#giveBack(answer.receipt);
+      throw error;
+    }
+  }
+
+  async #giveBack(receipt: string | null): Promise<void> {
+    try {
+      if (receipt !== null) await this.refund(receipt);
+    } catch (error) {
+      if (!(error instanceof PalisadeError)) throw error;
+    }
+  }
+
+  /** Asks for a decision; the choice decides if there is none. */
+  async decide(path: string, question: Question, onUnavailable: OnUnavailable): Promise<Answer> {
+    const choice = requireChoice(onUnavailable);
+    try {
+      return parse(await this.ask("POST", path, question.wire), question.requestId);
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      return decide(choice, question);
+    }
+  }
+
+  /** One question; what is no answer to it is thrown. */
+  async ask(method: string, path: string, facts: object): Promise<unknown> {
+    try {
+      const value = await this.#exchange(method, path, facts);
+      if (!this.#reached) this.#log("palisade answers again");
+      this.#reached = true;
+      return value;
+    } catch (error) {
+      if (error instanceof Unavailable) this.#lost(error);
+      throw error;
+    }
+  }
+
+  /** An outcome was lost: said, without naming anybody. */
+  unreported(flow: string, outcome: string): void {
+    this.#log(`the ${outcome} of a ${flow} attempt could not be reported`);
+  }
+
+  #lost(why: Unavailable): void {
+    if (this.#reached) this.#log(`palisade cannot be asked (${why.message}): \`onUnavailable\` decides`);
+    this.#reached = false;
+  }
+
+  async #exchange(method: string, path: string, facts: object): Promise<unknown> {
+    let status: number;
+    let text: string;
+    try {
+      const response = await this.#fetch(this.#url + path, {
+        method,
+        body: JSON.stringify(facts),
+        headers: this.#headers,
+        signal: AbortSignal.timeout(this.#deadlineMs),
+        redirect: "error",
+      });
+      status = response.status;
+      text = await bounded(response);
+    } catch (error) {
+      throw error instanceof Unavailable ? error : new Unavailable(cause(error));
+    }
+    return read(status, json(text));
+  }
+}
+
+async function bounded(response: Response): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  let size = 0;
+  const reader = response.body?.getReader();
+  for (;;) {
+    const part = await reader?.read();
+    if (part === undefined || part.done) return text + decoder.decode();
+    size += part.value.byteLength;
+    if (size > ANSWER_BYTES_MAX) {
+      await reader?.cancel();
+      throw new Unavailable("the answer is too large");
+    }
+    text += decoder.decode(part.value, { stream: true });
+  }
+}
+
+function cause(error: unknown): string {
+  if (!(error instanceof Error)) return "cannot be reached";
+  if (error.name === "TimeoutError") return "no answer before the deadline";
+  const code = (error.cause as { code?: unknown } | undefined)?.code;
+  return typeof code === "string" ? `cannot be reached: ${code}` : "cannot be reached";
+}
+
+function json(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function read(status: number, value: unknown): unknown {
+  if (status === 200) return value;
+  const problem = (value ?? {}) as { detail?: unknown; field?: unknown };
+  const detail = typeof problem.detail === "string" ? problem.detail : undefined;
+  if (BAD_FACTS.has(status)) {
+    const field = typeof problem.field === "string" ? problem.field : undefined;
+    throw new BadFacts(detail ?? "palisade refused the question", field);
+  }
+  if (MISCONFIGURED.has(status)) {
+    throw new Misconfigured(detail ?? `palisade answered ${status}: check the URL and \`token\``);
+  }
+  throw new Unavailable(`answered ${status}`);
+}

@@ -1,0 +1,131 @@
+/** Which layers of a decision are asked for (L-LAYERS). */
+export type Layers = "all" | "edge" | "identity";
+
+/** One request. `token` is the token's id, never the token. */
+export interface RequestFacts {
+  ip: string;
+  method: string;
+  path: string;
+  layers?: Layers | undefined;
+  class?: string | undefined;
+  userAgent?: string | undefined;
+  org?: string | undefined;
+  user?: string | undefined;
+  token?: string | undefined;
+  scopes?: readonly string[] | undefined;
+  client?: { id: string; type?: "confidential" | "public" | undefined } | undefined;
+  apiKey?: string | undefined;
+  cost?: number | undefined;
+  requestId?: string | undefined;
+  correlationId?: string | undefined;
+}
+
+/** A background job about to be queued (T-JOBS): organisation and token quotas. */
+export interface JobFacts {
+  org: string;
+  token?: string | undefined;
+  user?: string | undefined;
+  class?: string | undefined;
+  cost?: number | undefined;
+  requestId?: string | undefined;
+  correlationId?: string | undefined;
+}
+
+/** The device, as far as the host knows it. `known` and `trusted` are its assertions. */
+export interface Device {
+  sessionId?: string | undefined;
+  clientId?: string | undefined;
+  fingerprint?: string | undefined;
+  confidence?: "low" | "medium" | "high" | undefined;
+  known?: boolean | undefined;
+  trusted?: boolean | undefined;
+}
+
+/**
+ * One attempt with a password or a code. `username` (as typed) is what the lockout counts
+ * on: without it there is no lockout and no delay.
+ */
+export interface AttemptFacts {
+  ip: string;
+  account: string;
+  username?: string | undefined;
+  device?: Device | undefined;
+  userAgent?: string | undefined;
+  acceptLanguage?: string | undefined;
+  challengePassed?: boolean | undefined;
+  requestId?: string | undefined;
+  correlationId?: string | undefined;
+}
+
+/** One call of a heavy endpoint (G-API). */
+export type HitFacts = Omit<AttemptFacts, "account" | "username" | "challengePassed"> & {
+  account?: string | undefined;
+};
+
+/** A question on its way: what is sent, its id, and what local caps count on. */
+export interface Question {
+  readonly wire: Record<string, unknown>;
+  readonly requestId: string;
+  readonly subjects: readonly string[];
+}
+
+const HEADER_CHARS_MAX = 512;
+
+/** A fresh id: it joins a check with its outcome, and makes a retry harmless. */
+export function newRequestId(): string {
+  return crypto.randomUUID().replaceAll("-", "");
+}
+
+/** A client's header as a fact: printable and bounded, so that it can refuse nothing. */
+export function headerText(value: string | null | undefined): string | undefined {
+  const plain = value?.slice(0, HEADER_CHARS_MAX).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "");
+  return plain === "" ? undefined : plain;
+}
+
+/** The question about a request. */
+export function ofRequest(facts: RequestFacts): Question {
+  const { layers, ...rest } = facts;
+  const named = layers === undefined || layers === "all" ? rest : { ...rest, layers };
+  const identity = layers === "edge" ? [] : identities(facts);
+  return question(named, [`ip ${facts.ip}`, ...identity]);
+}
+
+/** The question about a job. */
+export function ofJob(facts: JobFacts): Question {
+  return question({ op: "job.enqueue", ...facts }, identities(facts));
+}
+
+/** The question about an attempt. */
+export function ofAttempt(facts: AttemptFacts): Question {
+  return question(facts, [`account ${facts.account}`, `ip ${facts.ip}`]);
+}
+
+/** The question about a call of a heavy endpoint. */
+export function ofHit(facts: HitFacts): Question {
+  return question(facts, [`ip ${facts.ip}`]);
+}
+
+function identities(facts: Pick<RequestFacts, "org" | "user" | "token">): string[] {
+  const kinds = ["org", "user", "token"] as const;
+  return kinds.filter((kind) => facts[kind]).map((kind) => `${kind} ${facts[kind]}`);
+}
+
+function question(facts: object, subjects: readonly string[]): Question {
+  const wire = snake({ requestId: newRequestId(), ...present(facts) });
+  return { wire, requestId: String(wire["request_id"]), subjects };
+}
+
+function present(facts: object): Record<string, unknown> {
+  const kept = Object.entries(facts).filter(([, value]) => value !== undefined && value !== null);
+  return Object.fromEntries(kept);
+}
+
+/** `userAgent` is `user_agent` on the wire. */
+function snake(facts: object): Record<string, unknown> {
+  const entries = Object.entries(present(facts)).map(([name, value]) => {
+    const nested = typeof value === "object" && value !== null && !Array.isArray(value);
+    const key = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    return [key, nested ? snake(value) : value];
+  });
+  return Object.fromEntries(entries);
+}

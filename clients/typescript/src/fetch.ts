@@ -1,0 +1,73 @@
+/** Handlers that take a `Request` and give a `Response`: Next, Deno, Bun, workers. */
+
+import { askIdentity, Edge, Seen, type EdgeOptions, type IdentityOptions } from "./edge.js";
+import { Blocked } from "./errors.js";
+
+export interface FetchOptions<Rest extends unknown[]> extends EdgeOptions<Request> {
+  /**
+   * The peer's address: a `Request` does not have it, the server does. Where nothing but a
+   * proxy of yours can connect and the platform does not tell, `() => undefined` together
+   * with `unix` in `trustedProxies` believes that proxy.
+   */
+  peer: (request: Request, ...rest: Rest) => string | undefined;
+  /** Asks again, after authentication. */
+  identity?: IdentityOptions<Request>["identity"];
+}
+
+type Handler<Rest extends unknown[]> = (
+  request: Request,
+  seen: Seen,
+  ...rest: Rest
+) => Response | Promise<Response>;
+
+/** The handler behind both layers. What a guard inside it refuses is sent as it is. */
+export function limited<Rest extends unknown[]>(
+  options: FetchOptions<Rest>,
+  handler: Handler<Rest>,
+): (request: Request, ...rest: Rest) => Promise<Response> {
+  const edge = new Edge<Request>(options);
+  return async (request, ...rest) => {
+    const found = edge.see(incoming(request, options.peer(request, ...rest)), request);
+    if (!(found instanceof Seen)) return new Blocked(found).getResponse();
+    const refusal = (await edge.ask(found)) ?? (await identified(found, request, options));
+    const response =
+      refusal === undefined
+        ? await handled(() => handler(request, found, ...rest))
+        : new Blocked(refusal).getResponse();
+    return marked(response, found);
+  };
+}
+
+function identified<Rest extends unknown[]>(found: Seen, request: Request, options: FetchOptions<Rest>) {
+  const { client, identity, onUnavailable } = options;
+  return identity && askIdentity(found, request, { client, identity, onUnavailable });
+}
+
+async function handled(handler: () => Response | Promise<Response>): Promise<Response> {
+  try {
+    return await handler();
+  } catch (error) {
+    if (error instanceof Blocked) return error.getResponse();
+    throw error;
+  }
+}
+
+/** A response from elsewhere may have headers that cannot be changed: it is copied. */
+function marked(response: Response, found: Seen): Response {
+  if (response.status === 101) return response;
+  const copy = new Response(response.body, response);
+  for (const [name, value] of Object.entries(found.headers())) copy.headers.set(name, value);
+  return copy;
+}
+
+/** A `Request` as the layers read it. */
+export function incoming(request: Request, peer: string | undefined) {
+  return {
+    peer,
+    method: request.method,
+    path: new URL(request.url).pathname,
+    header: (name: string) => request.headers.get(name) ?? undefined,
+  };
+}
+
+export { Seen };
