@@ -135,25 +135,47 @@ impl Mode {
     }
 }
 
-/// Which key of the guard a reason speaks of.
+/// Which key of the guard a reason speaks of. On the wire the first five keep the
+/// codes that the rules use, `K1` to `K5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeyKind {
-    /// Address prefix.
-    K1,
-    /// Prefix and user agent.
-    K2,
-    /// Prefix and fingerprint.
-    K3,
-    /// Account.
-    K4,
-    /// Account and fingerprint.
-    K5,
-    /// The fingerprint everywhere.
+    /// K1: the address prefix.
+    #[serde(rename = "K1")]
+    Prefix,
+    /// K2: prefix and user agent.
+    #[serde(rename = "K2")]
+    PrefixAgent,
+    /// K3: prefix and device.
+    #[serde(rename = "K3")]
+    PrefixDevice,
+    /// K4: the account.
+    #[serde(rename = "K4")]
+    Account,
+    /// K5: account and device.
+    #[serde(rename = "K5")]
+    AccountDevice,
+    /// The device everywhere.
     #[serde(rename = "device")]
     Device,
     /// Username and prefix (lockout).
     #[serde(rename = "lockout")]
     Lockout,
+}
+
+impl KeyKind {
+    /// How answers, listings and rules name it.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Prefix => "K1",
+            Self::PrefixAgent => "K2",
+            Self::PrefixDevice => "K3",
+            Self::Account => "K4",
+            Self::AccountDevice => "K5",
+            Self::Device => "device",
+            Self::Lockout => "lockout",
+        }
+    }
 }
 
 /// One candidate of a decision: which rule said what, and about which key.

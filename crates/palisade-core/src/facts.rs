@@ -264,6 +264,17 @@ impl fmt::Debug for GuardFacts {
     }
 }
 
+/// What a login or OTP command reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Attempt {
+    /// The credential is about to be verified.
+    Check,
+    /// It was wrong.
+    Failure,
+    /// It was right.
+    Success,
+}
+
 /// A guard command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GuardOp {
@@ -313,6 +324,17 @@ impl GuardOp {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|op| op.name() == name)
+    }
+
+    /// The login or OTP attempt it reports on; `None` for the heavy API.
+    #[must_use]
+    pub const fn attempt(self) -> Option<Attempt> {
+        match self {
+            Self::LoginCheck | Self::OtpCheck => Some(Attempt::Check),
+            Self::LoginFailure | Self::OtpFailure => Some(Attempt::Failure),
+            Self::LoginSuccess | Self::OtpSuccess => Some(Attempt::Success),
+            Self::ApiHit => None,
+        }
     }
 
     /// The flow it belongs to.

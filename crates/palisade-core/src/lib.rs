@@ -4,6 +4,15 @@
 //! Read it in the order of one request: [`facts`] → [`policy`] (resolve) →
 //! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
 
+// The scenarios beside each rule run on the same world as the tests in `tests/`.
+#[cfg(test)]
+extern crate self as palisade_core;
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 pub mod bodies;
 pub mod decide;
 pub mod decision;

@@ -2,11 +2,9 @@
 //! endpoint.
 
 use crate::decision::{Challenge, KeyKind, Outcome};
-use crate::facts::FieldError;
-use crate::guard::Attempt;
+use crate::facts::{Attempt, FieldError};
 use crate::guard::aggregate::Candidate;
-use crate::guard::codec::{DecodeError, Reader, Writer};
-use crate::record::Flow;
+use crate::guard::records::codec::{DecodeError, Reader, Writer};
 use crate::rule::Rule;
 use crate::time::{DAY, MINUTE, Micros, retry_after_seconds};
 
@@ -44,9 +42,6 @@ pub struct LockoutPolicy {
     pub challenge: Challenge,
     /// How long an unanswered challenge stands, in microseconds.
     pub challenge_for: u64,
-    /// The one rule that a test has switched off.
-    #[cfg(feature = "rule-switches")]
-    pub switched_off: Option<&'static str>,
 }
 
 impl Default for LockoutPolicy {
@@ -63,27 +58,11 @@ impl Default for LockoutPolicy {
             captcha_window: DAY,
             challenge: Challenge::Captcha,
             challenge_for: 20 * DAY,
-            #[cfg(feature = "rule-switches")]
-            switched_off: None,
         }
     }
 }
 
 impl LockoutPolicy {
-    #[cfg(feature = "rule-switches")]
-    fn on(&self, rule: &str) -> bool {
-        self.switched_off != Some(rule)
-    }
-
-    #[cfg(not(feature = "rule-switches"))]
-    #[expect(
-        clippy::unused_self,
-        reason = "the same call with and without the feature"
-    )]
-    const fn on(&self, _rule: &str) -> bool {
-        true
-    }
-
     /// Refuses figures that the record cannot hold.
     ///
     /// # Errors
@@ -124,7 +103,7 @@ impl LockoutPolicy {
 
     fn delay_ms(&self, streak: u8) -> Option<u32> {
         let step = usize::from(streak.checked_sub(1)?).min(self.delays_ms.len() - 1);
-        Some(self.delays_ms[step]).filter(|_| self.on("A-BACKOFF"))
+        self.delays_ms.get(step).copied()
     }
 }
 
@@ -179,7 +158,7 @@ impl Lockout {
         ];
         until
             .into_iter()
-            .filter(|(rule, until)| *until > now && policy.on(rule.id()))
+            .filter(|(_, until)| *until > now)
             .map(|(rule, until)| Candidate {
                 rule,
                 key: KeyKind::Lockout,
@@ -213,14 +192,10 @@ impl Lockout {
     pub fn apply(
         &mut self,
         policy: &LockoutPolicy,
-        flow: Flow,
         attempt: Attempt,
         challenge_passed: bool,
         now: Micros,
     ) -> Verdict {
-        if flow == Flow::Otp && !policy.on("A-SHARED") {
-            return Verdict::default();
-        }
         let mut verdict = Verdict::default();
         if challenge_passed && self.challenged.take().is_some() {
             verdict.changed = true;
@@ -249,7 +224,7 @@ impl Lockout {
         self.window.push(now);
         self.day.push(now);
         self.prune(policy, now);
-        if self.day.len() >= policy.hard_failures as usize && policy.on("A-HARD") {
+        if self.day.len() >= policy.hard_failures as usize {
             self.lock(policy, now);
             verdict.locked = true;
             let fresh = self.denials(policy, now);
@@ -289,7 +264,7 @@ impl Lockout {
 
     fn challenge(&self, policy: &LockoutPolicy, now: Micros) -> Option<Challenge> {
         self.challenged
-            .filter(|since| now.since(*since) < policy.challenge_for && policy.on("A-CAPTCHA"))
+            .filter(|since| now.since(*since) < policy.challenge_for)
             .map(|_| policy.challenge)
     }
 
@@ -427,11 +402,83 @@ mod tests {
         let mut lockout = Lockout::default();
         let now = Micros(DAY);
         for _ in 0..10 {
-            lockout.apply(&policy, Flow::Login, Attempt::Failure, false, now);
+            lockout.apply(&policy, Attempt::Failure, false, now);
         }
         assert!(lockout.is_denying(&policy, now));
         assert!(lockout.lift(&policy, now));
         assert!(!lockout.is_denying(&policy, now));
         assert!(!lockout.lift(&policy, now));
+    }
+
+    crate::scenarios::scenarios! {
+        #[test]
+        fn a_window_five_failures_deny_the_next_attempt() proves "A-WINDOW" {"
+            0 x5/1s fail a=a# d=d#+known user=bob => allow
+            5s     check a=b d=e+known user=bob => deny 895s A-WINDOW
+            6s     check a=b d=e+known user=eve => allow
+            6s     check a=b d=e+known user=bob ip=2 => allow
+            7s     ok a=b d=e+known user=bob => deny 893s nothing
+            15m    check a=b d=e+known user=bob => allow
+        "}
+
+        #[test]
+        fn a_hard_every_tenth_failure_locks() proves "A-HARD" {"
+            0 x9/4m fail a=a# d=d#+known user=bob => allow
+            36m    fail a=b d=e+known user=bob => deny 900s A-HARD locked
+            37m    check a=b d=e+known user=bob => deny 840s A-HARD
+            51m    check a=b d=e+known user=bob => allow
+            55m x9/4m fail a=c# d=f#+known user=bob => allow
+            91m    fail a=b d=e+known user=bob => deny 900s A-HARD locked
+        "}
+
+        #[test]
+        fn a_backoff_grows_with_consecutive_failures() proves "A-BACKOFF" {"
+            0      check a=b d=e+known user=bob => allow delay=0
+            1s     fail a=b d=e+known user=bob => allow delay=250
+            2s     check a=c d=f+known user=bob => allow delay=250
+            3s     fail a=c d=f+known user=bob => allow delay=500
+            4s     fail a=d d=g+known user=bob => allow delay=1000
+            5s     fail a=h d=h+known user=bob => allow delay=1000
+            6s     ok a=h d=h+known user=bob => allow delay=0
+            7s     check a=h d=h+known user=bob => allow delay=0
+            8s     fail a=i d=i+known user=bob => allow delay=250
+        "}
+
+        #[test]
+        fn a_captcha_three_lockouts_ask_for_a_challenge() proves "A-CAPTCHA" {"
+            0 x29/4m fail a=a# d=d#+known user=bob => nocaptcha
+            116m   fail a=b d=e+known user=bob => deny captcha locked
+            140m   check a=b d=e+known user=bob => allow captcha
+            141m   check a=b d=e+known user=bob pass => allow nocaptcha
+            142m   check a=b d=e+known user=bob => allow nocaptcha
+            143m x10/4m fail a=c# d=f#+known user=bob => *
+            200m   check a=b d=e+known user=bob => allow captcha
+            201m   ok a=b d=e+known user=bob => allow nocaptcha
+        "}
+
+        #[test]
+        fn a_shared_failures_of_every_endpoint_count_together() proves "A-SHARED" {"
+            0 x3/1s fail a=a# d=d#+known user=Bob => allow
+            3s     otp.fail a=b d=e+known user=bob => soft
+            4s     otp.fail a=c d=f+known user=bob => soft
+            5s     check a=h d=h+known user=bob => deny 895s A-WINDOW
+        "}
+
+        #[test]
+        fn a_shared_a_success_clears_the_window_but_not_the_day() proves "A-HARD" {"
+            0 x4/1s fail a=a# d=d#+known user=bob => allow
+            4s     ok a=b d=e+known user=bob => allow
+            10s x4/1s fail a=b# d=e#+known user=bob => allow
+            14s    ok a=b d=e+known user=bob => allow
+            20s    fail a=c1 d=f1+known user=bob => allow
+            21s    fail a=c2 d=f2+known user=bob => deny 900s A-HARD
+        "}
+
+        #[test]
+        fn a_uniform_a_new_account_is_delayed_like_any_other() proves "A-UNIFORM" {"
+            0      ok a=old d=own      => allow
+            1s     fail a=old d=x user=bob => allow delay=250
+            2s     fail a=new d=y user=eve => allow delay=250
+        "}
     }
 }

@@ -97,6 +97,15 @@ pub struct RecordKey {
     pub digest: Digest,
 }
 
+/// A record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its revision: 1 when created, one more with each commit.
+    pub revision: u64,
+}
+
 /// One write of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordWrite {

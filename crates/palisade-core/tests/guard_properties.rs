@@ -383,9 +383,9 @@ fn hit(world: &mut World, event: &Event, seed: u64, fired: &mut Fired) {
     assert!(outcome.answer.level <= Some(Level::L3), "seed {seed}");
     for reason in &outcome.answer.reasons {
         let on = match reason.key {
-            KeyKind::K1 => "G-API on K1",
-            KeyKind::K2 => "G-API on K2",
-            KeyKind::K3 => "G-API on K3",
+            KeyKind::Prefix => "G-API on K1",
+            KeyKind::PrefixAgent => "G-API on K2",
+            KeyKind::PrefixDevice => "G-API on K3",
             other => panic!("seed {seed}: a hit blocked {other:?}"),
         };
         for name in [reason.rule.id(), on] {
@@ -406,7 +406,7 @@ fn ephemeral(event: &Event, after: &Account, outcome: &support::Outcome, seed: u
             outcome
                 .scored
                 .iter()
-                .any(|scored| scored.key == KeyKind::K4),
+                .any(|scored| scored.key == KeyKind::Account),
             "seed {seed}: a failure without an entry was not scored"
         );
     }
@@ -437,7 +437,7 @@ fn step(world: &mut World, event: &Event, seed: u64, fired: &mut Fired) {
         assert!(ends.0.unwrap().since(now) <= DAY);
     }
     if event.signals.trusted {
-        let by_network = |key| matches!(key, KeyKind::K1 | KeyKind::K2);
+        let by_network = |key| matches!(key, KeyKind::Prefix | KeyKind::PrefixAgent);
         assert!(
             !answer.reasons.iter().any(|reason| by_network(reason.key)) || outcome.replayed,
             "seed {seed}: a trusted session bound by its network"

@@ -203,14 +203,23 @@ fn an_operator_sees_and_lifts_blocks() {
     let now = START.plus(5 * SECOND);
     let blocks = account(&world, "a1").active_blocks(now);
     let kinds: Vec<KeyKind> = blocks.iter().map(|block| block.key).collect();
-    assert_eq!(kinds.iter().filter(|kind| **kind == KeyKind::K5).count(), 5);
-    assert!(kinds.contains(&KeyKind::K4));
+    assert_eq!(
+        kinds
+            .iter()
+            .filter(|kind| **kind == KeyKind::AccountDevice)
+            .count(),
+        5
+    );
+    assert!(kinds.contains(&KeyKind::Account));
     let member = blocks
         .iter()
         .find_map(|block| block.member.clone())
         .unwrap();
     edit(&mut world, "a1", |record| {
-        assert_eq!(record.lift(Lift::One(KeyKind::K5, Some(&member)), now), 1);
+        assert_eq!(
+            record.lift(Lift::One(KeyKind::AccountDevice, Some(&member)), now),
+            1
+        );
         assert_eq!(record.active_blocks(now).len(), 5);
         assert_eq!(record.lift(Lift::All, now), 5);
         assert_eq!(record.lift(Lift::All, now), 0);

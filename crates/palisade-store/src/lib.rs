@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
+pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 
@@ -71,15 +72,6 @@ pub struct Charged {
     pub readings: Vec<Reading>,
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
-}
-
-/// A record as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its revision: 1 when created, one more with each commit.
-    pub revision: u64,
 }
 
 /// What a load found.

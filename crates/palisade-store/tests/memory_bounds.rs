@@ -441,7 +441,7 @@ fn lockout(failures: u32, now: Micros) -> Vec<u8> {
     let mut lockout = Lockout::default();
     for _ in 0..failures {
         let policy = LockoutPolicy::default();
-        lockout.apply(&policy, Flow::Login, Attempt::Failure, false, now);
+        lockout.apply(&policy, Attempt::Failure, false, now);
     }
     lockout.encode()
 }

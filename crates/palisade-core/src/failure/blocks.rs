@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::modes::{DegradedKeys, OpKind, Trust};
+use super::modes::{DegradedKeys, Trust};
 use crate::decision::{Decision, KeyKind, Level, Mode, Outcome};
+use crate::facts::Attempt;
 use crate::key::Digest;
 use crate::record::Flow;
 use crate::rule::Rule;
@@ -15,12 +16,12 @@ pub const BLOCKS_MAX: usize = 100_000;
 
 /// The order in which the guard looks for a running block.
 const ORDER: [KeyKind; 6] = [
-    KeyKind::K4,
-    KeyKind::K5,
-    KeyKind::K3,
+    KeyKind::Account,
+    KeyKind::AccountDevice,
+    KeyKind::PrefixDevice,
     KeyKind::Device,
-    KeyKind::K1,
-    KeyKind::K2,
+    KeyKind::Prefix,
+    KeyKind::PrefixAgent,
 ];
 
 /// A HARD block as this node saw it.
@@ -122,13 +123,13 @@ impl BlockCache {
     pub fn binding(
         &self,
         flow: Flow,
-        op: OpKind,
+        attempt: Attempt,
         keys: &DegradedKeys,
         now: Micros,
     ) -> Option<(KeyKind, SeenBlock)> {
         ORDER
             .into_iter()
-            .filter(|kind| binds(*kind, flow, op, keys.trust))
+            .filter(|kind| binds(*kind, flow, attempt, keys.trust))
             .find_map(|kind| {
                 let block = self.blocks.get(&block_key(kind, keys)?)?;
                 (now < block.until).then_some((kind, *block))
@@ -166,16 +167,16 @@ impl BlockCache {
 
 /// A block binds whom it binds while the store answers: a network's block binds
 /// neither a success nor a trusted session, and heavy endpoints know no account.
-const fn binds(kind: KeyKind, flow: Flow, op: OpKind, trust: Trust) -> bool {
+const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> bool {
     match kind {
-        KeyKind::K1 | KeyKind::K2 => match flow {
+        KeyKind::Prefix | KeyKind::PrefixAgent => match flow {
             Flow::Api => true,
             Flow::Login | Flow::Otp => {
-                !matches!(op, OpKind::Success) && matches!(trust, Trust::Untrusted)
+                !matches!(attempt, Attempt::Success) && matches!(trust, Trust::Untrusted)
             }
         },
-        KeyKind::K4 | KeyKind::K5 => !matches!(flow, Flow::Api),
-        KeyKind::K3 | KeyKind::Device => true,
+        KeyKind::Account | KeyKind::AccountDevice => !matches!(flow, Flow::Api),
+        KeyKind::PrefixDevice | KeyKind::Device => true,
         KeyKind::Lockout => false,
     }
 }
@@ -183,11 +184,11 @@ const fn binds(kind: KeyKind, flow: Flow, op: OpKind, trust: Trust) -> bool {
 fn block_key(kind: KeyKind, keys: &DegradedKeys) -> Option<BlockKey> {
     let none = Digest::default();
     Some(match kind {
-        KeyKind::K1 => (1, keys.prefix, none),
-        KeyKind::K2 => (2, keys.prefix, keys.user_agent),
-        KeyKind::K3 => (3, keys.prefix, keys.fingerprint?),
-        KeyKind::K4 => (4, keys.account?, none),
-        KeyKind::K5 => (5, keys.account?, keys.fingerprint?),
+        KeyKind::Prefix => (1, keys.prefix, none),
+        KeyKind::PrefixAgent => (2, keys.prefix, keys.user_agent),
+        KeyKind::PrefixDevice => (3, keys.prefix, keys.fingerprint?),
+        KeyKind::Account => (4, keys.account?, none),
+        KeyKind::AccountDevice => (5, keys.account?, keys.fingerprint?),
         KeyKind::Device => (6, keys.fingerprint?, none),
         KeyKind::Lockout => return None,
     })

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::decision::KeyKind;
+use crate::facts::Attempt;
 use crate::key::Digest;
 use crate::record::Flow;
 use crate::time::{MINUTE, Micros};
@@ -82,15 +83,6 @@ pub struct CapKeys {
     pub user_agent: Digest,
     /// Account (K4).
     pub account: Option<Digest>,
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// Before the credential is verified, or a heavy call.
-    Check,
-    /// The credential was wrong.
-    Failure,
 }
 
 /// Which caps would be exceeded; none: the attempt was counted.
@@ -194,9 +186,9 @@ impl DegradedCaps {
         let prefix_ua = self.prefix_ua.as_mut();
         let (prefix, agent) = (keys.prefix, keys.user_agent);
         [
-            account.map(|(scope, account)| (KeyKind::K4, scope, (account, none))),
-            Some((KeyKind::K1, &mut self.prefix, (prefix, none))),
-            prefix_ua.map(|scope| (KeyKind::K2, scope, (prefix, agent))),
+            account.map(|(scope, account)| (KeyKind::Account, scope, (account, none))),
+            Some((KeyKind::Prefix, &mut self.prefix, (prefix, none))),
+            prefix_ua.map(|scope| (KeyKind::PrefixAgent, scope, (prefix, agent))),
         ]
         .into_iter()
         .flatten()

@@ -28,7 +28,7 @@ pub use breaker::{Breaker, CallDecision, Circuit, Event, Events, Permit, PolicyM
 pub use caps::{CapTable, DegradedCaps};
 pub use fallback::{Affected, Caller, FallbackPolicy, FallbackRule, LocalCap, Outage, Share};
 pub use level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
-pub use modes::{DegradedGuard, DegradedKeys, OpKind, Trust};
+pub use modes::{DegradedGuard, DegradedKeys, Trust};
 pub use node::{Due, GuardModes, NodeModes};
 pub use security::SecurityBreaker;
 

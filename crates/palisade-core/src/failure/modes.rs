@@ -3,25 +3,13 @@
 
 use super::blocks::{BlockCache, SeenBlock};
 use super::breaker::PolicyMode;
-use super::caps::{Attempt, CapKeys, CapTable, DegradedCaps, Exceeded};
+use super::caps::{CapKeys, CapTable, DegradedCaps, Exceeded};
 use crate::decision::{Decision, Enforcement, ErrorCode, KeyKind, Level, Mode, Outcome, Reason};
+use crate::facts::Attempt;
 use crate::key::Digest;
 use crate::record::Flow;
 use crate::rule::Rule;
 use crate::time::{Micros, SECOND, retry_after_seconds};
-
-/// What the host reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpKind {
-    /// `login.check`, `otp.check`.
-    Check,
-    /// `login.failure`, `otp.failure`.
-    Failure,
-    /// `login.success`, `otp.success`.
-    Success,
-    /// `api.hit`.
-    Hit,
-}
 
 /// Whether the request comes from a trusted session device (G-ADVISORY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,13 +55,14 @@ impl DegradedGuard {
         }
     }
 
-    /// The answer to a request whose store call failed or was not made.
+    /// The answer to a request whose store call failed or was not made. A heavy call
+    /// is a check: it is asked about before anything is done.
     ///
     /// `mode` is the policy's mode after the failure was reported, so that the
     /// request that opens the circuit is already answered in the new mode.
     pub fn answer(
         &mut self,
-        op: OpKind,
+        attempt: Attempt,
         keys: &DegradedKeys,
         mode: PolicyMode,
         now: Micros,
@@ -81,8 +70,8 @@ impl DegradedGuard {
         match (mode, self.flow) {
             (PolicyMode::FailClosed { until }, _) => reentry(until, now),
             (PolicyMode::Normal, Flow::Login | Flow::Otp) => fail_closed(Rule::F_CLOSED, now),
-            (PolicyMode::Normal, Flow::Api) => self.locally(op, keys, Mode::FailOpen, now),
-            (PolicyMode::Degraded, _) => self.locally(op, keys, Mode::Degraded, now),
+            (PolicyMode::Normal, Flow::Api) => self.locally(attempt, keys, Mode::FailOpen, now),
+            (PolicyMode::Degraded, _) => self.locally(attempt, keys, Mode::Degraded, now),
         }
     }
 
@@ -109,15 +98,19 @@ impl DegradedGuard {
         self.blocks.expire(now);
     }
 
-    fn locally(&mut self, op: OpKind, keys: &DegradedKeys, mode: Mode, now: Micros) -> Decision {
-        if let Some((kind, block)) = self.blocks.binding(self.flow, op, keys, now) {
+    fn locally(
+        &mut self,
+        attempt: Attempt,
+        keys: &DegradedKeys,
+        mode: Mode,
+        now: Micros,
+    ) -> Decision {
+        if let Some((kind, block)) = self.blocks.binding(self.flow, attempt, keys, now) {
             return seen(kind, block, mode, now);
         }
-        let attempt = match op {
-            OpKind::Success => return allowed(mode, now),
-            OpKind::Check | OpKind::Hit => Attempt::Check,
-            OpKind::Failure => Attempt::Failure,
-        };
+        if attempt == Attempt::Success {
+            return allowed(mode, now);
+        }
         let counted = CapKeys {
             prefix: keys.prefix,
             user_agent: keys.user_agent,

@@ -7,8 +7,9 @@
 //! One guard operation:
 //!
 //! ```
+//! use palisade_core::facts::Attempt;
 //! use palisade_core::failure::{
-//!     CallDecision, DegradedKeys, FailureKind, NodeModes, OpKind, Policy, Trust,
+//!     CallDecision, DegradedKeys, FailureKind, NodeModes, Policy, Trust,
 //! };
 //! use palisade_core::record::Flow;
 //! use palisade_core::{Decision, Digest, Micros, Mode};
@@ -20,7 +21,7 @@
 //!     now: Micros,
 //! ) -> Decision {
 //!     let CallDecision::Call(permit) = node.admit(Policy::Login, now) else {
-//!         return node.answer(Flow::Login, OpKind::Check, keys, now);
+//!         return node.answer(Flow::Login, Attempt::Check, keys, now);
 //!     };
 //!     match store() {
 //!         Ok(decision) => {
@@ -30,7 +31,7 @@
 //!         }
 //!         Err(kind) => {
 //!             node.on_failure(Policy::Login, permit, kind, now);
-//!             node.answer(Flow::Login, OpKind::Check, keys, now)
+//!             node.answer(Flow::Login, Attempt::Check, keys, now)
 //!         }
 //!     }
 //! }
@@ -57,9 +58,10 @@ use super::breaker::{
 };
 use super::fallback::{Affected, FallbackPolicy, FallbackRule, Outage, closed};
 use super::level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
-use super::modes::{DegradedGuard, DegradedKeys, OpKind};
+use super::modes::{DegradedGuard, DegradedKeys};
 use super::security::SecurityBreaker;
 use crate::decision::Decision;
+use crate::facts::Attempt;
 use crate::record::Flow;
 use crate::time::{MINUTE, Micros};
 
@@ -109,7 +111,7 @@ impl GuardModes {
 
     /// The answer to a request whose call failed (after
     /// [`Breaker::on_failure`]) or was not made.
-    pub fn answer(&mut self, op: OpKind, keys: &DegradedKeys, now: Micros) -> Decision {
+    pub fn answer(&mut self, op: Attempt, keys: &DegradedKeys, now: Micros) -> Decision {
         let mode = self.breaker.mode(now);
         self.guard.answer(op, keys, mode, now)
     }
@@ -246,7 +248,13 @@ impl NodeModes {
     }
 
     /// The answer to a guard operation that the store did not decide.
-    pub fn answer(&mut self, flow: Flow, op: OpKind, keys: &DegradedKeys, now: Micros) -> Decision {
+    pub fn answer(
+        &mut self,
+        flow: Flow,
+        op: Attempt,
+        keys: &DegradedKeys,
+        now: Micros,
+    ) -> Decision {
         self.guard_modes(flow).answer(op, keys, now)
     }
 

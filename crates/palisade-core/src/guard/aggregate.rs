@@ -109,17 +109,6 @@ impl Answer {
         }
     }
 
-    /// The first candidate decides: what an answer would be without aggregation.
-    pub(super) fn first(candidates: Vec<Candidate>) -> Self {
-        let Some(first) = candidates.first().copied() else {
-            return Self::allow();
-        };
-        Self {
-            reasons: candidates,
-            ..Self::of(vec![first])
-        }
-    }
-
     /// The machine-readable error of a refusal.
     #[must_use]
     pub const fn error(&self) -> Option<ErrorCode> {
@@ -159,7 +148,7 @@ mod tests {
     fn candidate(rule: Rule, outcome: Outcome, level: Level, retry_after: u64) -> Candidate {
         Candidate {
             rule,
-            key: KeyKind::K4,
+            key: KeyKind::Account,
             outcome,
             level: Some(level),
             retry_after,
@@ -205,5 +194,15 @@ mod tests {
         let decision = hard.decision(Micros(5));
         assert_eq!(decision.status, 429);
         assert_eq!(decision.error, Some(ErrorCode::RateLimitExceeded));
+    }
+
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_aggregate_takes_the_highest_level_of_the_winning_class() proves "G-AGGREGATE" {"
+            0      fail                => allow
+            1s     fail                => soft L2 60s
+            2s     check               => soft L2 59s
+            3s     check d=d1          => soft L1 13s
+        "}
     }
 }

@@ -4,10 +4,8 @@ use crate::decision::{KeyKind, Level, Outcome};
 use crate::rule::Rule;
 use crate::time::Micros;
 
-use super::account::Account;
-use super::device::Device;
 use super::ladder::{Block, KeyState};
-use super::network::Network;
+use super::records::{Account, Device, Network};
 
 /// A block that runs now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +64,9 @@ impl Account {
     pub fn active_blocks(&self, now: Micros) -> Vec<ActiveBlock> {
         let devices = self.devices.iter().filter_map(|device| {
             let block = device.key.running(now)?;
-            Some(active(KeyKind::K5, Some(device.id.hex()), block))
+            Some(active(KeyKind::AccountDevice, Some(device.id.hex()), block))
         });
-        of_key(KeyKind::K4, &self.key, now)
+        of_key(KeyKind::Account, &self.key, now)
             .into_iter()
             .chain(devices)
             .collect()
@@ -77,11 +75,11 @@ impl Account {
     /// Ends blocks; says how many were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let mut lifted = 0;
-        if which.covers(KeyKind::K4, None) {
+        if which.covers(KeyKind::Account, None) {
             lifted += usize::from(self.key.lift(now));
         }
         for device in &mut self.devices {
-            if which.covers(KeyKind::K5, Some(&device.id.hex())) {
+            if which.covers(KeyKind::AccountDevice, Some(&device.id.hex())) {
                 lifted += usize::from(device.key.lift(now));
             }
         }
@@ -96,13 +94,13 @@ impl Network {
     pub fn active_blocks(&self, now: Micros) -> Vec<ActiveBlock> {
         let agents = self.agents.iter().filter_map(|agent| {
             let block = agent.key.running(now)?;
-            Some(active(KeyKind::K2, Some(agent.id.hex()), block))
+            Some(active(KeyKind::PrefixAgent, Some(agent.id.hex()), block))
         });
         let visitors = self.visitors.iter().filter_map(|visitor| {
             let block = visitor.block.as_ref().filter(|block| block.until > now)?;
-            Some(active(KeyKind::K3, Some(visitor.id.hex()), block))
+            Some(active(KeyKind::PrefixDevice, Some(visitor.id.hex()), block))
         });
-        of_key(KeyKind::K1, &self.key, now)
+        of_key(KeyKind::Prefix, &self.key, now)
             .into_iter()
             .chain(agents)
             .chain(visitors)
@@ -112,16 +110,16 @@ impl Network {
     /// Ends blocks; says how many were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let mut lifted = 0;
-        if which.covers(KeyKind::K1, None) {
+        if which.covers(KeyKind::Prefix, None) {
             lifted += usize::from(self.key.lift(now));
         }
         for agent in &mut self.agents {
-            if which.covers(KeyKind::K2, Some(&agent.id.hex())) {
+            if which.covers(KeyKind::PrefixAgent, Some(&agent.id.hex())) {
                 lifted += usize::from(agent.key.lift(now));
             }
         }
         for visitor in &mut self.visitors {
-            if which.covers(KeyKind::K3, Some(&visitor.id.hex())) {
+            if which.covers(KeyKind::PrefixDevice, Some(&visitor.id.hex())) {
                 let block = visitor.block.take();
                 lifted += usize::from(block.is_some_and(|block| block.until > now));
             }

@@ -17,7 +17,7 @@ impl KeyState {
     /// Takes off the points whose intervals are over. A partial interval stays
     /// under way, and keeps the length that it started with.
     pub(super) fn settle(&mut self, policy: &GuardPolicy, interval: u64, now: Micros) {
-        while self.score > 0 && policy.on("G-DECAY") {
+        while self.score > 0 {
             let due = self.anchor.plus(interval << u8::from(self.slow));
             if due > now {
                 return;
@@ -179,5 +179,15 @@ mod tests {
                 lazy.score(&policy, TEN, at(minute))
             );
         }
+    }
+
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_decay_takes_a_point_off_the_account_every_ten_minutes() proves "G-DECAY" {"
+            0      fail d=d1           => allow
+            20m    fail d=d1           => allow
+            29m    fail d=d1           => soft L1 15s
+            49m59s check d=d1          => allow
+        "}
     }
 }

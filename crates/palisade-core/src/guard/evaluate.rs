@@ -1,108 +1,93 @@
-//! One command from its records to its answer, in the order of G-ORDER.
+//! One command from its records to its answer: the list of rules, in the order of
+//! G-ORDER, and the function that runs it.
+
+use std::borrow::Cow;
 
 use crate::decision::KeyKind;
-use crate::facts::GuardOp;
-use crate::lockout::{Lockout, LockoutPolicy};
+use crate::facts::Attempt;
+use crate::lockout::{LockoutPolicy, Verdict};
 use crate::record::Flow;
-use crate::rule::Rule;
 use crate::time::Micros;
 
-use super::account::Account;
 use super::aggregate::{Answer, Candidate};
-use super::device::Device;
-use super::network::Network;
+use super::command::Command;
+use super::evaluation::{Evaluation, Trace};
+use super::ladder::Issuer;
 use super::policy::GuardPolicy;
+use super::records::Records;
+use super::rules::{
+    advisory, budget, churn, dilution, ephemeral, equilibrium, familiar, flood, owner_lane,
+    recovery, rotation, rotation_repeat, running, score, spray, threshold,
+};
 use super::signals::Signals;
-use super::steps::{Steps, Trace};
 
-/// What a command reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// The credential is about to be verified.
-    Check,
-    /// It was wrong.
-    Failure,
-    /// It was right.
-    Success,
+/// One rule of a list: its id, and what it does with a command under way.
+pub type Step = (&'static str, fn(&mut Command<'_>));
+
+/// A rule that frees a command from a block: its id, and whether it does for a block
+/// on this key, of this issuer.
+pub type Exemption = (&'static str, fn(&Command<'_>, KeyKind, Issuer) -> bool);
+
+/// The rules of login and OTP, in the order in which they apply (G-ORDER).
+///
+/// A test that wants to know what a rule is worth leaves it out of a copy.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Keys whose HARD block ends the evaluation: the first one found answers.
+    pub hard_blocks: Cow<'static, [KeyKind]>,
+    /// Whom a block does not bind.
+    pub exemptions: Cow<'static, [Exemption]>,
+    /// What a failure adds, also under a running HARD block.
+    pub scores: Cow<'static, [Step]>,
+    /// What a check or a failure meets unless a HARD block ends it.
+    pub judges: Cow<'static, [Step]>,
+    /// What a success changes unless a HARD block or the lockout refuses it.
+    pub successes: Cow<'static, [Step]>,
+    /// Candidates → answer.
+    pub aggregate: fn(Vec<Candidate>) -> Answer,
 }
 
-impl Attempt {
-    /// The login or OTP command; `None` for the heavy API.
-    #[must_use]
-    pub const fn of(op: GuardOp) -> Option<Self> {
-        match op {
-            GuardOp::LoginCheck | GuardOp::OtpCheck => Some(Self::Check),
-            GuardOp::LoginFailure | GuardOp::OtpFailure => Some(Self::Failure),
-            GuardOp::LoginSuccess | GuardOp::OtpSuccess => Some(Self::Success),
-            GuardOp::ApiHit => None,
-        }
-    }
-}
-
-/// The records of one login or OTP command. A record that does not exist yet is the
-/// default one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Records {
-    /// The account's.
-    pub account: Account,
-    /// The network's.
-    pub network: Network,
-    /// The device's; not looked at if the fingerprint is missing.
-    pub device: Device,
-    /// The lockout's; not looked at without a username.
-    pub lockout: Lockout,
-}
-
-/// Which records must be written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// The account's.
-    pub account: bool,
-    /// The network's.
-    pub network: bool,
-    /// The device's.
-    pub device: bool,
-    /// The lockout's.
-    pub lockout: bool,
-}
-
-impl Changed {
-    /// True if anything must be written.
-    #[must_use]
-    pub const fn any(self) -> bool {
-        self.account || self.network || self.device || self.lockout
-    }
-}
-
-/// Points that a failure added; for explanations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scored {
-    /// The rule.
-    pub rule: Rule,
-    /// The key that got them.
-    pub key: KeyKind,
-    /// How many.
-    pub points: u8,
-}
-
-/// What a command led to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evaluation {
-    /// The records after it.
-    pub records: Records,
-    /// Which of them must be written.
-    pub changed: Changed,
-    /// The answer.
-    pub answer: Answer,
-    /// Points that were added.
-    pub scored: Vec<Scored>,
-    /// Blocks and answers that were issued now, for the audit.
-    pub issued: Vec<Candidate>,
-    /// The lockout has just locked: `auth.lockout`.
-    pub locked: bool,
-    /// The answer is the one that the same request got before (G-ONCE).
-    pub replayed: bool,
-}
+/// Every rule.
+pub static RULES: Rules = Rules {
+    hard_blocks: Cow::Borrowed(&[
+        KeyKind::Account,
+        KeyKind::AccountDevice,
+        KeyKind::PrefixDevice,
+        KeyKind::Device,
+        KeyKind::Prefix,
+        KeyKind::PrefixAgent,
+    ]),
+    exemptions: Cow::Borrowed(&[
+        ("G-ADVISORY", advisory::frees),
+        ("G-OWNER-LANE", owner_lane::frees),
+    ]),
+    scores: Cow::Borrowed(&[
+        ("G-SCORE-KNOWN", score::known),
+        ("G-SCORE-NEW", score::new),
+        ("G-SCORE-MISSING", score::missing),
+        ("G-SCORE-REPEAT-MISSING", score::repeat_missing),
+        ("G-BUDGET-EPOCH", budget::count),
+    ]),
+    judges: Cow::Borrowed(&[
+        ("G-THRESHOLD", threshold::judge),
+        ("G-ORDER", running::soft_blocks),
+        ("G-SPRAY", spray::judge),
+        ("G-EPHEMERAL", ephemeral::arrive),
+        ("G-ROTATION", rotation::judge),
+        ("G-ROTATION-REPEAT", rotation_repeat::judge),
+        ("G-CHURN", churn::judge),
+        ("G-DILUTION", dilution::judge),
+        ("G-FLOOD", flood::judge),
+        ("G-RECOVERY", recovery::answer),
+        ("G-EQUILIBRIUM", equilibrium::judge),
+        ("G-BUDGET", budget::answer),
+    ]),
+    successes: Cow::Borrowed(&[
+        ("G-SCORE-KNOWN", familiar::learn),
+        ("G-SPRAY", familiar::leave_sets),
+    ]),
+    aggregate: Answer::of,
+};
 
 /// The policies of one command.
 #[derive(Clone, Copy, Debug)]
@@ -121,69 +106,10 @@ pub fn evaluate(
     flow: Flow,
     attempt: Attempt,
     signals: &Signals,
-    mut records: Records,
+    records: Records,
     now: Micros,
 ) -> Evaluation {
-    let Policies { guard, lockout } = policies;
-    if let Some(answer) = replay(guard, signals, &records, now) {
-        return Evaluation::replayed(records, answer);
-    }
-    let locking = lockout.enabled && signals.username.is_some();
-    let void = attempt == Attempt::Success
-        && (locking && records.lockout.is_denying(lockout, now)
-            || is_blocked(guard, flow, signals, &mut records, now));
-
-    let mut trace = Trace::default();
-    if let Some(policy) = guard.flow(flow).filter(|policy| policy.enabled) {
-        let mut steps = Steps::new(guard, policy, signals, &mut records, now);
-        match attempt {
-            Attempt::Check => steps.check(),
-            Attempt::Failure => steps.failure(),
-            Attempt::Success if void => steps.void(),
-            Attempt::Success => steps.success(),
-        }
-        trace = steps.finish();
-    }
-    let mut verdict = crate::lockout::Verdict::default();
-    if locking && void {
-        verdict = records.lockout.look(lockout, now);
-    } else if locking {
-        verdict = records
-            .lockout
-            .apply(lockout, flow, attempt, signals.challenge_passed, now);
-    }
-    #[cfg(feature = "rule-switches")]
-    if !guard.on("A-UNIFORM") && !records.account.devices.iter().any(|d| d.known) {
-        verdict.delay_ms = None;
-    }
-    trace.changed.lockout = verdict.changed;
-    trace.candidates.extend(verdict.candidates);
-    let mut evaluation = Evaluation {
-        changed: trace.changed,
-        answer: Answer {
-            delay_ms: verdict.delay_ms,
-            challenge: verdict.challenge,
-            ..aggregate(guard, trace.candidates)
-        },
-        scored: trace.scored,
-        issued: trace.issued,
-        locked: verdict.locked,
-        replayed: false,
-        records,
-    };
-    evaluation.close(policies, flow, signals, now);
-    evaluation
-}
-
-fn replay(
-    policy: &GuardPolicy,
-    signals: &Signals,
-    records: &Records,
-    now: Micros,
-) -> Option<Answer> {
-    let request = signals.request.as_ref().filter(|_| policy.on("G-ONCE"))?;
-    let once = &records.account.once;
-    once.answer(request, policy.once_window, now).cloned()
+    RULES.evaluate(policies, flow, attempt, signals, records, now)
 }
 
 /// The HARD block that binds the command now, if any; nothing is scored or observed.
@@ -198,69 +124,92 @@ pub fn active_hard_block(
 ) -> Option<Candidate> {
     let policy = guard.flow(flow).filter(|policy| policy.enabled)?;
     let mut records = records.clone();
-    Steps::new(guard, policy, signals, &mut records, now).active_hard(attempt)
+    let command = Command::new(&RULES, guard, policy, attempt, signals, &mut records, now);
+    running::hard_block(&command, attempt)
 }
 
-/// True if the command comes under a running HARD block. A success is answered by
-/// one on K1 or K2 as if it were not there, but leaves no trace either.
-fn is_blocked(
-    guard: &GuardPolicy,
-    flow: Flow,
-    signals: &Signals,
-    records: &mut Records,
-    now: Micros,
-) -> bool {
-    guard
-        .flow(flow)
-        .filter(|policy| policy.enabled)
-        .is_some_and(|policy| {
-            Steps::new(guard, policy, signals, records, now)
-                .active_hard(Attempt::Check)
-                .is_some()
-        })
-}
+impl Rules {
+    /// Judges one command by these rules.
+    #[must_use]
+    pub fn evaluate(
+        &self,
+        policies: Policies<'_>,
+        flow: Flow,
+        attempt: Attempt,
+        signals: &Signals,
+        mut records: Records,
+        now: Micros,
+    ) -> Evaluation {
+        let Policies { guard, lockout } = policies;
+        if let Some(answer) = replay(guard, signals, &records, now) {
+            return Evaluation::replayed(records, answer);
+        }
+        let policy = guard.flow(flow);
+        let locking = lockout.enabled && signals.username.is_some();
+        let denied = locking && records.lockout.is_denying(lockout, now);
 
-pub(super) fn aggregate(policy: &GuardPolicy, candidates: Vec<Candidate>) -> Answer {
-    if policy.on("G-AGGREGATE") {
-        Answer::of(candidates)
-    } else {
-        Answer::first(candidates)
-    }
-}
-
-impl Evaluation {
-    fn replayed(records: Records, answer: Answer) -> Self {
-        Self {
+        let mut trace = Trace::default();
+        let mut void = attempt == Attempt::Success && denied;
+        if let Some(policy) = policy.filter(|policy| policy.enabled) {
+            let command = Command::new(self, guard, policy, attempt, signals, &mut records, now);
+            void |= attempt == Attempt::Success
+                && running::hard_block(&command, Attempt::Check).is_some();
+            trace = self.run(command, void);
+        }
+        let verdict = if !locking {
+            Verdict::default()
+        } else if void {
+            records.lockout.look(lockout, now)
+        } else {
+            let passed = signals.challenge_passed;
+            records.lockout.apply(lockout, attempt, passed, now)
+        };
+        trace.changed.lockout = verdict.changed;
+        trace.candidates.extend(verdict.candidates);
+        let mut evaluation = Evaluation {
+            changed: trace.changed,
+            answer: Answer {
+                delay_ms: verdict.delay_ms,
+                challenge: verdict.challenge,
+                ..(self.aggregate)(trace.candidates)
+            },
+            scored: trace.scored,
+            issued: trace.issued,
+            locked: verdict.locked,
+            replayed: false,
             records,
-            changed: Changed::default(),
-            answer,
-            scored: Vec::new(),
-            issued: Vec::new(),
-            locked: false,
-            replayed: true,
-        }
+        };
+        evaluation.close(policies, policy, signals, now);
+        evaluation
     }
 
-    /// Remembers the request, and drops from the records what is over.
-    fn close(&mut self, policies: Policies<'_>, flow: Flow, signals: &Signals, now: Micros) {
-        let guard = policies.guard;
-        let request = signals.request.as_ref().filter(|_| self.changed.any());
-        if let Some(request) = request {
-            self.records.account.once.note(request, &self.answer, now);
-            self.changed.account = true;
+    /// The guard's part of a command. A success under a HARD block, or one that the
+    /// lockout denies, is `void`: it is answered and leaves no trace.
+    fn run(&self, mut command: Command<'_>, void: bool) -> Trace {
+        let attempt = command.attempt;
+        let block = running::hard_block(&command, attempt);
+        if attempt == Attempt::Failure {
+            command.apply(&self.scores);
         }
-        if self.changed.lockout {
-            self.records.lockout.prune(policies.lockout, now);
+        if let Some(block) = block {
+            command.trace.candidates.push(block);
+        } else if attempt != Attempt::Success {
+            command.apply(&self.judges);
+        } else if !void {
+            command.apply(&self.successes);
         }
-        let Some(flow) = guard.flow(flow) else { return };
-        if self.changed.account {
-            self.records.account.prune(guard, flow, now);
-        }
-        if self.changed.network {
-            self.records.network.prune(guard, &flow.correlation, now);
-        }
-        if self.changed.device {
-            self.records.device.prune(guard, &flow.correlation, now);
-        }
+        command.finish()
     }
+}
+
+/// The answer that the same request got before (G-ONCE).
+fn replay(
+    policy: &GuardPolicy,
+    signals: &Signals,
+    records: &Records,
+    now: Micros,
+) -> Option<Answer> {
+    let request = signals.request.as_ref()?;
+    let once = &records.account.once;
+    once.answer(request, policy.once_window, now).cloned()
 }

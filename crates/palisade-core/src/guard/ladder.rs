@@ -303,4 +303,16 @@ mod tests {
         assert_eq!(key.level(&policy, Micros(0)), None);
         assert_eq!(key.climb(&policy, Level::L2, Micros(0)), Level::L2);
     }
+
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_ladder_gives_each_level_its_time() proves "G-LADDER" {"
+            0 x2/1s fail d=d1          => *
+            16s    check d=d1          => allow
+            20s    fail d=d1           => hard L2 60s
+            79s    check d=d1          => hard L2 1s
+            80s    check d=d1          => allow
+            81s    fail d=d1           => hard L3 300s
+        "}
+    }
 }

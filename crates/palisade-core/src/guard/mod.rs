@@ -1,44 +1,39 @@
 //! The guard: login, OTP and heavy-API protection as pure functions over three
 //! small records per flow.
 //!
-//! [`signals`] turns facts into keyed digests; [`evaluate()`] takes the records, a
-//! command and an instant, and gives back the records and an answer. Stores keep the
-//! records as bytes and know nothing of the rules.
+//! Read it in the order of one command: [`signals`] turns facts into keyed digests and
+//! [`keys`] names the records they lead to; [`evaluate()`] runs the list of rules
+//! (`rules`, one file each) over the records and an instant, and gives back the
+//! records and an answer. Stores keep the records as bytes and know nothing of the
+//! rules.
 
-pub mod account;
 pub mod aggregate;
-pub mod api;
 pub mod blocks;
-#[cfg(test)]
-mod bounds;
-pub mod budget;
-pub mod codec;
-mod correlation;
+pub mod command;
 mod decay;
-pub mod device;
 pub mod evaluate;
+pub mod evaluation;
 mod figures;
+pub mod keys;
 pub mod ladder;
-pub mod network;
-pub mod once;
 mod orders;
 pub mod policy;
-pub mod rotation;
-pub mod sets;
+pub mod records;
+pub mod rules;
+pub mod secrets;
 pub mod signals;
-mod steps;
 pub mod user_agent;
 
-pub use account::Account;
 pub use aggregate::{Answer, Candidate};
-pub use api::{ApiEvaluation, ApiReadings, evaluate_hit, replayed_hit};
 pub use blocks::{ActiveBlock, Lift};
-pub use codec::DecodeError;
-pub use device::Device;
-pub use evaluate::{
-    Attempt, Changed, Evaluation, Policies, Records, Scored, active_hard_block, evaluate,
-};
-pub use network::Network;
+pub use evaluate::{Policies, RULES, Rules, Step, active_hard_block, evaluate};
+pub use evaluation::{Changed, Evaluation, Scored};
+pub use keys::{GuardKeys, KeyPair};
 pub use policy::{ApiPolicy, FlowPolicy, GuardPolicy};
-pub use rotation::{Found, Stored};
-pub use signals::{GuardKeys, KeyPair, Signals};
+pub use records::codec::DecodeError;
+pub use records::{Account, Device, Network, Records};
+pub use rules::api::{ApiEvaluation, ApiReadings, evaluate_hit, replayed_hit};
+pub use secrets::Found;
+pub use signals::Signals;
+
+pub use crate::facts::Attempt;

@@ -42,28 +42,9 @@ pub struct GuardPolicy {
     pub familiar_for: u64,
     /// Strangers' blocks on the account do not bind a trusted session device.
     pub owner_lane: bool,
-    /// The one rule that a test has switched off.
-    #[cfg(feature = "rule-switches")]
-    pub switched_off: Option<&'static str>,
 }
 
 impl GuardPolicy {
-    /// True unless a test has switched the rule off.
-    #[cfg(feature = "rule-switches")]
-    pub(crate) fn on(&self, rule: &str) -> bool {
-        self.switched_off != Some(rule)
-    }
-
-    /// True: outside of tests every rule is on.
-    #[cfg(not(feature = "rule-switches"))]
-    #[expect(
-        clippy::unused_self,
-        reason = "the same call with and without the feature"
-    )]
-    pub(crate) const fn on(&self, _rule: &str) -> bool {
-        true
-    }
-
     /// The figures of login or OTP; `None` for the heavy API.
     #[must_use]
     pub const fn flow(&self, flow: Flow) -> Option<&FlowPolicy> {
@@ -75,12 +56,8 @@ impl GuardPolicy {
     }
 
     /// How long a block of `level` lasts.
-    pub(crate) fn duration(&self, level: Level) -> u64 {
-        if self.on("G-LADDER") {
-            self.ladder.duration(level)
-        } else {
-            self.ladder.duration(Level::L1)
-        }
+    pub(crate) const fn duration(&self, level: Level) -> u64 {
+        self.ladder.duration(level)
     }
 }
 
@@ -95,8 +72,6 @@ impl Default for GuardPolicy {
             once_window: 10 * MINUTE,
             familiar_for: 365 * DAY,
             owner_lane: false,
-            #[cfg(feature = "rule-switches")]
-            switched_off: None,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Facts → signals: who and what a command is about, as keyed digests only.
 
 use crate::facts::{Confidence, GuardFacts, GuardOp};
-use crate::key::{Digest, Domain, Keyring, Prefix, Rotating};
-use crate::record::{Flow, RecordKey, RecordKind};
+use crate::key::{Domain, Keyring, Prefix, Rotating};
 
 use super::user_agent::UserAgent;
 
@@ -101,46 +100,6 @@ impl Signals {
             challenge_passed: facts.challenge_passed,
         }
     }
-
-    /// The records that a command of `flow` reads. The heavy API has only the
-    /// network's.
-    #[must_use]
-    pub fn keys(&self, flow: Flow) -> GuardKeys {
-        let scoped = flow != Flow::Api;
-        let device = self.fingerprint.map(|fingerprint| fingerprint.digest);
-        GuardKeys {
-            account: self
-                .account
-                .filter(|_| scoped)
-                .map(|digest| KeyPair::new(RecordKind::Account(flow), digest)),
-            network: KeyPair::new(RecordKind::Network(flow), self.prefix),
-            device: device
-                .filter(|_| scoped)
-                .map(|digest| KeyPair::new(RecordKind::Device(flow), digest)),
-            lockout: self
-                .username
-                .filter(|_| scoped)
-                .map(|digest| KeyPair::new(RecordKind::Lockout, digest)),
-        }
-    }
-
-    /// The names of the heavy API's three counters.
-    #[must_use]
-    pub fn counters(&self, keyring: &Keyring) -> ApiCounters {
-        let prefix = self.prefix.current.to_bytes();
-        let nested = |domain, digest: Rotating| {
-            keyring
-                .hmac(domain, &[&prefix, &digest.current.to_bytes()])
-                .current
-        };
-        ApiCounters {
-            minor: nested(Domain::UserAgent, self.user_agent),
-            moderate: self
-                .fingerprint
-                .map(|fingerprint| nested(Domain::Fingerprint, fingerprint.digest)),
-            severe: self.prefix.current,
-        }
-    }
 }
 
 /// The digest under which an account keeps a session id.
@@ -212,54 +171,6 @@ fn passive(facts: &GuardFacts) -> Option<[String; 2]> {
         return None;
     }
     Some([language.unwrap_or_default(), platform.unwrap_or_default()])
-}
-
-/// One record under the current secret and, during a rotation, the previous one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyPair {
-    /// What is written.
-    pub current: RecordKey,
-    /// Where a read falls back to.
-    pub previous: Option<RecordKey>,
-}
-
-impl KeyPair {
-    const fn new(kind: RecordKind, digest: Rotating) -> Self {
-        Self {
-            current: RecordKey {
-                kind,
-                digest: digest.current,
-            },
-            previous: match digest.previous {
-                Some(digest) => Some(RecordKey { kind, digest }),
-                None => None,
-            },
-        }
-    }
-}
-
-/// The records that one command reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuardKeys {
-    /// The account's.
-    pub account: Option<KeyPair>,
-    /// The network's.
-    pub network: KeyPair,
-    /// The device's, if there is a fingerprint.
-    pub device: Option<KeyPair>,
-    /// The lockout's, if there is a username.
-    pub lockout: Option<KeyPair>,
-}
-
-/// The names of the heavy API's counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiCounters {
-    /// K2.
-    pub minor: Digest,
-    /// K3, if there is a fingerprint.
-    pub moderate: Option<Digest>,
-    /// K1.
-    pub severe: Digest,
 }
 
 #[cfg(test)]

@@ -4,17 +4,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test")]
 
 pub(crate) mod script;
+pub(crate) mod without;
 
 use std::collections::HashMap;
 
 use palisade_core::facts::{Confidence, DeviceFacts, GuardFacts, GuardOp, Id};
+use palisade_core::guard::records::account::DeviceEntry;
 use palisade_core::guard::{
     self, Account, Answer, ApiReadings, Attempt, Changed, Device, GuardPolicy, KeyPair, Network,
-    Policies, Records, Scored, Signals,
+    Policies, RULES, Records, Rules, Scored, Signals,
 };
 use palisade_core::key::{Digest, Keyring};
 use palisade_core::lockout::{Lockout, LockoutPolicy};
-use palisade_core::record::RecordKey;
+use palisade_core::record::{Flow, RecordKey};
 use palisade_core::time::Micros;
 
 pub(crate) const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/123.0.0.0 Safari/537.36";
@@ -31,12 +33,17 @@ pub(crate) struct Outcome {
 }
 
 pub(crate) struct World {
+    pub(crate) rules: Rules,
     pub(crate) policy: GuardPolicy,
     pub(crate) lockout: LockoutPolicy,
     pub(crate) keyring: Keyring,
     pub(crate) records: HashMap<RecordKey, Vec<u8>>,
-    /// The previous secret stays readable after a rotation.
+    /// The previous secret stays readable after a rotation (G-ROT).
     pub(crate) rotates: bool,
+    /// Every endpoint counts for the lockout (A-SHARED).
+    pub(crate) shared: bool,
+    /// Accounts are delayed alike, whether they know a device or not (A-UNIFORM).
+    pub(crate) uniform: bool,
     hits: HashMap<Digest, Vec<Micros>>,
 }
 
@@ -49,11 +56,14 @@ impl Default for World {
 impl World {
     pub(crate) fn new(policy: GuardPolicy) -> Self {
         Self {
+            rules: RULES.clone(),
             policy,
             lockout: LockoutPolicy::default(),
             keyring: Keyring::new(&[7; 32], None).unwrap(),
             records: HashMap::new(),
             rotates: true,
+            shared: true,
+            uniform: true,
             hits: HashMap::new(),
         }
     }
@@ -64,7 +74,7 @@ impl World {
     }
 
     pub(crate) fn run(&mut self, op: GuardOp, signals: &Signals, now: Micros) -> Outcome {
-        match Attempt::of(op) {
+        match op.attempt() {
             Some(attempt) => self.attempt(op, attempt, signals, now),
             None => self.hit(op, signals, now),
         }
@@ -99,11 +109,21 @@ impl World {
             device: read(self.bytes(keys.device), Device::decode),
             lockout: read(self.bytes(keys.lockout), Lockout::decode),
         };
+        let off = LockoutPolicy {
+            enabled: false,
+            ..self.lockout.clone()
+        };
+        let counts = self.shared || op.flow() == Flow::Login;
         let policies = Policies {
             guard: &self.policy,
-            lockout: &self.lockout,
+            lockout: if counts { &self.lockout } else { &off },
         };
-        let done = guard::evaluate(policies, op.flow(), attempt, signals, records, now);
+        let rules = &self.rules;
+        let mut done = rules.evaluate(policies, op.flow(), attempt, signals, records, now);
+        let account = &done.records.account;
+        if !self.uniform && !account.devices().iter().any(DeviceEntry::is_known) {
+            done.answer.delay_ms = None;
+        }
         self.put(
             done.changed.account,
             keys.account,

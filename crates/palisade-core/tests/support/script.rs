@@ -181,7 +181,7 @@ fn holds(outcome: &Outcome, word: &str, reasons: &[&str]) -> bool {
         return outcome
             .scored
             .iter()
-            .any(|scored| format!("{:?}+{}", scored.key, scored.points) == score);
+            .any(|scored| format!("{}+{}", scored.key.code(), scored.points) == score);
     }
     if word.starts_with("G-") || word.starts_with("A-") {
         return answer.rule.map(palisade_core::Rule::id) == Some(word);

@@ -178,7 +178,7 @@ mod tests {
         });
         refused.reasons = vec![Reason {
             rule: Rule::G_THRESHOLD,
-            key: Some(KeyKind::K4),
+            key: Some(KeyKind::Account),
             limit: Some("a\"b".into()),
             decision: Outcome::HardBlock,
             level: Some(Level::L3),

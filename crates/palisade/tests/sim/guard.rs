@@ -119,7 +119,7 @@ impl Commands {
     /// What was told and what was written is what the rules make of what was read.
     fn replay(&self, asked: &Asked, log: &CommandLog, told: Option<&Decision>) {
         let flow = asked.op.flow();
-        let Some(attempt) = Attempt::of(asked.op) else {
+        let Some(attempt) = asked.op.attempt() else {
             return;
         };
         let Some((now, found)) = &log.loaded else {
@@ -181,7 +181,7 @@ impl Commands {
     /// A HARD block of the account that this node now knows of.
     fn saw(&self, asked: &Asked, decision: &Decision) {
         let of_account = decision.reasons.iter().find(|reason| {
-            reason.key == Some(KeyKind::K4) && reason.decision == Outcome::HardBlock
+            reason.key == Some(KeyKind::Account) && reason.decision == Outcome::HardBlock
         });
         if let Some(seconds) = of_account.and_then(|reason| reason.retry_after) {
             // Whole seconds are rounded up: only the last one is in doubt.
@@ -235,7 +235,7 @@ impl Commands {
         if is_seen_block {
             return;
         }
-        let attempt = Attempt::of(asked.op).unwrap_or(Attempt::Check);
+        let attempt = asked.op.attempt().unwrap_or(Attempt::Check);
         if attempt == Attempt::Success {
             if decision.outcome != Outcome::Allow {
                 self.violated("F-DEGRADED", asked, "a success was refused by a cap");

@@ -33,7 +33,7 @@ fn f_blocks_every_kind_of_key_binds_its_own_requests_only() {
             &format!("1s login.check A 1 ua1 fp1 stored={kind}/L2"),
             &format!(
                 "2s login.check {bound} -> hard_block G-THRESHOLD by={}; 2s login.check {free} -> allow",
-                if kind == "device" { "Device" } else { kind },
+                kind,
             ),
         );
     }
@@ -109,7 +109,7 @@ fn f_blocks_a_lifted_block_no_longer_binds() {
         .node
         .guard(Flow::Login)
         .blocks()
-        .lift(KeyKind::K4, &subject);
+        .lift(KeyKind::Account, &subject);
     world.more(OUTAGE);
     world.more("3s login.check A 1 -> allow degraded");
 }
@@ -119,7 +119,7 @@ fn f_blocks_only_what_the_store_decided_is_remembered() {
     let mut world = World::play(OUTAGE);
     let subject = keys(&["A", "1"]);
     for _ in 0..4 {
-        let decision = world.ask(Flow::Login, OpKind::Check, &subject, None, START);
+        let decision = world.ask(Flow::Login, Attempt::Check, &subject, None, START);
         world
             .node
             .saw_decision(Flow::Login, &subject, &decision, START);
@@ -141,12 +141,12 @@ fn f_blocks_past_its_capacity_the_cache_drops_what_ends_first() {
             level: Level::L2,
             until: START.plus(seconds * SECOND),
         };
-        cache.saw(KeyKind::K4, &subject(n), block, START);
+        cache.saw(KeyKind::Account, &subject(n), block, START);
     }
     let bound: Vec<u128> = (1..=4)
         .filter(|n| {
             cache
-                .binding(Flow::Login, OpKind::Check, &subject(*n), START)
+                .binding(Flow::Login, Attempt::Check, &subject(*n), START)
                 .is_some()
         })
         .collect();

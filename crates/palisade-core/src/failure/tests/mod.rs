@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::decision::{Decision, KeyKind, Level, Outcome, Reason};
+use crate::facts::Attempt;
 use crate::key::Digest;
 use crate::rule::Rule;
 use crate::time::{MINUTE, Micros, SECOND};
@@ -158,19 +159,19 @@ impl World {
     fn ask(
         &mut self,
         flow: Flow,
-        op: OpKind,
+        attempt: Attempt,
         keys: &DegradedKeys,
         stored: Option<(KeyKind, Level)>,
         now: Micros,
     ) -> Decision {
         let policy = Policy::from(flow);
         let CallDecision::Call(permit) = self.node.admit(policy, now) else {
-            return self.node.answer(flow, op, keys, now);
+            return self.node.answer(flow, attempt, keys, now);
         };
         self.calls.push((now, policy, self.store));
         self.report(policy, permit, now);
         if self.store.is_err() {
-            return self.node.answer(flow, op, keys, now);
+            return self.node.answer(flow, attempt, keys, now);
         }
         let decision = decided(stored, now);
         self.node.saw_decision(flow, keys, &decision, now);
@@ -212,15 +213,15 @@ fn policy(name: &str) -> Policy {
     Policy::ALL.into_iter().find(|p| p.name() == name).unwrap()
 }
 
-fn flow_and_op(text: &str) -> (Flow, OpKind) {
+fn flow_and_op(text: &str) -> (Flow, Attempt) {
     match text {
-        "login.check" => (Flow::Login, OpKind::Check),
-        "login.failure" => (Flow::Login, OpKind::Failure),
-        "login.success" => (Flow::Login, OpKind::Success),
-        "otp.check" => (Flow::Otp, OpKind::Check),
-        "otp.failure" => (Flow::Otp, OpKind::Failure),
-        "otp.success" => (Flow::Otp, OpKind::Success),
-        "api.hit" => (Flow::Api, OpKind::Hit),
+        "login.check" => (Flow::Login, Attempt::Check),
+        "login.failure" => (Flow::Login, Attempt::Failure),
+        "login.success" => (Flow::Login, Attempt::Success),
+        "otp.check" => (Flow::Otp, Attempt::Check),
+        "otp.failure" => (Flow::Otp, Attempt::Failure),
+        "otp.success" => (Flow::Otp, Attempt::Success),
+        "api.hit" => (Flow::Api, Attempt::Check),
         other => panic!("no such op `{other}`"),
     }
 }
@@ -257,11 +258,11 @@ fn keys(words: &[&str]) -> DegradedKeys {
 fn stored_block(word: &str) -> Option<(KeyKind, Level)> {
     let (key, level) = word.strip_prefix("stored=")?.split_once("/L")?;
     let kind = match key {
-        "K1" => KeyKind::K1,
-        "K2" => KeyKind::K2,
-        "K3" => KeyKind::K3,
-        "K4" => KeyKind::K4,
-        "K5" => KeyKind::K5,
+        "K1" => KeyKind::Prefix,
+        "K2" => KeyKind::PrefixAgent,
+        "K3" => KeyKind::PrefixDevice,
+        "K4" => KeyKind::Account,
+        "K5" => KeyKind::AccountDevice,
         "device" => KeyKind::Device,
         other => panic!("no such key `{other}`"),
     };
@@ -303,7 +304,7 @@ fn words_of(decision: &Decision) -> String {
         decision
             .reasons
             .iter()
-            .filter_map(|reason| reason.key.map(|key| format!("by={key:?}"))),
+            .filter_map(|reason| reason.key.map(|key| format!("by={}", key.code()))),
     );
     words.join(" ")
 }

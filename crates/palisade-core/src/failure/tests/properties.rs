@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::caps::{Attempt, Cap, CapKeys};
+use super::caps::{Cap, CapKeys};
 use super::*;
 use crate::decision::Mode;
 
@@ -23,7 +23,7 @@ enum Act {
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     flow: Flow,
-    op: OpKind,
+    op: Attempt,
     account: u8,
     prefix: u8,
     agent: u8,
@@ -50,7 +50,7 @@ fn flow() -> impl Strategy<Value = Flow> {
 fn ask(mostly: Flow) -> impl Strategy<Value = Ask> {
     let stored = prop_oneof![
         8 => Just(None),
-        1 => prop_oneof![Just(KeyKind::K4), Just(KeyKind::K1)]
+        1 => prop_oneof![Just(KeyKind::Account), Just(KeyKind::Prefix)]
             .prop_flat_map(|kind| (Just(kind), (1..=4_u8)))
             .prop_map(|(kind, n)| Level::from_number(n).map(|level| (kind, level))),
     ];
@@ -59,10 +59,10 @@ fn ask(mostly: Flow) -> impl Strategy<Value = Ask> {
         |(flow, op, account, prefix, agent, stored)| Ask {
             flow,
             op: match (flow, op) {
-                (Flow::Api, _) => OpKind::Hit,
-                (_, 0) => OpKind::Success,
-                (_, 1) => OpKind::Failure,
-                _ => OpKind::Check,
+                (Flow::Api, _) => Attempt::Check,
+                (_, 0) => Attempt::Success,
+                (_, 1) => Attempt::Failure,
+                _ => Attempt::Check,
             },
             account,
             prefix,
@@ -149,7 +149,7 @@ fn let_through(answers: &[Answered], flow: Flow, of: impl Fn(&Ask) -> bool) -> V
         .iter()
         .filter(|(_, ask, decision)| {
             ask.flow == flow
-                && matches!(ask.op, OpKind::Check | OpKind::Hit)
+                && ask.op == Attempt::Check
                 && of(ask)
                 && decision.mode != Mode::Normal
                 && decision.is_allowed()
@@ -285,7 +285,7 @@ fn check_blocks(answers: &[Answered]) {
     for (at, ask, decision) in answers {
         if decision.mode == Mode::Normal {
             if let Some((kind, level)) = ask.stored {
-                let whom = if kind == KeyKind::K4 {
+                let whom = if kind == KeyKind::Account {
                     ask.account
                 } else {
                     ask.prefix
@@ -298,8 +298,8 @@ fn check_blocks(answers: &[Answered]) {
             *flow == ask.flow
                 && at < until
                 && match kind {
-                    KeyKind::K4 => *flow != Flow::Api && *whom == ask.account,
-                    _ => *whom == ask.prefix && ask.op != OpKind::Success,
+                    KeyKind::Account => *flow != Flow::Api && *whom == ask.account,
+                    _ => *whom == ask.prefix && ask.op != Attempt::Success,
                 }
         });
         assert!(!(bound && decision.is_allowed()), "{ask:?} was freed");

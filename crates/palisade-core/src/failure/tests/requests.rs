@@ -167,7 +167,7 @@ fn f_open_api_is_allowed_behind_local_caps_before_the_breaker_opens() {
 fn f_bounded_fail_open_has_the_same_caps() {
     let mut guard = DegradedGuard::new(Flow::Api);
     let ask = |guard: &mut DegradedGuard, ua: &str, mode, at| {
-        words_of(&guard.answer(OpKind::Hit, &keys(&["1", ua]), mode, at))
+        words_of(&guard.answer(Attempt::Check, &keys(&["1", ua]), mode, at))
     };
     for _ in 0..60 {
         let answer = ask(&mut guard, "ua1", PolicyMode::Normal, START);
@@ -225,7 +225,7 @@ fn f_degraded_every_answer_says_that_enforcement_is_degraded() {
             until: START.plus(1),
         },
     ] {
-        let decision = guard.answer(OpKind::Check, &keys(&["A", "1"]), mode, START);
+        let decision = guard.answer(Attempt::Check, &keys(&["A", "1"]), mode, START);
         assert_eq!(decision.enforcement, Enforcement::Degraded);
         assert_eq!(decision.at, START);
     }

@@ -3,7 +3,7 @@
 use palisade_core::decision::{KeyKind, Outcome};
 use palisade_core::facts::GuardOp;
 use palisade_core::failure::SeenBlock;
-use palisade_core::guard::sets::Short;
+use palisade_core::guard::records::sets::Short;
 use palisade_core::guard::{
     Account, ActiveBlock, Attempt, Device, Evaluation, GuardKeys, Network, Policies, Records,
     Signals, evaluate,
@@ -38,7 +38,7 @@ impl<S: Store> Engine<S> {
             guard: &settings.guard,
             lockout: &settings.lockout,
         };
-        let attempt = Attempt::of(op).unwrap_or(Attempt::Check);
+        let attempt = op.attempt().unwrap_or(Attempt::Check);
         let mut part: Option<(Loaded, Vec<RecordWrite>)> = None;
         for _ in 0..=RETRIES_MAX {
             let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
@@ -156,8 +156,8 @@ pub(super) fn seen_hard(signals: &Signals, block: &ActiveBlock, now: Micros) -> 
         (block.member.as_deref() == Some(half.as_str())).then_some(digest)
     };
     let member = match block.key {
-        KeyKind::K2 => Some(own(signals.user_agent.current)?),
-        KeyKind::K3 => Some(own(signals.fingerprint?.digest.current)?),
+        KeyKind::PrefixAgent => Some(own(signals.user_agent.current)?),
+        KeyKind::PrefixDevice => Some(own(signals.fingerprint?.digest.current)?),
         _ => block.member.as_deref().and_then(Digest::from_hex),
     };
     (block.outcome == Outcome::HardBlock).then(|| SeenHard {

@@ -13,9 +13,9 @@ use std::pin::pin;
 
 use palisade_core::Digest;
 use palisade_core::decision::{Decision, Enforcement, KeyKind};
-use palisade_core::facts::{FieldError, GuardFacts, GuardOp};
+use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::modes::fail_closed;
-use palisade_core::failure::{CallDecision, DegradedKeys, OpKind, Policy, SeenBlock, Trust};
+use palisade_core::failure::{CallDecision, DegradedKeys, Policy, SeenBlock, Trust};
 use palisade_core::guard::{Candidate, GuardKeys, Signals};
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
@@ -137,7 +137,8 @@ impl<S: Store> Engine<S> {
             }
             Err(Refused::Alone(rule)) => (fail_closed(rule, now), GuardNotes::default()),
             Err(Refused::ByMode) => {
-                let answer = self.modes.lock().answer(flow, op_kind(op), &keys, now);
+                let attempt = op.attempt().unwrap_or(Attempt::Check);
+                let answer = self.modes.lock().answer(flow, attempt, &keys, now);
                 (answer, GuardNotes::default())
             }
         }
@@ -194,11 +195,11 @@ impl<S: Store> Engine<S> {
         let blocks = modes.guard(flow).blocks();
         for seen in &applied.seen {
             let keys = match (seen.kind, seen.member) {
-                (KeyKind::K5 | KeyKind::K3, Some(member)) => DegradedKeys {
+                (KeyKind::AccountDevice | KeyKind::PrefixDevice, Some(member)) => DegradedKeys {
                     fingerprint: Some(member),
                     ..keys
                 },
-                (KeyKind::K2, Some(member)) => DegradedKeys {
+                (KeyKind::PrefixAgent, Some(member)) => DegradedKeys {
                     user_agent: member,
                     ..keys
                 },
@@ -217,15 +218,6 @@ fn disabled(now: Micros) -> Decision {
     Decision {
         enforcement: Enforcement::Disabled,
         ..Decision::allow(now)
-    }
-}
-
-const fn op_kind(op: GuardOp) -> OpKind {
-    match op {
-        GuardOp::LoginCheck | GuardOp::OtpCheck => OpKind::Check,
-        GuardOp::LoginFailure | GuardOp::OtpFailure => OpKind::Failure,
-        GuardOp::LoginSuccess | GuardOp::OtpSuccess => OpKind::Success,
-        GuardOp::ApiHit => OpKind::Hit,
     }
 }
 

@@ -263,8 +263,11 @@ impl<S: Store> Engine<S> {
             .as_ref()
             .and_then(|(_, member)| Digest::from_hex(member.as_deref()?));
         let (flow, kinds): (Flow, &[KeyKind]) = match target.record.kind {
-            RecordKind::Account(flow) => (flow, &[KeyKind::K4, KeyKind::K5]),
-            RecordKind::Network(flow) => (flow, &[KeyKind::K1, KeyKind::K2, KeyKind::K3]),
+            RecordKind::Account(flow) => (flow, &[KeyKind::Account, KeyKind::AccountDevice]),
+            RecordKind::Network(flow) => (
+                flow,
+                &[KeyKind::Prefix, KeyKind::PrefixAgent, KeyKind::PrefixDevice],
+            ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
             RecordKind::Lockout => return,
         };

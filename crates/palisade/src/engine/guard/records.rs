@@ -1,10 +1,10 @@
 //! Bytes ↔ records, with what to do about those that cannot be read.
 
-use palisade_core::guard::{DecodeError, Found, KeyPair, Stored};
+use palisade_core::guard::{DecodeError, Found, KeyPair};
 use palisade_core::record::{RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_store::{Record, Store, StoreError};
+use palisade_store::{Store, StoreError};
 
 use super::super::Engine;
 use super::Unusable;
@@ -98,7 +98,7 @@ impl<S: Store> Engine<S> {
         }
         let loaded = self.store.load(&keys).await?;
         let mut records = loaded.records.into_iter();
-        let mut next = || records.next().flatten().map(stored);
+        let mut next = || records.next().flatten();
         let slots = pairs.map(|keys| Slot {
             found: keys.map_or_else(Found::default, |pair| Found {
                 current: next(),
@@ -125,12 +125,5 @@ impl<S: Store> Engine<S> {
                 Err(error) => Unusable::Store(error),
             },
         }
-    }
-}
-
-fn stored(record: Record) -> Stored {
-    Stored {
-        bytes: record.bytes,
-        revision: record.revision,
     }
 }

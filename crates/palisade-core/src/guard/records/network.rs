@@ -1,13 +1,14 @@
 //! The network record: one prefix with its user agents and fingerprints.
 
+use crate::guard::rules::watch::Reach;
 use crate::key::Rotating;
 use crate::time::{DAY, Micros};
 
 use super::codec::{DecodeError, Reader, Writer};
-use super::ladder::{Block, Class, KeyState};
 use super::once::Once;
-use super::policy::{CHANGES_MAX, CorrelationPolicy, FINGERPRINTS_MAX, GuardPolicy};
-use super::sets::{Reach, Short, SlidingSet, Watch};
+use super::sets::{Short, SlidingSet, Watch};
+use crate::guard::ladder::{Block, Class, KeyState};
+use crate::guard::policy::{CHANGES_MAX, CorrelationPolicy, FINGERPRINTS_MAX, GuardPolicy};
 
 const VERSION: u8 = 1;
 
@@ -19,9 +20,9 @@ const AGENT_IDLE: u64 = DAY;
 /// One user agent on the prefix (K2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    pub(super) id: Short,
-    pub(super) last_seen: Micros,
-    pub(super) key: KeyState,
+    pub(in crate::guard) id: Short,
+    pub(in crate::guard) last_seen: Micros,
+    pub(in crate::guard) key: KeyState,
     /// The last unknown fingerprint seen here.
     last: Option<Short>,
     /// Arrivals of another fingerprint than the last one; oldest first.
@@ -32,24 +33,24 @@ pub struct Agent {
 /// One fingerprint on the prefix (K3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visitor {
-    pub(super) id: Short,
+    pub(in crate::guard) id: Short,
     first: Micros,
     last: Micros,
-    pub(super) block: Option<Block>,
+    pub(in crate::guard) block: Option<Block>,
 }
 
 /// What is remembered of one prefix in one flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    pub(super) touched: Micros,
+    pub(in crate::guard) touched: Micros,
     /// K1.
-    pub(super) key: KeyState,
-    pub(super) agents: Vec<Agent>,
-    pub(super) visitors: Vec<Visitor>,
+    pub(in crate::guard) key: KeyState,
+    pub(in crate::guard) agents: Vec<Agent>,
+    pub(in crate::guard) visitors: Vec<Visitor>,
     /// Accounts tried from unknown devices (G-SPRAY).
-    pub(super) accounts: SlidingSet,
-    pub(super) spray_watch: Watch,
-    pub(super) once: Once,
+    pub(in crate::guard) accounts: SlidingSet,
+    pub(in crate::guard) spray_watch: Watch,
+    pub(in crate::guard) once: Once,
 }
 
 impl Network {
@@ -78,7 +79,11 @@ impl Network {
 
     /// The user agent's entry, made if need be: the one idle longest leaves, one
     /// under a running block last.
-    pub(super) fn enter_agent(&mut self, user_agent: &Rotating, now: Micros) -> &mut Agent {
+    pub(in crate::guard) fn enter_agent(
+        &mut self,
+        user_agent: &Rotating,
+        now: Micros,
+    ) -> &mut Agent {
         let found = self.agents.iter().position(|a| a.id.is(user_agent));
         let mut agent = match found {
             Some(index) => self.agents.remove(index),
@@ -106,7 +111,7 @@ impl Network {
 
     /// Notes an unknown fingerprint. False if too many new ones came lately: it gets
     /// no entry (G-EPHEMERAL).
-    pub(super) fn visit(
+    pub(in crate::guard) fn visit(
         &mut self,
         policy: &CorrelationPolicy,
         fingerprint: &Rotating,
@@ -127,7 +132,7 @@ impl Network {
     }
 
     /// The fingerprint's entry, made if one without a running block can leave.
-    pub(super) fn enter_visitor(
+    pub(in crate::guard) fn enter_visitor(
         &mut self,
         fingerprint: &Rotating,
         now: Micros,
@@ -167,7 +172,11 @@ impl Network {
     }
 
     /// Takes an account and a device out of the sets.
-    pub(super) fn leave(&mut self, account: &Rotating, fingerprint: Option<&Rotating>) -> bool {
+    pub(in crate::guard) fn leave(
+        &mut self,
+        account: &Rotating,
+        fingerprint: Option<&Rotating>,
+    ) -> bool {
         let mut changed = self.accounts.remove(account);
         if let Some(fingerprint) = fingerprint {
             for agent in &mut self.agents {
@@ -191,7 +200,12 @@ impl Network {
     }
 
     /// Drops what no rule can see any more.
-    pub(super) fn prune(&mut self, guard: &GuardPolicy, policy: &CorrelationPolicy, now: Micros) {
+    pub(in crate::guard) fn prune(
+        &mut self,
+        guard: &GuardPolicy,
+        policy: &CorrelationPolicy,
+        now: Micros,
+    ) {
         self.key.prune(guard, guard.decay.network, now);
         for agent in &mut self.agents {
             agent.prune(guard, policy, now);
@@ -283,7 +297,7 @@ impl Agent {
 
     /// Notes an unknown fingerprint; `Below` unless it is another than the last one
     /// and there were enough such changes (G-CHURN).
-    pub(super) fn see(
+    pub(in crate::guard) fn see(
         &mut self,
         policy: &CorrelationPolicy,
         fingerprint: &Rotating,
@@ -393,7 +407,7 @@ impl Visitor {
 impl Network {
     /// Every list as long as it can get: login and OTP fill agents and sets, the
     /// heavy API the requests, and here one record has it all.
-    pub(super) fn full(agents: usize, visitors: usize) -> Self {
+    pub(in crate::guard) fn full(agents: usize, visitors: usize) -> Self {
         use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
         let key = full_key();
         let id = Short(u64::MAX);

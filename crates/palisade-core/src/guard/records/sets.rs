@@ -4,7 +4,7 @@
 use crate::key::{Digest, Rotating};
 use crate::time::Micros;
 
-use super::policy::SET_MAX;
+use crate::guard::policy::SET_MAX;
 
 /// The first half of a keyed digest: enough to tell a few members apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +44,7 @@ pub struct Member {
 
 /// At most [`SET_MAX`] members in the order of their last sight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SlidingSet(pub(super) Vec<Member>);
+pub struct SlidingSet(pub(in crate::guard) Vec<Member>);
 
 /// Whether a sight added a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,13 @@ impl SlidingSet {
 
     /// Notes a sight. A member not seen for `window` counts as new; one that is not
     /// in the set enters it with `first` as its first sight.
-    pub(super) fn see(&mut self, who: &Rotating, window: u64, first: Micros, now: Micros) -> Sight {
+    pub(in crate::guard) fn see(
+        &mut self,
+        who: &Rotating,
+        window: u64,
+        first: Micros,
+        now: Micros,
+    ) -> Sight {
         let place = self.0.iter().position(|member| member.who.is(who));
         let before = place.map(|index| self.0.remove(index));
         if self.0.len() >= SET_MAX {
@@ -97,7 +103,7 @@ impl SlidingSet {
     }
 
     /// Takes a member out.
-    pub(super) fn remove(&mut self, who: &Rotating) -> bool {
+    pub(in crate::guard) fn remove(&mut self, who: &Rotating) -> bool {
         let before = self.0.len();
         self.0.retain(|member| !member.who.is(who));
         self.0.len() != before
@@ -106,62 +112,31 @@ impl SlidingSet {
 
 /// The flag that a first arrival one below a threshold leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Watch(pub(super) Option<Micros>);
+pub struct Watch(pub(in crate::guard) Option<Micros>);
 
 impl Watch {
     /// Notes that a new member has brought the metric to one below its threshold.
     /// True on the second arrival in time, which uses the flag up.
-    pub(super) fn arrive(&mut self, window: u64, now: Micros) -> bool {
+    pub(in crate::guard) fn arrive(&mut self, window: u64, now: Micros) -> bool {
         let second = self.0.is_some_and(|first| now.since(first) < window);
         self.0 = if second { None } else { Some(now) };
         second
     }
 
-    pub(super) fn prune(&mut self, window: u64, now: Micros) {
+    pub(in crate::guard) fn prune(&mut self, window: u64, now: Micros) {
         self.0 = self.0.filter(|first| now.since(*first) < window);
     }
 }
 
-/// How a new member leaves a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Below the threshold.
-    Below,
-    /// At or over it.
-    Met,
-    /// One below it for the second time.
-    Watched,
-}
-
-impl Reach {
-    /// Judges a metric after a new member.
-    pub(super) fn of(
-        metric: usize,
-        threshold: u32,
-        watch: &mut Watch,
-        window: u64,
-        now: Micros,
-    ) -> Self {
-        let threshold = threshold as usize;
-        if metric >= threshold {
-            Self::Met
-        } else if metric + 1 == threshold && watch.arrive(window, now) {
-            Self::Watched
-        } else {
-            Self::Below
-        }
-    }
-}
-
 /// Keeps the newest `max` of ascending times that are less than `window` old.
-pub(super) fn keep_recent(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
+pub(in crate::guard) fn keep_recent(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
     times.retain(|at| now.since(*at) < window);
     let surplus = times.len().saturating_sub(max);
     times.drain(..surplus);
 }
 
 /// How many of the times are less than `window` old.
-pub(super) fn count_recent(times: &[Micros], window: u64, now: Micros) -> usize {
+pub(in crate::guard) fn count_recent(times: &[Micros], window: u64, now: Micros) -> usize {
     times.iter().filter(|at| now.since(**at) < window).count()
 }
 

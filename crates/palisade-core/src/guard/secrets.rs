@@ -1,32 +1,23 @@
 //! Reading and writing records while a secret is being rotated (G-ROT).
 
-use crate::record::RecordWrite;
+use crate::record::{Record, RecordWrite};
 use crate::time::Micros;
 
-use super::signals::KeyPair;
-
-/// A record as a store returned it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its revision.
-    pub revision: u64,
-}
+use super::keys::KeyPair;
 
 /// The record of a key pair: which of its two places it was found in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Under the current secret.
-    pub current: Option<Stored>,
+    pub current: Option<Record>,
     /// Under the previous secret.
-    pub previous: Option<Stored>,
+    pub previous: Option<Record>,
 }
 
 impl Found {
     /// What counts: the current place, else the previous one.
     #[must_use]
-    pub fn record(&self) -> Option<&Stored> {
+    pub fn record(&self) -> Option<&Record> {
         self.current.as_ref().or(self.previous.as_ref())
     }
 
@@ -34,7 +25,7 @@ impl Found {
     /// the previous one.
     #[must_use]
     pub fn writes(&self, keys: &KeyPair, bytes: Vec<u8>, expires_at: Micros) -> Vec<RecordWrite> {
-        let revision = |stored: &Option<Stored>| stored.as_ref().map_or(0, |s| s.revision);
+        let revision = |stored: &Option<Record>| stored.as_ref().map_or(0, |s| s.revision);
         let mut writes = vec![RecordWrite {
             key: keys.current,
             expect: revision(&self.current),
@@ -70,8 +61,8 @@ mod tests {
         }
     }
 
-    fn stored(revision: u64) -> Option<Stored> {
-        Some(Stored {
+    fn stored(revision: u64) -> Option<Record> {
+        Some(Record {
             bytes: vec![1],
             revision,
         })
@@ -98,5 +89,23 @@ mod tests {
             previous: stored(7),
         };
         assert_eq!(found.record().map(|s| s.revision), Some(3));
+    }
+
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_rot_a_rotation_erases_no_block_and_no_score() proves "G-ROT" {"
+            0 x2/1s fail d=d1          => *
+            20s    rotate              => *
+            21s    fail d=d1           => hard L2 60s
+            22s    check d=d1          => hard L2 59s
+        "}
+
+        #[test]
+        fn g_rot_a_set_member_is_recognised_under_either_secret() proves "G-ROT" {"
+            0 x4/1s check a=s# d=x     => allow
+            5s     rotate              => *
+            6s x3/1s check a=s# d=x    => allow
+            11s    check a=s4 d=x      => hard L2 60s G-SPRAY
+        "}
     }
 }

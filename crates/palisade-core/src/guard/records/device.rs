@@ -1,21 +1,22 @@
 //! The device record: where one fingerprint was seen, and a block on it everywhere.
 
+use crate::guard::rules::watch::Reach;
 use crate::key::Rotating;
 use crate::time::Micros;
 
 use super::codec::{DecodeError, Reader, Writer, pack};
-use super::ladder::KeyState;
-use super::policy::{CorrelationPolicy, GuardPolicy, SET_MAX};
-use super::sets::{Reach, Short, Watch};
+use super::sets::{Short, Watch};
+use crate::guard::ladder::KeyState;
+use crate::guard::policy::{CorrelationPolicy, GuardPolicy, SET_MAX};
 
 const VERSION: u8 = 1;
 
 /// What is remembered of one fingerprint in one flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    pub(super) touched: Micros,
+    pub(in crate::guard) touched: Micros,
     /// The block on the fingerprint itself.
-    pub(super) key: KeyState,
+    pub(in crate::guard) key: KeyState,
     /// Number of the aligned window that `prefixes` belong to.
     window: u64,
     /// Prefixes of that window, in the order of their last sight.
@@ -29,15 +30,15 @@ pub struct Device {
 
 /// What a sight of a fingerprint on a prefix amounts to (G-DILUTION).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spread {
+pub(in crate::guard) struct Spread {
     /// How far the metric got; `Below` for a prefix seen before.
-    pub(super) reach: Reach,
+    pub(in crate::guard) reach: Reach,
     /// The window before met the threshold as well.
-    pub(super) confirmed: bool,
+    pub(in crate::guard) confirmed: bool,
 }
 
 impl Device {
-    pub(super) fn see(
+    pub(in crate::guard) fn see(
         &mut self,
         policy: &CorrelationPolicy,
         prefix: &Rotating,
@@ -83,13 +84,18 @@ impl Device {
     }
 
     /// Takes a prefix out: a success there is no dilution.
-    pub(super) fn leave(&mut self, prefix: &Rotating) -> bool {
+    pub(in crate::guard) fn leave(&mut self, prefix: &Rotating) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
         self.prefixes.len() != before
     }
 
-    pub(super) fn prune(&mut self, guard: &GuardPolicy, policy: &CorrelationPolicy, now: Micros) {
+    pub(in crate::guard) fn prune(
+        &mut self,
+        guard: &GuardPolicy,
+        policy: &CorrelationPolicy,
+        now: Micros,
+    ) {
         self.roll(policy.dilution.window, now);
         self.key.prune(guard, guard.decay.device, now);
         self.watch.prune(policy.watch_window, now);
@@ -155,7 +161,7 @@ impl Device {
 
 #[cfg(test)]
 impl Device {
-    pub(super) fn full() -> Self {
+    pub(in crate::guard) fn full() -> Self {
         Self {
             touched: Micros(0),
             key: super::bounds::full_key(),

@@ -6,13 +6,13 @@ use crate::rule::Rule;
 use crate::time::Micros;
 
 use super::account::{Account, FAMILIAR_MAX, SESSIONS_MAX, STRANGERS_MAX};
-use super::aggregate::{Answer, Candidate, REASONS_MAX};
 use super::device::Device;
-use super::ladder::{Block, Class, Issuer, KeyState, Remembered};
 use super::network::{AGENTS_MAX, Network};
 use super::once::{ONCE_MAX, Once};
-use super::policy::{FINGERPRINTS_MAX, SET_MAX};
 use super::sets::{Member, Short, SlidingSet, Watch};
+use crate::guard::aggregate::{Answer, Candidate, REASONS_MAX};
+use crate::guard::ladder::{Block, Class, Issuer, KeyState, Remembered};
+use crate::guard::policy::{FINGERPRINTS_MAX, SET_MAX};
 
 /// As far from the record's own instant as an instant can be.
 pub(super) const FAR_OFF: Micros = Micros(u64::MAX);

@@ -6,10 +6,10 @@ use crate::time::{DAY, Micros};
 
 use super::budget::Budget;
 use super::codec::{DecodeError, Reader, Writer, pack};
-use super::ladder::KeyState;
 use super::once::Once;
-use super::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 use super::sets::{Short, SlidingSet, Watch, keep_recent};
+use crate::guard::ladder::KeyState;
+use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 
 const VERSION: u8 = 1;
 
@@ -35,14 +35,14 @@ pub enum Kin {
 /// One device of an account (K5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceEntry {
-    pub(super) id: Digest,
-    pub(super) kin: Kin,
+    pub(in crate::guard) id: Digest,
+    pub(in crate::guard) kin: Kin,
     /// A success proved it.
-    pub(super) known: bool,
-    pub(super) last_seen: Micros,
-    pub(super) key: KeyState,
+    pub(in crate::guard) known: bool,
+    pub(in crate::guard) last_seen: Micros,
+    pub(in crate::guard) key: KeyState,
     /// Its failures while it was known, for the micro-cap; oldest first.
-    pub(super) failures: Vec<Micros>,
+    pub(in crate::guard) failures: Vec<Micros>,
 }
 
 impl DeviceEntry {
@@ -50,6 +50,12 @@ impl DeviceEntry {
     #[must_use]
     pub const fn id(&self) -> Digest {
         self.id
+    }
+
+    /// True if a success proved it.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.known
     }
 
     /// K5's memory.
@@ -67,33 +73,33 @@ struct Session {
 
 /// The account's previous failure in this flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LastFailure {
-    pub(super) at: Micros,
-    pub(super) missing: bool,
+pub(in crate::guard) struct LastFailure {
+    pub(in crate::guard) at: Micros,
+    pub(in crate::guard) missing: bool,
 }
 
 /// What is remembered of one account in one flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    pub(super) touched: Micros,
+    pub(in crate::guard) touched: Micros,
     /// K4.
-    pub(super) key: KeyState,
-    pub(super) devices: Vec<DeviceEntry>,
+    pub(in crate::guard) key: KeyState,
+    pub(in crate::guard) devices: Vec<DeviceEntry>,
     sessions: Vec<Session>,
-    pub(super) budget: Budget,
+    pub(in crate::guard) budget: Budget,
     /// When SOFT blocks were issued (G-EQUILIBRIUM).
-    pub(super) soft_blocks: Vec<Micros>,
-    pub(super) last_failure: Option<LastFailure>,
+    pub(in crate::guard) soft_blocks: Vec<Micros>,
+    pub(in crate::guard) last_failure: Option<LastFailure>,
     /// Unknown devices seen lately (G-ROTATION, G-FLOOD).
-    pub(super) recent: SlidingSet,
-    pub(super) rotation_watch: Watch,
-    pub(super) flood_watch: Watch,
+    pub(in crate::guard) recent: SlidingSet,
+    pub(in crate::guard) rotation_watch: Watch,
+    pub(in crate::guard) flood_watch: Watch,
     /// How far the rotation under way got that was counted as an episode, at most
     /// its threshold; 0 if none is. The next one counts once the metric has fallen.
-    pub(super) rotating: u8,
+    pub(in crate::guard) rotating: u8,
     /// When rotations were met (G-ROTATION-REPEAT).
-    pub(super) episodes: Vec<Micros>,
-    pub(super) once: Once,
+    pub(in crate::guard) episodes: Vec<Micros>,
+    pub(in crate::guard) once: Once,
 }
 
 impl Account {
@@ -163,7 +169,7 @@ impl Account {
 
     /// The entry of a device, made if there is a place for it. A stranger takes
     /// only the place of another without a running block.
-    pub(super) fn enter(
+    pub(in crate::guard) fn enter(
         &mut self,
         who: &Rotating,
         kin: Kin,
@@ -209,7 +215,7 @@ impl Account {
     }
 
     /// Drops what no rule can see any more.
-    pub(super) fn prune(&mut self, guard: &GuardPolicy, flow: &FlowPolicy, now: Micros) {
+    pub(in crate::guard) fn prune(&mut self, guard: &GuardPolicy, flow: &FlowPolicy, now: Micros) {
         let sets = &flow.correlation;
         self.key.prune(guard, guard.decay.account, now);
         for device in &mut self.devices {
@@ -242,13 +248,13 @@ impl Account {
     }
 
     /// Ends the episode if the metric has fallen.
-    pub(super) fn end_rotation_below(&mut self, live: usize) {
+    pub(in crate::guard) fn end_rotation_below(&mut self, live: usize) {
         if live < usize::from(self.rotating) {
             self.rotating = 0;
         }
     }
 
-    pub(super) fn prune_recent(&mut self, flow: &FlowPolicy, now: Micros) {
+    pub(in crate::guard) fn prune_recent(&mut self, flow: &FlowPolicy, now: Micros) {
         let sets = &flow.correlation;
         let young = sets.flood.window.max(sets.new_window);
         self.recent.0.retain(|member| {
@@ -365,7 +371,7 @@ impl DeviceEntry {
         }
     }
 
-    pub(super) fn is(&self, who: Short) -> bool {
+    pub(in crate::guard) fn is(&self, who: Short) -> bool {
         Short::of(self.id) == who
     }
 
@@ -428,7 +434,7 @@ impl DeviceEntry {
 #[cfg(test)]
 impl Account {
     /// Every list as long as it can get.
-    pub(super) fn full(familiar: usize, strangers: usize, sessions: usize) -> Self {
+    pub(in crate::guard) fn full(familiar: usize, strangers: usize, sessions: usize) -> Self {
         use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
         let device = |kin| DeviceEntry {
             id: Digest(u128::MAX),

@@ -6,12 +6,11 @@ use crate::facts::Confidence;
 use crate::rule::Rule;
 use crate::time::{Micros, retry_after_seconds};
 
-use super::aggregate::{Answer, Candidate};
-use super::evaluate::aggregate;
-use super::ladder::{Block, Class, Issuer, Memory, Order};
-use super::network::Network;
-use super::policy::{CorrelationPolicy, GuardPolicy};
-use super::signals::Signals;
+use crate::guard::aggregate::{Answer, Candidate};
+use crate::guard::ladder::{Block, Class, Issuer, Memory, Order};
+use crate::guard::policy::{CorrelationPolicy, GuardPolicy};
+use crate::guard::records::Network;
+use crate::guard::signals::Signals;
 
 /// Which of a hit's counters are over their limit, this hit included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub fn replayed_hit(
     network: &Network,
     now: Micros,
 ) -> Option<Answer> {
-    let request = signals.request.as_ref().filter(|_| policy.on("G-ONCE"))?;
+    let request = signals.request.as_ref()?;
     network
         .once
         .answer(request, policy.once_window, now)
@@ -96,9 +95,12 @@ impl Hit<'_> {
             .and_then(|found| network.visitor_block(&found.digest, now).copied());
         let agent = network.agent(&self.signals.user_agent);
         [
-            (KeyKind::K3, visitor),
-            (KeyKind::K1, network.key.hard(now).copied()),
-            (KeyKind::K2, agent.and_then(|key| key.hard(now)).copied()),
+            (KeyKind::PrefixDevice, visitor),
+            (KeyKind::Prefix, network.key.hard(now).copied()),
+            (
+                KeyKind::PrefixAgent,
+                agent.and_then(|key| key.hard(now)).copied(),
+            ),
         ]
         .into_iter()
         .find_map(|(key, block)| block.map(|block| Candidate::running(key, &block, now)))
@@ -106,17 +108,14 @@ impl Hit<'_> {
 
     fn judge(&mut self, readings: ApiReadings) {
         let api = &self.policy.api;
-        if !self.policy.on("G-API") {
-            return;
-        }
         if readings.severe_exceeded {
-            self.order(KeyKind::K1, Class::Hard, api.severe.level);
+            self.order(KeyKind::Prefix, Class::Hard, api.severe.level);
         }
         if readings.moderate_exceeded {
             self.order(self.moderate_key(), Class::Hard, api.moderate.level);
         }
         if readings.minor_exceeded {
-            self.order(KeyKind::K2, Class::Soft, api.minor.level);
+            self.order(KeyKind::PrefixAgent, Class::Soft, api.minor.level);
         }
         self.running_soft();
     }
@@ -127,17 +126,24 @@ impl Hit<'_> {
             .signals
             .fingerprint
             .is_none_or(|found| found.confidence == Confidence::Low);
-        if low { KeyKind::K2 } else { KeyKind::K3 }
+        if low {
+            KeyKind::PrefixAgent
+        } else {
+            KeyKind::PrefixDevice
+        }
     }
 
     fn running_soft(&mut self) {
-        let fresh = self.issued.iter().any(|issued| issued.key == KeyKind::K2);
+        let fresh = self
+            .issued
+            .iter()
+            .any(|issued| issued.key == KeyKind::PrefixAgent);
         if fresh || self.signals.challenge_passed {
             return;
         }
         let agent = self.network.agent(&self.signals.user_agent);
         let block = agent.and_then(|key| key.soft(self.now));
-        let running = block.map(|block| Candidate::running(KeyKind::K2, block, self.now));
+        let running = block.map(|block| Candidate::running(KeyKind::PrefixAgent, block, self.now));
         self.candidates.extend(running);
     }
 
@@ -168,8 +174,8 @@ impl Hit<'_> {
     fn place(&mut self, key: KeyKind, order: Order) -> bool {
         let (policy, now) = (self.policy, self.now);
         let state = match key {
-            KeyKind::K1 => &mut self.network.key,
-            KeyKind::K3 => return self.place_on_visitor(order),
+            KeyKind::Prefix => &mut self.network.key,
+            KeyKind::PrefixDevice => return self.place_on_visitor(order),
             _ => {
                 let agent = &self.signals.user_agent;
                 &mut self.network.enter_agent(agent, now).key
@@ -200,7 +206,7 @@ impl Hit<'_> {
     }
 
     fn close(mut self) -> ApiEvaluation {
-        let answer = aggregate(self.policy, self.candidates);
+        let answer = Answer::of(self.candidates);
         let mut changed = !self.issued.is_empty();
         if let Some(request) = &self.signals.request {
             self.network.once.note(request, &answer, self.now);
@@ -216,5 +222,21 @@ impl Hit<'_> {
             answer,
             issued: self.issued,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_api_rates_are_judged_per_key() proves "G-API" {"
+            0 x120/250ms hit d=api     => allow
+            30s    hit d=api           => soft L1 15s G-API
+            31s    hit d=api           => soft L1 14s G-API
+            31s    hit d=b ua=99       => allow
+            46s x120/0 hit d=api       => *
+            46s    hit d=api           => hard L2 60s G-API
+            47s    hit d=other         => *
+        "}
     }
 }

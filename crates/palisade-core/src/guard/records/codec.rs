@@ -10,10 +10,10 @@ use crate::key::Digest;
 use crate::rule::Rule;
 use crate::time::Micros;
 
-use super::aggregate::{Answer, Candidate, REASONS_MAX};
-use super::ladder::{Block, Class, Issuer, KeyState, Remembered};
-use super::policy::SET_MAX;
 use super::sets::{Member, Short, SlidingSet, Watch};
+use crate::guard::aggregate::{Answer, Candidate, REASONS_MAX};
+use crate::guard::ladder::{Block, Class, Issuer, KeyState, Remembered};
+use crate::guard::policy::SET_MAX;
 
 /// A record that cannot be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,11 +50,11 @@ const RULES: [(u8, Rule); 14] = [
 ];
 
 const KEYS: [KeyKind; 7] = [
-    KeyKind::K1,
-    KeyKind::K2,
-    KeyKind::K3,
-    KeyKind::K4,
-    KeyKind::K5,
+    KeyKind::Prefix,
+    KeyKind::PrefixAgent,
+    KeyKind::PrefixDevice,
+    KeyKind::Account,
+    KeyKind::AccountDevice,
     KeyKind::Device,
     KeyKind::Lockout,
 ];

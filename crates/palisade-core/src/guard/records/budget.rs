@@ -3,8 +3,8 @@
 use crate::time::Micros;
 
 use super::codec::{DecodeError, Reader, Writer};
-use super::policy::{BUDGET_MAX, BudgetPolicy, GuardPolicy};
 use super::sets::keep_recent;
+use crate::guard::policy::{BUDGET_MAX, BudgetPolicy};
 
 /// What a counted failure led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,22 +58,19 @@ impl Budget {
     }
 
     /// Takes the cooldown.
-    pub(super) fn answer(&mut self, now: Micros) {
+    pub(in crate::guard) fn answer(&mut self, now: Micros) {
         self.answered = Some(now);
     }
 
     /// Counts an eligible failure. `recovers`: the device may put the crossing off.
-    pub(super) fn add(
+    pub(in crate::guard) fn add(
         &mut self,
-        guard: &GuardPolicy,
         policy: &BudgetPolicy,
         recovers: bool,
         now: Micros,
     ) -> Counted {
+        // The epoch is fixed: what fails during it neither extends nor restarts it.
         if self.is_active(policy, now) {
-            if !guard.on("G-BUDGET-EPOCH") {
-                self.epoch = Some(now);
-            }
             return Counted::Plain;
         }
         self.prune(policy, now);
@@ -96,7 +93,7 @@ impl Budget {
     }
 
     /// Drops what is over: an epoch with everything in it, failures a day old.
-    pub(super) fn prune(&mut self, policy: &BudgetPolicy, now: Micros) {
+    pub(in crate::guard) fn prune(&mut self, policy: &BudgetPolicy, now: Micros) {
         if self.epoch.is_some() && !self.is_active(policy, now) {
             self.epoch = None;
             self.times.clear();
@@ -112,7 +109,7 @@ impl Budget {
         self.answered = self.answered.filter(|at| now.since(*at) < policy.cooldown);
     }
 
-    pub(super) fn expires_at(&self, policy: &BudgetPolicy) -> Micros {
+    pub(in crate::guard) fn expires_at(&self, policy: &BudgetPolicy) -> Micros {
         let counting = self
             .times
             .last()
@@ -126,14 +123,14 @@ impl Budget {
             .max(cooling)
     }
 
-    pub(super) fn encode(&self, writer: &mut Writer) {
+    pub(in crate::guard) fn encode(&self, writer: &mut Writer) {
         writer.byte(u8::from(self.held));
         writer.times(&self.times);
         writer.near_option(self.epoch);
         writer.near_option(self.answered);
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub(in crate::guard) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             held: reader.byte()? == 1,
             times: reader.times(BUDGET_MAX)?,
@@ -145,7 +142,7 @@ impl Budget {
 
 #[cfg(test)]
 impl Budget {
-    pub(super) fn full() -> Self {
+    pub(in crate::guard) fn full() -> Self {
         use super::bounds::FAR_OFF;
         Self {
             times: vec![FAR_OFF; BUDGET_MAX],
@@ -169,7 +166,7 @@ mod tests {
         let mut budget = Budget::default();
         let mut last = Counted::Plain;
         for hours in at {
-            last = budget.add(&GuardPolicy::default(), policy, recovers, after(*hours));
+            last = budget.add(policy, recovers, after(*hours));
         }
         (budget, last)
     }
@@ -183,11 +180,11 @@ mod tests {
         let (mut budget, _) = failing(&policy, &[0, 5, 10], false);
         assert_eq!(budget.ends_at(&policy), Some(after(24)));
         for hour in 11..24 {
-            budget.add(&GuardPolicy::default(), &policy, false, after(hour));
+            budget.add(&policy, false, after(hour));
             assert_eq!(budget.ends_at(&policy), Some(after(24)));
         }
         assert!(!budget.is_active(&policy, after(24)));
-        budget.add(&GuardPolicy::default(), &policy, false, after(24));
+        budget.add(&policy, false, after(24));
         assert_eq!(budget.count(), 1, "counting starts anew");
     }
 
@@ -208,7 +205,7 @@ mod tests {
         let (mut budget, last) = failing(&policy, &hours, true);
         assert_eq!(last, Counted::Recovered);
         assert!(!budget.is_active(&policy, after(9)));
-        let next = budget.add(&GuardPolicy::default(), &policy, true, after(10));
+        let next = budget.add(&policy, true, after(10));
         assert_eq!(next, Counted::Plain);
         assert_eq!(
             budget.ends_at(&policy),

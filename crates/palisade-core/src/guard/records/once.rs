@@ -3,9 +3,9 @@
 use crate::key::Rotating;
 use crate::time::Micros;
 
-use super::aggregate::Answer;
 use super::codec::{DecodeError, Reader, Writer};
 use super::sets::Short;
+use crate::guard::aggregate::Answer;
 
 /// Requests that a record remembers.
 pub const ONCE_MAX: usize = 8;
@@ -96,5 +96,33 @@ mod tests {
                 .is_some()
         );
         assert!(once.answer(&request(1), window, Micros(window)).is_none());
+    }
+
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_once_a_retry_changes_nothing_and_gets_the_same_answer() proves "G-ONCE" {"
+            0      fail d=d1 id=r1     => allow
+            1s     fail d=d1 id=r1     => allow nothing
+            2s     fail d=d1 id=r2     => soft L1 15s G-THRESHOLD
+            5s     fail d=d1 id=r2     => soft L1 15s G-THRESHOLD nothing
+            9m     fail d=d1 id=r2     => soft L1 15s nothing
+            10m2s  check d=d1 id=r2    => allow
+        "}
+
+        #[test]
+        fn g_once_a_check_that_took_the_cooldown_may_be_retried() proves "G-ONCE" {"
+            0 x20/40m fail d=slow      => *
+            14h    check d=slow id=c1  => soft L3 300s G-BUDGET
+            14h5s  check d=slow id=c1  => soft L3 300s G-BUDGET nothing
+            14h6s  check d=slow id=c2  => allow
+        "}
+
+        #[test]
+        fn g_once_belongs_to_the_command_and_the_account() proves "G-ONCE" {"
+            0      check d=d1 id=r1    => allow
+            0      fail d=d1 id=r1     => allow score:K4+3
+            1s     fail a=a2 d=d1 id=r1 => allow score:K4+3
+            2s     fail d=d1 id=r1     => allow nothing
+        "}
     }
 }

@@ -1,0 +1,204 @@
+//! One command under way: its records, its device, and what the rules have said so
+//! far.
+
+use crate::decision::KeyKind;
+use crate::facts::{Attempt, Confidence};
+use crate::rule::Rule;
+use crate::time::Micros;
+
+use super::evaluate::{Rules, Step};
+use super::evaluation::{Scored, Trace};
+use super::keys::interval;
+use super::ladder::{Issuer, KeyState, Order};
+use super::policy::{FlowPolicy, GuardPolicy};
+use super::records::account::Kin;
+use super::records::budget::Counted;
+use super::records::{Account, Device, Network, Records};
+use super::rules::ephemeral::Arrival;
+use super::signals::{Fingerprint, Signals, Source};
+
+/// One login or OTP command under way.
+#[derive(Debug)]
+pub struct Command<'a> {
+    pub(super) rules: &'a Rules,
+    pub(super) policy: &'a GuardPolicy,
+    pub(super) flow: &'a FlowPolicy,
+    pub(super) attempt: Attempt,
+    pub(super) signals: &'a Signals,
+    pub(super) now: Micros,
+    pub(super) account: &'a mut Account,
+    pub(super) network: &'a mut Network,
+    pub(super) device: &'a mut Device,
+    /// The device, if it can be told.
+    pub(super) fingerprint: Option<Fingerprint>,
+    /// A session of this account, ours or the host's.
+    pub(super) trusted: bool,
+    /// The account knows the device.
+    pub(super) known: bool,
+    /// Keys that a score rule just gave points to.
+    pub(super) hits: Vec<KeyKind>,
+    /// What the budget made of the failure.
+    pub(super) counted: Counted,
+    /// How the device arrived on its account, if it was observed.
+    pub(super) arrival: Option<Arrival>,
+    /// A rotation was met that had not been counted yet.
+    pub(super) episode: bool,
+    pub(super) orders: Vec<(KeyKind, Order)>,
+    /// A budget or recovery answer was given, or a SOFT block on K4 or K5 issued.
+    pub(super) soft_issued: bool,
+    pub(super) trace: Trace,
+}
+
+impl<'a> Command<'a> {
+    pub(super) fn new(
+        rules: &'a Rules,
+        policy: &'a GuardPolicy,
+        flow: &'a FlowPolicy,
+        attempt: Attempt,
+        signals: &'a Signals,
+        records: &'a mut Records,
+        now: Micros,
+    ) -> Self {
+        let account = &mut records.account;
+        let session = signals
+            .session
+            .filter(|session| account.has_session(policy, &session.bound, now));
+        let of_session = session.map(|session| Fingerprint {
+            digest: session.device,
+            confidence: Confidence::High,
+            source: Source::Session,
+        });
+        let fingerprint = of_session.or(signals.fingerprint);
+        let trusted = session.is_some() || signals.trusted;
+        let remembered = fingerprint.is_some_and(|found| account.knows(policy, &found.digest, now));
+        Self {
+            rules,
+            policy,
+            flow,
+            attempt,
+            signals,
+            now,
+            account,
+            network: &mut records.network,
+            device: &mut records.device,
+            fingerprint,
+            trusted,
+            known: trusted || signals.known || remembered,
+            hits: Vec::new(),
+            counted: Counted::Plain,
+            arrival: None,
+            episode: false,
+            orders: Vec::new(),
+            soft_issued: false,
+            trace: Trace::default(),
+        }
+    }
+
+    /// Applies rules in their order.
+    pub(super) fn apply(&mut self, steps: &[Step]) {
+        for (_, step) in steps {
+            step(self);
+        }
+    }
+
+    /// True unless a rule frees this command from the block.
+    pub(super) fn is_bound(&self, key: KeyKind, issuer: Issuer) -> bool {
+        let mut exemptions = self.rules.exemptions.iter();
+        !exemptions.any(|(_, frees)| frees(self, key, issuer))
+    }
+
+    /// Only devices that their account does not know are observed by the sets.
+    pub(super) const fn is_observed(&self) -> bool {
+        !self.known
+    }
+
+    /// Whose blocks this command leads to.
+    pub(super) const fn issuer(&self) -> Issuer {
+        if self.known {
+            Issuer::Familiar
+        } else {
+            Issuer::Stranger
+        }
+    }
+
+    /// Adds a failure's points to one of its keys.
+    pub(super) fn points(&mut self, rule: Rule, key: KeyKind, points: u8) -> bool {
+        let (policy, now) = (self.policy, self.now);
+        let Some(state) = self.state_for_change(key) else {
+            return false;
+        };
+        state.add(policy, interval(policy, key), points, now);
+        self.trace.scored.push(Scored { rule, key, points });
+        true
+    }
+
+    /// The score of one of the command's own keys.
+    pub(super) fn score(&self, key: KeyKind) -> u8 {
+        let interval = interval(self.policy, key);
+        self.state(key)
+            .map_or(0, |state| state.score(self.policy, interval, self.now))
+    }
+
+    /// The memory of the fingerprint itself. The record is the one of the weaker
+    /// fingerprint that comes with a session, and says nothing of the session's
+    /// device, which is trusted and never observed.
+    pub(super) fn device_key(&self) -> Option<&KeyState> {
+        let found = self.fingerprint?;
+        let told = self.signals.fingerprint?;
+        (found.digest == told.digest).then_some(&self.device.key)
+    }
+
+    /// The memory of one of the command's own keys.
+    pub(super) fn state(&self, key: KeyKind) -> Option<&KeyState> {
+        match key {
+            KeyKind::Prefix => Some(&self.network.key),
+            KeyKind::PrefixAgent => self.network.agent(&self.signals.user_agent),
+            KeyKind::Account => Some(&self.account.key),
+            KeyKind::AccountDevice => {
+                let found = self.fingerprint?;
+                Some(&self.account.device(&found.digest)?.key)
+            }
+            KeyKind::Device => self.device_key(),
+            KeyKind::PrefixDevice | KeyKind::Lockout => None,
+        }
+    }
+
+    /// The same, to be changed; the user agent's and a familiar device's entry is made
+    /// if need be. A stranger's is not: only `ephemeral` gives it a place.
+    pub(super) fn state_for_change(&mut self, key: KeyKind) -> Option<&mut KeyState> {
+        match key {
+            KeyKind::Prefix => {
+                self.trace.changed.network = true;
+                Some(&mut self.network.key)
+            }
+            KeyKind::PrefixAgent => {
+                self.trace.changed.network = true;
+                let agent = &self.signals.user_agent;
+                Some(&mut self.network.enter_agent(agent, self.now).key)
+            }
+            KeyKind::Account => {
+                self.trace.changed.account = true;
+                Some(&mut self.account.key)
+            }
+            KeyKind::AccountDevice => self.device_entry_for_change(),
+            KeyKind::Device => {
+                self.trace.changed.device = true;
+                Some(&mut self.device.key)
+            }
+            KeyKind::PrefixDevice | KeyKind::Lockout => None,
+        }
+    }
+
+    fn device_entry_for_change(&mut self) -> Option<&mut KeyState> {
+        self.trace.changed.account = true;
+        let who = self.fingerprint?.digest;
+        let kin = match self.known {
+            true => Kin::Familiar,
+            false => Kin::Stranger,
+        };
+        if !self.known && self.account.device(&who).is_none() {
+            return None;
+        }
+        Some(&mut self.account.enter(&who, kin, self.now)?.key)
+    }
+}

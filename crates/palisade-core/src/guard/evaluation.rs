@@ -1,0 +1,120 @@
+//! What one command led to.
+
+use crate::decision::KeyKind;
+use crate::rule::Rule;
+use crate::time::Micros;
+
+use super::aggregate::{Answer, Candidate};
+use super::evaluate::Policies;
+use super::policy::FlowPolicy;
+use super::records::Records;
+use super::signals::Signals;
+
+/// Which records must be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// The account's.
+    pub account: bool,
+    /// The network's.
+    pub network: bool,
+    /// The device's.
+    pub device: bool,
+    /// The lockout's.
+    pub lockout: bool,
+}
+
+impl Changed {
+    /// True if anything must be written.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.account || self.network || self.device || self.lockout
+    }
+}
+
+/// Points that a failure added; for explanations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scored {
+    /// The rule.
+    pub rule: Rule,
+    /// The key that got them.
+    pub key: KeyKind,
+    /// How many.
+    pub points: u8,
+}
+
+/// What the rules said to one command.
+#[derive(Debug, Default)]
+pub struct Trace {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) scored: Vec<Scored>,
+    pub(super) issued: Vec<Candidate>,
+    pub(super) changed: Changed,
+}
+
+/// What a command led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The records after it.
+    pub records: Records,
+    /// Which of them must be written.
+    pub changed: Changed,
+    /// The answer.
+    pub answer: Answer,
+    /// Points that were added.
+    pub scored: Vec<Scored>,
+    /// Blocks and answers that were issued now, for the audit.
+    pub issued: Vec<Candidate>,
+    /// The lockout has just locked: `auth.lockout`.
+    pub locked: bool,
+    /// The answer is the one that the same request got before (G-ONCE).
+    pub replayed: bool,
+}
+
+impl Evaluation {
+    /// The same request again: nothing changes.
+    pub(super) const fn replayed(records: Records, answer: Answer) -> Self {
+        Self {
+            records,
+            changed: Changed {
+                account: false,
+                network: false,
+                device: false,
+                lockout: false,
+            },
+            answer,
+            scored: Vec::new(),
+            issued: Vec::new(),
+            locked: false,
+            replayed: true,
+        }
+    }
+
+    /// Remembers the request (G-ONCE), and drops from the records what is over.
+    pub(super) fn close(
+        &mut self,
+        policies: Policies<'_>,
+        flow: Option<&FlowPolicy>,
+        signals: &Signals,
+        now: Micros,
+    ) {
+        let guard = policies.guard;
+        let request = signals.request.as_ref().filter(|_| self.changed.any());
+        if let Some(request) = request {
+            self.records.account.once.note(request, &self.answer, now);
+            self.changed.account = true;
+        }
+        if self.changed.lockout {
+            self.records.lockout.prune(policies.lockout, now);
+        }
+        let Some(flow) = flow else { return };
+        if self.changed.account {
+            self.records.account.prune(guard, flow, now);
+        }
+        if self.changed.network {
+            self.records.network.prune(guard, &flow.correlation, now);
+        }
+        if self.changed.device {
+            self.records.device.prune(guard, &flow.correlation, now);
+        }
+    }
+}

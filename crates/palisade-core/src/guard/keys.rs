@@ -1,0 +1,115 @@
+//! The keys of a command, K1 to K5, and the records and counters they lead to.
+//!
+//! | code | name | what is kept under it |
+//! | --- | --- | --- |
+//! | K1 | prefix | network record: score and block |
+//! | K2 | prefix and agent | network record: score and block per user agent |
+//! | K3 | prefix and device | network record: block per fingerprint |
+//! | K4 | account | account record: score, block, budget |
+//! | K5 | account and device | account record: score and block per device |
+
+use crate::decision::KeyKind;
+use crate::key::{Digest, Domain, Keyring, Rotating};
+use crate::record::{Flow, RecordKey, RecordKind};
+
+use super::policy::GuardPolicy;
+use super::signals::Signals;
+
+impl Signals {
+    /// The records that a command of `flow` reads. The heavy API has only the
+    /// network's.
+    #[must_use]
+    pub fn keys(&self, flow: Flow) -> GuardKeys {
+        let scoped = flow != Flow::Api;
+        let device = self.fingerprint.map(|fingerprint| fingerprint.digest);
+        GuardKeys {
+            account: self
+                .account
+                .filter(|_| scoped)
+                .map(|digest| KeyPair::new(RecordKind::Account(flow), digest)),
+            network: KeyPair::new(RecordKind::Network(flow), self.prefix),
+            device: device
+                .filter(|_| scoped)
+                .map(|digest| KeyPair::new(RecordKind::Device(flow), digest)),
+            lockout: self
+                .username
+                .filter(|_| scoped)
+                .map(|digest| KeyPair::new(RecordKind::Lockout, digest)),
+        }
+    }
+
+    /// The names of the heavy API's three counters.
+    #[must_use]
+    pub fn counters(&self, keyring: &Keyring) -> ApiCounters {
+        let prefix = self.prefix.current.to_bytes();
+        let nested = |domain, digest: Rotating| {
+            keyring
+                .hmac(domain, &[&prefix, &digest.current.to_bytes()])
+                .current
+        };
+        ApiCounters {
+            minor: nested(Domain::UserAgent, self.user_agent),
+            moderate: self
+                .fingerprint
+                .map(|fingerprint| nested(Domain::Fingerprint, fingerprint.digest)),
+            severe: self.prefix.current,
+        }
+    }
+}
+
+/// The decay interval of a key (G-DECAY).
+pub(super) const fn interval(policy: &GuardPolicy, key: KeyKind) -> u64 {
+    match key {
+        KeyKind::Prefix | KeyKind::PrefixAgent => policy.decay.network,
+        KeyKind::PrefixDevice | KeyKind::AccountDevice | KeyKind::Device => policy.decay.device,
+        KeyKind::Account | KeyKind::Lockout => policy.decay.account,
+    }
+}
+
+/// One record under the current secret and, during a rotation, the previous one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPair {
+    /// What is written.
+    pub current: RecordKey,
+    /// Where a read falls back to.
+    pub previous: Option<RecordKey>,
+}
+
+impl KeyPair {
+    const fn new(kind: RecordKind, digest: Rotating) -> Self {
+        Self {
+            current: RecordKey {
+                kind,
+                digest: digest.current,
+            },
+            previous: match digest.previous {
+                Some(digest) => Some(RecordKey { kind, digest }),
+                None => None,
+            },
+        }
+    }
+}
+
+/// The records that one command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardKeys {
+    /// The account's.
+    pub account: Option<KeyPair>,
+    /// The network's.
+    pub network: KeyPair,
+    /// The device's, if there is a fingerprint.
+    pub device: Option<KeyPair>,
+    /// The lockout's, if there is a username.
+    pub lockout: Option<KeyPair>,
+}
+
+/// The names of the heavy API's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiCounters {
+    /// K2.
+    pub minor: Digest,
+    /// K3, if there is a fingerprint.
+    pub moderate: Option<Digest>,
+    /// K1.
+    pub severe: Digest,
+}

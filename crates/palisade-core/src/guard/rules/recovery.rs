@@ -1,0 +1,35 @@
+//! G-RECOVERY: nobody preloads nine failures for the owner's tenth.
+
+use crate::guard::command::Command;
+use crate::guard::records::budget::Counted;
+use crate::rule::Rule;
+
+/// G-RECOVERY: the OTP failure that would use the budget up, by a device that is HIGH or
+/// known, is answered SOFT L2 once instead; the next one makes the budget active.
+pub(in crate::guard) fn answer(command: &mut Command<'_>) {
+    let level = command.flow.budget.recovery;
+    if let Some(level) = level.filter(|_| command.counted == Counted::Recovered) {
+        command.soft_answer(Rule::G_RECOVERY, level);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_recovery_puts_the_otp_budget_off_once() proves "G-RECOVERY" {"
+            0 x9/126m otp.fail d=me+known => soft L1 15s
+            18h54m otp.fail d=me+known => soft L2 60s G-RECOVERY
+            21h    otp.fail d=me+known => soft L4 1800s G-BUDGET
+            21h5s  otp.ok d=me+known   => allow
+            23h1m  otp.check d=me+known => allow
+            1d1m   otp.fail d=me+known => soft L1 15s
+        "}
+
+        #[test]
+        fn g_recovery_is_not_for_strangers() proves "G-BUDGET" {"
+            0 x9/126m otp.fail d=x     => soft L1 15s
+            18h54m otp.fail d=x        => soft L4 1800s G-BUDGET
+        "}
+    }
+}

@@ -1,0 +1,97 @@
+//! G-WATCH: a metric that hovers one below its threshold; and how a pattern's block
+//! is issued.
+
+use crate::decision::{KeyKind, Level};
+use crate::guard::command::Command;
+use crate::guard::ladder::{Class, KeyState, Memory};
+use crate::guard::records::sets::Watch;
+use crate::rule::Rule;
+use crate::time::Micros;
+
+/// How a new member leaves a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Below the threshold.
+    Below,
+    /// At or over it.
+    Met,
+    /// One below it for the second time.
+    Watched,
+}
+
+impl Reach {
+    /// G-WATCH: judges a metric after a new member. Reaching one below the threshold
+    /// twice within 30 minutes counts as reaching it.
+    pub(in crate::guard) fn of(
+        metric: usize,
+        threshold: u32,
+        watch: &mut Watch,
+        window: u64,
+        now: Micros,
+    ) -> Self {
+        let threshold = threshold as usize;
+        if metric >= threshold {
+            Self::Met
+        } else if metric + 1 == threshold && watch.arrive(window, now) {
+            Self::Watched
+        } else {
+            Self::Below
+        }
+    }
+}
+
+impl Command<'_> {
+    /// A pattern's HARD block: at least one level above the remembered one.
+    pub(super) fn issue_hard(
+        &mut self,
+        rule: Rule,
+        key: KeyKind,
+        level: Level,
+        reach: Reach,
+    ) -> bool {
+        let climb = |state: &KeyState| state.climb(self.policy, level, self.now);
+        let level = self.state(key).map_or(level, climb);
+        self.issue(rule, key, Class::Hard, level, reach)
+    }
+
+    /// A pattern's block, if a new member has met it and no such block is running.
+    pub(super) fn issue(
+        &mut self,
+        rule: Rule,
+        key: KeyKind,
+        class: Class,
+        level: Level,
+        reach: Reach,
+    ) -> bool {
+        if reach == Reach::Below {
+            return false;
+        }
+        let ordered = self.order(key, class, level, rule, Memory::Keep);
+        if ordered && reach == Reach::Watched {
+            let candidate = self.candidate(key, class, level, Rule::G_WATCH);
+            self.trace.candidates.push(candidate);
+        }
+        ordered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    crate::scenarios::scenarios! {
+        #[test]
+        fn g_watch_a_second_arrival_below_the_threshold_counts_as_met() proves "G-WATCH" {"
+            0 x4/1s check a=w# d=x     => allow
+            5s x3/1s check a=w3 d=x    => allow
+            11m x3/1s check a=x# d=x   => allow
+            11m3s  check a=x3 d=x      => hard L2 60s G-SPRAY +G-WATCH
+        "}
+
+        #[test]
+        fn g_watch_is_forgotten_after_half_an_hour() proves "G-SPRAY" {"
+            0 x4/1s check a=w# d=x     => allow
+            30m x3/1s check a=x# d=x   => allow
+            30m3s  check a=x3 d=x      => allow
+            30m4s  check a=x4 d=x      => hard L2 60s G-SPRAY -G-WATCH
+        "}
+    }
+}
