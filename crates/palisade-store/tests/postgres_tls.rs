@@ -48,7 +48,7 @@ fn certify(folder: &Path) -> [String; 2] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_used_and_an_untrusted_certificate_is_refused() {
-    rustls::crypto::aws_lc_rs::default_provider()
+    rustls::crypto::ring::default_provider()
         .install_default()
         .unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -251,6 +251,20 @@ fn i_jwt_every_kind_of_key_verifies_its_own_tokens_only() {
 }
 
 #[test]
+fn i_jwt_a_key_set_with_sign_bytes_verifies_too() {
+    let mut key = rsa_jwk("k1");
+    for member in ["n", "e"] {
+        let bytes = URL_SAFE_NO_PAD.decode(key[member].as_str().unwrap());
+        let signed = [vec![0], bytes.unwrap()].concat();
+        key[member] = json!(URL_SAFE_NO_PAD.encode(signed));
+    }
+    let keys = jwks(&[key], Algorithm::RS256).unwrap();
+    let token = signed(Algorithm::RS256, Some("k1"), &rsa_key(), &good_claims());
+    let verifier = TokenVerifier::new(keys, JwtRules::default());
+    assert!(verifier.verify(&token, now()).is_ok());
+}
+
+#[test]
 fn i_jwt_another_key_or_another_payload_fails_the_signature() {
     let other = EncodingKey::from_rsa_pem(RSA_OTHER).unwrap();
     let token = signed(Algorithm::RS256, Some("k1"), &other, &good_claims());
@@ -388,6 +402,24 @@ fn i_jwt_unusable_claims_are_refused() {
     assert!(judge(&with("sub", Value::Null)).unwrap().user.is_none());
 }
 
+/// The token with `n - s` for `s`, which anybody can compute, `n` being P-256's order.
+fn with_the_other_signature(token: &str) -> String {
+    const ORDER: [u8; 32] = [
+        0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0xbc, 0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63,
+        0x25, 0x51,
+    ];
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let mut signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    let mut borrow = false;
+    for (byte, order) in signature[32..].iter_mut().zip(ORDER).rev() {
+        let (less, first) = order.overflowing_sub(*byte);
+        let (less, second) = less.overflowing_sub(u8::from(borrow));
+        (*byte, borrow) = (less, first || second);
+    }
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
 #[test]
 fn i_jwt_without_jti_the_token_is_known_by_what_was_signed() {
     let token = |sub: &str| judge(&json!({"sub": sub, "exp": NOW + 300})).unwrap().token;
@@ -399,11 +431,9 @@ fn i_jwt_without_jti_the_token_is_known_by_what_was_signed() {
     let claims = json!({"sub": "a", "exp": NOW + 300});
     let keys = JwtKeys::from_pem(EC_PUBLIC, Algorithm::ES256).unwrap();
     let verifier = TokenVerifier::new(keys, JwtRules::default());
-    let [first, second] = [(); 2].map(|()| signed(Algorithm::ES256, None, &key, &claims));
-    assert_ne!(
-        first, second,
-        "ECDSA signatures differ from one signing to the next"
-    );
+    let first = signed(Algorithm::ES256, None, &key, &claims);
+    let second = with_the_other_signature(&first);
+    assert_ne!(first, second, "ECDSA has two signatures for one signing");
     assert_eq!(
         verifier.verify(&first, now()).unwrap().token,
         verifier.verify(&second, now()).unwrap().token

@@ -2,10 +2,11 @@
 //! is one.
 
 use palisade::observe::SPAN_TARGET;
-use palisade_policy::{Log, LogFormat};
+use palisade_policy::{Log, LogFormat, LogLevel};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry};
+use tracing_subscriber::{Layer, Registry};
 
 use super::trace::Traces;
 use crate::failure::Failure;
@@ -13,8 +14,11 @@ use crate::failure::Failure;
 /// Starts logging. A second start in one process changes nothing.
 pub(crate) fn start(log: &Log) -> Result<Traces, Failure> {
     let traces = Traces::start()?;
-    let level = log.level.name();
-    let filter = EnvFilter::new(format!("{level},hyper=warn,h2=warn,{SPAN_TARGET}=off"));
+    let filter = Targets::new()
+        .with_default(threshold(log.level))
+        .with_target("hyper", LevelFilter::WARN)
+        .with_target("h2", LevelFilter::WARN)
+        .with_target(SPAN_TARGET, LevelFilter::OFF);
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
@@ -32,4 +36,14 @@ pub(crate) fn start(log: &Log) -> Result<Traces, Failure> {
     layers.extend(traces.layer());
     let _ = tracing_subscriber::registry().with(layers).try_init();
     Ok(traces)
+}
+
+const fn threshold(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }

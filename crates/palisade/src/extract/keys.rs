@@ -7,9 +7,9 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::{AlgorithmFamily, DecodingKey};
 use serde_json::{Map, Value};
+use simple_asn1::ASN1Block;
 
 pub use jsonwebtoken::Algorithm;
 
@@ -239,18 +239,25 @@ fn pem_strength(key: &DecodingKey, algorithm: Algorithm) -> Result<(), KeyError>
     match algorithm {
         Algorithm::ES256 if bytes.len() != 65 => Err(KeyError::Pem("is not on curve P-256")),
         Algorithm::ES384 if bytes.len() != 97 => Err(KeyError::Pem("is not on curve P-384")),
-        _ if algorithm.family() == AlgorithmFamily::Rsa => {
-            let (modulus, _) = (DEFAULT_PROVIDER
-                .key_utils
-                .rsa_pub_components_from_public_key)(bytes)
-            .map_err(|_| KeyError::Pem("does not fit the configured algorithm"))?;
-            if modulus.len() < RSA_BYTES_MIN {
-                return Err(KeyError::Pem("is shorter than 2048 bits"));
-            }
-            Ok(())
-        }
+        _ if algorithm.family() == AlgorithmFamily::Rsa => rsa_strength(bytes),
         _ => Ok(()),
     }
+}
+
+/// Bits of a modulus count; its file's encoding is `RSAPublicKey` of RFC 8017.
+fn rsa_strength(der: &[u8]) -> Result<(), KeyError> {
+    let unfit = KeyError::Pem("does not fit the configured algorithm");
+    let blocks = simple_asn1::from_der(der).map_err(|_| unfit.clone())?;
+    let [ASN1Block::Sequence(_, members)] = blocks.as_slice() else {
+        return Err(unfit);
+    };
+    let [ASN1Block::Integer(_, modulus), ASN1Block::Integer(..)] = members.as_slice() else {
+        return Err(unfit);
+    };
+    if modulus.to_bytes_be().1.len() < RSA_BYTES_MIN {
+        return Err(KeyError::Pem("is shorter than 2048 bits"));
+    }
+    Ok(())
 }
 
 fn jwks_entries(json: &[u8]) -> Result<Vec<Map<String, Value>>, KeyError> {
@@ -351,14 +358,14 @@ impl Entry<'_> {
 
     fn rsa(&self) -> Result<DecodingKey, KeyError> {
         let (modulus, exponent) = (self.bytes("n")?, self.bytes("e")?);
-        let significant = modulus.iter().skip_while(|byte| **byte == 0).count();
-        if significant < RSA_BYTES_MIN {
+        let (modulus, exponent) = (significant(&modulus), significant(&exponent));
+        if modulus.len() < RSA_BYTES_MIN {
             return Err(self.error("n", "is shorter than 2048 bits"));
         }
-        if exponent.iter().all(|byte| *byte == 0) {
+        if exponent.is_empty() {
             return Err(self.error("e", "must not be zero"));
         }
-        Ok(DecodingKey::from_rsa_raw_components(&modulus, &exponent))
+        Ok(DecodingKey::from_rsa_raw_components(modulus, exponent))
     }
 
     fn ec(&self, coordinate_bytes: usize) -> Result<DecodingKey, KeyError> {
@@ -386,4 +393,11 @@ impl Entry<'_> {
             .decode(text)
             .map_err(|_| self.error(member, "is not unpadded base64url"))
     }
+}
+
+/// A number without its leading zeros: some issuers write a sign byte, and the
+/// verifier takes only the shortest form.
+fn significant(number: &[u8]) -> &[u8] {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    number.get(zeros..).unwrap_or_default()
 }

@@ -30,6 +30,7 @@ pub mod jwt;
 mod keys;
 pub mod path;
 pub mod request_id;
+mod signature;
 
 use std::net::IpAddr;
 use std::sync::Arc;

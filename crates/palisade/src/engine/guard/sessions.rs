@@ -6,7 +6,7 @@ use palisade_core::guard::{Account, KeyPair, Signals};
 use palisade_core::record::{Flow, RecordWrite};
 use palisade_core::time::Micros;
 use palisade_store::{Commit, Store, StoreError};
-use rand::RngCore;
+use rand::Rng;
 
 use super::super::Engine;
 use super::records::Loaded;
