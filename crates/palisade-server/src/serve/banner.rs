@@ -2,17 +2,18 @@
 //! line to try.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use palisade_policy::{Config, StoreUrl};
 
+use super::surface::Place;
+
 /// What a person needs to know about a started service.
 pub(crate) struct Started<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) listen: SocketAddr,
-    pub(crate) admin: SocketAddr,
-    pub(crate) proxy: Option<SocketAddr>,
+    pub(crate) decide: Place,
+    pub(crate) admin: Place,
+    pub(crate) others: Vec<Place>,
 }
 
 impl Started<'_> {
@@ -22,13 +23,13 @@ impl Started<'_> {
         let mut row = |name: &str, value: &str| {
             let _ = writeln!(text, "  {name:<14}{value}");
         };
-        row("decision API", &format!("http://{}", self.listen));
+        row(self.decide.name, &self.decide.url());
         row(
-            "admin",
-            &format!("http://{} (/metrics, /health/ready)", self.admin),
+            self.admin.name,
+            &format!("{} (/metrics, /health/ready)", self.admin.url()),
         );
-        if let Some(proxy) = self.proxy {
-            row("proxy", &format!("http://{proxy}"));
+        for place in &self.others {
+            row(place.name, &place.url());
         }
         row("store", &store(&self.config.store.url));
         row("policy", &policy(self.config));
@@ -51,8 +52,8 @@ impl Started<'_> {
         };
         format!(
             "\nTry it: the eleventh sign-in of an address within a minute is refused with 429\n  \
-             for i in $(seq 11); do curl -s http://{}/v1/check{token} -d '{{\"ip\":\"203.0.113.7\",\"method\":\"POST\",\"path\":\"/auth/token\"}}' | grep -o '\"status\":[0-9]*'; done\n",
-            self.listen
+             for i in $(seq 11); do curl -s {}/v1/check{token} -d '{{\"ip\":\"203.0.113.7\",\"method\":\"POST\",\"path\":\"/auth/token\"}}' | grep -o '\"status\":[0-9]*'; done\n",
+            self.decide.url()
         )
     }
 }

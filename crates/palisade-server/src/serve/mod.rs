@@ -1,20 +1,23 @@
 //! Starting, running and ending the service.
 
+mod accept;
+mod activity;
 mod banner;
-mod connection;
 mod data;
 mod edge;
+mod http;
+mod line;
 mod log;
 mod observers;
 mod outage;
 mod reload;
 mod sockets;
 mod stop;
+mod surface;
 mod tenants;
 mod trace;
 mod workers;
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,25 +30,23 @@ use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
 use palisade_policy::source::FileSource;
 use palisade_policy::{Config, Env};
-use tokio::sync::Semaphore;
 
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::store::{self, AnyStore};
-use crate::surfaces::admin::{Access, Admin, Metrics};
-use crate::surfaces::decide::{Bounds, Decide};
-use crate::surfaces::proxy::{Proxy, Upstream};
-use crate::surfaces::{CallerToken, Enforcer};
+use crate::surfaces::{self, CallerToken, Enforcer, Given, Metrics};
 use banner::Started;
-use connection::Patience;
 use data::Secrets;
 use observers::Observers;
-use stop::Signals;
+use stop::{Signals, Stopper};
 use tenants::Policies;
-use workers::Serving;
+use workers::Workers;
 
+pub(crate) use accept::Bounds;
+pub(crate) use activity::Patience;
+pub(crate) use http::Handler;
 pub(crate) use stop::Stop;
-pub(crate) use workers::Handler;
+pub(crate) use surface::{On, Place, Surface};
 
 /// Longest time that audit events get to be written at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -100,12 +101,14 @@ struct Service<'a> {
     enforcer: Arc<Enforcer>,
     observers: Observers,
     policies: Arc<Policies>,
-    decide: Arc<Decide>,
-    admin: Admin,
-    listeners: Vec<TcpListener>,
-    admin_listener: TcpListener,
-    upstream: Option<Upstream>,
-    proxy_listeners: Vec<TcpListener>,
+    stopper: Stopper,
+    stop: Stop,
+    workers: usize,
+    /// What traffic goes through, the decision API first.
+    surfaces: Vec<Box<dyn Surface>>,
+    /// Served by a thread of its own, and until everything else has ended: it says
+    /// how the service does.
+    admin: Box<dyn Surface>,
 }
 
 impl<'a> Service<'a> {
@@ -143,44 +146,37 @@ impl<'a> Service<'a> {
             edge: ArcSwap::from_pointee(edge::edge(config, env)?),
             observer,
         });
-        let caller = match &config.server.caller_token {
-            Some(reference) => Some(Arc::new(CallerToken::new(reference.read(env)?))),
-            None => None,
+        let (stopper, stop) = stop::stopper();
+        let given = Given {
+            config,
+            env,
+            enforcer: &enforcer,
+            caller: caller(config, env)?,
+            metrics: metrics(&enforcer.engine, &observers),
+            stop: &stop,
         };
-        let upstream = Upstream::of(config)?;
         let workers = workers_of(config);
+        let mut surfaces = surfaces::of_traffic(&given)?;
+        for surface in &mut surfaces {
+            surface.bind(workers)?;
+        }
+        let mut admin = surfaces::admin(&given)?;
+        admin.bind(1)?;
         Ok(Self {
             plan,
-            decide: Arc::new(Decide {
-                enforcer: Arc::clone(&enforcer),
-                caller: caller.clone(),
-                bounds: bounds(config),
-            }),
-            admin: Admin::new(
-                Arc::clone(&enforcer.engine),
-                caller,
-                access(config, env, &enforcer)?,
-                metrics(&enforcer.engine, &observers),
-            ),
             enforcer,
             observers,
             policies,
-            listeners: sockets::bind("listen", config.server.listen, workers)?,
-            admin_listener: sockets::bind("admin", config.server.admin, 1)?
-                .pop()
-                .ok_or_else(no_socket)?,
-            proxy_listeners: match upstream {
-                Some(_) => sockets::bind("proxy", config.proxy.listen, workers)?,
-                None => Vec::new(),
-            },
-            upstream,
+            stopper,
+            stop,
+            workers,
+            surfaces,
+            admin,
         })
     }
 
-    async fn run(self) -> Result<(), Failure> {
-        let (stopper, stop) = stop::stopper();
+    async fn run(mut self) -> Result<(), Failure> {
         let config = &self.plan.config;
-        let drain = config.server.drain_timeout;
         // A supervisor may ask for the end as soon as it sees the announcement.
         let signals = Signals::listen().map_err(|error| {
             Failure::unavailable(
@@ -188,111 +184,74 @@ impl<'a> Service<'a> {
                 "start the service again",
             )
         })?;
-        self.announce()?;
-        let mut threads = workers::spawn(
-            "api",
-            self.listeners,
-            || Arc::clone(&self.decide),
-            &serving(config, stop.clone()),
+        self.announce();
+        let workers = Workers::start("worker", self.workers, &mut self.surfaces, &self.stop)?;
+        let (admin_stopper, admin_stop) = stop::stopper();
+        let admin = Workers::start(
+            "admin",
+            1,
+            std::slice::from_mut(&mut self.admin),
+            &admin_stop,
         )?;
-        if let Some(upstream) = self.upstream {
-            let make = || {
-                let enforcer = Arc::clone(&self.enforcer);
-                Arc::new(Proxy::new(enforcer, upstream.clone()))
-            };
-            let serving = serving(config, stop.clone());
-            threads.extend(workers::spawn(
-                "proxy",
-                self.proxy_listeners,
-                make,
-                &serving,
-            )?);
-        }
         let background = tokio::spawn(background(Arc::clone(&self.enforcer.engine)));
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
         let watching =
             source.and_then(|source| reload::follow(source, &self.enforcer, &self.policies));
-        let admin = tokio::spawn(self.admin.serve(self.admin_listener, stop));
         let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
         let ended = tokio::select! {
             () = signals.asked() => Ok(()),
             failure = outage => Err(failure),
         };
         tracing::info!("stopping: answering what is under way");
-        stopper.stop(drain).await;
-        let joined = tokio::task::spawn_blocking(move || {
-            for thread in threads {
-                let _ = thread.join();
-            }
-        });
-        let _ = joined.await;
-        let _ = tokio::time::timeout(drain, admin).await;
+        self.stopper.stop(config.server.drain_timeout).await;
+        workers.drain().await;
+        admin_stopper.stop(Duration::ZERO).await;
+        admin.drain().await;
         background.abort();
-        self.enforcer.engine.return_leases().await;
         drop(watching);
-        self.observers.flush(FLUSH_MAX);
-        self.enforcer
-            .engine
-            .store()
-            .flush()
-            .await
-            .map_err(|error| {
-                Failure::unavailable(
-                    format!("the store could not be flushed: {error}"),
-                    "what was counted in the last moments may be lost; check the disk",
-                )
-            })?;
+        self.finish().await?;
         tracing::info!("stopped");
         ended
     }
 
-    fn announce(&self) -> Result<(), Failure> {
-        let address = |listener: Option<&TcpListener>| -> Result<SocketAddr, Failure> {
-            listener
-                .and_then(|listener| listener.local_addr().ok())
-                .ok_or_else(no_socket)
-        };
+    /// Gives back what was taken ahead and writes what is waiting.
+    async fn finish(&self) -> Result<(), Failure> {
+        let engine = &self.enforcer.engine;
+        engine.return_leases().await;
+        self.observers.flush(FLUSH_MAX);
+        engine.store().flush().await.map_err(|error| {
+            Failure::unavailable(
+                format!("the store could not be flushed: {error}"),
+                "what was counted in the last moments may be lost; check the disk",
+            )
+        })
+    }
+
+    fn announce(&self) {
+        let mut places = self.surfaces.iter().map(|surface| surface.place());
+        let Some(decide) = places.next() else { return };
         let started = Started {
             config: &self.plan.config,
-            listen: address(self.listeners.first())?,
-            admin: address(Some(&self.admin_listener))?,
-            proxy: match self.proxy_listeners.first() {
-                Some(listener) => Some(address(Some(listener))?),
-                None => None,
-            },
+            decide,
+            admin: self.admin.place(),
+            others: places.collect(),
         };
         output::print(&started.text());
-        Ok(())
     }
 }
 
-fn no_socket() -> Failure {
-    Failure::unavailable(
-        "a listening socket was lost while starting",
-        "start the service again",
-    )
+/// The token that callers present, if there is one.
+fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failure> {
+    match &config.server.caller_token {
+        Some(reference) => Ok(Some(Arc::new(CallerToken::new(reference.read(env)?)))),
+        None => Ok(None),
+    }
 }
 
 /// What `/metrics` shows.
 fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
-}
-
-/// Who may administer.
-fn access(config: &Config, env: &Env, enforcer: &Enforcer) -> Result<Access, Failure> {
-    let token = match &config.admin.token {
-        Some(reference) => Some(reference.read(env)?),
-        None => None,
-    };
-    let verifier = enforcer
-        .edge
-        .load()
-        .jwt
-        .clone()
-        .filter(|_| config.admin.jwt);
-    let token = token.as_ref().map(palisade_policy::Secret::expose);
-    Ok(Access::new(token, verifier, &config.admin.role))
 }
 
 /// What runs beside requests for as long as the service does.
@@ -302,26 +261,6 @@ async fn background(engine: Arc<Engine<AnyStore>>) {
         engine.follow_registries(),
         engine.refill_forever()
     );
-}
-
-fn bounds(config: &Config) -> Bounds {
-    let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    Bounds {
-        body_bytes_max: size(config.server.body_bytes_max),
-        read_timeout: config.server.header_timeout,
-        batch_max: size(config.server.batch_max),
-        request_timeout: config.server.request_timeout,
-    }
-}
-
-fn serving(config: &Config, stop: Stop) -> Serving {
-    let connections = usize::try_from(config.server.connections_max).unwrap_or(usize::MAX);
-    Serving {
-        gate: Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS))),
-        patience: Patience::new(config.server.header_timeout, config.server.idle_timeout),
-        drain: config.server.drain_timeout,
-        stop,
-    }
 }
 
 fn workers_of(config: &Config) -> usize {

@@ -4,21 +4,19 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::surface::Place;
 use crate::failure::Failure;
 
 const BACKLOG: i32 = 4096;
 
 /// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
 /// The kernel spreads connections over them, so that no worker waits for another.
-pub(crate) fn bind(
-    what: &'static str,
-    address: SocketAddr,
-    count: usize,
-) -> Result<Vec<TcpListener>, Failure> {
+pub(super) fn bind(place: Place, count: usize) -> Result<(SocketAddr, Vec<TcpListener>), Failure> {
+    let Place { address, flag, .. } = place;
     let refused = |error: std::io::Error| {
         Failure::unavailable(
-            format!("cannot listen on {address} for the {what}: {error}"),
-            format!("stop what listens there, or choose another address with `--{what}`"),
+            format!("cannot listen on {address} for the {flag}: {error}"),
+            format!("stop what listens there, or choose another address with `--{flag}`"),
         )
     };
     // Sharing a port is for our own workers: another process on it is an error.
@@ -30,7 +28,7 @@ pub(crate) fn bind(
         bound = listener.local_addr().map_err(refused)?;
         listeners.push(listener);
     }
-    Ok(listeners)
+    Ok((bound, listeners))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,10 +59,15 @@ mod tests {
 
     #[test]
     fn workers_share_one_port_that_nobody_else_may_take() {
-        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let listeners = bind("listen", any, 3).unwrap();
-        let address = listeners[0].local_addr().unwrap();
+        let at = |address| Place {
+            name: "decision API",
+            flag: "listen",
+            scheme: "http",
+            address,
+        };
+        let (address, listeners) = bind(at(([127, 0, 0, 1], 0).into()), 3).unwrap();
+        assert_eq!(listeners.len(), 3);
         assert!(listeners.iter().all(|l| l.local_addr().unwrap() == address));
-        assert!(bind("listen", address, 1).is_err());
+        assert!(bind(at(address), 1).is_err());
     }
 }

@@ -1,11 +1,64 @@
 //! What the service answers on: one folder for each surface, and what they share.
+//!
+//! A surface is a handler of HTTP requests (or a protocol of its own) and a
+//! function that makes it from the configuration, named once below. Sockets,
+//! workers, bounds and the end are [`serve`](crate::serve)'s.
 
-pub(crate) mod admin;
-pub(crate) mod decide;
+mod admin;
+mod decide;
 mod enforcer;
 mod exchange;
 mod forward_auth;
-pub(crate) mod proxy;
+mod proxy;
+
+use std::sync::Arc;
+
+use palisade_policy::{Config, Env};
 
 pub(crate) use enforcer::Enforcer;
 pub(crate) use exchange::CallerToken;
+
+use crate::failure::Failure;
+use crate::serve::{Bounds, Patience, Stop, Surface};
+
+/// Renders what `/metrics` shows.
+pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// What surfaces are made of.
+pub(crate) struct Given<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) env: &'a Env,
+    pub(crate) enforcer: &'a Arc<Enforcer>,
+    pub(crate) caller: Option<Arc<CallerToken>>,
+    pub(crate) metrics: Metrics,
+    /// Tells when the service ends.
+    pub(crate) stop: &'a Stop,
+}
+
+impl Given<'_> {
+    /// What the connections of a surface may take: the same for all.
+    fn bounds(&self) -> Bounds {
+        let server = &self.config.server;
+        Bounds::new(
+            size(server.connections_max),
+            Patience::new(server.header_timeout, server.idle_timeout),
+            server.drain_timeout,
+        )
+    }
+}
+
+/// The surfaces that traffic goes through, the decision API first.
+pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
+    let mut surfaces = vec![decide::surface(given)];
+    surfaces.extend(proxy::surface(given)?);
+    Ok(surfaces)
+}
+
+/// The surface for operators, supervisors and scrapers.
+pub(crate) fn admin(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
+    admin::surface(given)
+}
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -15,7 +15,7 @@ mod reset;
 #[cfg(test)]
 mod tests;
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -26,40 +26,88 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper::body::Incoming;
 use palisade::Engine;
 use palisade::engine::Operator;
 use palisade_core::Micros;
+use tower::ServiceExt;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::serve::Stop;
+use crate::failure::Failure;
+use crate::serve::{Handler, On, Place as Address, Stop, Surface};
 use crate::store::AnyStore;
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{CallerToken, Place};
+use crate::surfaces::{Given, Metrics};
 
-pub(crate) use access::Access;
-
+use access::Access;
 use refusal::Refusal;
 
 /// Largest body of an admin request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Renders what `/metrics` shows.
-pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+/// The admin address.
+pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
+    let admin = Admin::new(
+        Arc::clone(&given.enforcer.engine),
+        given.caller.clone(),
+        access(given)?,
+        Arc::clone(&given.metrics),
+    );
+    let served = Arc::new(Routed(admin.router(given.stop.clone())));
+    let place = Address {
+        name: "admin",
+        flag: "admin",
+        scheme: "http",
+        address: given.config.server.admin,
+    };
+    Ok(Box::new(On::new(place, given.bounds(), move || {
+        Arc::clone(&served)
+    })))
+}
+
+/// Who may administer.
+fn access(given: &Given<'_>) -> Result<Access, Failure> {
+    let admin = &given.config.admin;
+    let token = match &admin.token {
+        Some(reference) => Some(reference.read(given.env)?),
+        None => None,
+    };
+    let verifier = given.enforcer.edge.load().jwt.clone();
+    let token = token.as_ref().map(palisade_policy::Secret::expose);
+    Ok(Access::new(
+        token,
+        verifier.filter(|_| admin.jwt),
+        &admin.role,
+    ))
+}
+
+/// Routes on an address.
+struct Routed(Router);
+
+impl Handler for Routed {
+    type Body = Body;
+
+    async fn answer(&self, _: SocketAddr, request: hyper::Request<Incoming>) -> Response {
+        let Ok(answer) = self.0.clone().oneshot(request.map(Body::new)).await;
+        answer
+    }
+}
 
 /// What the admin address serves.
 #[derive(Clone)]
-pub(crate) struct Admin {
+struct Admin {
     operations: Operations,
     caller: Option<Arc<CallerToken>>,
     metrics: Metrics,
 }
 
 impl Admin {
-    pub(crate) fn new(
+    fn new(
         engine: Arc<Engine<AnyStore>>,
         caller: Option<Arc<CallerToken>>,
         access: Access,
@@ -72,23 +120,6 @@ impl Admin {
             },
             caller,
             metrics,
-        }
-    }
-
-    /// Serves until the process ends.
-    pub(crate) async fn serve(self, listener: TcpListener, stop: Stop) {
-        let app = self.router(stop.clone());
-        let served = match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => {
-                let mut stop = stop;
-                axum::serve(listener, app)
-                    .with_graceful_shutdown(async move { stop.closing().await })
-                    .await
-            }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = served {
-            tracing::error!(%error, "the admin address is not served");
         }
     }
 

@@ -19,27 +19,51 @@ use palisade_core::facts::GuardOp;
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{CallerToken, Place, Reply, caller};
-use super::{Enforcer, forward_auth};
-use crate::serve::Handler;
+use super::{Enforcer, Given, forward_auth, size};
+use crate::serve::{Handler, On, Place as Address, Surface};
 
 /// Bounds of one request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+struct Bounds {
     /// Largest body, in bytes.
-    pub(crate) body_bytes_max: usize,
+    body_bytes_max: usize,
     /// Time to receive a body.
-    pub(crate) read_timeout: Duration,
+    read_timeout: Duration,
     /// Most checks in one batch.
-    pub(crate) batch_max: usize,
+    batch_max: usize,
     /// Time to answer.
-    pub(crate) request_timeout: Duration,
+    request_timeout: Duration,
 }
 
 /// What every connection of the decision API shares.
-pub(crate) struct Decide {
-    pub(crate) enforcer: Arc<Enforcer>,
-    pub(crate) caller: Option<Arc<CallerToken>>,
-    pub(crate) bounds: Bounds,
+struct Decide {
+    enforcer: Arc<Enforcer>,
+    caller: Option<Arc<CallerToken>>,
+    bounds: Bounds,
+}
+
+/// The decision API and, on the same address, forward-auth.
+pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
+    let server = &given.config.server;
+    let decide = Arc::new(Decide {
+        enforcer: Arc::clone(given.enforcer),
+        caller: given.caller.clone(),
+        bounds: Bounds {
+            body_bytes_max: size(server.body_bytes_max),
+            read_timeout: server.header_timeout,
+            batch_max: size(server.batch_max),
+            request_timeout: server.request_timeout,
+        },
+    });
+    let address = Address {
+        name: "decision API",
+        flag: "listen",
+        scheme: "http",
+        address: server.listen,
+    };
+    Box::new(On::new(address, given.bounds(), move || {
+        Arc::clone(&decide)
+    }))
 }
 
 impl Handler for Decide {

@@ -24,12 +24,12 @@ use palisade::extract::{EdgeConfig, EdgeRequest, extract};
 use palisade_policy::Config;
 
 use crate::failure::Failure;
-use crate::serve::Handler;
-use crate::surfaces::Enforcer;
+use crate::serve::{Handler, On, Place, Surface};
 use crate::surfaces::exchange::ids::{RequestId, identify};
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::reply::enforced;
 use crate::surfaces::exchange::{Reply, body as whole};
+use crate::surfaces::{Enforcer, Given, size};
 use body::{Outgoing, Relayed};
 
 /// Idle connections to the application are kept for so long.
@@ -37,7 +37,7 @@ const POOL_IDLE: Duration = Duration::from_secs(60);
 
 /// Where the application is, and how long it may take.
 #[derive(Clone)]
-pub(crate) struct Upstream {
+struct Upstream {
     authority: Authority,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     /// The configured application; `None` if there is none.
-    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
+    fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(url) = &config.proxy.upstream else {
             return Ok(None);
         };
@@ -73,20 +73,36 @@ impl Upstream {
             connect_timeout: config.proxy.connect_timeout,
             response_timeout: config.proxy.response_timeout,
             read_timeout: config.server.header_timeout,
-            pool_max: usize::try_from(config.proxy.pool_max).unwrap_or(usize::MAX),
+            pool_max: size(config.proxy.pool_max),
         }))
     }
 }
 
+/// The proxy, if there is an application to stand before.
+pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
+    let Some(upstream) = Upstream::of(given.config)? else {
+        return Ok(None);
+    };
+    let enforcer = Arc::clone(given.enforcer);
+    let place = Place {
+        name: "proxy",
+        flag: "proxy",
+        scheme: "http",
+        address: given.config.proxy.listen,
+    };
+    let make = move || Arc::new(Proxy::new(Arc::clone(&enforcer), upstream.clone()));
+    Ok(Some(Box::new(On::new(place, given.bounds(), make))))
+}
+
 /// The proxy of one worker, with connections of its own to the application.
-pub(crate) struct Proxy {
+struct Proxy {
     enforcer: Arc<Enforcer>,
     upstream: Upstream,
     client: Client<HttpConnector, Outgoing>,
 }
 
 impl Proxy {
-    pub(crate) fn new(enforcer: Arc<Enforcer>, upstream: Upstream) -> Self {
+    fn new(enforcer: Arc<Enforcer>, upstream: Upstream) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(upstream.connect_timeout));

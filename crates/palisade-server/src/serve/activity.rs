@@ -1,16 +1,11 @@
 //! What a connection is doing, and when it has done so for too long.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// What a connection is doing, and for how many ticks.
 ///
@@ -23,12 +18,18 @@ pub(crate) struct Activity {
     ticks: AtomicU32,
     /// The client does not take what is written.
     stuck: AtomicBool,
+    /// Several requests at once: bytes between them say nothing about a next one.
+    multiplexed: AtomicBool,
+    /// Requests whose answers have not been handed over.
+    open: AtomicU32,
+    /// Of these, the ones that wait for us. The others wait for the client.
+    waiting: AtomicU32,
     verdict: AtomicU8,
     task: Mutex<Option<Waker>>,
 }
 
 /// What is to become of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// It goes on.
     Stay,
@@ -38,35 +39,47 @@ pub(crate) enum Verdict {
     End,
 }
 
-const CLOSE: u8 = 1;
-const END: u8 = 2;
-
 const IDLE: u8 = 0;
 const RECEIVING: u8 = 1;
 const ANSWERING: u8 = 2;
 
+/// What an HTTP/2 client begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 impl Activity {
-    /// A request has arrived whole: its handler bounds the time from here.
-    pub(crate) fn answering(&self) {
-        self.enter(ANSWERING);
-    }
-
-    /// The last of an answer has been handed over.
-    pub(crate) fn answered(&self) {
-        self.enter(IDLE);
-    }
-
-    fn received_bytes(&self) {
-        if self.phase.load(Ordering::Relaxed) == IDLE {
+    /// Bytes have arrived.
+    pub(super) fn received(&self, bytes: &[u8]) {
+        if self.phase.load(Ordering::Relaxed) != IDLE || self.is_multiplexed() {
+            return;
+        }
+        if bytes.starts_with(PREFACE) {
+            self.multiplexed.store(true, Ordering::Relaxed);
+        } else {
             self.enter(RECEIVING);
         }
     }
 
-    fn wrote(&self, stuck: bool) {
+    /// Bytes were taken by the client, or were not.
+    pub(super) fn wrote(&self, stuck: bool) {
+        let advances = !stuck && self.is_multiplexed();
+        if advances && self.phase.load(Ordering::Relaxed) == ANSWERING {
+            self.ticks.store(0, Ordering::Relaxed);
+        }
         if self.stuck.load(Ordering::Relaxed) != stuck {
             self.stuck.store(stuck, Ordering::Relaxed);
             self.ticks.store(0, Ordering::Relaxed);
         }
+    }
+
+    fn is_multiplexed(&self) -> bool {
+        self.multiplexed.load(Ordering::Relaxed)
+    }
+
+    /// An answer has been made and the client does not take it. On HTTP/2 that is no
+    /// matter of the socket: the client may grant no window and read all the same.
+    fn has_untaken_answer(&self) -> bool {
+        self.is_multiplexed()
+            && self.open.load(Ordering::Relaxed) > self.waiting.load(Ordering::Relaxed)
     }
 
     /// What has been decided about the connection; the task of `cx` is woken when
@@ -78,14 +91,14 @@ impl Activity {
             none => *none = Some(cx.waker().clone()),
         }
         match self.verdict.load(Ordering::Acquire) {
-            END => Verdict::End,
-            CLOSE => Verdict::Close,
+            verdict if verdict == Verdict::End as u8 => Verdict::End,
+            verdict if verdict == Verdict::Close as u8 => Verdict::Close,
             _ => Verdict::Stay,
         }
     }
 
-    fn judge(&self, verdict: u8) {
-        self.verdict.fetch_max(verdict, Ordering::Release);
+    fn judge(&self, verdict: Verdict) {
+        self.verdict.fetch_max(verdict as u8, Ordering::Release);
         if let Some(task) = &*self.task.lock() {
             task.wake_by_ref();
         }
@@ -96,14 +109,64 @@ impl Activity {
         self.ticks.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a tick; true if the phase has lasted too long.
-    fn tick(&self, patience: &Patience) -> bool {
+    /// Counts a tick; what is to become of a connection whose phase has lasted too
+    /// long.
+    fn tick(&self, patience: &Patience) -> Verdict {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
+        let end_after = |most: u32| match ticks > most {
+            true => Verdict::End,
+            false => Verdict::Stay,
+        };
         match self.phase.load(Ordering::Relaxed) {
-            _ if self.stuck.load(Ordering::Relaxed) => ticks > patience.idle_ticks,
-            IDLE => ticks > patience.idle_ticks,
-            RECEIVING => ticks > patience.header_ticks,
-            _ => false,
+            _ if self.stuck.load(Ordering::Relaxed) => end_after(patience.idle_ticks),
+            // A request that crosses the news is one that the client can send again.
+            IDLE if self.is_multiplexed() && ticks > patience.idle_ticks => {
+                end_after(patience.idle_ticks + patience.header_ticks).max(Verdict::Close)
+            }
+            IDLE => end_after(patience.idle_ticks),
+            RECEIVING => end_after(patience.header_ticks),
+            _ if self.has_untaken_answer() => end_after(patience.idle_ticks),
+            _ => Verdict::Stay,
+        }
+    }
+}
+
+/// A request that is being answered: from its head to the last of its answer, or
+/// until it is given up.
+pub(crate) struct UnderWay {
+    activity: Arc<Activity>,
+    waits_for_us: bool,
+}
+
+impl UnderWay {
+    /// A request has arrived whole: its handler bounds the time from here.
+    pub(crate) fn begin(activity: &Arc<Activity>) -> Self {
+        if activity.open.fetch_add(1, Ordering::Relaxed) == 0 {
+            activity.enter(ANSWERING);
+        }
+        activity.waiting.fetch_add(1, Ordering::Relaxed);
+        Self {
+            activity: Arc::clone(activity),
+            waits_for_us: true,
+        }
+    }
+
+    /// Whether the next part of the answer is still to be made, or to be taken.
+    pub(crate) fn waits_for_us(&mut self, waits: bool) {
+        match (self.waits_for_us, waits) {
+            (true, false) => self.activity.waiting.fetch_sub(1, Ordering::Relaxed),
+            (false, true) => self.activity.waiting.fetch_add(1, Ordering::Relaxed),
+            _ => return,
+        };
+        self.waits_for_us = waits;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.waits_for_us(false);
+        if self.activity.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.activity.enter(IDLE);
         }
     }
 }
@@ -154,15 +217,18 @@ impl Live {
     pub(crate) fn tick(&self, patience: &Patience) {
         let mut all = self.0.lock();
         all.retain(is_open);
-        for activity in all.iter().filter(|activity| activity.tick(patience)) {
-            activity.judge(END);
+        for activity in all.iter() {
+            match activity.tick(patience) {
+                Verdict::Stay => {}
+                verdict => activity.judge(verdict),
+            }
         }
     }
 
     /// Closes every connection once it has no request under way.
     pub(crate) fn close(&self) {
         for activity in self.0.lock().iter() {
-            activity.judge(CLOSE);
+            activity.judge(Verdict::Close);
         }
     }
 }
@@ -175,132 +241,33 @@ fn is_open(activity: &Arc<Activity>) -> bool {
     Arc::strong_count(activity) > 1
 }
 
-/// A stream that tells when bytes arrive.
-pub(crate) struct Watched {
-    stream: TcpStream,
-    activity: Arc<Activity>,
-}
-
-impl Watched {
-    pub(crate) const fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
-        Self { stream, activity }
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.activity.received_bytes();
-        }
-        result
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.activity.wrote(result.is_pending());
-        result
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.activity.wrote(result.is_pending());
-        result
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
-/// A body that tells when it has been handed over or given up.
-pub(crate) struct Tracked<B> {
-    body: B,
-    activity: Arc<Activity>,
-}
-
-impl<B> Tracked<B> {
-    pub(crate) const fn new(body: B, activity: Arc<Activity>) -> Self {
-        Self { body, activity }
-    }
-}
-
-impl<B> Drop for Tracked<B> {
-    fn drop(&mut self) {
-        self.activity.answered();
-    }
-}
-
-impl<B: Body + Unpin> Body for Tracked<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn ticks_until_expired(activity: &Activity, patience: &Patience) -> u32 {
         (1..1000)
-            .find(|_| activity.tick(patience))
+            .find(|_| activity.tick(patience) == Verdict::End)
             .unwrap_or(u32::MAX)
     }
 
     #[test]
     fn headers_have_less_time_than_idling_and_answers_are_not_cut_off() {
         let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(10));
-        let activity = Activity::default();
+        let activity = Arc::<Activity>::default();
         assert_eq!(ticks_until_expired(&activity, &patience), 41);
-        activity.answered();
-        activity.received_bytes();
+        drop(UnderWay::begin(&activity));
+        activity.received(b"GET ");
         assert_eq!(ticks_until_expired(&activity, &patience), 5);
-        activity.answering();
+        let _under_way = UnderWay::begin(&activity);
         assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
     }
 
     #[test]
     fn a_client_that_takes_nothing_is_given_up_and_a_quiet_stream_is_not() {
         let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
-        let activity = Activity::default();
-        activity.answering();
+        let activity = Arc::<Activity>::default();
+        let _under_way = UnderWay::begin(&activity);
         assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
         activity.wrote(true);
         assert_eq!(ticks_until_expired(&activity, &patience), 9);
@@ -314,7 +281,7 @@ mod tests {
         let live = Live::default();
         let (idle, busy) = (live.add(), live.add());
         let cx = Context::from_waker(Waker::noop());
-        busy.answering();
+        let _under_way = UnderWay::begin(&busy);
         live.tick(&patience);
         assert_eq!(idle.verdict(&cx), Verdict::Stay);
         for _ in 0..10 {
@@ -365,11 +332,56 @@ mod tests {
     fn trickling_bytes_do_not_buy_time() {
         let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(10));
         let activity = Activity::default();
-        activity.received_bytes();
+        activity.received(b"G");
         let expired = (0..10).any(|_| {
-            activity.received_bytes();
-            activity.tick(&patience)
+            activity.received(b"E");
+            activity.tick(&patience) == Verdict::End
         });
         assert!(expired);
+    }
+
+    fn multiplexed() -> Arc<Activity> {
+        let activity = Arc::<Activity>::default();
+        activity.received(PREFACE);
+        activity
+    }
+
+    #[test]
+    fn an_idle_multiplexed_connection_is_asked_to_close_before_it_ends() {
+        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
+        let activity = multiplexed();
+        let verdicts: Vec<Verdict> = (0..14)
+            .map(|_| {
+                activity.received(b"\0\0\x08\x06 a ping");
+                activity.tick(&patience)
+            })
+            .collect();
+        assert_eq!(verdicts[7], Verdict::Stay);
+        assert!(verdicts[8..12].iter().all(|v| *v == Verdict::Close));
+        assert_eq!(verdicts[12], Verdict::End);
+    }
+
+    #[test]
+    fn an_answer_that_no_window_is_granted_for_is_given_up_and_a_slow_one_is_not() {
+        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
+        let activity = multiplexed();
+        let mut slow = UnderWay::begin(&activity);
+        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
+        slow.waits_for_us(false);
+        activity.wrote(false);
+        assert_eq!(ticks_until_expired(&activity, &patience), 9);
+        slow.waits_for_us(true);
+        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
+    }
+
+    #[test]
+    fn requests_at_once_are_idle_only_when_the_last_has_ended() {
+        let activity = multiplexed();
+        let (one, other) = (UnderWay::begin(&activity), UnderWay::begin(&activity));
+        drop(one);
+        assert_eq!(activity.phase.load(Ordering::Relaxed), ANSWERING);
+        drop(other);
+        assert_eq!(activity.phase.load(Ordering::Relaxed), IDLE);
+        assert_eq!(activity.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,0 +1,153 @@
+//! The connections of one surface on one worker: accepted within a bound, watched,
+//! and drained at the end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use super::activity::{Live, Patience};
+use super::line::Line;
+use super::stop::Stop;
+use super::surface::Protocol;
+
+/// Pause after the system refused to accept (too many open files).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the connections of one surface may take, together and each.
+#[derive(Clone)]
+pub(crate) struct Bounds {
+    gate: Arc<Semaphore>,
+    patience: Patience,
+    drain: Duration,
+}
+
+impl Bounds {
+    /// At most so many connections at once; `drain` is the time that they get at
+    /// the end.
+    pub(crate) fn new(connections_max: usize, patience: Patience, drain: Duration) -> Self {
+        Self {
+            gate: Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))),
+            patience,
+            drain,
+        }
+    }
+}
+
+/// Accepts until the process ends, then waits for what is under way.
+pub(crate) async fn run<P: Protocol>(
+    socket: TcpListener,
+    protocol: Arc<P>,
+    bounds: Bounds,
+    stop: Stop,
+) {
+    let listener = match tokio::net::TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be used");
+            return;
+        }
+    };
+    let live = Live::default();
+    let patience = bounds.patience;
+    let door = Door {
+        protocol,
+        bounds,
+        stop: stop.clone(),
+        live: &live,
+    };
+    tokio::select! {
+        () = door.serve(listener) => {}
+        () = watch(&live, patience, stop) => {}
+    }
+}
+
+/// Ends connections that wait too long, and all of them when the time has come.
+/// Never done itself.
+async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
+    let mut ticks = tokio::time::interval(patience.tick);
+    let mut closing = pin!(stop.closing());
+    let mut is_closing = false;
+    loop {
+        tokio::select! {
+            () = closing.as_mut(), if !is_closing => {
+                is_closing = true;
+                live.close();
+            }
+            _ = ticks.tick() => live.tick(&patience),
+        }
+    }
+}
+
+type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
+
+/// Where connections come in.
+struct Door<'a, P> {
+    protocol: Arc<P>,
+    bounds: Bounds,
+    stop: Stop,
+    live: &'a Live,
+}
+
+impl<P: Protocol> Door<'_, P> {
+    async fn serve(&self, listener: tokio::net::TcpListener) {
+        let mut connections = JoinSet::new();
+        let mut stop = self.stop.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.draining() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = self.accept(&listener) => self.start(&mut connections, accepted),
+            }
+        }
+        self.sweep(&listener, &mut connections);
+        drop(listener);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.bounds.drain, drained)
+            .await
+            .is_err()
+        {
+            tracing::warn!("connections were cut off: they did not end within `drain_timeout`");
+        }
+    }
+
+    async fn accept(&self, listener: &tokio::net::TcpListener) -> Option<Accepted> {
+        let permit = Arc::clone(&self.bounds.gate).acquire_owned().await.ok()?;
+        match listener.accept().await {
+            Ok((stream, peer)) => Some((stream, peer, permit)),
+            Err(error) => {
+                tracing::warn!(kind = ?error.kind(), "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                None
+            }
+        }
+    }
+
+    /// Connections that the kernel has already completed would otherwise be reset.
+    fn sweep(&self, listener: &tokio::net::TcpListener, connections: &mut JoinSet<()>) {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Ok(permit) = Arc::clone(&self.bounds.gate).try_acquire_owned() {
+            match listener.poll_accept(&mut context) {
+                Poll::Ready(Ok((stream, peer))) => {
+                    self.start(connections, Some((stream, peer, permit)));
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => return,
+            }
+        }
+    }
+
+    fn start(&self, connections: &mut JoinSet<()>, accepted: Option<Accepted>) {
+        let Some((stream, peer, permit)) = accepted else {
+            return;
+        };
+        let line = Line::new(stream, peer, permit, self.live.add(), self.stop.clone());
+        let protocol = Arc::clone(&self.protocol);
+        connections.spawn(protocol.converse(line));
+    }
+}

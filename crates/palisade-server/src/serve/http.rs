@@ -1,0 +1,158 @@
+//! HTTP/1 and HTTP/2 on a connection: whichever the client begins with.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+
+use super::activity::{Activity, UnderWay, Verdict};
+use super::line::Line;
+use super::stop::Stop;
+use super::surface::Protocol;
+use super::trace;
+
+/// Longest request head, in bytes.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// The same for HTTP/2, which counts it in 32 bits.
+const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
+/// Most requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+
+/// Answers the requests of one surface that speaks HTTP.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// What its answers consist of.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers a request of `peer`.
+    fn answer(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+impl<H: Handler> Protocol for H {
+    async fn converse(self: Arc<Self>, line: Line) {
+        let Line {
+            stream,
+            peer,
+            activity,
+            stop,
+        } = line;
+        let exchange = Arc::new(Exchange {
+            handler: self,
+            activity: Arc::clone(&activity),
+            stop,
+            peer,
+        });
+        let service = service_fn(move |request| {
+            let exchange = Arc::clone(&exchange);
+            async move { Ok::<_, Infallible>(exchange.answer(request).await) }
+        });
+        let http = builder();
+        let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let mut asked_to_close = false;
+        // The connection comes first: a request that has arrived is read before the
+        // connection is asked to close.
+        poll_fn(|cx| {
+            loop {
+                if connection.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                match activity.verdict(cx) {
+                    Verdict::Close if !asked_to_close => {
+                        asked_to_close = true;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Verdict::Stay | Verdict::Close => return Poll::Pending,
+                    Verdict::End => return Poll::Ready(()),
+                }
+            }
+        })
+        .await;
+    }
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .pipeline_flush(true);
+    http.http2()
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX);
+    http
+}
+
+/// What the requests of one connection share.
+struct Exchange<H> {
+    handler: Arc<H>,
+    activity: Arc<Activity>,
+    stop: Stop,
+    peer: SocketAddr,
+}
+
+impl<H: Handler> Exchange<H> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
+        let under_way = UnderWay::begin(&self.activity);
+        let one_at_a_time = request.version() < Version::HTTP_2;
+        let span = trace::span(&request);
+        let mut response = trace::run(span, self.handler.answer(self.peer, request)).await;
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if one_at_a_time && self.stop.is_draining() && !switches {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(|body| Tracked::new(body, under_way))
+    }
+}
+
+/// A body that tells when it has been handed over or given up.
+struct Tracked<B> {
+    body: B,
+    under_way: UnderWay,
+}
+
+impl<B> Tracked<B> {
+    fn new(body: B, mut under_way: UnderWay) -> Self {
+        under_way.waits_for_us(false);
+        Self { body, under_way }
+    }
+}
+
+impl<B: Body + Unpin> Body for Tracked<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.under_way.waits_for_us(polled.is_pending());
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

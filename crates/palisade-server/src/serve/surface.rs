@@ -1,0 +1,101 @@
+//! The one shape of everything that listens: an address, a protocol, and an end.
+
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::accept::{self, Bounds};
+use super::line::Line;
+use super::sockets;
+use super::stop::Stop;
+use crate::failure::Failure;
+
+/// How to speak with one peer. A surface is a protocol on an address: requests
+/// over HTTP implement [`Handler`](super::Handler) instead and get HTTP/1 and
+/// HTTP/2 with it; what has a framing of its own implements this.
+pub(crate) trait Protocol: Send + Sync + 'static {
+    /// Speaks until either side ends; ends by itself once `line` says so.
+    fn converse(self: Arc<Self>, line: Line) -> impl Future<Output = ()> + Send;
+}
+
+/// What one worker does for a surface, until it has drained.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A surface, whatever it speaks.
+pub(crate) trait Surface: Send {
+    /// Where it is to listen.
+    fn place(&self) -> Place;
+
+    /// Takes its address, with one socket for each of so many workers, and says
+    /// which it is (port 0 picks one).
+    fn bind(&mut self, workers: usize) -> Result<SocketAddr, Failure>;
+
+    /// The task of the next worker: it answers on a socket of its own until
+    /// `stop`, then drains. `None` once every socket has its worker.
+    fn serve(&mut self, stop: &Stop) -> Option<Task>;
+}
+
+/// Where a surface listens, and how it is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// For people.
+    pub(crate) name: &'static str,
+    /// The flag of `serve` that chooses another address.
+    pub(crate) flag: &'static str,
+    /// How its URLs begin.
+    pub(crate) scheme: &'static str,
+    pub(crate) address: SocketAddr,
+}
+
+impl Place {
+    /// Where a client finds it.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+}
+
+/// A protocol on an address.
+pub(crate) struct On<P, M> {
+    place: Place,
+    make: M,
+    bounds: Bounds,
+    sockets: Vec<TcpListener>,
+    of: std::marker::PhantomData<fn() -> P>,
+}
+
+impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
+    /// `make` is asked once for each worker: what a protocol keeps (connections
+    /// to an upstream) can then stay on the worker's thread.
+    pub(crate) const fn new(place: Place, bounds: Bounds, make: M) -> Self {
+        Self {
+            place,
+            make,
+            bounds,
+            sockets: Vec::new(),
+            of: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn bind(&mut self, workers: usize) -> Result<SocketAddr, Failure> {
+        (self.place.address, self.sockets) = sockets::bind(self.place, workers)?;
+        Ok(self.place.address)
+    }
+
+    fn serve(&mut self, stop: &Stop) -> Option<Task> {
+        let socket = self.sockets.pop()?;
+        let protocol = (self.make)();
+        Some(Box::pin(accept::run(
+            socket,
+            protocol,
+            self.bounds.clone(),
+            stop.clone(),
+        )))
+    }
+}
