@@ -134,11 +134,21 @@ pub const fn retry_after_seconds(wait_us: u64) -> u64 {
 pub trait Clock: Send + Sync + 'static {
     /// The current instant. Never goes back within a process.
     fn now(&self) -> Micros;
+
+    /// The time of day, to judge instants that others have set (a token's end). It may
+    /// go back when the machine's clock is set.
+    fn wall(&self) -> Micros {
+        self.now()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now(&self) -> Micros {
         (**self).now()
+    }
+
+    fn wall(&self) -> Micros {
+        (**self).wall()
     }
 }
 

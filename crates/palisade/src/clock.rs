@@ -3,40 +3,79 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use palisade_core::time::{Clock, Micros};
+use palisade_core::time::{Clock, Micros, SECOND};
 
-/// Wall time at the start of the process, monotonic from there: a stepped system
-/// clock changes nothing that is running (F-CLOCK).
+/// How often the wall clock is looked at again.
+const ANCHOR_EVERY_US: u64 = SECOND;
+
+/// The two clocks of a machine.
+pub trait TimeSource: Send + Sync + 'static {
+    /// Microseconds since some fixed instant. Never goes back; stands still while the
+    /// machine sleeps.
+    fn monotonic_us(&self) -> u64;
+
+    /// The time of day: right when somebody has set it, and it may jump.
+    fn wall(&self) -> Micros;
+}
+
+/// The clocks of the operating system.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemClock {
+pub struct OsTime {
     started: Instant,
-    started_at: Micros,
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "time enters here and nowhere else"
 )]
-impl SystemClock {
-    /// Starts the clock.
-    #[must_use]
-    pub fn new() -> Self {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+impl OsTime {
+    fn new() -> Self {
         Self {
             started: Instant::now(),
-            started_at: Micros(saturate(since_epoch.as_micros())),
         }
     }
+}
 
-    fn elapsed_us(self) -> u64 {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time enters here and nowhere else"
+)]
+impl TimeSource for OsTime {
+    fn monotonic_us(&self) -> u64 {
         saturate(self.started.elapsed().as_micros())
+    }
+
+    fn wall(&self) -> Micros {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        Micros(saturate(since_epoch.unwrap_or_default().as_micros()))
     }
 }
 
 fn saturate(micros: u128) -> u64 {
     u64::try_from(micros).unwrap_or(u64::MAX)
+}
+
+/// A monotonic clock, anchored to the wall clock again every second (F-CLOCK).
+///
+/// [`Clock::now`] never goes back: it follows a wall clock that is ahead of it, as after
+/// a suspend, and otherwise runs on. [`Clock::wall`] follows it in both directions.
+#[derive(Debug)]
+pub struct SystemClock<T = OsTime> {
+    source: T,
+    /// What is added to the monotonic time for `now`. Only grows.
+    now_ahead_us: AtomicU64,
+    /// The same for `wall`.
+    wall_ahead_us: AtomicU64,
+    /// When the wall clock was last looked at, in monotonic time.
+    anchored_us: AtomicU64,
+}
+
+impl SystemClock {
+    /// Starts the clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(OsTime::new())
+    }
 }
 
 impl Default for SystemClock {
@@ -45,9 +84,60 @@ impl Default for SystemClock {
     }
 }
 
-impl Clock for SystemClock {
+impl<T: TimeSource> SystemClock<T> {
+    /// A clock made of these two.
+    #[must_use]
+    pub fn of(source: T) -> Self {
+        let clock = Self {
+            now_ahead_us: AtomicU64::new(0),
+            wall_ahead_us: AtomicU64::new(0),
+            anchored_us: AtomicU64::new(source.monotonic_us()),
+            source,
+        };
+        clock.anchor();
+        clock
+    }
+
+    /// The monotonic time, after a look at the wall clock if one is due.
+    fn elapsed_us(&self) -> u64 {
+        let elapsed = self.source.monotonic_us();
+        let last = self.anchored_us.load(Ordering::Relaxed);
+        if elapsed.saturating_sub(last) >= ANCHOR_EVERY_US {
+            self.anchor_once(last, elapsed);
+        }
+        elapsed
+    }
+
+    /// One thread looks; the others go on with what was known.
+    #[cold]
+    fn anchor_once(&self, last: u64, elapsed: u64) {
+        let exchanged =
+            self.anchored_us
+                .compare_exchange(last, elapsed, Ordering::Relaxed, Ordering::Relaxed);
+        if exchanged.is_ok() {
+            self.anchor();
+        }
+    }
+
+    /// The wall clock is read before the monotonic one: a thread that is held up between
+    /// the two finds the difference too small, and `now` never runs ahead of the time.
+    fn anchor(&self) {
+        let wall = self.source.wall();
+        let ahead = wall.0.saturating_sub(self.source.monotonic_us());
+        self.wall_ahead_us.store(ahead, Ordering::Relaxed);
+        self.now_ahead_us.fetch_max(ahead, Ordering::Relaxed);
+    }
+}
+
+impl<T: TimeSource> Clock for SystemClock<T> {
     fn now(&self) -> Micros {
-        self.started_at.plus(self.elapsed_us())
+        let elapsed = self.elapsed_us();
+        Micros(self.now_ahead_us.load(Ordering::Relaxed)).plus(elapsed)
+    }
+
+    fn wall(&self) -> Micros {
+        let elapsed = self.elapsed_us();
+        Micros(self.wall_ahead_us.load(Ordering::Relaxed)).plus(elapsed)
     }
 }
 
@@ -81,6 +171,10 @@ impl Clock for VirtualClock {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use palisade_core::time::HOUR;
+
     use super::*;
 
     #[test]
@@ -90,6 +184,84 @@ mod tests {
         assert_eq!(clock.now(), Micros(5));
         clock.advance_to(Micros(9));
         assert_eq!(clock.now(), Micros(9));
+    }
+
+    /// A machine whose clocks are set by hand.
+    #[derive(Default)]
+    struct Machine {
+        monotonic_us: AtomicU64,
+        wall: AtomicU64,
+    }
+
+    impl Machine {
+        fn at(wall: u64) -> Arc<Self> {
+            let machine = Self::default();
+            machine.wall.store(wall, Ordering::Relaxed);
+            Arc::new(machine)
+        }
+
+        fn runs(&self, us: u64) {
+            self.monotonic_us.fetch_add(us, Ordering::Relaxed);
+            self.wall.fetch_add(us, Ordering::Relaxed);
+        }
+    }
+
+    impl TimeSource for Arc<Machine> {
+        fn monotonic_us(&self) -> u64 {
+            self.monotonic_us.load(Ordering::Relaxed)
+        }
+
+        fn wall(&self) -> Micros {
+            Micros(self.wall.load(Ordering::Relaxed))
+        }
+    }
+
+    const START: u64 = 1_000 * HOUR;
+
+    #[test]
+    fn f_clock_a_suspend_is_noticed_within_a_second() {
+        let machine = Machine::at(START);
+        let clock = SystemClock::of(Arc::clone(&machine));
+        machine.runs(5 * SECOND);
+        assert_eq!(clock.now(), Micros(START + 5 * SECOND));
+        machine.wall.fetch_add(8 * HOUR, Ordering::Relaxed);
+        machine.runs(SECOND);
+        let woken = Micros(START + 8 * HOUR + 6 * SECOND);
+        assert_eq!((clock.now(), clock.wall()), (woken, woken));
+    }
+
+    #[test]
+    fn f_clock_a_clock_that_was_behind_at_the_start_is_followed() {
+        let machine = Machine::at(0);
+        let clock = SystemClock::of(Arc::clone(&machine));
+        machine.runs(3 * SECOND);
+        machine.wall.store(START, Ordering::Relaxed);
+        machine.runs(SECOND);
+        assert_eq!(clock.wall(), Micros(START + SECOND));
+        assert_eq!(clock.now(), Micros(START + SECOND));
+    }
+
+    #[test]
+    fn f_clock_a_clock_that_was_ahead_at_the_start_is_corrected_and_now_does_not_go_back() {
+        let machine = Machine::at(START + HOUR);
+        let clock = SystemClock::of(Arc::clone(&machine));
+        machine.runs(2 * SECOND);
+        let before = clock.now();
+        machine.wall.store(START, Ordering::Relaxed);
+        machine.runs(SECOND);
+        assert_eq!(clock.now(), before.plus(SECOND));
+        assert_eq!(clock.wall(), Micros(START + SECOND));
+    }
+
+    #[test]
+    fn f_clock_between_two_looks_a_jump_is_not_seen() {
+        let machine = Machine::at(START);
+        let clock = SystemClock::of(Arc::clone(&machine));
+        machine.wall.fetch_add(HOUR, Ordering::Relaxed);
+        machine.runs(SECOND - 1);
+        assert_eq!(clock.now(), Micros(START + SECOND - 1));
+        machine.runs(1);
+        assert_eq!(clock.now(), Micros(START + HOUR + SECOND));
     }
 
     #[test]

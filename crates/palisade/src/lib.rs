@@ -43,7 +43,7 @@ pub mod observe;
 pub mod tenants;
 pub mod wire;
 
-pub use clock::{SystemClock, VirtualClock};
+pub use clock::{OsTime, SystemClock, TimeSource, VirtualClock};
 pub use engine::{Engine, EngineConfig};
 pub use palisade_core as core;
 pub use palisade_store as store;

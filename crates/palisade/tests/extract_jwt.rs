@@ -8,6 +8,7 @@
     reason = "a test fails by panicking and says why"
 )]
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base64::Engine;
@@ -18,7 +19,9 @@ use palisade::extract::jwt::{
     Algorithm, Claims, Expiry, JwtKeys, JwtRules, KEYS_MAX, KeyError, TOKEN_BYTES_MAX,
     TokenRefusal, TokenVerifier, parse_algorithm,
 };
+use palisade::{SystemClock, TimeSource};
 use palisade_core::Micros;
+use palisade_core::time::{Clock, SECOND};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -345,6 +348,37 @@ fn i_jwt_expiry_and_start_follow_the_given_time_with_leeway() {
             .verify(&hmac_signed(&with("exp", json!(NOW))), now())
             .is_err()
     );
+}
+
+/// A machine that slept: its monotonic clock stood still.
+struct Slept(std::sync::atomic::AtomicU64);
+
+impl TimeSource for Slept {
+    fn monotonic_us(&self) -> u64 {
+        // Each look at it is a second later.
+        self.0.fetch_add(SECOND, Ordering::Relaxed)
+    }
+
+    fn wall(&self) -> Micros {
+        match self.0.load(Ordering::Relaxed) {
+            ..=SECOND => Micros((NOW - 3600) * SECOND),
+            _ => now(),
+        }
+    }
+}
+
+#[test]
+fn f_clock_a_token_that_ended_while_the_machine_slept_is_refused() {
+    let clock = SystemClock::of(Slept(0.into()));
+    let token = hmac_signed(&with("exp", json!(NOW - 600)));
+    let verifier = hmac_verifier(JwtRules::default());
+    assert!(
+        verifier
+            .verify(&token, Micros((NOW - 3600) * SECOND))
+            .is_ok()
+    );
+    let judged = verifier.verify(&token, clock.wall());
+    assert_eq!(judged.unwrap_err(), TokenRefusal::Expired);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) async fn answer(
         headers: &parts.headers,
         body: body.as_deref(),
     };
-    let now = enforcer.engine.clock().now();
+    let now = enforcer.engine.clock().wall();
     let extracted = extract_forward_auth(&enforcer.edge.load(), asked, now);
     let mut facts = enforcer.facts(peer, extracted)?;
     identify(&mut facts, id);

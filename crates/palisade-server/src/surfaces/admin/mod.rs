@@ -160,8 +160,9 @@ struct Caller {
 }
 
 impl Operations {
+    /// The time of day: what operators and their tokens say is judged by it.
     fn now(&self) -> Micros {
-        self.engine.clock().now()
+        self.engine.clock().wall()
     }
 
     fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {

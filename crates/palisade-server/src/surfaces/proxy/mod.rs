@@ -169,7 +169,7 @@ impl Proxy {
             headers: &parts.headers,
             body: body.bytes(),
         };
-        let now = self.enforcer.engine.clock().now();
+        let now = self.enforcer.engine.clock().wall();
         let mut facts = self.enforcer.facts(peer.ip(), extract(edge, seen, now))?;
         identify(&mut facts, id);
         Ok(self.enforcer.engine.check(&facts).await)
