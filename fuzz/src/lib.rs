@@ -196,7 +196,10 @@ pub fn request(data: &[u8]) {
 /// (a value in it would be as long as its sender likes).
 pub fn http_bodies(data: &[u8]) {
     for kind in [RequestKind::Http, RequestKind::Job] {
-        let facts = parse::<RawRequest<'_>>(data).and_then(|raw| Ok(raw.into_facts(kind)?));
+        let facts = parse::<RawRequest<'_>>(data).and_then(|mut raw| {
+            raw.op = raw.op.or(Some(kind));
+            Ok(raw.into_facts()?)
+        });
         bounded(&facts.map(|facts| assert_eq!(facts.ip, facts.ip.to_canonical())));
     }
     let facts = parse::<RawGuard<'_>>(data).and_then(|raw| Ok(raw.into_facts()?));

@@ -13,6 +13,8 @@ pub const ID_BYTES_MAX: usize = 512;
 pub const PATH_BYTES_MAX: usize = 8192;
 /// Longest user agent or accept-language that is looked at, in bytes.
 pub const HEADER_BYTES_MAX: usize = 2048;
+/// The address of what has none.
+pub const NO_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// Most scopes a token may carry.
 pub const SCOPES_MAX: usize = 256;
 
@@ -107,24 +109,44 @@ pub struct ClientFacts {
     pub kind: Option<ClientType>,
 }
 
-/// What a request does with its buckets' plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What asks to be let through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum RequestKind {
     /// An HTTP request.
     #[default]
+    #[serde(rename = "request")]
     Http,
-    /// A background job about to be enqueued (T-JOBS): org and token quotas only.
+    /// A background job about to be enqueued (T-JOBS): it counts for its organisation
+    /// and token only, and needs neither address nor route.
+    #[serde(rename = "job.enqueue")]
     Job,
+}
+
+/// Which layers of L-ORDER a check is about (L-LAYERS).
+///
+/// A caller that checks before and after it has authenticated somebody asks for `Edge`
+/// and then for `Identity`, with what it knows by then: no bucket is charged by both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layers {
+    /// Every layer.
+    #[default]
+    All,
+    /// Before authentication: the global throttle, the allowlist, address and client.
+    Edge,
+    /// After it: organisation, token, user and quota.
+    Identity,
 }
 
 /// One request's facts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// Client address, canonical (a mapped IPv4 address is IPv4).
+    /// Client address, canonical (a mapped IPv4 address is IPv4); unspecified for a job
+    /// that came from none. See [`RequestFacts::address`].
     pub ip: IpAddr,
     /// Upper-case method.
     pub method: Box<str>,
-    /// Path without query.
+    /// Path without query; empty for a job that has none.
     pub path: Box<str>,
     /// Class given by the caller; otherwise the route decides.
     pub class: Option<Id>,
@@ -146,6 +168,8 @@ pub struct RequestFacts {
     pub cost: Option<NonZeroU32>,
     /// HTTP request or background job.
     pub kind: RequestKind,
+    /// The layers that are asked.
+    pub layers: Layers,
     /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
     pub bot: bool,
     /// Echoed in the answer and in logs.
@@ -172,10 +196,29 @@ impl RequestFacts {
             api_key: None,
             cost: None,
             kind: RequestKind::Http,
+            layers: Layers::All,
             bot: false,
             request_id: None,
             correlation_id: None,
         }
+    }
+
+    /// The facts of a background job that is about to be enqueued (T-JOBS).
+    #[must_use]
+    pub fn job(org: Option<Id>, token: Option<Id>) -> Self {
+        Self {
+            org,
+            token,
+            kind: RequestKind::Job,
+            ..Self::new(NO_ADDRESS, "POST", "")
+        }
+    }
+
+    /// Where it came from; a job may have come from nowhere.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        let is_nowhere = self.kind == RequestKind::Job && self.ip.is_unspecified();
+        (!is_nowhere).then_some(self.ip)
     }
 }
 

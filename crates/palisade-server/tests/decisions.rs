@@ -55,6 +55,60 @@ fn peek_takes_nothing_and_refund_gives_back() {
 }
 
 #[test]
+fn t_jobs_are_checked_alone_and_in_a_batch_without_an_address() {
+    let limits = "[[limit]]\nname = \"jobs\"\nby = [\"org\"]\nrate = \"3/min\"\n";
+    let server = Server::configured(limits);
+    let job = json!({"op": "job.enqueue", "org": "acme"});
+    let one = server.post("/v1/check", &job.to_string()).json();
+    assert_eq!(one["decision"], "allow", "{one}");
+    let batch = json!({"checks": [job, job, job, {"ip": "::1", "method": "GET", "path": "/"}]});
+    let answers = server.post("/v1/batch", &batch.to_string()).json();
+    let statuses: Vec<_> = (0..4)
+        .map(|n| answers["answers"][n]["status"].clone())
+        .collect();
+    assert_eq!(statuses, [200, 200, 429, 200]);
+    for (path, body, field) in [
+        ("/v1/check", json!({"op": "job.enqueue"}), "org"),
+        ("/v1/check", json!({"op": "enqueue", "org": "acme"}), "op"),
+        (
+            "/v1/batch",
+            json!({"checks": [{"op": "job.enqueue"}]}),
+            "checks[0].org",
+        ),
+    ] {
+        let refused = server.post(path, &body.to_string());
+        assert_eq!(
+            (refused.status, &refused.json()["field"]),
+            (400, &json!(field))
+        );
+    }
+}
+
+#[test]
+fn l_layers_an_address_is_charged_once_by_two_calls() {
+    let server = Server::start();
+    let facts = |layers: &str| {
+        let mut facts: Value = serde_json::from_str(&sign_in("198.51.100.10")).unwrap();
+        facts["layers"] = json!(layers);
+        facts["org"] = json!("acme");
+        facts.to_string()
+    };
+    for used in 1..=10 {
+        let edge = server.post("/v1/check", &facts("edge")).json();
+        assert_eq!(edge["decision"], "allow", "{used}");
+        let identity = server.post("/v1/check", &facts("identity")).json();
+        assert_eq!(identity["decision"], "allow", "{used}");
+    }
+    let edge = server.post("/v1/check", &facts("edge")).json();
+    assert_eq!(
+        (&edge["status"], &edge["rule"]),
+        (&json!(429), &json!("L-IP"))
+    );
+    let identity = server.post("/v1/check", &facts("identity")).json();
+    assert_eq!(identity["decision"], "allow");
+}
+
+#[test]
 fn request_ids_are_echoed_and_made_when_absent() {
     let server = Server::start();
     let mut client = server.connect();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use palisade::core::facts::{Confidence, GuardFacts, GuardOp, Id, RequestFacts, RequestKind};
+use palisade::core::facts::{Confidence, GuardFacts, GuardOp, Id, RequestFacts};
 use palisade::core::{Clock, Keyring, PolicySet};
 use palisade::store::Store;
 use palisade::store::memory::{MemoryConfig, MemoryStore};
@@ -86,7 +86,7 @@ fn request(n: u32) -> RequestFacts {
         address(n)
     );
     let raw: RawRequest<'_> = wire::parse(json.as_bytes()).unwrap();
-    raw.into_facts(RequestKind::Http).unwrap()
+    raw.into_facts().unwrap()
 }
 
 fn login(n: u32) -> GuardFacts {

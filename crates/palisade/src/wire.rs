@@ -13,7 +13,7 @@ use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason};
 use palisade_core::facts::{
     ClientFacts, ClientType, Confidence, DeviceFacts, FieldError, GuardFacts, HEADER_BYTES_MAX, Id,
-    PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, bounded,
+    Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, bounded,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::rule::Rule;
@@ -139,6 +139,12 @@ fn text<'de: 'a, 'a, D: Deserializer<'de>>(reader: D) -> Result<Option<Text<'a>>
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawRequest<'a> {
+    /// `request` or `job.enqueue`.
+    #[serde(default)]
+    pub op: Option<RequestKind>,
+    /// `all`, `edge` or `identity`.
+    #[serde(default)]
+    pub layers: Option<Layers>,
     /// Client address.
     #[serde(borrow, default, deserialize_with = "text")]
     pub ip: Option<Text<'a>>,
@@ -200,18 +206,11 @@ impl RawRequest<'_> {
     ///
     /// # Errors
     /// A missing field or one outside its bounds.
-    pub fn into_facts(self, kind: RequestKind) -> Result<RequestFacts, FieldError> {
-        let ip = match (&self.ip, kind) {
-            (None, RequestKind::Job) => IpAddr::from([0, 0, 0, 0]),
-            (ip, _) => address(ip.as_deref())?,
-        };
-        let method = match kind {
-            RequestKind::Job => "POST".into(),
-            RequestKind::Http => method(self.method.as_deref())?,
-        };
-        let path = match (&self.path, kind) {
-            (None, RequestKind::Job) => "/".into(),
-            (path, _) => request_path(path.as_deref())?,
+    pub fn into_facts(self) -> Result<RequestFacts, FieldError> {
+        let kind = self.op.unwrap_or_default();
+        let (ip, method, path) = match kind {
+            RequestKind::Http => self.line()?,
+            RequestKind::Job => self.job_line()?,
         };
         Ok(RequestFacts {
             ip,
@@ -227,12 +226,45 @@ impl RawRequest<'_> {
             api_key: id("api_key", self.api_key.as_deref())?,
             cost: cost(self.cost)?,
             kind,
+            layers: self.layers.unwrap_or_default(),
             bot: false,
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
         })
     }
+
+    fn line(&self) -> Result<Line, FieldError> {
+        Ok((
+            address(self.ip.as_deref())?,
+            method(self.method.as_deref())?,
+            request_path(self.path.as_deref())?,
+        ))
+    }
+
+    /// A job counts for its organisation and token (T-JOBS); where it came from may be
+    /// said and need not be.
+    fn job_line(&self) -> Result<Line, FieldError> {
+        if self.org.is_none() && self.token.is_none() {
+            let problem = "or `token` is required for a job: it counts for no address";
+            return Err(FieldError::new("org", problem));
+        }
+        if self.layers == Some(Layers::Edge) {
+            let problem = "must not be `edge` for a job: it counts for its organisation and token";
+            return Err(FieldError::new("layers", problem));
+        }
+        let ip = self.ip.as_deref().map(|ip| address(Some(ip)));
+        let verb = self.method.as_deref().map(|verb| method(Some(verb)));
+        let path = self.path.as_deref().map(|path| request_path(Some(path)));
+        Ok((
+            ip.transpose()?.unwrap_or(NO_ADDRESS),
+            verb.transpose()?.unwrap_or_else(|| "POST".into()),
+            path.transpose()?.unwrap_or_default(),
+        ))
+    }
 }
+
+/// Address, method and path.
+type Line = (IpAddr, Box<str>, Box<str>);
 
 fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
     let text = text.ok_or(FieldError::new("ip", "is required"))?;
@@ -479,7 +511,7 @@ mod tests {
         let raw: Result<RawRequest<'_>, _> = parse(json.as_bytes());
         match raw {
             Err(error) => error.to_string(),
-            Ok(raw) => raw.into_facts(RequestKind::Http).unwrap_err().to_string(),
+            Ok(raw) => raw.into_facts().unwrap_err().to_string(),
         }
     }
 
@@ -517,6 +549,14 @@ mod tests {
                 "`user` must not be empty",
             ),
             (
+                r#"{"op":"canary","ip":"::1"}"#,
+                "`op` is not one of the allowed values: write `request` or `job.enqueue`",
+            ),
+            (
+                r#"{"layers":"canary","ip":"::1"}"#,
+                "`layers` is not one of the allowed values: write one of `all`, `edge`, `identity`",
+            ),
+            (
                 r#"{"CANARY canary":1}"#,
                 "`body` has a field that does not belong to this request",
             ),
@@ -526,6 +566,36 @@ mod tests {
         for (json, message) in cases {
             assert_eq!(refused(json), message, "{json}");
             assert!(!refused(json).to_lowercase().contains("canary"));
+        }
+    }
+
+    #[test]
+    fn t_jobs_need_no_address_method_or_path_and_errors_name_the_field() {
+        let job = |json: &str| {
+            let raw: RawRequest<'_> = parse(json.as_bytes()).unwrap();
+            raw.into_facts().map_err(|error| error.to_string())
+        };
+        let facts = job(r#"{"op":"job.enqueue","org":"acme","cost":5}"#).unwrap();
+        assert_eq!(facts.kind, RequestKind::Job);
+        assert_eq!((facts.address(), &*facts.path), (None, ""));
+        let told = job(r#"{"op":"job.enqueue","token":"t","ip":"::1","path":"/a/../b"}"#).unwrap();
+        assert_eq!(&*told.path, "/b");
+        assert!(told.address().is_some());
+        for (json, message) in [
+            (
+                r#"{"op":"job.enqueue"}"#,
+                "`org` or `token` is required for a job: it counts for no address",
+            ),
+            (
+                r#"{"op":"job.enqueue","org":"acme","ip":"canary"}"#,
+                "`ip` is not an IP address",
+            ),
+            (
+                r#"{"op":"job.enqueue","org":"acme","layers":"edge"}"#,
+                "`layers` must not be `edge` for a job: it counts for its organisation and token",
+            ),
+        ] {
+            assert_eq!(job(json).unwrap_err(), message);
         }
     }
 }

@@ -14,6 +14,7 @@ mod engine_support;
 use std::sync::atomic::Ordering;
 
 use engine_support::{Bench, START, bucket, keyring, policy, remaining, request};
+use palisade::core::RequestFacts;
 use palisade::core::policy::{Scope, hash_api_key, resolve};
 use palisade::core::rule::Rule;
 use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
@@ -28,6 +29,7 @@ fn allow(kind: AllowlistKind, identifier: &str, expires_at: Option<Micros>) -> N
     NewAllowlistEntry {
         kind,
         identifier: identifier.to_owned(),
+        org: None,
         reason: "load test".to_owned(),
         expires_at,
     }
@@ -584,11 +586,104 @@ async fn t_jobs_count_for_organisation_and_token_only() {
         );
     }
     assert_eq!(bench.job(job).await["status"], 429);
-    let nobody = bench.job("{}").await;
+    let nobody = RequestFacts::job(None, None);
+    let nobody = bench.engine.check(&nobody).await.decision;
     assert_eq!(
-        nobody["rule"], "L-DEFAULT-DENY",
+        nobody.rule.unwrap().id(),
+        "L-DEFAULT-DENY",
         "a job of nobody is covered by no limit"
     );
+}
+
+#[tokio::test]
+async fn t_jobs_are_asked_for_by_name_and_need_nothing_of_a_route() {
+    let bench = Bench::with(
+        "[[limit]]\nname = \"org-burst\"\nby = [\"org\"]\nrate = \"3/min\"\n\
+         [[route]]\npath = \"/*\"\nclass = \"write\"\nscope = \"everything\"\n",
+    );
+    bench
+        .engine
+        .allowlist_add(allow(AllowlistKind::Cidr, "0.0.0.0/0", None))
+        .await
+        .unwrap();
+    let job = r#"{"op":"job.enqueue","org":"a","cost":3}"#;
+    assert_eq!(bench.peek(job).await["decision"], "allow");
+    assert_eq!(bench.check(job).await["decision"], "allow");
+    let full = bench.check(job).await;
+    assert_eq!(
+        (&full["status"], &full["rule"]),
+        (&json!(429), &json!("T-ORG"))
+    );
+    let of_another = bench.check(r#"{"op":"job.enqueue","token":"t"}"#).await;
+    assert_eq!(of_another["decision"], "allow");
+}
+
+#[tokio::test]
+async fn l_layers_two_calls_leave_every_bucket_as_one_call_does() {
+    let whole = Bench::new();
+    let halves = Bench::new();
+    let facts = |layers: &str| {
+        format!(
+            r#"{{"layers":"{layers}","ip":"203.0.113.1","method":"POST","path":"/auth/token",
+                "client":{{"id":"spa"}},"org":"a","user":"u","token":"t"}}"#
+        )
+    };
+    whole.check(&facts("all")).await;
+    let edge = halves.check(&facts("edge")).await;
+    let identity = halves.check(&facts("identity")).await;
+    let scopes = |answer: &serde_json::Value| {
+        let limits = answer["limits"].as_array().unwrap().iter();
+        let mut scopes: Vec<_> = limits
+            .map(|l| l["scope"].as_str().unwrap().to_owned())
+            .collect();
+        scopes.sort();
+        scopes.dedup();
+        scopes
+    };
+    assert_eq!(scopes(&edge), ["client", "ip"]);
+    assert_eq!(scopes(&identity), ["org", "token", "user"]);
+    assert_eq!(
+        whole.peek(&facts("all")).await["limits"],
+        halves.peek(&facts("all")).await["limits"]
+    );
+}
+
+#[tokio::test]
+async fn l_layers_before_authentication_nobody_is_refused_for_who_they_are() {
+    let bench = Bench::with(
+        "[[route]]\npath = \"/reports\"\nclass = \"read\"\nscope = \"reports:read\"\n\
+         api_key = true\n",
+    );
+    let facts = |layers: &str| {
+        format!(r#"{{"layers":"{layers}","ip":"203.0.113.1","method":"GET","path":"/reports"}}"#)
+    };
+    assert_eq!(bench.check(&facts("edge")).await["decision"], "allow");
+    assert_eq!(bench.check(&facts("identity")).await["rule"], "T-SCOPE");
+    let counted = bench.peek(READ).await;
+    assert_eq!(
+        remaining(&counted, "ip-read"),
+        99,
+        "the edge was charged, once"
+    );
+}
+
+#[tokio::test]
+async fn l_layers_a_half_without_a_bucket_of_its_own_asks_no_store() {
+    let bench = Bench::on(policy(
+        "[policy]\ndefaults = false\n[[limit]]\nname = \"o\"\nby = [\"org\"]\nrate = \"1/min\"\n",
+        &Env::default(),
+    ));
+    let facts = |layers: &str| {
+        format!(r#"{{"layers":"{layers}","ip":"::1","method":"GET","path":"/","org":"a"}}"#)
+    };
+    for _ in 0..3 {
+        assert_eq!(bench.check(&facts("edge")).await["decision"], "allow");
+    }
+    assert_eq!(bench.heard.store_calls.load(Ordering::SeqCst), 0);
+    assert_eq!(bench.check(&facts("identity")).await["decision"], "allow");
+    assert_eq!(bench.check(&facts("identity")).await["status"], 429);
+    let nobody = r#"{"layers":"identity","ip":"::1","method":"GET","path":"/"}"#;
+    assert_eq!(bench.check(nobody).await["rule"], "L-DEFAULT-DENY");
 }
 
 #[tokio::test]
@@ -674,7 +769,7 @@ async fn w_bypass_skips_limits_and_quotas_and_is_seen_each_time() {
     assert!(
         bench
             .engine
-            .allowlist_remove(AllowlistKind::Ip, "203.0.113.1")
+            .allowlist_remove(AllowlistKind::Ip, "203.0.113.1", None)
             .await
             .unwrap()
     );
@@ -698,6 +793,52 @@ async fn w_bypass_does_not_lift_a_hard_block() {
     assert_eq!(
         bench.guard("login.check", failure).await["decision"],
         "hard_block"
+    );
+}
+
+#[tokio::test]
+async fn w_bypass_a_user_of_one_organisation_passes_in_that_one_only() {
+    let bench = Bench::with("[[limit]]\nname = \"few\"\nby = [\"ip\"]\nrate = \"1/min\"\n");
+    let mut entry = allow(AllowlistKind::UserId, "u", None);
+    entry.org = Some("acme".to_owned());
+    let added = bench.engine.allowlist_add(entry).await.unwrap();
+    assert!(added.org.is_some_and(|digest| digest != "acme"));
+    let facts = |org: &str, ip: u8| {
+        format!(r#"{{"ip":"192.0.2.{ip}","method":"GET","path":"/","user":"u"{org}}}"#)
+    };
+    let (acme, other, none) = (r#","org":"acme""#, r#","org":"other""#, "");
+    assert_eq!(bench.admitted(&facts(acme, 1), 5).await, 5);
+    assert_eq!(bench.admitted(&facts(other, 2), 5).await, 1);
+    assert_eq!(bench.admitted(&facts(none, 3), 5).await, 1);
+
+    let remove = |org: Option<&'static str>| {
+        let engine = &bench.engine;
+        async move {
+            engine
+                .allowlist_remove(AllowlistKind::UserId, "u", org)
+                .await
+                .unwrap()
+        }
+    };
+    assert!(
+        !remove(None).await,
+        "an entry for any organisation is another entry"
+    );
+    assert!(remove(Some("acme")).await);
+    assert_eq!(bench.admitted(&facts(acme, 1), 5).await, 1);
+
+    let any = allow(AllowlistKind::UserId, "u", None);
+    bench.engine.allowlist_add(any).await.unwrap();
+    for org in [acme, other, none] {
+        assert_eq!(bench.admitted(&facts(org, 4), 5).await, 5);
+    }
+    let mut address = allow(AllowlistKind::Ip, "192.0.2.9", None);
+    address.org = Some("acme".to_owned());
+    let refused = bench.engine.allowlist_add(address).await.unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .starts_with("`org` belongs to a `user_id` only")
     );
 }
 

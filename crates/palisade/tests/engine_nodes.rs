@@ -164,6 +164,7 @@ async fn allowed_for_a_while<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) {
     let entry = |expires_at| NewAllowlistEntry {
         kind: AllowlistKind::Ip,
         identifier: "203.0.113.1".to_owned(),
+        org: None,
         reason: "a test".to_owned(),
         expires_at: Some(expires_at),
     };
@@ -317,12 +318,13 @@ async fn within_a_second<S: Store>(nodes: &Nodes<S>) {
         let entry = NewAllowlistEntry {
             kind: AllowlistKind::Ip,
             identifier: "203.0.113.7".to_owned(),
+            org: None,
             reason: "a test".to_owned(),
             expires_at: None,
         };
         nodes.engines[1].allowlist_add(entry).await.unwrap();
         best[1] = best[1].min(until_admitted(nodes).await);
-        let removed = nodes.engines[1].allowlist_remove(AllowlistKind::Ip, "203.0.113.7");
+        let removed = nodes.engines[1].allowlist_remove(AllowlistKind::Ip, "203.0.113.7", None);
         assert!(removed.await.unwrap());
         for engine in &nodes.engines {
             engine.refresh_allowlist().await.unwrap();

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::decision::ErrorCode;
-use crate::facts::{ClientType, RequestFacts, RequestKind};
+use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{Charge, Plan, QuotaPlan, Refusal};
 use crate::rule::Rule;
@@ -23,7 +23,7 @@ pub fn resolve<'p>(
     facts: &RequestFacts,
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) -> Plan<'p> {
-    let route = policy.routes.find(&facts.method, &facts.path);
+    let route = find_route(policy, facts);
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
     // Load is requests, whatever they cost: one that costs more than the throttle holds
     // would otherwise be told to come back for ever (L-COST).
@@ -46,18 +46,65 @@ pub fn resolve<'p>(
             .map(|key| hash_api_key(key.as_str()))
             .filter(|hash| policy.api_key(hash).is_some());
         charge_limits(policy, tenant, &mut identity, facts, &mut plan);
-        plan.refusal = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
-            .or_else(|| final_refusal(&plan));
-        match plan.refusal {
-            None => {}
-            // Guesses are still counted against their address.
-            Some(INVALID_KEY) => plan
-                .charges
-                .retain(|charge| charge.limit.scope == Scope::Ip),
-            Some(_) => plan.charges.clear(),
+        let refused = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
+            .or_else(|| uncovered(&plan));
+        settle(&mut plan, refused, facts.layers);
+    }
+    keep_layers(&mut plan, facts.layers);
+    plan
+}
+
+/// A job that names no path has no route: it is of the class of other requests, and
+/// needs nothing that a route needs.
+fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
+    let route = policy.routes.find(&facts.method, &facts.path);
+    if !facts.path.is_empty() {
+        return route;
+    }
+    RouteMatch {
+        scope: None,
+        api_key_required: false,
+        ..route
+    }
+}
+
+/// What is charged though the request is refused, or not. Before authentication nobody
+/// is refused for who they are.
+fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
+    match refused {
+        None => {}
+        // Guesses are still counted against where they come from.
+        Some(INVALID_KEY) => plan.charges.retain(is_at_the_edge),
+        Some(_) if layers == Layers::Edge => {}
+        Some(_) => plan.charges.clear(),
+    }
+    plan.refusal = too_dear(plan).or_else(|| refused.filter(|_| layers != Layers::Edge));
+    if plan.refusal == Some(TOO_DEAR) {
+        plan.charges.clear();
+    }
+}
+
+fn is_at_the_edge(charge: &Charge<'_>) -> bool {
+    charge.limit.scope <= Scope::Client
+}
+
+/// L-LAYERS: a plan is made whole and cut afterwards, so that two calls with the same
+/// facts charge what one would have charged.
+fn keep_layers(plan: &mut Plan<'_>, layers: Layers) {
+    match layers {
+        Layers::All => return,
+        Layers::Edge => plan.charges.retain(is_at_the_edge),
+        Layers::Identity => {
+            plan.throttle.clear();
+            plan.charges.retain(|charge| !is_at_the_edge(charge));
         }
     }
-    plan
+    let last = plan.charges.len().checked_sub(1);
+    plan.quota = plan.quota.and_then(|quota| {
+        let is_kept = layers == Layers::Identity;
+        let charge = last.filter(|_| is_kept)?;
+        Some(QuotaPlan { charge, ..quota })
+    });
 }
 
 const INVALID_KEY: Refusal = Refusal {
@@ -72,8 +119,9 @@ fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     (!policy.knows_class(class.as_str())).then(default_deny)
 }
 
+/// Scopes are known once somebody is authenticated, not before.
 fn scope_refusal(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<Refusal> {
-    let needed = route.scope?;
+    let needed = route.scope.filter(|_| facts.layers != Layers::Edge)?;
     let held = facts
         .scopes
         .as_ref()
@@ -116,6 +164,9 @@ fn charge_quota<'p>(
     plan: &mut Plan<'p>,
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) -> Option<Refusal> {
+    if facts.kind == RequestKind::Job {
+        return None;
+    }
     if facts.api_key.is_none() {
         return plan.route.api_key_required.then_some(INVALID_KEY);
     }
@@ -182,20 +233,24 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
     })
 }
 
-/// L-DEFAULT-DENY and L-COST: what no bucket may be asked for.
-fn final_refusal(plan: &Plan<'_>) -> Option<Refusal> {
-    if plan.charges.is_empty() {
-        return Some(default_deny());
-    }
-    let too_dear = plan.charges.iter().any(|charge| {
+/// L-DEFAULT-DENY: no limit covers the request.
+fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
+    plan.charges.is_empty().then(default_deny)
+}
+
+/// L-COST: what no bucket may be asked for.
+fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
+    let is_too_dear = plan.charges.iter().any(|charge| {
         charge.on_exceed == crate::plan::OnExceed::Deny && charge.cost > charge.spec.capacity()
     });
-    too_dear.then_some(Refusal {
-        rule: Rule::L_COST,
-        error: ErrorCode::CostExceedsLimit,
-        status: 400,
-    })
+    is_too_dear.then_some(TOO_DEAR)
 }
+
+const TOO_DEAR: Refusal = Refusal {
+    rule: Rule::L_COST,
+    error: ErrorCode::CostExceedsLimit,
+    status: 400,
+};
 
 const fn default_deny() -> Refusal {
     Refusal {
@@ -320,7 +375,7 @@ impl<'a> Identity<'a> {
         let facts = self.facts;
         let digest = |bytes: &[u8]| Some(self.keyring.segment(kind, &[bytes]));
         let segment = match kind {
-            SegmentKind::Ip => digest(Prefix::of(facts.ip).bytes()),
+            SegmentKind::Ip => digest(Prefix::of(facts.address()?).bytes()),
             SegmentKind::Org => digest(facts.org.as_ref()?.as_bytes()),
             SegmentKind::User => digest(facts.user.as_ref()?.as_bytes()),
             SegmentKind::Token => digest(facts.token.as_ref()?.as_bytes()),

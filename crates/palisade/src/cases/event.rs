@@ -136,8 +136,9 @@ fn take_text(fields: &mut Map<String, Value>, name: &'static str) -> Result<Stri
 fn operation(op: &str, fields: Map<String, Value>) -> Result<Operation, CaseError> {
     let text = Value::Object(fields).to_string();
     let request = |kind| -> Result<Operation, CaseError> {
-        let raw: RawRequest<'_> = wire::parse(text.as_bytes())?;
-        let facts = raw.into_facts(kind).map_err(WireError::from)?;
+        let mut raw: RawRequest<'_> = wire::parse(text.as_bytes())?;
+        raw.op = Some(kind);
+        let facts = raw.into_facts().map_err(WireError::from)?;
         Ok(Operation::Request(Box::new(facts)))
     };
     match op {

@@ -89,9 +89,11 @@ impl<S: Store> Admin<'_, S> {
         &self,
         kind: AllowlistKind,
         identifier: &str,
+        org: Option<&str>,
     ) -> Result<(), AdminError> {
-        let id = entry_id(&self.engine.keyring, kind, identifier)?;
-        if !self.engine.allowlist_remove(kind, identifier).await? {
+        let id = entry_id(&self.engine.keyring, kind, identifier, org)?;
+        let removed = self.engine.allowlist_remove(kind, identifier, org).await?;
+        if !removed {
             return Err(AdminError::NotFound("allowlist entry"));
         }
         self.record(Change::AllowlistRemoved(&id));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
-use palisade_core::facts::RequestFacts;
+use palisade_core::facts::{FieldError, Id, RequestFacts};
 use palisade_core::key::{Digest, Domain, Keyring, anonymised};
 use palisade_core::time::Micros;
 use palisade_store::{Entry, Registry, Store, StoreError};
@@ -24,7 +24,7 @@ pub enum AllowlistKind {
     Ip,
     /// A network.
     Cidr,
-    /// A user.
+    /// A user, of one organisation or of any.
     UserId,
 }
 
@@ -35,6 +35,9 @@ pub struct NewAllowlistEntry {
     pub kind: AllowlistKind,
     /// Address, network or user; only its digest is kept.
     pub identifier: String,
+    /// The organisation that a user belongs to; `None` lets a user of that name pass in
+    /// any. Only its digest is kept.
+    pub org: Option<String>,
     /// Why.
     pub reason: String,
     /// Until when; `None` until it is removed.
@@ -49,6 +52,9 @@ pub struct AllowlistEntry {
     /// What it names.
     #[serde(rename = "type")]
     pub kind: AllowlistKind,
+    /// The digest of a user's organisation; absent: of any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
     /// The anonymised network of an address, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
@@ -78,6 +84,12 @@ pub enum AllowlistError {
     Store(#[from] StoreError),
 }
 
+impl From<FieldError> for AllowlistError {
+    fn from(FieldError { field, problem }: FieldError) -> Self {
+        Self::Invalid { field, problem }
+    }
+}
+
 /// What a node knows of the allowlist.
 #[derive(Default)]
 pub(super) struct Allowlist {
@@ -93,7 +105,9 @@ struct Copy {
     by_id: HashMap<Digest, Option<Micros>>,
     v4_lengths: BTreeSet<u8>,
     v6_lengths: BTreeSet<u8>,
+    /// Some entry names a user of any organisation, or of one.
     users: bool,
+    users_of_one: bool,
     /// Some entry ends by itself.
     has_ends: bool,
 }
@@ -114,13 +128,8 @@ impl Allowlist {
             return None;
         }
         let now = now().moved(self.ahead_us.load(Ordering::Relaxed));
-        let by_user = facts
-            .user
-            .as_ref()
-            .filter(|_| copy.users)
-            .and_then(|user| copy.live(user_digest(keyring, user.as_bytes()), now));
-        by_user
-            .or_else(|| copy.find_address(keyring, facts.ip, now))
+        copy.find_user(keyring, facts, now)
+            .or_else(|| copy.find_address(keyring, facts.address()?, now))
             .map(Digest::hex)
     }
 }
@@ -135,6 +144,17 @@ impl Copy {
                     .get(digest)
                     .is_some_and(|until| until.is_none_or(|until| until > now))
             })
+    }
+
+    fn find_user(&self, keyring: &Keyring, facts: &RequestFacts, now: Micros) -> Option<Digest> {
+        let user = facts.user.as_ref()?.as_bytes();
+        let org = facts.org.as_ref().filter(|_| self.users_of_one);
+        let of_one = org.and_then(|org| {
+            let digests = user_digest(keyring, Some(org.as_bytes()), user);
+            self.live(digests, now)
+        });
+        let of_any = || self.live(user_digest(keyring, None, user), now);
+        of_one.or_else(|| self.users.then(of_any)?)
     }
 
     fn find_address(&self, keyring: &Keyring, ip: IpAddr, now: Micros) -> Option<Digest> {
@@ -155,6 +175,7 @@ impl Copy {
         self.by_id.insert(id, entry.expires_at);
         self.has_ends |= entry.expires_at.is_some();
         match (entry.kind, entry.prefix_len, &entry.network) {
+            (AllowlistKind::UserId, ..) if entry.org.is_some() => self.users_of_one = true,
             (AllowlistKind::UserId, ..) => self.users = true,
             (_, Some(length), Some(network)) if network.contains(':') => {
                 self.v6_lengths.insert(length);
@@ -167,8 +188,11 @@ impl Copy {
     }
 }
 
-fn user_digest(keyring: &Keyring, user: &[u8]) -> palisade_core::key::Rotating {
-    keyring.hmac(Domain::Allowlist, &[b"user", user])
+fn user_digest(keyring: &Keyring, org: Option<&[u8]>, user: &[u8]) -> palisade_core::key::Rotating {
+    match org {
+        None => keyring.hmac(Domain::Allowlist, &[b"user", user]),
+        Some(org) => keyring.hmac(Domain::Allowlist, &[b"user of", org, user]),
+    }
 }
 
 fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
@@ -182,6 +206,7 @@ fn net_digest(keyring: &Keyring, net: IpNet) -> palisade_core::key::Rotating {
 /// A validated identifier: its digests, and what may be shown of it.
 struct Named {
     digests: palisade_core::key::Rotating,
+    org: Option<String>,
     network: Option<String>,
     prefix_len: Option<u8>,
 }
@@ -191,29 +216,47 @@ pub(super) fn entry_id(
     keyring: &Keyring,
     kind: AllowlistKind,
     identifier: &str,
+    org: Option<&str>,
 ) -> Result<String, AllowlistError> {
-    Ok(name(keyring, kind, identifier)?.digests.current.hex())
+    Ok(name(keyring, kind, identifier, org)?.digests.current.hex())
 }
 
-fn name(keyring: &Keyring, kind: AllowlistKind, identifier: &str) -> Result<Named, AllowlistError> {
+fn name_user(
+    keyring: &Keyring,
+    identifier: &str,
+    org: Option<&str>,
+) -> Result<Named, AllowlistError> {
+    let check = |field, text: &str| Id::new(field, text).map(drop);
+    check("identifier", identifier)?;
+    org.map(|org| check("org", org)).transpose()?;
+    let org = org.map(str::as_bytes);
+    let shown = |org: &[u8]| keyring.hmac(Domain::Allowlist, &[b"org", org]);
+    Ok(Named {
+        digests: user_digest(keyring, org, identifier.as_bytes()),
+        org: org.map(|org| shown(org).current.hex()),
+        network: None,
+        prefix_len: None,
+    })
+}
+
+fn name(
+    keyring: &Keyring,
+    kind: AllowlistKind,
+    identifier: &str,
+    org: Option<&str>,
+) -> Result<Named, AllowlistError> {
     let invalid = |problem| AllowlistError::Invalid {
         field: "identifier",
         problem,
     };
+    if org.is_some() && kind != AllowlistKind::UserId {
+        return Err(AllowlistError::Invalid {
+            field: "org",
+            problem: "belongs to a `user_id` only: addresses are of no organisation",
+        });
+    }
     let net = match kind {
-        AllowlistKind::UserId => {
-            palisade_core::facts::bounded(
-                "identifier",
-                identifier,
-                palisade_core::facts::ID_BYTES_MAX,
-            )
-            .map_err(|error| invalid(error.problem))?;
-            return Ok(Named {
-                digests: user_digest(keyring, identifier.as_bytes()),
-                network: None,
-                prefix_len: None,
-            });
-        }
+        AllowlistKind::UserId => return name_user(keyring, identifier, org),
         AllowlistKind::Ip => identifier
             .parse::<IpAddr>()
             .map(|ip| IpNet::from(ip.to_canonical()))
@@ -225,6 +268,7 @@ fn name(keyring: &Keyring, kind: AllowlistKind, identifier: &str) -> Result<Name
     };
     Ok(Named {
         digests: net_digest(keyring, net),
+        org: None,
         network: Some(anonymised(net.network())),
         prefix_len: Some(net.prefix_len()),
     })
@@ -239,7 +283,7 @@ impl<S: Store> Engine<S> {
         &self,
         new: NewAllowlistEntry,
     ) -> Result<AllowlistEntry, AllowlistError> {
-        let named = name(&self.keyring, new.kind, &new.identifier)?;
+        let named = name(&self.keyring, new.kind, &new.identifier, new.org.as_deref())?;
         if new.reason.trim().is_empty() || new.reason.len() > 500 {
             return Err(AllowlistError::Invalid {
                 field: "reason",
@@ -257,6 +301,7 @@ impl<S: Store> Engine<S> {
         let entry = AllowlistEntry {
             id: named.digests.current.hex(),
             kind: new.kind,
+            org: named.org,
             network: named.network,
             prefix_len: named.prefix_len,
             reason: new.reason,
@@ -274,7 +319,8 @@ impl<S: Store> Engine<S> {
         Ok(entry)
     }
 
-    /// Removes an entry; false if there was none.
+    /// Removes the entry with exactly this identifier and organisation; false if there
+    /// was none.
     ///
     /// # Errors
     /// An identifier that is not valid, or the store's.
@@ -282,8 +328,9 @@ impl<S: Store> Engine<S> {
         &self,
         kind: AllowlistKind,
         identifier: &str,
+        org: Option<&str>,
     ) -> Result<bool, AllowlistError> {
-        let named = name(&self.keyring, kind, identifier)?;
+        let named = name(&self.keyring, kind, identifier, org)?;
         let mut removed = false;
         for digest in [Some(named.digests.current), named.digests.previous]
             .into_iter()

@@ -162,6 +162,9 @@ impl<S: Store> Engine<S> {
 
     async fn judge(&self, asked: Asked<'_>) -> Decision {
         let Asked { plan, class, .. } = asked;
+        if plan.charges.is_empty() {
+            return unlimited(class, self.now());
+        }
         match self.charge(&plan.charges, asked.take, asked.ends).await {
             Ok(Answered::All(charged)) => {
                 if charged.rebuilt > 0 {
@@ -313,6 +316,16 @@ fn disabled(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
         class: Some(Arc::clone(class)),
         ..Decision::allow(now)
     }
+}
+
+/// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
+fn unlimited(class: &Arc<str>, now: palisade_core::Micros) -> Decision {
+    let judged = Judged {
+        charges: &[],
+        readings: &[],
+        now,
+    };
+    decide(None, class, judged)
 }
 
 fn bypass(now: palisade_core::Micros, class: &Arc<str>) -> Decision {

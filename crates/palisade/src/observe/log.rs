@@ -77,13 +77,13 @@ impl DenialLog {
         let (class, ip, request_id, correlation_id) = match seen.subject {
             Subject::Request(facts) => (
                 decision.class.as_deref().map(|c| self.classes.shown(c)),
-                facts.ip,
+                facts.address(),
                 facts.request_id.as_ref(),
                 facts.correlation_id.as_ref(),
             ),
             Subject::Guard(op, facts) => (
                 Some(flow_name(op.flow()).into()),
-                facts.ip,
+                Some(facts.ip),
                 facts.request_id.as_ref(),
                 facts.correlation_id.as_ref(),
             ),
@@ -96,7 +96,7 @@ impl DenialLog {
             token = hex(who.token),
             client = hex(who.client),
             api_key = hex(who.api_key),
-            ip_prefix = anonymised(ip),
+            ip_prefix = ip.map(anonymised),
             class = class.as_deref(),
             bucket = decision.reasons.iter().find_map(|r| r.limit.as_deref()),
             rule = decision.rule.map(Rule::id),

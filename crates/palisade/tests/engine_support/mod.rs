@@ -133,8 +133,9 @@ impl Bench {
     }
 
     pub async fn job(&self, facts: &str) -> Value {
-        let raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
-        let facts = raw.into_facts(RequestKind::Job).unwrap();
+        let mut raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
+        raw.op = Some(RequestKind::Job);
+        let facts = raw.into_facts().unwrap();
         render(&self.engine.check(&facts).await)
     }
 
@@ -156,7 +157,7 @@ impl Bench {
 
 pub fn request(facts: &str) -> RequestFacts {
     let raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
-    raw.into_facts(RequestKind::Http).unwrap()
+    raw.into_facts().unwrap()
 }
 
 pub fn command(facts: &str) -> GuardFacts {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::facts::{GuardOp, RequestKind};
+use palisade::core::facts::GuardOp;
 use palisade::core::time::{Clock, MINUTE, Micros, SECOND};
 use palisade::core::{Decision, Keyring, Mode, PolicySet};
 use palisade::store::Store;
@@ -86,7 +86,7 @@ impl<S: Store> Bench<S> {
     pub async fn check(&self, ip: &str, path: &str) -> Decision {
         let facts = format!(r#"{{"ip":"{ip}","method":"POST","path":"{path}"}}"#);
         let raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
-        let facts = raw.into_facts(RequestKind::Http).unwrap();
+        let facts = raw.into_facts().unwrap();
         in_time(self.engine.check(&facts)).await.decision
     }
 

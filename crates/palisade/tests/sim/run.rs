@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::facts::{GuardOp, RequestKind};
+use palisade::core::facts::GuardOp;
 use palisade::core::failure::Policy;
 use palisade::core::limit::State;
 use palisade::core::record::RecordKind;
@@ -480,7 +480,7 @@ impl Sim {
         };
         let json = asked.json();
         let raw: RawRequest<'_> = wire::parse(json.as_bytes()).unwrap();
-        let facts = raw.into_facts(RequestKind::Http).unwrap();
+        let facts = raw.into_facts().unwrap();
         let node = &self.nodes[asked.node];
         let command = self.command_of(asked.node, Policy::Limits, false);
         if peeks {

@@ -50,6 +50,9 @@ struct Add {
     kind: Kind,
     /// Address, network or user
     identifier: String,
+    /// The organisation a user belongs to [default: any]
+    #[arg(long)]
+    org: Option<String>,
     /// Why
     #[arg(long)]
     reason: String,
@@ -66,6 +69,9 @@ struct Remove {
     kind: Kind,
     /// Address, network or user
     identifier: String,
+    /// The organisation that the entry names, if it does
+    #[arg(long)]
+    org: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -80,11 +86,17 @@ impl Allowlist {
                 if let Some(until) = &add.expires_at {
                     body["expires_at"] = json!(until);
                 }
+                if let Some(org) = &add.org {
+                    body["org"] = json!(org);
+                }
                 add.server
                     .ask(Method::POST, PATH, Some(&body), |_| "added\n".to_owned())
             }
             Command::Remove(remove) => {
-                let body = json!({"type": remove.kind.name(), "identifier": remove.identifier});
+                let mut body = json!({"type": remove.kind.name(), "identifier": remove.identifier});
+                if let Some(org) = &remove.org {
+                    body["org"] = json!(org);
+                }
                 remove.server.ask(Method::DELETE, PATH, Some(&body), |_| {
                     "removed\n".to_owned()
                 })

@@ -4,7 +4,6 @@
 use palisade::cases::{Event, Operation};
 use palisade::wire::RawRequest;
 use palisade_core::Micros;
-use palisade_core::facts::RequestKind;
 
 /// The event of a line; `None` if the line is no request.
 ///
@@ -29,7 +28,7 @@ pub(super) fn parse(line: &str, not_before: Option<Micros>) -> Option<Event> {
         user_agent: agent.map(Into::into),
         ..RawRequest::default()
     };
-    let facts = facts.into_facts(RequestKind::Http).ok()?;
+    let facts = facts.into_facts().ok()?;
     Some(Event {
         at: not_before.map_or(at, |earliest| at.max(earliest)),
         operation: Operation::Request(Box::new(facts)),

@@ -29,6 +29,9 @@ pub(super) struct NewEntry {
     /// Address, network or user.
     #[schema(value_type = String, example = "192.0.2.7")]
     identifier: Option<Value>,
+    /// The organisation a user belongs to; absent: a user of that name in any.
+    #[schema(value_type = Option<String>, example = "acme")]
+    org: Option<Value>,
     /// Why.
     #[schema(value_type = String, example = "Internal monitoring service")]
     reason: Option<Value>,
@@ -48,6 +51,9 @@ pub(super) struct OldEntry {
     /// Address, network or user.
     #[schema(value_type = String, example = "192.0.2.7")]
     identifier: Option<Value>,
+    /// The organisation that the entry names, if it does.
+    #[schema(value_type = Option<String>, example = "acme")]
+    org: Option<Value>,
 }
 
 /// An entry was added.
@@ -83,6 +89,9 @@ pub(super) struct EntryView {
     /// `ip`, `cidr` or `user_id`.
     #[serde(rename = "type")]
     kind: &'static str,
+    /// The digest of a user's organisation; absent: of any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    org: Option<String>,
     /// The anonymised network.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<String>,
@@ -104,6 +113,7 @@ impl From<AllowlistEntry> for EntryView {
                 AllowlistKind::Cidr => "cidr",
                 AllowlistKind::UserId => "user_id",
             },
+            org: entry.org,
             network: entry.network,
             prefix_len: entry.prefix_len,
             reason: entry.reason,
@@ -117,7 +127,8 @@ fn identify(
     fields: &mut Fields,
     kind: Option<&Value>,
     identifier: Option<Value>,
-) -> (AllowlistKind, String) {
+    org: Option<Value>,
+) -> (AllowlistKind, String, Option<String>) {
     let kind = match kind.and_then(Value::as_str) {
         Some("ip") => Some(AllowlistKind::Ip),
         Some("cidr") => Some(AllowlistKind::Cidr),
@@ -137,7 +148,11 @@ fn identify(
     if !is_valid {
         fields.wrong("identifier", "invalid format");
     }
-    (kind.unwrap_or(AllowlistKind::UserId), identifier)
+    let org = fields.optional("org", org);
+    if org.is_some() && matches!(kind, Some(AllowlistKind::Ip | AllowlistKind::Cidr)) {
+        fields.wrong("org", "belongs to a user_id only");
+    }
+    (kind.unwrap_or(AllowlistKind::UserId), identifier, org)
 }
 
 /// Lets an address, a network or a user pass.
@@ -158,7 +173,7 @@ pub(super) async fn add(
     Body(new): Body<NewEntry>,
 ) -> Result<Json<Added>, Refusal> {
     let mut fields = Fields::new(INVALID);
-    let (kind, identifier) = identify(&mut fields, new.kind.as_ref(), new.identifier);
+    let (kind, identifier, org) = identify(&mut fields, new.kind.as_ref(), new.identifier, new.org);
     let reason = fields.required("reason", new.reason);
     if reason.len() > 500 {
         fields.wrong("reason", "must be 1 to 500 characters");
@@ -171,6 +186,7 @@ pub(super) async fn add(
     let entry = NewAllowlistEntry {
         kind,
         identifier: identifier.clone(),
+        org,
         reason,
         expires_at,
     };
@@ -201,10 +217,12 @@ pub(super) async fn remove(
     Body(old): Body<OldEntry>,
 ) -> Result<Json<Removed>, Refusal> {
     let mut fields = Fields::new(INVALID);
-    let (kind, identifier) = identify(&mut fields, old.kind.as_ref(), old.identifier);
+    let (kind, identifier, org) = identify(&mut fields, old.kind.as_ref(), old.identifier, old.org);
     fields.finish()?;
     let admin = operations.administer(&caller);
-    let removed = admin.allowlist_remove(kind, &identifier).await;
+    let removed = admin
+        .allowlist_remove(kind, &identifier, org.as_deref())
+        .await;
     removed.map_err(|error| Refusal::from_admin(&error, INVALID, MISSING))?;
     Ok(Json(Removed { removed: true }))
 }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use palisade::engine::Finding as Found;
 use palisade::wire::{RawGuard, RawRequest, WireError, parse};
 use palisade_core::decision::Level;
-use palisade_core::facts::{GuardFacts, RequestFacts, RequestKind};
+use palisade_core::facts::{GuardFacts, RequestFacts};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -81,7 +81,7 @@ fn refused(part: &'static str, error: &WireError) -> Refusal {
 fn request_facts(value: &Value) -> Result<RequestFacts, WireError> {
     let bytes = serde_json::to_vec(value).map_err(|_| WireError::Syntax)?;
     let raw: RawRequest<'_> = parse(&bytes)?;
-    Ok(raw.into_facts(RequestKind::Http)?)
+    Ok(raw.into_facts()?)
 }
 
 fn guard_facts(value: &Value) -> Result<GuardFacts, WireError> {

@@ -5,7 +5,6 @@ use hyper::body::Incoming;
 use palisade::engine::RequestAnswer;
 use palisade::wire::{self, Answer, RawRequest};
 use palisade_core::RequestFacts;
-use palisade_core::facts::RequestKind;
 use serde::{Deserialize, Serialize};
 
 use super::Decide;
@@ -51,7 +50,7 @@ pub(super) async fn batch(
     let mut checks = Vec::with_capacity(batch.checks.len());
     for (index, raw) in batch.checks.into_iter().enumerate() {
         let mut facts = raw
-            .into_facts(RequestKind::Http)
+            .into_facts()
             .map_err(|error| Problem::from(error).within(&format!("checks[{index}]")))?;
         facts.correlation_id = facts.correlation_id.or_else(|| correlation.clone());
         let mut own = RequestId::generate();

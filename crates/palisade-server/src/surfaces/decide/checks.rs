@@ -6,7 +6,6 @@ use palisade::engine::RefundOutcome;
 use palisade::wire::{self, RawRequest};
 use palisade_core::RequestFacts;
 use palisade_core::decision::LimitReading;
-use palisade_core::facts::RequestKind;
 use serde::Serialize;
 
 use super::Decide;
@@ -77,7 +76,7 @@ async fn facts(
     )
     .await?;
     let raw: RawRequest<'_> = wire::parse(&bytes)?;
-    let mut facts = raw.into_facts(RequestKind::Http)?;
+    let mut facts = raw.into_facts()?;
     facts.correlation_id = facts.correlation_id.or(correlation);
     identify(&mut facts, id);
     Ok(facts)

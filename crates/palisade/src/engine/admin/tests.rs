@@ -483,13 +483,17 @@ async fn allowlist_changes_are_reported_with_who_made_them() {
     let entry = NewAllowlistEntry {
         kind: AllowlistKind::Cidr,
         identifier: "192.0.2.0/24".to_owned(),
+        org: None,
         reason: "office".to_owned(),
         expires_at: None,
     };
     admin.allowlist_add(entry).await.unwrap();
     let cidr = AllowlistKind::Cidr;
-    admin.allowlist_remove(cidr, "192.0.2.0/24").await.unwrap();
-    let again = admin.allowlist_remove(cidr, "192.0.2.0/24").await;
+    admin
+        .allowlist_remove(cidr, "192.0.2.0/24", None)
+        .await
+        .unwrap();
+    let again = admin.allowlist_remove(cidr, "192.0.2.0/24", None).await;
     assert_eq!(again.unwrap_err(), AdminError::NotFound("allowlist entry"));
     assert_eq!(*nodes.heard.0.lock(), ["added", "removed"]);
 }

@@ -145,7 +145,7 @@ impl Audit {
         event.class = decision.class.as_deref().map(|c| self.classes.shown(c));
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
         event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
-        event.ip_prefix = Some(Network::of(facts.ip));
+        event.ip_prefix = facts.address().map(Network::of);
         event.subject = seen.bypassed.map(Into::into);
         with_who(&mut event, who);
         if seen.bypassed.is_none()

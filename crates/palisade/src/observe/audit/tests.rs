@@ -213,6 +213,7 @@ async fn w_bypass_is_audited_every_time() {
     let entry = NewAllowlistEntry {
         kind: AllowlistKind::Ip,
         identifier: "203.0.113.77".to_owned(),
+        org: None,
         reason: "monitoring".to_owned(),
         expires_at: None,
     };
