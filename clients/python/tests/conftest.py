@@ -144,7 +144,7 @@ class Site:
             source_address=(source, 0) if source else None,
         )
         names = {name.replace("_", "-"): value for name, value in headers.items()}
-        data = json.dumps(body).encode() if body is not None else None
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         try:
             connection.request(method, path, body=data, headers=names)
             return Answered(connection.getresponse())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from conftest import Server, Site, free_url, served, stub
+from conftest import Server, Site, free_url, http_answer, read_request, served, stub
 from palisade_client import (
     AsyncPalisade,
     AttemptFacts,
@@ -46,6 +47,17 @@ name = "reports-per-address"
 by = ["ip"]
 class = "reports"
 rate = "15/min"
+"""
+
+JOBS = """
+[[class]]
+name = "jobs"
+
+[[limit]]
+name = "jobs-per-org"
+by = ["org"]
+class = "jobs"
+rate = "10/h"
 """
 
 
@@ -159,6 +171,17 @@ def test_a_clients_headers_cannot_break_the_question(palisade: Server) -> None:
     with served(app.asgi) as site:
         for agent in ("x" * 20_000, "\x7f\xff", "a\tb"):
             assert site.send("GET", "/", User_Agent=agent).status == 200
+
+
+def test_a_palisade_of_another_version_is_no_clients_fault() -> None:
+    def older(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(http_answer({"detail": "`layers` is unknown", "field": "layers"}, 400))
+
+    with stub(older) as url:
+        app = App(url, on_unavailable="open")
+        with served(app.asgi) as site:
+            assert site.send("GET", "/").status == 500 and app.reached == 0
 
 
 def away(choice: OnUnavailable) -> list[int]:
@@ -311,8 +334,7 @@ def test_t_scope_a_missing_scope_is_a_403(tmp_path: Path) -> None:
 
 
 def test_t_jobs_the_quota_of_an_organisation_is_asked_before_queueing(tmp_path: Path) -> None:
-    quota = '[[limit]]\nname = "jobs"\nby = ["org"]\nclass = "jobs"\nrate = "10/h"\n'
-    server = Server(tmp_path, quota)
+    server = Server(tmp_path, JOBS)
     try:
         client = AsyncPalisade(server.url, deadline=30)
 

@@ -5,6 +5,7 @@ import { BadFacts } from "./errors.js";
 import { headerText, newRequestId, type Layers, type RequestFacts } from "./facts.js";
 import { requireChoice, type OnUnavailable } from "./unavailable.js";
 
+const CLIENTS_OWN = new Set(["method", "path", "user_agent", "api_key", "client.id"]);
 const PLAIN_ID = /^[A-Za-z0-9_.:/+=@~-]{1,128}$/;
 
 /** Whom authentication found. `token` is the token's id, never the token. */
@@ -132,7 +133,9 @@ async function asked(
     seen.answers.push(answer);
     return answer.allowed ? undefined : answer;
   } catch (error) {
-    if (error instanceof BadFacts) return badRequest(seen.requestId);
+    // Anything else is a mistake of the host, or a Palisade of another version.
+    const own = error instanceof BadFacts && CLIENTS_OWN.has(error.field ?? "");
+    if (own) return badRequest(seen.requestId);
     throw error;
   }
 }

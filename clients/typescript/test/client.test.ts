@@ -150,7 +150,7 @@ test("palisade going is said once, without naming anybody", async () => {
 });
 
 test("t_jobs: a job that was not queued is given back", async () => {
-  const quota = '[[limit]]\nname = "jobs"\nby = ["org"]\nclass = "jobs"\nrate = "10/h"\n';
+  const quota = '[[class]]\nname = "jobs"\n[[limit]]\nname = "jobs"\nby = ["org"]\nclass = "jobs"\nrate = "10/h"\n';
   const client = new Palisade((await Server.start(quota)).url, PATIENT);
   const facts = { org: "acme", token: "t1", class: "jobs" };
   let queued = 0;

@@ -5,6 +5,7 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "a test fails by panicking and says why"
 )]
 
@@ -14,10 +15,11 @@ mod redis_server;
 #[path = "common/upstream.rs"]
 mod upstream;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Client, Options, PATIENCE, Server};
 use redis_server::RedisServer;
@@ -38,11 +40,11 @@ fn example(name: &str) -> PathBuf {
     root.join("docs/examples/guard").join(name)
 }
 
-fn run(server: &Server, program: &str, script: &PathBuf, args: [&str; 4]) -> String {
+fn run(listen: SocketAddr, program: &str, script: &PathBuf, args: [&str; 4]) -> String {
     let output = Command::new(program)
         .arg(script)
         .args(args)
-        .env("PALISADE", format!("http://{}", server.listen))
+        .env("PALISADE", format!("http://{listen}"))
         .output()
         .unwrap_or_else(|error| panic!("{program} could not be started: {error}"));
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -54,23 +56,51 @@ fn run(server: &Server, program: &str, script: &PathBuf, args: [&str; 4]) -> Str
     printed.trim().to_owned()
 }
 
-/// Two failures of a new device, then the soft block; another account is free.
-fn plays(program: &str, script: &PathBuf, [right, wrong, blocked]: [&str; 3]) {
+/// Two failures of a new device, then the soft block; another account is free. With the
+/// service away nothing is verified.
+fn plays(program: &str, script: &PathBuf, [right, wrong, blocked, away]: [&str; 4]) {
     let server = Server::start();
     let attempt = |account, password| {
         let args = ["203.0.113.5", account, "device-1", password];
-        run(&server, program, script, args)
+        run(server.listen, program, script, args)
     };
     assert_eq!(attempt("ann", "right"), right);
+    let began = Instant::now();
     assert_eq!(attempt("bob", "wrong"), wrong);
     assert_eq!(attempt("bob", "wrong"), wrong);
+    // A-BACKOFF, 250 ms and 500 ms: only who sends the username is told to wait.
+    assert!(began.elapsed() >= Duration::from_millis(750));
     assert!(attempt("bob", "right").starts_with(blocked));
     assert_eq!(attempt("ann", "right"), right);
+    server.terminate();
+    let listen = server.listen;
+    server.wait();
+    let args = ["203.0.113.5", "ann", "device-1", "right"];
+    assert_eq!(run(listen, program, script, args), away);
+}
+
+/// What a pending attempt is told apart by: the outcome names the id of its check.
+#[test]
+fn the_examples_send_the_username_and_the_id_of_the_check() {
+    for name in ["login.sh", "login.py", "login.ts"] {
+        let text = std::fs::read_to_string(example(name)).unwrap();
+        for wanted in ["username", "request_id", "delay_ms", "503"] {
+            assert!(text.contains(wanted), "{name} has no {wanted}");
+        }
+    }
+    let shown = block("guard.md", "sh");
+    let script = std::fs::read_to_string(example("login.sh")).unwrap();
+    assert!(script.ends_with(&shown), "the guide shows the example");
 }
 
 #[test]
 fn the_shell_example_protects_a_login() {
-    let answers = ["200 OK", "401 Unauthorized", "429 Too Many Requests"];
+    let answers = [
+        "200 OK",
+        "401 Unauthorized",
+        "429 Too Many Requests",
+        "503 Service Unavailable",
+    ];
     plays("sh", &example("login.sh"), answers);
 }
 
@@ -79,7 +109,7 @@ fn the_python_example_protects_a_login() {
     plays(
         "python3",
         &example("login.py"),
-        ["200 None", "401 None", "429 "],
+        ["200 None", "401 None", "429 ", "503 None"],
     );
 }
 
@@ -89,7 +119,83 @@ fn the_typescript_example_protects_a_login() {
     let folder = tempfile::tempdir().unwrap();
     let module = folder.path().join("login.mjs");
     std::fs::copy(example("login.ts"), &module).unwrap();
-    plays("node", &module, ["200 None", "401 None", "429 "]);
+    plays(
+        "node",
+        &module,
+        ["200 None", "401 None", "429 ", "503 None"],
+    );
+}
+
+/// The block of this language below a heading.
+fn block_below(page: &str, heading: &str, language: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join(page)).unwrap();
+    let below = text.split_once(heading).expect("the heading").1;
+    let after = below.split_once(&format!("```{language}\n")).unwrap().1;
+    after.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_readme_asks_before_and_after_a_login() {
+    let server = Server::start();
+    let script = block_below("README.md", "## Ask before and after a login", "sh")
+        .replace("localhost:8080", &server.listen.to_string());
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["decision"], "allow");
+    assert_eq!(answer["delay_ms"], 250, "the lockout was asked: {answer}");
+    assert!(script.contains(r#"\"request_id\":\"$id\""#));
+}
+
+/// A policy of the page about coming from elsewhere, and what shows that it holds.
+fn migrates(heading: &str, cases: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let policy = block_below("docs/migrate.md", heading, "toml");
+    std::fs::write(home.path().join("policy.toml"), policy).unwrap();
+    std::fs::write(home.path().join("cases.jsonl"), cases).unwrap();
+    let output = common::palisade()
+        .current_dir(home.path())
+        .args(["test", "cases.jsonl", "--config", "policy.toml"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{heading}: {said}{failed}");
+}
+
+/// As many pass at once, and the next one is refused.
+fn passes(number: u32) -> String {
+    let ask = |expect: &str| {
+        format!(
+            r#"{{"at":"2026-01-01T00:00:00Z","op":"request","ip":"203.0.113.5","method":"GET","path":"/search","expect":{{{expect}}}}}"#
+        ) + "\n"
+    };
+    let passed = (0..number).map(|_| ask(r#""decision":"allow""#));
+    passed.collect::<String>() + &ask(r#""decision":"deny","status":429"#)
+}
+
+#[test]
+fn policies_for_who_comes_from_elsewhere_refuse_where_the_page_says() {
+    migrates("## governor", &passes(100));
+    migrates("## rate-limiter-flexible", &passes(6));
+    migrates("## nginx", &passes(21));
+    let attempt = |minute: u32, op: &str, account: u32, expect: &str| {
+        format!(
+            r#"{{"at":"2026-01-01T00:{minute:02}:00Z","op":"{op}","ip":"203.0.113.5","account":"a{account}","username":"ann","device":{{"client_id":"d1"}},"expect":{{{expect}}}}}"#
+        ) + "\n"
+    };
+    let allow = r#""decision":"allow""#;
+    let failures = (0..5).map(|n| attempt(4 * n, "login.failure", n, allow));
+    let next = attempt(
+        17,
+        "login.check",
+        9,
+        r#""decision":"deny","rules":["A-WINDOW"]"#,
+    );
+    migrates("## django-axes", &(failures.collect::<String>() + &next));
+    let waits = r#""decision":"soft_block","level":"L1","retry_after":60"#;
+    let guesses = [allow, waits].map(|expect| attempt(0, "login.failure", 1, expect));
+    migrates("## Keycloak", &guesses.concat());
 }
 
 /// nginx with a configuration of its own, ended with the test.

@@ -14,7 +14,7 @@ from typing import Any
 from .address import BadChain, TrustedProxies
 from .answer import Answer
 from .client import AsyncPalisade
-from .edge import MoreFacts, Seen, bad_request, first_facts
+from .edge import MoreFacts, Seen, bad_request, first_facts, refusal_of
 from .errors import BadFacts, Blocked, Misconfigured
 from .facts import Layers
 from .unavailable import OnUnavailable, require_choice
@@ -66,9 +66,10 @@ class PalisadeMiddleware:
             return
         try:
             request = scope[_KEY] = self._seen(scope)
-            refusal = await self._edge(request)
-        except (BadChain, BadFacts):
-            refusal = bad_request()
+        except BadChain:
+            await _refuse(bad_request(), scope, send)
+            return
+        refusal = await self._edge(request)
         if refusal is not None:
             await _refuse(refusal, scope, send)
             return
@@ -77,7 +78,10 @@ class PalisadeMiddleware:
     async def _edge(self, request: Seen) -> Answer | None:
         if self._layers is None:
             return None
-        answer = await self._client.check(request.facts, on_unavailable=self._choice)
+        try:
+            answer = await self._client.check(request.facts, on_unavailable=self._choice)
+        except BadFacts as error:
+            return refusal_of(error, request.request_id)
         request.answers.append(answer)
         return None if answer.allowed else answer
 

@@ -31,7 +31,7 @@ from django.utils.module_loading import import_string
 from .address import BadChain, TrustedProxies
 from .answer import Answer
 from .client import AsyncPalisade, Palisade
-from .edge import Identity, Seen, bad_request, first_facts
+from .edge import Identity, Seen, bad_request, first_facts, refusal_of
 from .errors import BadFacts, Blocked, Misconfigured
 from .facts import RequestFacts
 from .unavailable import OnUnavailable, require_choice
@@ -117,8 +117,10 @@ class _Middleware:
             refusal = facts and self._taken(
                 request, sync_client().check(facts, on_unavailable=self._on_unavailable)
             )
-        except (BadChain, BadFacts):
+        except BadChain:
             refusal = bad_request()
+        except BadFacts as error:
+            refusal = refusal_of(error, seen(request).request_id)
         if refusal:
             return response(refusal)
         return self._marked(request, self.get_response(request))
@@ -131,8 +133,10 @@ class _Middleware:
             refusal = facts and self._taken(
                 request, await async_client().check(facts, on_unavailable=self._on_unavailable)
             )
-        except (BadChain, BadFacts):
+        except BadChain:
             refusal = bad_request()
+        except BadFacts as error:
+            refusal = refusal_of(error, seen(request).request_id)
         if refusal:
             return response(refusal)
         return self._marked(request, await self.get_response(request))

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .answer import Answer, merged_headers
+from .errors import BadFacts
 from .facts import RequestFacts, header_text, new_request_id
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:/+=@~-]{1,128}", re.ASCII)
@@ -78,6 +79,17 @@ def first_facts(
 
 MoreFacts = Callable[[Any], Mapping[str, Any]]
 """What the host adds to the facts of a request: `class_`, `cost`, `client`, …"""
+
+
+_CLIENTS_OWN = {"method", "path", "user_agent", "api_key", "client.id"}
+
+
+def refusal_of(error: BadFacts, request_id: str) -> Answer:
+    """400 if the client sent what cannot be read; anything else is a mistake of the host
+    or a Palisade of another version, and is raised again."""
+    if error.field not in _CLIENTS_OWN:
+        raise error
+    return bad_request(request_id)
 
 
 def bad_request(request_id: str | None = None) -> Answer:

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 
 from .asgi import seen
 from .client import AsyncPalisade
-from .edge import Identity, MoreFacts, bad_request
+from .edge import Identity, MoreFacts, refusal_of
 from .errors import BadFacts
 from .unavailable import OnUnavailable, require_choice
 
@@ -39,8 +39,8 @@ def identity_limit(
         try:
             asked = request.identity_facts(found, more(connection.scope))
             answer = await client.check(asked, on_unavailable=choice)
-        except BadFacts:
-            answer = bad_request(request.request_id)
+        except BadFacts as error:
+            answer = refusal_of(error, request.request_id)
         request.answers.append(answer)
         answer.or_raise()
         return found

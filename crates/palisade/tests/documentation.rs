@@ -1,0 +1,174 @@
+//! Every link of the documentation leads somewhere, and every page is on the map.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking and says why"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// All pages, without what tools have put beside them.
+fn pages() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = markdown(&root());
+    for folder in [
+        "docs",
+        "spec",
+        "clients",
+        "deploy",
+        "conformance",
+        "fuzz",
+        "scripts",
+    ] {
+        let mut folders = vec![root().join(folder)];
+        while let Some(folder) = folders.pop() {
+            found.extend(markdown(&folder));
+            folders.extend(entries(&folder).into_iter().filter(|path| {
+                let name = path.file_name().unwrap_or_default();
+                path.is_dir() && name != "node_modules" && name != "target"
+            }));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+fn markdown(folder: &Path) -> Vec<PathBuf> {
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
+    entries(folder).into_iter().filter(is_page).collect()
+}
+
+/// The text without its code, where brackets mean something else.
+fn prose(text: &str) -> String {
+    let mut inside = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            inside = !inside;
+        } else if !inside && !line.starts_with("    ") {
+            for (index, part) in line.split('`').enumerate() {
+                kept.push_str(if index % 2 == 0 { part } else { "code" });
+            }
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// The targets of `[…](target)`.
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let after = prose.split("](").skip(1);
+    after
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| {
+            target
+                .split_whitespace()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect()
+}
+
+/// The name of a heading in a link.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+fn has_anchor(page: &Path, wanted: &str) -> bool {
+    let text = fs::read_to_string(page).unwrap();
+    text.lines()
+        .filter(|line| line.starts_with('#'))
+        .any(|line| anchor(line.trim_start_matches('#')) == wanted)
+}
+
+fn is_elsewhere(target: &str) -> bool {
+    target.contains("://") || target.starts_with("mailto:")
+}
+
+/// What is wrong with a link of this page.
+fn broken(page: &Path, target: &str) -> Option<String> {
+    if is_elsewhere(target) {
+        return None;
+    }
+    let (file, wanted) = target.split_once('#').unwrap_or((target, ""));
+    let leads_to = if file.is_empty() {
+        page.to_owned()
+    } else {
+        page.parent().unwrap().join(file)
+    };
+    let found = leads_to.exists()
+        && (wanted.is_empty() || leads_to.extension().is_none() || has_anchor(&leads_to, wanted));
+    let name = page.strip_prefix(root()).unwrap().display();
+    (!found).then(|| format!("{name}: {target}"))
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = pages();
+    assert!(pages.len() > 10, "the pages were not found");
+    let mut all = 0;
+    let mut wrong = Vec::new();
+    for page in &pages {
+        let targets = links(&fs::read_to_string(page).unwrap());
+        all += targets.len();
+        wrong.extend(targets.iter().filter_map(|target| broken(page, target)));
+    }
+    assert!(all > 50, "the links were not found");
+    assert!(
+        wrong.is_empty(),
+        "links that lead nowhere:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn every_page_is_on_the_map() {
+    let map = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    let targets = links(&map);
+    for page in markdown(&root().join("docs")) {
+        let name = page.file_name().unwrap().to_str().unwrap().to_owned();
+        let is_on_it = name == "README.md" || targets.contains(&name);
+        assert!(is_on_it, "`{name}` is not on the map in docs/README.md");
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    let page = root().join("docs/README.md");
+    let text = "[a](nowhere.md) [b](guard.md#no-such-heading) [c](guard.md#answers)\n\
+                `[d](code.md)`\n```\n[e](block.md)\n```\n[f](https://example.com/x)\n";
+    let targets = links(text);
+    assert_eq!(targets.len(), 4, "{targets:?}");
+    let wrong: Vec<_> = targets
+        .iter()
+        .filter_map(|target| broken(&page, target))
+        .collect();
+    assert_eq!(
+        wrong,
+        [
+            "docs/README.md: nowhere.md",
+            "docs/README.md: guard.md#no-such-heading"
+        ]
+    );
+}
