@@ -1,7 +1,5 @@
 """Starlette and FastAPI behind uvicorn, before and after authentication."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

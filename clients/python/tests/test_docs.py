@@ -33,11 +33,9 @@ def unpack(folder: Path) -> dict[str, str]:
 
 def patient(name: str, block: str) -> str:
     """A busy machine may need longer than the default deadline."""
-    for given, longer in [
-        ('"http://127.0.0.1:8080"))', '"http://127.0.0.1:8080"), deadline=30)'),
-        ('"http://127.0.0.1:8080"),', '"http://127.0.0.1:8080"), "deadline": 30,'),
-    ]:
-        block = block.replace(given, longer)
+    of_client, of_settings = '"http://127.0.0.1:8080"))', '"http://127.0.0.1:8080"),'
+    block = block.replace(of_settings, f'{of_settings} "deadline": 30,')
+    block = block.replace(of_client, f"{of_client[:-1]}, deadline=30)")
     assert ("127.0.0.1:8080" in block) == ("deadline" in block), name
     return block
 

@@ -2,7 +2,7 @@ import express from "express";
 import { Palisade, type Identity } from "palisade-client";
 import { edgeLimit, identityLimit, refusals, seen } from "palisade-client/express";
 
-const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080");
+const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080", { deadlineMs: 30_000 });
 const guard = client.guard({ onUnavailable: "closed" });
 const app = express();
 

@@ -2,7 +2,7 @@ import fastify from "fastify";
 import { Palisade } from "palisade-client";
 import { edgeLimit, identityLimit, seen, sentRefusal } from "palisade-client/fastify";
 
-const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080");
+const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080", { deadlineMs: 30_000 });
 const guard = client.guard({ onUnavailable: "closed" });
 const app = fastify();
 

@@ -1,17 +1,17 @@
 import { serve } from "@hono/node-server";
 import { getConnInfo } from "@hono/node-server/conninfo";
-import { Hono } from "hono";
+import { Hono, type Context } from "hono";
 import { Palisade } from "palisade-client";
 import { edgeLimit, identityLimit, seen } from "palisade-client/hono";
 
-const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080");
+const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080", { deadlineMs: 30_000 });
 const guard = client.guard({ onUnavailable: "closed" });
 const app = new Hono();
 
 app.use(
   edgeLimit({
     client,
-    peer: (c) => getConnInfo(c).remote.address,
+    peer: (c: Context) => getConnInfo(c).remote.address,
     trustedProxies: [],
     onUnavailable: "closed",
   }),

@@ -1,7 +1,7 @@
 import { Palisade } from "palisade-client";
 import { limited } from "palisade-client/fetch";
 
-const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080");
+const client = new Palisade(process.env["PALISADE"] ?? "http://127.0.0.1:8080", { deadlineMs: 30_000 });
 
 export const GET = limited(
   {
