@@ -56,15 +56,10 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
 /// The decision on a request that was refused before anything was counted.
 #[must_use]
 pub fn refuse(refusal: Refusal, class: &Arc<str>, now: Micros) -> Decision {
-    let mut decision = Decision::refuse(
-        now,
-        Outcome::Deny,
-        refusal.rule,
-        refusal.error,
-        refusal.status,
-    );
+    let (rule, (error, status)) = (refusal.rule(), refusal.error());
+    let mut decision = Decision::refuse(now, Outcome::Deny, rule, error, status);
     decision.reasons = vec![Reason {
-        rule: refusal.rule,
+        rule,
         key: None,
         limit: None,
         decision: Outcome::Deny,

@@ -95,14 +95,51 @@ pub fn escape(name: &str) -> String {
 }
 
 /// A refusal that needs no store: nothing is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The API key is missing or not registered (I-APIKEY).
+    UnknownKey,
+    /// The API key is not for this route (I-APIKEY).
+    KeyScope,
+    /// The token lacks the route's scope (T-SCOPE).
+    TokenScope,
+    /// The request costs more than one of its limits ever allows (L-COST).
+    TooDear,
+    /// No limit is configured for it (L-DEFAULT-DENY).
+    NoLimit,
+}
+
+impl Refusal {
+    /// True if it is about who asks: an allowlist entry does not lift that.
+    #[must_use]
+    pub const fn denies_access(self) -> bool {
+        match self {
+            Self::UnknownKey | Self::KeyScope | Self::TokenScope => true,
+            Self::TooDear | Self::NoLimit => false,
+        }
+    }
+
     /// The rule that refuses.
-    pub rule: Rule,
-    /// The error a client sees.
-    pub error: ErrorCode,
-    /// The HTTP status.
-    pub status: u16,
+    #[must_use]
+    pub const fn rule(self) -> Rule {
+        match self {
+            Self::UnknownKey | Self::KeyScope => Rule::I_APIKEY,
+            Self::TokenScope => Rule::T_SCOPE,
+            Self::TooDear => Rule::L_COST,
+            Self::NoLimit => Rule::L_DEFAULT_DENY,
+        }
+    }
+
+    /// The error that a client sees, with its HTTP status.
+    #[must_use]
+    pub const fn error(self) -> (ErrorCode, u16) {
+        match self {
+            Self::UnknownKey => (ErrorCode::InvalidApiKey, 401),
+            Self::KeyScope | Self::TokenScope => (ErrorCode::Forbidden, 403),
+            Self::TooDear => (ErrorCode::CostExceedsLimit, 400),
+            Self::NoLimit => (ErrorCode::ServiceUnavailable, 503),
+        }
+    }
 }
 
 /// The API key of a request, as far as the policy knows it.

@@ -14,6 +14,7 @@ pub mod redis;
 use std::future::Future;
 use std::time::Duration;
 
+use palisade_core::failure::FailureKind;
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 pub use palisade_core::record::Record;
@@ -39,14 +40,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A bounded label for metrics.
+    /// What the failure rules, metrics and the health page call it.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub const fn kind(&self) -> FailureKind {
         match self {
-            Self::TimedOut => "timeout",
-            Self::Unreachable(_) => "unreachable",
-            Self::Corrupt(_) => "corrupt",
-            Self::Exhausted(_) => "exhausted",
+            Self::TimedOut => FailureKind::TimedOut,
+            Self::Unreachable(_) => FailureKind::Unreachable,
+            Self::Corrupt(_) => FailureKind::Corrupt,
+            Self::Exhausted(_) => FailureKind::Exhausted,
         }
     }
 }

@@ -6,11 +6,9 @@ use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
 use super::{Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
-use crate::decision::ErrorCode;
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{Charge, Plan, QuotaPlan, Refusal};
-use crate::rule::Rule;
 
 /// Turns what is known about a request into what it asks of the store.
 ///
@@ -74,12 +72,12 @@ fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
     match refused {
         None => {}
         // Guesses are still counted against where they come from.
-        Some(INVALID_KEY) => plan.charges.retain(is_at_the_edge),
+        Some(Refusal::UnknownKey) => plan.charges.retain(is_at_the_edge),
         Some(_) if layers == Layers::Edge => {}
         Some(_) => plan.charges.clear(),
     }
     plan.refusal = too_dear(plan).or_else(|| refused.filter(|_| layers != Layers::Edge));
-    if plan.refusal == Some(TOO_DEAR) {
+    if plan.refusal == Some(Refusal::TooDear) {
         plan.charges.clear();
     }
 }
@@ -107,16 +105,10 @@ fn keep_layers(plan: &mut Plan<'_>, layers: Layers) {
     });
 }
 
-const INVALID_KEY: Refusal = Refusal {
-    rule: Rule::I_APIKEY,
-    error: ErrorCode::InvalidApiKey,
-    status: 401,
-};
-
 /// L-DEFAULT-DENY: a class that the policy does not know has no limits of its own.
 fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     let class = facts.class.as_ref()?;
-    (!policy.knows_class(class.as_str())).then(default_deny)
+    (!policy.knows_class(class.as_str())).then_some(Refusal::NoLimit)
 }
 
 /// Scopes are known once somebody is authenticated, not before.
@@ -126,11 +118,7 @@ fn scope_refusal(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<Refusal
         .scopes
         .as_ref()
         .is_some_and(|scopes| scopes.iter().any(|scope| scope.as_str() == needed));
-    (!held && facts.api_key.is_none()).then_some(Refusal {
-        rule: Rule::T_SCOPE,
-        error: ErrorCode::Forbidden,
-        status: 403,
-    })
+    (!held && facts.api_key.is_none()).then_some(Refusal::TokenScope)
 }
 
 fn charge_limits<'p>(
@@ -168,27 +156,23 @@ fn charge_quota<'p>(
         return None;
     }
     if facts.api_key.is_none() {
-        return plan.route.api_key_required.then_some(INVALID_KEY);
+        return plan.route.api_key_required.then_some(Refusal::UnknownKey);
     }
     let Some(hash) = identity.api_key.clone() else {
-        return Some(INVALID_KEY);
+        return Some(Refusal::UnknownKey);
     };
     let Some(registered) = policy.api_key(&hash) else {
-        return Some(INVALID_KEY);
+        return Some(Refusal::UnknownKey);
     };
     let covered = match (&registered.scopes, plan.route.scope) {
         (Some(scopes), Some(needed)) => scopes.iter().any(|scope| scope == needed),
         _ => true,
     };
     if !covered {
-        return Some(Refusal {
-            rule: Rule::I_APIKEY,
-            error: ErrorCode::Forbidden,
-            status: 403,
-        });
+        return Some(Refusal::KeyScope);
     }
     let Some(tier) = tier_of(&hash).or_else(|| policy.tier(&registered.tier)) else {
-        return Some(default_deny());
+        return Some(Refusal::NoLimit);
     };
     if let Some(mut charge) = identity.charge(&tier.limit, None, facts.cost) {
         charge.id = quota_id(&tier.limit, &charge.segments);
@@ -235,7 +219,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
 
 /// L-DEFAULT-DENY: no limit covers the request.
 fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
-    plan.charges.is_empty().then(default_deny)
+    plan.charges.is_empty().then_some(Refusal::NoLimit)
 }
 
 /// L-COST: what no bucket may be asked for.
@@ -243,21 +227,7 @@ fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
     let is_too_dear = plan.charges.iter().any(|charge| {
         charge.on_exceed == crate::plan::OnExceed::Deny && charge.cost > charge.spec.capacity()
     });
-    is_too_dear.then_some(TOO_DEAR)
-}
-
-const TOO_DEAR: Refusal = Refusal {
-    rule: Rule::L_COST,
-    error: ErrorCode::CostExceedsLimit,
-    status: 400,
-};
-
-const fn default_deny() -> Refusal {
-    Refusal {
-        rule: Rule::L_DEFAULT_DENY,
-        error: ErrorCode::ServiceUnavailable,
-        status: 503,
-    }
+    is_too_dear.then_some(Refusal::TooDear)
 }
 
 /// The only form in which an API key is kept: lower-case hexadecimal SHA-256.

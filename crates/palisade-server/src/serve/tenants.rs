@@ -1,13 +1,14 @@
 //! Tenants' own policies, from the configured source.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use palisade::engine::{CachedPolicy, Observer, TenantSeen, TenantStats, Tenants};
+use palisade::engine::{Observer, TenantSeen, TenantStats, Tenants};
 use palisade::store::postgres::PostgresConfig;
 use palisade::tenants::{
-    CacheListener, CacheSettings, PostgresTenants, Refused, SourceReport, TableName, TenantCache,
-    TenantSource, follow,
+    CacheListener, CacheSettings, CacheState, CachedTenant, PostgresTenants, Refused, SourceReport,
+    TableName, TenantCache, TenantSource, follow,
 };
 use palisade_core::Id;
 use palisade_core::failure::SourceHealth;
@@ -99,16 +100,16 @@ impl Tenants for Policies {
         }
     }
 
-    fn cached(&self, org: &str) -> Option<CachedPolicy> {
+    fn cached(&self, org: &str) -> Option<CachedTenant> {
         if let Some(tenants) = &self.tenants {
             return tenants.cached(org);
         }
         let policy = self.own.load().find(org)?;
-        Some(CachedPolicy {
-            age_ms: 0,
+        Some(CachedTenant {
+            age: Duration::ZERO,
             version: Some(policy.version),
             source: "file",
-            state: "fresh",
+            state: CacheState::Fresh,
             refused: None,
         })
     }

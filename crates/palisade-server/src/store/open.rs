@@ -102,7 +102,7 @@ async fn postgres(config: &Store, url: &str) -> Result<AnyStore, Failure> {
     let store = match PostgresStore::connect(&postgres).await {
         Err(StartError::Store(error)) => {
             tracing::warn!(
-                kind = error.kind(),
+                kind = error.kind().name(),
                 "starting without an answer from Postgres"
             );
             PostgresStore::open(&postgres, None)

@@ -74,7 +74,10 @@ impl Walk {
                 Ok(removed) if removed > self.step / 20 => pause / 100,
                 Ok(_) => pause,
                 Err(error) => {
-                    tracing::warn!(kind = error.kind(), "expired rows could not be removed");
+                    tracing::warn!(
+                        kind = error.kind().name(),
+                        "expired rows could not be removed"
+                    );
                     PAUSE_AFTER_FAILURE
                 }
             };

@@ -34,15 +34,15 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let here = [self.local.stats(), self.fallback.load().stats()];
-        let mut store = self.store.stats();
+        let here = [self.limits.local().stats(), self.link.fallback().stats()];
+        let mut store = self.link.store().stats();
         for local in here {
             store.evictions += local.evictions;
             store.overflowed += local.overflowed;
         }
         let buckets: u64 = here.iter().map(|local| local.tracked_keys).sum();
-        let cached = self.leases.len() + self.denials.len();
-        let modes = self.modes.lock();
+        let cached = self.limits.cached();
+        let modes = self.link.modes();
         let local_keys = buckets + (cached + modes.tracked()) as u64;
         Figures {
             store,

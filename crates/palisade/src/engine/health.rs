@@ -62,7 +62,7 @@ impl<S: Store> Engine<S> {
     /// For how long the store has answered no availability probe; `None` while it
     /// is trusted. For hosts that end themselves in an outage that does not end.
     pub fn store_silent_for(&self) -> Option<Duration> {
-        let silent = self.modes.lock().silent_for(self.now());
+        let silent = self.link.modes().silent_for(self.now());
         silent.map(Duration::from_micros)
     }
 
@@ -71,7 +71,7 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy_report();
-        let modes = self.modes.lock();
+        let modes = self.link.modes();
         let level = modes.level(source, now);
         let health = modes.health();
         HealthReport {

@@ -7,6 +7,7 @@ use palisade_core::failure::{Events, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Micros;
+use palisade_store::StoreError;
 
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
@@ -69,7 +70,7 @@ impl Observer for Fanout {
         self.each().for_each(|one| one.failure(policy, events, now));
     }
 
-    fn store_call(&self, took_us: u64, error: Option<&'static str>) {
+    fn store_call(&self, took_us: u64, error: Option<&StoreError>) {
         self.metrics.store_call(took_us, error);
     }
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use palisade_core::failure::SourceHealth;
 use palisade_core::policy::TenantPolicy;
 pub use palisade_policy::source::tenants::{
-    CacheListener, CacheSettings, Refused, SourceError, SourceReport, TenantCache, TenantSource,
-    follow,
+    CacheListener, CacheSettings, CacheState, CachedTenant, Refused, SourceError, SourceReport,
+    TenantCache, TenantSource, follow,
 };
 #[cfg(feature = "mongodb")]
 pub use palisade_policy::source::tenants::{MongoAddressError, MongoTenants};
 pub use postgres::{PostgresTenants, TableName, TableNameError};
 
-use crate::engine::{CachedPolicy, TenantStats, Tenants};
+use crate::engine::{TenantStats, Tenants};
 
 impl Tenants for TenantCache {
     fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {
@@ -38,15 +38,8 @@ impl Tenants for TenantCache {
         Self::report(self)
     }
 
-    fn cached(&self, org: &str) -> Option<CachedPolicy> {
-        let cached = self.look(org)?;
-        Some(CachedPolicy {
-            age_ms: u64::try_from(cached.age.as_millis()).unwrap_or(u64::MAX),
-            version: cached.version,
-            source: Self::report(self).source,
-            state: cached.state.name(),
-            refused: cached.refused,
-        })
+    fn cached(&self, org: &str) -> Option<CachedTenant> {
+        self.look(org)
     }
 
     fn invalidate(&self, org: Option<&str>) -> bool {

@@ -20,6 +20,7 @@ use palisade::core::rule::Rule;
 use palisade::core::time::{Clock, Micros};
 use palisade::core::{Keyring, PolicySet};
 use palisade::engine::{Observer, RequestAnswer, Seen};
+use palisade::store::StoreError;
 use palisade::store::model::ModelStore;
 use palisade::wire::{self, Answer, RawGuard, RawRequest};
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -63,7 +64,7 @@ impl Observer for Heard {
         failures.extend(events.iter().map(|event| (policy, *event)));
     }
 
-    fn store_call(&self, _took_us: u64, _error: Option<&'static str>) {
+    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
         self.store_calls.fetch_add(1, Ordering::SeqCst);
     }
 

@@ -87,7 +87,11 @@ impl Commands {
             self.violated("guard §12", asked, "one command was written twice");
         }
         let is_failed = log.failed || asked.expected_at_start != Expected::Normal;
-        match (decision.mode, is_failed) {
+        // The breaker may have opened while the command waited for its turn.
+        let policy = Policy::from(asked.op.flow());
+        let is_open = self.world.expected(asked.node, policy) != Expected::Normal;
+        let is_answered = decision.mode == Mode::Normal;
+        match (decision.mode, is_failed || (is_open && !is_answered)) {
             (Mode::Normal, false) => {
                 self.replay(asked, &log, Some(decision));
                 self.saw(asked, decision);

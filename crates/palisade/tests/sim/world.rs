@@ -9,6 +9,7 @@ use palisade::core::limit::{BucketSpec, State};
 use palisade::core::record::{RecordKey, RecordWrite};
 use palisade::core::time::{Clock, Micros};
 use palisade::engine::{Observer, Seen};
+use palisade::store::StoreError;
 use parking_lot::Mutex;
 
 use crate::breakers::{Expected, Timetables};
@@ -224,7 +225,7 @@ impl Observer for Reporter {
 
     fn failure(&self, _policy: Policy, _events: &palisade::core::failure::Events, _now: Micros) {}
 
-    fn store_call(&self, _took_us: u64, error: Option<&'static str>) {
+    fn store_call(&self, _took_us: u64, error: Option<&StoreError>) {
         let Some(command) = running_command() else {
             return;
         };

@@ -71,8 +71,10 @@ impl CacheState {
 pub struct CachedTenant {
     /// Time since the source confirmed it.
     pub age: Duration,
-    /// The source's version.
+    /// The source's version; `None` while the default policy stands in.
     pub version: Option<u64>,
+    /// Where it comes from.
+    pub source: &'static str,
     /// How it stands.
     pub state: CacheState,
     /// Why the source's latest document is not in force.
@@ -254,6 +256,7 @@ impl TenantCache {
         Some(CachedTenant {
             age,
             version,
+            source: self.source,
             state,
             refused: refusals.get(tenant).map(|refused| refused.0.clone()),
         })

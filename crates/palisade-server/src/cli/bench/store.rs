@@ -12,7 +12,7 @@ use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
 use palisade::core::time::{Clock, DAY, Micros};
 use palisade::engine::{Observer, Seen};
-use palisade::store::Store;
+use palisade::store::{Store, StoreError};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
 
@@ -71,7 +71,7 @@ struct Calls(AtomicU64);
 impl Observer for Calls {
     fn decided(&self, _seen: &Seen<'_>) {}
     fn failure(&self, _policy: Policy, _events: &Events, _now: Micros) {}
-    fn store_call(&self, _took_us: u64, _error: Option<&'static str>) {
+    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

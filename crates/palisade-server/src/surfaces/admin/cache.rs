@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use palisade::engine::CachedPolicy;
+use palisade::tenants::CachedTenant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -26,13 +26,13 @@ pub(super) struct Cached {
     refused: Option<String>,
 }
 
-impl From<CachedPolicy> for Cached {
-    fn from(cached: CachedPolicy) -> Self {
+impl From<CachedTenant> for Cached {
+    fn from(cached: CachedTenant) -> Self {
         Self {
-            age_ms: cached.age_ms,
+            age_ms: u64::try_from(cached.age.as_millis()).unwrap_or(u64::MAX),
             version: cached.version,
             source: cached.source,
-            state: cached.state,
+            state: cached.state.name(),
             refused: cached.refused,
         }
     }

@@ -100,7 +100,7 @@ impl Refusal {
 
     /// The store's trouble. The error itself may name hosts: it stays in the log.
     pub(super) fn store(error: &StoreError) -> Self {
-        tracing::warn!(kind = error.kind(), "an operator's request failed");
+        tracing::warn!(kind = error.kind().name(), "an operator's request failed");
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "service_unavailable",

@@ -129,7 +129,7 @@ async fn revoke(
 }
 
 fn unavailable(error: &StoreError) -> Problem {
-    tracing::warn!(kind = error.kind(), "a session could not be changed");
+    tracing::warn!(kind = error.kind().name(), "a session could not be changed");
     Problem::unavailable("the store did not answer and the session may not be changed; try again")
 }
 

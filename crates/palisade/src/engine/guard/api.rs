@@ -3,7 +3,7 @@
 
 use palisade_core::decision::Outcome;
 use palisade_core::guard::{
-    ApiEvaluation, ApiReadings, GuardKeys, Network, Signals, evaluate_hit, replayed_hit,
+    ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
 };
 use palisade_core::key::{Digest, Segment, SegmentKind};
 use palisade_core::plan::{Charge, OnExceed};
@@ -12,29 +12,29 @@ use palisade_core::record::RecordWrite;
 use palisade_core::rule::Rule;
 use palisade_store::{Commit, Store, Take};
 
-use super::super::Engine;
+use super::super::link::NoAnswer;
+use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;
-use super::records::Loaded;
-use super::{Applied, GuardNotes, RETRIES_MAX, Unusable};
+use super::records::{Loaded, load, unreadable};
 
 const NETWORK: usize = 1;
 
-impl<S: Store> Engine<S> {
-    pub(super) async fn hit(
-        &self,
-        policy: &PolicySet,
-        signals: &Signals,
-        keys: &GuardKeys,
-    ) -> Result<Applied, Unusable> {
+impl<S: Store> Command<'_, S> {
+    pub(super) async fn hit(&self) -> Result<Applied, Unusable> {
+        let Self {
+            calls,
+            policy,
+            signals,
+            keys,
+            ..
+        } = *self;
         let guard = &policy.settings.guard;
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
-            let loaded = self
-                .load_slots([None, Some(keys.network), None, None])
-                .await?;
+            let loaded = load(calls, [None, Some(keys.network), None, None]).await?;
             let network = match loaded.record(NETWORK, Network::decode) {
                 Ok(network) => network,
-                Err(failed) => return Err(self.unreadable(failed).await),
+                Err(failed) => return Err(unreadable(calls, failed).await),
             };
             if let Some(answer) = replayed_hit(guard, signals, &network, loaded.now) {
                 return Ok(replayed(&loaded, &answer));
@@ -42,27 +42,27 @@ impl<S: Store> Engine<S> {
             // A hit is counted once, however often the record has to be written.
             let counted = match readings {
                 Some(counted) => counted,
-                None => self.count_hit(policy, signals).await?,
+                None => self.count_hit().await?,
             };
             readings = Some(counted);
             let found = evaluate_hit(guard, signals, network, counted, loaded.now);
             let writes = writes(policy, &loaded, &found);
-            if writes.is_empty() || self.store.commit(&writes).await? == Commit::Done {
+            let commit = calls.make(|store| store.commit(&writes));
+            if writes.is_empty() || commit.await? == Commit::Done {
                 return Ok(applied(signals, &loaded, &writes, found));
             }
         }
         Err(Unusable::Record(Rule::F_CONFLICT))
     }
 
-    async fn count_hit(
-        &self,
-        policy: &PolicySet,
-        signals: &Signals,
-    ) -> Result<ApiReadings, Unusable> {
+    async fn count_hit(&self) -> Result<ApiReadings, NoAnswer> {
+        let Self {
+            policy, signals, ..
+        } = *self;
         if !policy.settings.guard.api.enabled {
             return Ok(ApiReadings::default());
         }
-        let counters = signals.counters(&self.keyring);
+        let counters = signals.counters(self.keyring);
         let Some([minor, moderate, severe]) = policy.api_limits() else {
             return Ok(ApiReadings::default());
         };
@@ -76,7 +76,10 @@ impl<S: Store> Engine<S> {
                 .moderate
                 .map(|id| charge(moderate, prefix, Some(id))),
         );
-        let charged = self.store.charge(&charges, Take::Consume).await?;
+        let charge = self
+            .calls
+            .make(|store| store.charge(&charges, Take::Consume));
+        let charged = charge.await?;
         let exceeded = |index: usize| {
             charged
                 .readings

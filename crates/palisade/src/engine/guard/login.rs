@@ -1,38 +1,38 @@
 //! Login and OTP commands.
 
+use palisade_core::Digest;
 use palisade_core::decision::{KeyKind, Outcome};
-use palisade_core::facts::GuardOp;
 use palisade_core::failure::SeenBlock;
 use palisade_core::guard::records::sets::Short;
 use palisade_core::guard::{
-    Account, ActiveBlock, Attempt, Device, Evaluation, GuardKeys, Network, Policies, Records,
-    Signals, evaluate,
+    Account, ActiveBlock, Attempt, Device, Evaluation, Network, Policies, Records, Signals,
+    evaluate,
 };
 use palisade_core::lockout::Lockout;
 use palisade_core::policy::Settings;
 use palisade_core::record::{Flow, RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_core::{Digest, PolicySet};
 use palisade_store::{Commit, Store};
 
-use super::super::Engine;
-use super::records::Loaded;
-use super::{Applied, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
+use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
+use super::records::{Loaded, load, unreadable};
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 const DEVICE: usize = 2;
 const LOCKOUT: usize = 3;
 
-impl<S: Store> Engine<S> {
-    pub(super) async fn attempt(
-        &self,
-        policy: &PolicySet,
-        op: GuardOp,
-        signals: &Signals,
-        keys: &GuardKeys,
-    ) -> Result<Applied, Unusable> {
+impl<S: Store> Command<'_, S> {
+    pub(super) async fn attempt(&self) -> Result<Applied, Unusable> {
+        let Self {
+            calls,
+            policy,
+            op,
+            signals,
+            keys,
+            ..
+        } = *self;
         let settings = &policy.settings;
         let policies = Policies {
             guard: &settings.guard,
@@ -42,13 +42,13 @@ impl<S: Store> Engine<S> {
         let mut part: Option<(Loaded, Vec<RecordWrite>)> = None;
         for _ in 0..=RETRIES_MAX {
             let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
-            let mut loaded = self.load_slots(pairs).await?;
+            let mut loaded = load(calls, pairs).await?;
             if let Some((before, written)) = &part {
                 loaded.resume(before, written);
             }
             let records = match decoded(&loaded) {
                 Ok(records) => records,
-                Err(failed) => return Err(self.unreadable(failed).await),
+                Err(failed) => return Err(unreadable(calls, failed).await),
             };
             let now = loaded.now;
             let found = evaluate(policies, op.flow(), attempt, signals, records, now);
@@ -57,7 +57,7 @@ impl<S: Store> Engine<S> {
             wanted.retain(|write| !written.iter().any(|done| done.key == write.key));
             let ended = match wanted.is_empty() {
                 true => Commit::Done,
-                false => self.store.commit(&wanted).await?,
+                false => calls.make(|store| store.commit(&wanted)).await?,
             };
             match ended {
                 Commit::Done => {

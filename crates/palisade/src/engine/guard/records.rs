@@ -4,10 +4,10 @@ use palisade_core::guard::{DecodeError, Found, KeyPair};
 use palisade_core::record::{RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_store::{Store, StoreError};
+use palisade_store::Store;
 
-use super::super::Engine;
-use super::Unusable;
+use super::super::link::{Calls, NoAnswer};
+use super::command::Unusable;
 
 /// A record of this command: where it is, and what was there.
 #[derive(Clone)]
@@ -86,44 +86,46 @@ impl Loaded {
     }
 }
 
-impl<S: Store> Engine<S> {
-    pub(super) async fn load_slots(
-        &self,
-        pairs: [Option<KeyPair>; 4],
-    ) -> Result<Loaded, StoreError> {
-        let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
-        for pair in pairs.iter().flatten() {
-            keys.push(pair.current);
-            keys.extend(pair.previous);
-        }
-        let loaded = self.store.load(&keys).await?;
-        let mut records = loaded.records.into_iter();
-        let mut next = || records.next().flatten();
-        let slots = pairs.map(|keys| Slot {
-            found: keys.map_or_else(Found::default, |pair| Found {
-                current: next(),
-                previous: pair.previous.and_then(|_| next()),
-            }),
-            keys,
-        });
-        Ok(Loaded {
-            now: loaded.now,
-            slots: slots.into(),
-        })
+/// Reads the records of `pairs` and the store's clock.
+pub(super) async fn load<S: Store>(
+    calls: Calls<'_, S>,
+    pairs: [Option<KeyPair>; 4],
+) -> Result<Loaded, NoAnswer> {
+    let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
+    for pair in pairs.iter().flatten() {
+        keys.push(pair.current);
+        keys.extend(pair.previous);
     }
+    let loaded = calls.make(|store| store.load(&keys)).await?;
+    let mut records = loaded.records.into_iter();
+    let mut next = || records.next().flatten();
+    let slots = pairs.map(|keys| Slot {
+        found: keys.map_or_else(Found::default, |pair| Found {
+            current: next(),
+            previous: pair.previous.and_then(|_| next()),
+        }),
+        keys,
+    });
+    Ok(Loaded {
+        now: loaded.now,
+        slots: slots.into(),
+    })
+}
 
-    /// F-CORRUPT: the record is set aside and this request fails closed; the next
-    /// one starts afresh. F-VERSION: a newer record is left as it is.
-    pub(super) async fn unreadable(&self, failed: (RecordKey, DecodeError)) -> Unusable {
-        match failed {
-            (_, DecodeError::NewerVersion) => Unusable::Record(Rule::F_VERSION),
-            (key, DecodeError::Corrupt) => match self.store.set_aside(key).await {
-                Ok(()) => {
-                    self.observer.rebuilt("record", 1);
-                    Unusable::Record(Rule::F_CORRUPT)
-                }
-                Err(error) => Unusable::Store(error),
-            },
-        }
+/// F-CORRUPT: the record is set aside and this request fails closed; the next
+/// one starts afresh. F-VERSION: a newer record is left as it is.
+pub(super) async fn unreadable<S: Store>(
+    calls: Calls<'_, S>,
+    failed: (RecordKey, DecodeError),
+) -> Unusable {
+    match failed {
+        (_, DecodeError::NewerVersion) => Unusable::Record(Rule::F_VERSION),
+        (key, DecodeError::Corrupt) => match calls.make(|store| store.set_aside(key)).await {
+            Ok(()) => {
+                calls.link.observer().rebuilt("record", 1);
+                Unusable::Record(Rule::F_CORRUPT)
+            }
+            Err(no_answer) => Unusable::Store(no_answer),
+        },
     }
 }

@@ -1,16 +1,20 @@
 //! Session devices: ids that Palisade issues and binds to an account.
 
+use std::pin::pin;
+
 use palisade_core::facts::{GuardFacts, GuardOp, Id};
 use palisade_core::guard::signals::session_digest;
-use palisade_core::guard::{Account, KeyPair, Signals};
-use palisade_core::record::{Flow, RecordWrite};
+use palisade_core::guard::{Account, DecodeError, KeyPair, Signals};
+use palisade_core::record::{Flow, RecordKey, RecordWrite};
 use palisade_core::time::Micros;
 use palisade_store::{Commit, Store, StoreError};
 use rand::Rng;
 
 use super::super::Engine;
-use super::records::Loaded;
-use super::{RETRIES_MAX, Unusable};
+use super::super::link::{Calls, For};
+use super::command::{RETRIES_MAX, Unusable};
+use super::records::{Loaded, load, unreadable};
+use crate::deadline::until;
 
 /// Sessions count in both flows: a device that is trusted at login is so at the
 /// one-time code.
@@ -59,22 +63,26 @@ impl<S: Store> Engine<S> {
         change: impl Fn(&mut Account, Micros) -> usize,
     ) -> Result<usize, StoreError> {
         let pairs = self.account_records(account);
-        let _turn = self.stripes.turn_of(pairs.into_iter().flatten()).await;
-        self.within_deadline(async {
-            for _ in 0..=RETRIES_MAX {
-                let loaded = self.load_slots([pairs[0], pairs[1], None, None]).await?;
-                let (count, writes) = self.changed_sessions(&loaded, &change).await?;
-                if count == 0 || self.store.commit(&writes).await? == Commit::Done {
-                    return Ok(count);
-                }
+        let calls = self.link.calls(For::Operator);
+        let turns = &self.guard.turns;
+        let turn = turns.turn_of(pairs.into_iter().flatten());
+        let Ok(_turn) = until(calls.ends(), pin!(turn)).await else {
+            return Err(too_busy());
+        };
+        for _ in 0..=RETRIES_MAX {
+            let loaded = load(calls, [pairs[0], pairs[1], None, None]).await?;
+            let (count, writes) = self.changed_sessions(calls, &loaded, &change).await?;
+            let commit = calls.make(|store| store.commit(&writes));
+            if count == 0 || commit.await? == Commit::Done {
+                return Ok(count);
             }
-            Err(StoreError::Exhausted("the account is too busy".to_owned()))
-        })
-        .await
+        }
+        Err(too_busy())
     }
 
     async fn changed_sessions(
         &self,
+        calls: Calls<'_, S>,
         loaded: &Loaded,
         change: &impl Fn(&mut Account, Micros) -> usize,
     ) -> Result<(usize, Vec<RecordWrite>), StoreError> {
@@ -84,7 +92,7 @@ impl<S: Store> Engine<S> {
         for (slot, flow) in FLOWS.into_iter().enumerate() {
             let mut record = match loaded.record(slot, Account::decode) {
                 Ok(record) => record,
-                Err(failed) => return Err(self.cannot_read(failed).await),
+                Err(failed) => return Err(cannot_read(calls, failed).await),
             };
             most = change(&mut record, loaded.now).max(most);
             if let Some(flow) = guard.flow(flow) {
@@ -95,23 +103,24 @@ impl<S: Store> Engine<S> {
         Ok((most, writes))
     }
 
-    async fn cannot_read(
-        &self,
-        failed: (
-            palisade_core::record::RecordKey,
-            palisade_core::guard::DecodeError,
-        ),
-    ) -> StoreError {
-        match self.unreadable(failed).await {
-            Unusable::Store(error) => error,
-            Unusable::Record(rule) => StoreError::Corrupt(rule.id().to_owned()),
-        }
-    }
-
     fn account_records(&self, account: &Id) -> [Option<KeyPair>; 2] {
         let mut facts = GuardFacts::new(std::net::IpAddr::from([0, 0, 0, 0]));
         facts.account = Some(account.clone());
         let signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, &facts);
         FLOWS.map(|flow| signals.keys(flow).account)
     }
+}
+
+async fn cannot_read<S: Store>(
+    calls: Calls<'_, S>,
+    failed: (RecordKey, DecodeError),
+) -> StoreError {
+    match unreadable(calls, failed).await {
+        Unusable::Store(no_answer) => no_answer.into(),
+        Unusable::Record(rule) => StoreError::Corrupt(rule.id().to_owned()),
+    }
+}
+
+fn too_busy() -> StoreError {
+    StoreError::Exhausted("the account is too busy".to_owned())
 }

@@ -70,7 +70,10 @@ impl Sink for PostgresSink {
         self.insert(&batch, text).map_err(|error| {
             self.unconfirmed = Some(batch);
             if !is_again {
-                tracing::warn!(kind = error.kind(), "audit events wait for their database");
+                tracing::warn!(
+                    kind = error.kind().name(),
+                    "audit events wait for their database"
+                );
             }
             io::Error::other(error)
         })

@@ -19,6 +19,7 @@ use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
+use palisade_store::StoreError;
 
 pub use cells::CLASSES_MAX;
 
@@ -209,9 +210,11 @@ impl Observer for Metrics {
         }
     }
 
-    fn store_call(&self, took_us: u64, error: Option<&'static str>) {
+    fn store_call(&self, took_us: u64, error: Option<&StoreError>) {
         self.latency.observe_us(took_us);
-        let Some(error) = error else { return };
+        let Some(error) = error.map(|error| error.kind().name()) else {
+            return;
+        };
         let kind = ERRORS.iter().position(|kind| *kind == error);
         let kind = kind.and_then(|kind| u8::try_from(kind).ok());
         self.last_error

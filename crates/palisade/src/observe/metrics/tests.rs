@@ -4,6 +4,7 @@ use palisade_core::Keyring;
 use palisade_core::failure::{Event, Events, Policy};
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Micros;
+use palisade_store::StoreError;
 
 use super::Metrics;
 use super::catalogue::{ALL, Described, Kind};
@@ -54,7 +55,7 @@ async fn busy() -> Watched {
     }
     let observer = watched.engine.observer();
     observer.store_call(2_000, None);
-    observer.store_call(100_000, Some("timeout"));
+    observer.store_call(100_000, Some(&StoreError::TimedOut));
     observer.not_asked(Policy::Limits);
     observer.refilled(800);
     observer.rebuilt("bucket", 2);

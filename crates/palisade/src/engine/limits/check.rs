@@ -1,21 +1,20 @@
-//! Requests: check, peek, refund.
+//! One request, from its facts to its decision: resolve → charge → decide → record.
 
 use std::sync::Arc;
 
 use palisade_core::decide::{Judged, decide, refuse};
-use palisade_core::decision::{Decision, Enforcement, LimitReading, Mode, Outcome, Reason};
+use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
-use palisade_core::failure::Policy;
-use palisade_core::limit::BucketSpec;
-use palisade_core::plan::{Charge, Plan, QuotaPlan};
+use palisade_core::key::Keyring;
+use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
 use palisade_core::rule::Rule;
-use palisade_store::{Charged, Store, StoreError, Take};
+use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
-use super::charge::{Answered, NoAnswer, with_spec};
-use super::lease::leased_spec;
-use super::{Engine, Seen, Subject};
+use super::super::link::NoAnswer;
+use super::super::{Engine, Seen, Subject};
+use super::charge::Answered;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -34,18 +33,10 @@ pub(super) struct Asked<'a> {
     pub(super) plan: &'a Plan<'a>,
     pub(super) class: &'a Arc<str>,
     pub(super) facts: &'a RequestFacts,
+    pub(super) keyring: &'a Keyring,
     pub(super) take: Take,
     /// When it must be answered.
     pub(super) ends: Instant,
-}
-
-/// What a refund left.
-#[derive(Clone, Debug)]
-pub enum RefundOutcome {
-    /// Given back; the buckets as they are now.
-    Done(Vec<LimitReading>),
-    /// The store could not be asked: nothing was given back.
-    Unavailable,
 }
 
 impl<S: Store> Engine<S> {
@@ -60,7 +51,7 @@ impl<S: Store> Engine<S> {
     }
 
     async fn run(&self, facts: &RequestFacts, take: Take) -> RequestAnswer {
-        let ends = self.request_ends();
+        let ends = self.link.request_ends();
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
@@ -70,12 +61,13 @@ impl<S: Store> Engine<S> {
             plan: &plan,
             class: &class,
             facts,
+            keyring: &self.keyring,
             take,
             ends,
         };
         let (decision, bypassed) = self.decide(asked).await;
         if take == Take::Consume {
-            self.observer.decided(&Seen {
+            self.link.observer().decided(&Seen {
                 subject: Subject::Request(facts),
                 decision: &decision,
                 bypassed: bypassed.as_deref(),
@@ -85,11 +77,11 @@ impl<S: Store> Engine<S> {
         RequestAnswer { decision, policy }
     }
 
-    fn tenant(&self, facts: &RequestFacts) -> Option<Arc<TenantPolicy>> {
+    pub(in crate::engine) fn tenant(&self, facts: &RequestFacts) -> Option<Arc<TenantPolicy>> {
         self.tenants.find(facts.org.as_ref()?.as_str())
     }
 
-    fn plan<'p>(
+    pub(in crate::engine) fn plan<'p>(
         &self,
         policy: &'p PolicySet,
         tenant: Option<&'p TenantPolicy>,
@@ -101,8 +93,17 @@ impl<S: Store> Engine<S> {
     }
 
     /// The tier that an operator put a key on, if one did.
-    pub(super) fn tier_of<'p>(&self, policy: &'p PolicySet, hash: &str) -> Option<&'p Tier> {
-        policy.tier(self.tiers.load().get(hash)?)
+    pub(in crate::engine) fn tier_of<'p>(
+        &self,
+        policy: &'p PolicySet,
+        hash: &str,
+    ) -> Option<&'p Tier> {
+        policy.tier(self.registries.tiers().get(hash)?)
+    }
+
+    fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
+        let allowlist = self.registries.allowlist();
+        allowlist.find(&self.keyring, facts, || self.now())
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
@@ -115,18 +116,12 @@ impl<S: Store> Engine<S> {
         if let Ok(Some(shed)) = throttled {
             return (shed, None);
         }
-        if let Some(refusal) = plan
-            .refusal
-            .filter(|refusal| matches!(refusal.status, 401 | 403))
-        {
+        if let Some(refusal) = plan.refusal.filter(|refusal| refusal.denies_access()) {
             let guessing = self.limit_guesses(asked, throttled.is_err()).await;
             let decision = guessing.unwrap_or_else(|| refuse(refusal, class, self.now()));
             return (decision, None);
         }
-        if let Some(entry) = self
-            .allowlist
-            .find(&self.keyring, asked.facts, || self.now())
-        {
+        if let Some(entry) = self.allowlisted(asked.facts) {
             return (bypass(self.now(), class), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
@@ -138,7 +133,7 @@ impl<S: Store> Engine<S> {
     /// A store that has just failed this request is not asked twice by it.
     async fn judge_after(&self, has_failed: bool, asked: Asked<'_>) -> Decision {
         if has_failed {
-            self.fall_back(asked)
+            self.counters().fall_back(asked)
         } else {
             self.judge(asked).await
         }
@@ -147,12 +142,7 @@ impl<S: Store> Engine<S> {
     /// What an address that tries API keys, or comes without one, gets when it has
     /// used up its limits. The plan holds nothing but these.
     async fn limit_guesses(&self, asked: Asked<'_>, has_failed: bool) -> Option<Decision> {
-        let facts = asked.facts;
-        let is_free = asked.plan.charges.is_empty()
-            || self
-                .allowlist
-                .find(&self.keyring, facts, || self.now())
-                .is_some();
+        let is_free = asked.plan.charges.is_empty() || self.allowlisted(asked.facts).is_some();
         if is_free {
             return None;
         }
@@ -165,10 +155,11 @@ impl<S: Store> Engine<S> {
         if plan.charges.is_empty() {
             return unlimited(class, self.now());
         }
-        match self.charge(&plan.charges, asked.take, asked.ends).await {
+        let counters = self.counters();
+        match counters.charge(&plan.charges, asked.take, asked.ends).await {
             Ok(Answered::All(charged)) => {
                 if charged.rebuilt > 0 {
-                    self.observer.rebuilt("bucket", charged.rebuilt);
+                    self.link.observer().rebuilt("bucket", charged.rebuilt);
                 }
                 let judged = Judged {
                     charges: &plan.charges,
@@ -195,7 +186,7 @@ impl<S: Store> Engine<S> {
                 };
                 decide(None, class, judged)
             }
-            Err(_) => self.fall_back(asked),
+            Err(_) => self.counters().fall_back(asked),
         }
     }
 
@@ -206,7 +197,8 @@ impl<S: Store> Engine<S> {
         if throttle.is_empty() {
             return Ok(None);
         }
-        let near = self.take_near(throttle, asked.take, asked.ends).await?;
+        let counters = self.counters();
+        let near = counters.take_near(throttle, asked.take, asked.ends).await?;
         if near.charged.admitted {
             return Ok(None);
         }
@@ -217,92 +209,9 @@ impl<S: Store> Engine<S> {
         };
         Ok(Some(decide(None, asked.class, judged)))
     }
-
-    /// Gives back what a request was charged.
-    pub async fn refund(&self, facts: &RequestFacts) -> RefundOutcome {
-        let policy = self.policy.load_full();
-        let tenant = self.tenant(facts);
-        let plan = self.plan(&policy, tenant.as_deref(), facts);
-        let class = class_of(&plan, facts);
-        match self.refund_charges(&plan.charges).await {
-            Ok(charged) => {
-                let judged = Judged {
-                    charges: &plan.charges,
-                    readings: &charged.readings,
-                    now: charged.now,
-                };
-                self.forget_cached();
-                RefundOutcome::Done(decide(plan.quota, &class, judged).limits)
-            }
-            Err(_) => RefundOutcome::Unavailable,
-        }
-    }
-
-    /// Each bucket where it was charged: leased ones in the store by what the store
-    /// was charged with, local ones in this process.
-    async fn refund_charges(&self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
-        let specs: Vec<BucketSpec> = charges.iter().map(|c| self.stored_spec(c)).collect();
-        let stored: Vec<Charge<'_>> = charges
-            .iter()
-            .zip(&specs)
-            .map(|(charge, spec)| with_spec(charge, spec, charge.cost))
-            .collect();
-        let (local, shared): (Vec<_>, Vec<_>) =
-            stored.into_iter().partition(|charge| self.is_local(charge));
-        let mut refunded = Charged {
-            now: self.now(),
-            admitted: true,
-            readings: Vec::new(),
-            rebuilt: 0,
-        };
-        if !shared.is_empty() {
-            let refund = || self.store.refund(&shared);
-            refunded = self
-                .call(Policy::Limits, self.request_ends(), refund)
-                .await?;
-        }
-        let here = self.local.refund(&local).await;
-        let here = here.map_err(|_| NoAnswer::Failed)?;
-        let mut here = here.readings.into_iter();
-        let mut there = std::mem::take(&mut refunded.readings).into_iter();
-        let next = |charge| {
-            if self.is_local(charge) {
-                here.next()
-            } else {
-                there.next()
-            }
-        };
-        refunded.readings = charges.iter().filter_map(next).collect();
-        Ok(refunded)
-    }
-
-    fn stored_spec(&self, charge: &Charge<'_>) -> BucketSpec {
-        if self.is_exact(charge) || self.is_local(charge) {
-            *charge.spec
-        } else {
-            leased_spec(charge.spec).unwrap_or(*charge.spec)
-        }
-    }
-
-    /// Clears every bucket that a request with these facts would be charged to.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn reset(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
-        let policy = self.policy.load_full();
-        let tenant = self.tenant(facts);
-        let plan = self.plan(&policy, tenant.as_deref(), facts);
-        let reset = self
-            .within_deadline(self.store.reset(&plan.charges))
-            .await?;
-        let _ = self.local.reset(&plan.charges).await;
-        self.forget_cached();
-        let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
-        Ok(names.zip(reset.done).collect())
-    }
 }
 
-fn class_of(plan: &Plan<'_>, facts: &RequestFacts) -> Arc<str> {
+pub(super) fn class_of(plan: &Plan<'_>, facts: &RequestFacts) -> Arc<str> {
     match (&facts.class, plan.route.class) {
         (Some(class), _) => class.as_str().into(),
         (None, Some(class)) => Arc::clone(class),

@@ -13,6 +13,7 @@
 mod batch;
 mod refill;
 mod spec;
+mod take;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

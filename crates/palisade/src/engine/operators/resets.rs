@@ -3,18 +3,19 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use palisade_core::Id;
+use palisade_core::facts::RequestFacts;
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::plan::Charge;
 use palisade_core::policy::{Accuracy, Dimension, Limit, PolicySet, api_key_segment, quota_charge};
 use palisade_core::time::MINUTE;
 use palisade_store::{Entry, Registry, Store, StoreError};
 
-use super::quota::check_reason;
-use super::{Admin, AdminError, Change, Engine};
+use super::super::{Change, Engine};
+use super::quotas::check_reason;
+use super::{Admin, AdminError};
 
 /// Most subjects of one reset.
 pub const SELECTORS_MAX: usize = 100;
@@ -174,38 +175,41 @@ impl<S: Store> Engine<S> {
     async fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<Vec<bool>, StoreError> {
         let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
-        self.local.reset(&local).await?;
-        self.fallback.load_full().reset(charges).await?;
-        let done = self.within_deadline(self.store.reset(charges)).await?.done;
+        self.limits.local().reset(&local).await?;
+        self.link.fallback().reset(charges).await?;
+        let done = self.link.operate(|store| store.reset(charges)).await?.done;
         Ok(done)
     }
 
     /// Drops what this node remembers of buckets, and lets the others do the same.
     pub(super) async fn announce_reset(&self) -> Result<(), StoreError> {
-        self.forget_cached();
+        self.limits.forget_cached();
         let notice = Entry {
             id: format!("{:032x}", rand::random::<u128>()),
             bytes: Vec::new(),
             expires_at: Some(self.now().plus(NOTICE)),
         };
-        self.within_deadline(self.store.put_entry(Registry::Resets, notice))
+        self.link
+            .operate(|store| store.put_entry(Registry::Resets, notice))
             .await
     }
 
-    /// Drops remembered denials and leases if another node has announced a reset.
+    /// Clears every bucket that a request with these facts would be charged to.
     ///
     /// # Errors
-    /// The store's; what is remembered stays.
-    pub async fn refresh_resets(&self) -> Result<(), StoreError> {
-        let seen = self.resets_seen.load(Ordering::Acquire).checked_sub(1);
-        let found = self
-            .within_deadline(self.store.entries(Registry::Resets, seen))
+    /// The store's.
+    pub async fn reset(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
+        let policy = self.policy.load_full();
+        let tenant = self.tenant(facts);
+        let plan = self.plan(&policy, tenant.as_deref(), facts);
+        let reset = self
+            .link
+            .operate(|store| store.reset(&plan.charges))
             .await?;
-        if let Some(all) = found {
-            self.resets_seen.store(all.version + 1, Ordering::Release);
-            self.forget_cached();
-        }
-        Ok(())
+        let _ = self.limits.local().reset(&plan.charges).await;
+        self.limits.forget_cached();
+        let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
+        Ok(names.zip(reset.done).collect())
     }
 }
 

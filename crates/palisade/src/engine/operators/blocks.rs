@@ -14,7 +14,8 @@ use palisade_store::{Commit, Record, Store, StoreError};
 use serde::Serialize;
 
 use super::super::Engine;
-use super::RETRIES_MAX;
+use super::super::guard::RETRIES_MAX;
+use super::super::link::For;
 
 /// Most blocks that one listing returns.
 pub const BLOCKS_LISTED_MAX: usize = 1000;
@@ -166,9 +167,10 @@ impl<S: Store> Engine<S> {
             let mut cursor: Option<String> = None;
             loop {
                 let page = self
-                    .within_deadline(self.store.scan(kind, cursor.as_deref(), PAGE))
+                    .link
+                    .operate(|store| store.scan(kind, cursor.as_deref(), PAGE))
                     .await?;
-                let now = self.within_deadline(self.store.probe()).await?;
+                let now = self.link.operate(Store::probe).await?;
                 for (key, record) in &page.records {
                     if let Some(record) = Aggregate::decode(kind, &record.bytes) {
                         found.extend(record.blocks(&policy.settings, *key, now));
@@ -194,7 +196,7 @@ impl<S: Store> Engine<S> {
     pub async fn blocks_of(&self, facts: &GuardFacts) -> Result<Vec<BlockView>, StoreError> {
         let policy = self.policy.load_full();
         let keys = self.records_of(facts);
-        let loaded = self.within_deadline(self.store.load(&keys)).await?;
+        let loaded = self.link.operate(|store| store.load(&keys)).await?;
         let mut found = Vec::new();
         for (key, record) in keys.iter().zip(loaded.records) {
             let decoded = record.and_then(|r| Aggregate::decode(key.kind, &r.bytes));
@@ -234,25 +236,26 @@ impl<S: Store> Engine<S> {
             None => Lift::All,
             Some((key, member)) => Lift::One(*key, member.as_deref()),
         };
-        self.within_deadline(async {
-            for _ in 0..=RETRIES_MAX {
-                let loaded = self.store.load(&[target.record]).await?;
-                let Some(Some(record)) = loaded.records.into_iter().next() else {
-                    return Ok(0);
-                };
-                let Some((lifted, write)) =
-                    lifted(&policy.settings, target.record, &record, which, loaded.now)
-                else {
-                    return Ok(0);
-                };
-                if lifted == 0 || self.store.commit(&[write]).await? == Commit::Done {
-                    self.forget_block(target);
-                    return Ok(lifted);
-                }
+        let calls = self.link.calls(For::Operator);
+        for _ in 0..=RETRIES_MAX {
+            let keys = [target.record];
+            let loaded = calls.make(|store| store.load(&keys)).await?;
+            let Some(Some(record)) = loaded.records.into_iter().next() else {
+                return Ok(0);
+            };
+            let Some((lifted, write)) =
+                lifted(&policy.settings, target.record, &record, which, loaded.now)
+            else {
+                return Ok(0);
+            };
+            let writes = [write];
+            let commit = calls.make(|store| store.commit(&writes));
+            if lifted == 0 || commit.await? == Commit::Done {
+                self.forget_block(target);
+                return Ok(lifted);
             }
-            Err(StoreError::Exhausted("the record is too busy".to_owned()))
-        })
-        .await
+        }
+        Err(StoreError::Exhausted("the record is too busy".to_owned()))
     }
 
     /// A lifted block must not come back from the cache in an outage.
@@ -278,7 +281,7 @@ impl<S: Store> Engine<S> {
             fingerprint: member.or(Some(id)),
             trust: Trust::Untrusted,
         };
-        let mut modes = self.modes.lock();
+        let mut modes = self.link.modes();
         for kind in kinds {
             modes.guard(flow).blocks().lift(*kind, &keys);
         }

@@ -14,7 +14,7 @@ use palisade_core::time::Micros;
 use palisade_store::{Entry, Registry, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::Engine;
+use super::super::Engine;
 
 /// What an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ impl From<FieldError> for AllowlistError {
 
 /// What a node knows of the allowlist.
 #[derive(Default)]
-pub(super) struct Allowlist {
+pub(in crate::engine) struct Allowlist {
     copy: ArcSwap<Copy>,
     version: AtomicU64,
     /// How far the store's clock is ahead of this node's: entries end by the store's
@@ -117,7 +117,7 @@ const UNSEEN: u64 = 0;
 impl Allowlist {
     /// The digest of the entry that lets `facts` pass, in hexadecimal. The time is
     /// read only if there are entries.
-    pub(super) fn find(
+    pub(in crate::engine) fn find(
         &self,
         keyring: &Keyring,
         facts: &RequestFacts,
@@ -291,7 +291,7 @@ impl<S: Store> Engine<S> {
             });
         }
         if let Some(until) = new.expires_at
-            && until <= self.within_deadline(self.store.probe()).await?
+            && until <= self.link.operate(Store::probe).await?
         {
             return Err(AllowlistError::Invalid {
                 field: "expires_at",
@@ -313,7 +313,8 @@ impl<S: Store> Engine<S> {
                 .map_err(|_| StoreError::Corrupt("an entry could not be written".to_owned()))?,
             expires_at: entry.expires_at,
         };
-        self.within_deadline(self.store.put_entry(Registry::Allowlist, stored))
+        self.link
+            .operate(|store| store.put_entry(Registry::Allowlist, stored))
             .await?;
         self.refresh_allowlist().await?;
         Ok(entry)
@@ -338,7 +339,8 @@ impl<S: Store> Engine<S> {
         {
             let id = digest.hex();
             removed |= self
-                .within_deadline(self.store.remove_entry(Registry::Allowlist, &id))
+                .link
+                .operate(|store| store.remove_entry(Registry::Allowlist, &id))
                 .await?;
         }
         self.refresh_allowlist().await?;
@@ -351,7 +353,8 @@ impl<S: Store> Engine<S> {
     /// The store's.
     pub async fn allowlist(&self) -> Result<Vec<AllowlistEntry>, StoreError> {
         let found = self
-            .within_deadline(self.store.entries(Registry::Allowlist, None))
+            .link
+            .operate(|store| store.entries(Registry::Allowlist, None))
             .await?;
         Ok(found.map(|all| decode(&all.entries)).unwrap_or_default())
     }
@@ -361,24 +364,24 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// The store's; the copy stays as it was.
     pub async fn refresh_allowlist(&self) -> Result<(), StoreError> {
-        let seen = match self.allowlist.version.load(Ordering::Acquire) {
+        let allowlist = &self.registries.allowlist;
+        let seen = match allowlist.version.load(Ordering::Acquire) {
             UNSEEN => None,
             version => Some(version - 1),
         };
         let found = self
-            .within_deadline(self.store.entries(Registry::Allowlist, seen))
+            .link
+            .operate(|store| store.entries(Registry::Allowlist, seen))
             .await?;
         if let Some(all) = found {
             let mut copy = Copy::default();
             for entry in decode(&all.entries) {
                 copy.insert(&entry);
             }
-            self.allowlist.copy.store(Arc::new(copy));
-            self.allowlist
-                .version
-                .store(all.version + 1, Ordering::Release);
+            allowlist.copy.store(Arc::new(copy));
+            allowlist.version.store(all.version + 1, Ordering::Release);
         }
-        if self.allowlist.copy.load().has_ends {
+        if allowlist.copy.load().has_ends {
             self.compare_clocks().await?;
         }
         Ok(())
@@ -386,39 +389,11 @@ impl<S: Store> Engine<S> {
 
     async fn compare_clocks(&self) -> Result<(), StoreError> {
         let asked = self.now();
-        let answered = self.within_deadline(self.store.probe()).await?;
-        self.allowlist
+        let answered = self.link.operate(Store::probe).await?;
+        self.registries
+            .allowlist
             .ahead_us
             .store(answered.ahead_of(asked), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Takes over allowlist, tier changes and resets for as long as it is polled, so that a
-    /// change reaches every node within a second.
-    pub async fn follow_registries(&self) {
-        loop {
-            let _ = self.refresh_allowlist().await;
-            let _ = self.refresh_tiers().await;
-            let _ = self.refresh_resets().await;
-            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        }
-    }
-
-    /// Takes over tiers that operators have changed.
-    ///
-    /// # Errors
-    /// The store's; the copy stays as it was.
-    pub async fn refresh_tiers(&self) -> Result<(), StoreError> {
-        let found = self
-            .within_deadline(self.store.entries(Registry::Tiers, None))
-            .await?;
-        if let Some(all) = found {
-            let tiers = all
-                .entries
-                .into_iter()
-                .filter_map(|entry| Some((entry.id, String::from_utf8(entry.bytes).ok()?.into())));
-            self.tiers.store(Arc::new(tiers.collect()));
-        }
         Ok(())
     }
 }

@@ -10,27 +10,29 @@ use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
 use palisade_core::failure::fallback::{self, Affected, Share};
 use palisade_core::failure::{Caller, FallbackPolicy, FallbackRule, LocalCap};
-use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 
-use super::Engine;
-use super::limits::Asked;
+use super::charge::Counters;
+use super::check::Asked;
 
-impl<S: Store> Engine<S> {
-    pub(super) fn fall_back(&self, asked: Asked<'_>) -> Decision {
+impl<S: Store> Counters<'_, S> {
+    /// The decision of a request that the store was not asked for.
+    pub(super) fn fall_back(self, asked: Asked<'_>) -> Decision {
         let Asked {
             policy,
             plan,
             class,
             facts,
+            keyring,
             take,
             ..
         } = asked;
-        let now = self.now();
+        let now = self.link.now();
         let request = Affected {
             class: policy.class_kind(class),
             path: &facts.path,
@@ -41,10 +43,10 @@ impl<S: Store> Engine<S> {
                     .map(|charge| charge.limit.def.on_store_failure),
             ),
         };
-        let rule = self.modes.lock().fallback(request, now);
+        let rule = self.link.modes().fallback(request, now);
         let mut decision = match rule {
             FallbackRule::Exempt => fallback::allowed(Mode::Degraded, now),
-            FallbackRule::Closed => self.modes.lock().closed(now),
+            FallbackRule::Closed => self.link.modes().closed(now),
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
                 let charges = with_specs(&plan.charges, &specs);
@@ -52,9 +54,9 @@ impl<S: Store> Engine<S> {
                 degraded(answer, Mode::Degraded)
             }
             FallbackRule::Local { cap, mode } => {
-                let bound = self.cap_limits.load();
+                let bound = self.limits.cap_limits.load();
                 let limits = bound.of(&cap, request.caller);
-                let charges = self.cap_charges(&limits, &plan.charges, facts);
+                let charges = cap_charges(keyring, &limits, &plan.charges, facts);
                 degraded(self.charge_locally(class, &charges, take), mode)
             }
         };
@@ -62,8 +64,8 @@ impl<S: Store> Engine<S> {
         decision
     }
 
-    fn charge_locally(&self, class: &Arc<str>, charges: &[Charge<'_>], take: Take) -> Decision {
-        let charged = self.fallback.load().charge_now(charges, take);
+    fn charge_locally(self, class: &Arc<str>, charges: &[Charge<'_>], take: Take) -> Decision {
+        let charged = self.link.fallback().charge_now(charges, take);
         let judged = Judged {
             charges,
             readings: &charged.readings,
@@ -71,36 +73,36 @@ impl<S: Store> Engine<S> {
         };
         decide(None, class, judged)
     }
+}
 
-    /// Digests that the plan already has are not made again.
-    fn cap_charges<'l>(
-        &self,
-        limits: &'l [Limit],
-        plan: &[Charge<'_>],
-        facts: &RequestFacts,
-    ) -> Vec<Charge<'l>> {
-        let segment = |kind, bytes: &[u8]| {
-            let mut planned = plan.iter().flat_map(|charge| &charge.segments);
-            let found = planned.find(|segment| segment.kind == kind).copied();
-            found.unwrap_or_else(|| self.keyring.segment(kind, &[bytes]))
-        };
-        let ip = segment(SegmentKind::Ip, Prefix::of(facts.ip).bytes());
-        let org = facts.org.as_ref();
-        let org = org.map(|org| segment(SegmentKind::Org, org.as_bytes()));
-        let segments: ArrayVec<Segment, SEGMENTS_MAX> = org.into_iter().chain([ip]).collect();
-        let cost = facts.cost.map_or(1, NonZeroU32::get);
-        limits
-            .iter()
-            .map(|limit| Charge {
-                limit,
-                spec: &limit.def.spec,
-                id: self.keyring.combine(limit.digest, &segments),
-                segments: segments.clone(),
-                cost: cost.min(limit.def.spec.capacity()),
-                on_exceed: OnExceed::Deny,
-            })
-            .collect()
-    }
+/// Digests that the plan already has are not made again.
+fn cap_charges<'l>(
+    keyring: &Keyring,
+    limits: &'l [Limit],
+    plan: &[Charge<'_>],
+    facts: &RequestFacts,
+) -> Vec<Charge<'l>> {
+    let segment = |kind, bytes: &[u8]| {
+        let mut planned = plan.iter().flat_map(|charge| &charge.segments);
+        let found = planned.find(|segment| segment.kind == kind).copied();
+        found.unwrap_or_else(|| keyring.segment(kind, &[bytes]))
+    };
+    let ip = segment(SegmentKind::Ip, Prefix::of(facts.ip).bytes());
+    let org = facts.org.as_ref();
+    let org = org.map(|org| segment(SegmentKind::Org, org.as_bytes()));
+    let segments: ArrayVec<Segment, SEGMENTS_MAX> = org.into_iter().chain([ip]).collect();
+    let cost = facts.cost.map_or(1, NonZeroU32::get);
+    limits
+        .iter()
+        .map(|limit| Charge {
+            limit,
+            spec: &limit.def.spec,
+            id: keyring.combine(limit.digest, &segments),
+            segments: segments.clone(),
+            cost: cost.min(limit.def.spec.capacity()),
+            on_exceed: OnExceed::Deny,
+        })
+        .collect()
 }
 
 const fn caller(facts: &RequestFacts) -> Caller {

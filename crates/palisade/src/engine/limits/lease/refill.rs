@@ -3,7 +3,6 @@
 //! These calls keep off a store whose breaker is open, but do not count for it: the
 //! breaker hears of requests, and a request that finds nothing left asks by itself.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,12 +10,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{FutureExt, join_all};
 use futures_util::stream::FuturesUnordered;
-use palisade_core::failure::{CallDecision, Policy};
 use palisade_core::time::Micros;
-use palisade_store::{Store, StoreError, Take};
+use palisade_store::{Store, Take};
 
-use super::super::Engine;
-use super::super::charge::first;
+use super::super::super::Engine;
+use super::super::super::link::For;
+use super::super::charge::{Counters, first};
 use super::{Due, LEASE_US, Lease, Leases};
 
 /// How often tokens that nobody used in time are looked for.
@@ -71,20 +70,27 @@ impl Leases {
 }
 
 impl<S: Store> Engine<S> {
-    /// Keeps leased limits supplied for as long as it is polled: the next batch of a
-    /// busy one is fetched before the last has run out, and tokens that nobody used go
-    /// back to the store. Without it each batch is waited for by the request that finds
-    /// the last one used up.
-    pub async fn refill_forever(&self) {
-        let _working = Working::at(&self.leases);
-        tokio::join!(self.attend(), self.sweep_leases());
+    /// Keeps leased limits supplied for as long as it is polled; see
+    /// [`Engine::refill_forever`].
+    pub(in crate::engine) async fn supply_leases(&self) {
+        let _working = Working::at(&self.limits.leases);
+        let counters = self.counters();
+        tokio::join!(counters.attend(), counters.sweep_leases());
     }
 
-    async fn attend(&self) {
+    /// Gives the tokens of every lease back, as when the process ends.
+    pub async fn return_leases(&self) {
+        let unused = self.limits.leases.collect(Lease::drain);
+        self.counters().return_all(unused).await;
+    }
+}
+
+impl<S: Store> Counters<'_, S> {
+    async fn attend(self) {
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
-                due = self.leases.next_due() => {
+                due = self.limits.leases.next_due() => {
                     running.extend(due.into_iter().map(|due| self.do_due(due).boxed()));
                 }
                 Some(()) = running.next() => {}
@@ -92,7 +98,7 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn do_due(&self, due: Due) {
+    async fn do_due(self, due: Due) {
         match due {
             Due::Refill(lease) => self.refill_ahead(&lease).await,
             Due::Return(lease, count) => self.give_back(&lease, count).await,
@@ -100,25 +106,20 @@ impl<S: Store> Engine<S> {
     }
 
     /// Looks for tokens that nobody used in time, while there are any.
-    async fn sweep_leases(&self) {
+    async fn sweep_leases(self) {
         loop {
-            self.leases.filled.notified().await;
+            self.limits.leases.filled.notified().await;
             tokio::time::sleep(SWEEP_EVERY).await;
-            let now = self.now();
-            let expired = self.leases.collect(|lease| lease.expire(now));
-            if self.leases.hold_any() {
-                self.leases.filled.notify_one();
+            let now = self.link.now();
+            let expired = self.limits.leases.collect(|lease| lease.expire(now));
+            if self.limits.leases.hold_any() {
+                self.limits.leases.filled.notify_one();
             }
             self.return_all(expired).await;
         }
     }
 
-    /// Gives the tokens of every lease back, as when the process ends.
-    pub async fn return_leases(&self) {
-        self.return_all(self.leases.collect(Lease::drain)).await;
-    }
-
-    async fn return_all(&self, tokens: Vec<(Arc<Lease>, u32)>) {
+    async fn return_all(self, tokens: Vec<(Arc<Lease>, u32)>) {
         for some in tokens.chunks(RETURNS_MAX) {
             let returns = some
                 .iter()
@@ -127,8 +128,8 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn refill_ahead(&self, lease: &Lease) {
-        let asked_at = self.now();
+    async fn refill_ahead(self, lease: &Lease) {
+        let asked_at = self.link.now();
         let batch = lease.batch(1, asked_at);
         match self.fetch(lease, batch, asked_at).await {
             Some(stale) => self.give_back(lease, stale).await,
@@ -137,34 +138,33 @@ impl<S: Store> Engine<S> {
     }
 
     /// Fills the lease; what was left of the last batch, `None` if nothing came.
-    async fn fetch(&self, lease: &Lease, batch: u32, asked_at: Micros) -> Option<u32> {
+    async fn fetch(self, lease: &Lease, batch: u32, asked_at: Micros) -> Option<u32> {
         let charges = [lease.charge(batch)];
+        let ends = self.link.request_ends();
         let charged = self
-            .ask_aside(self.store.charge(&charges, Take::Consume))
-            .await?;
+            .link
+            .call(For::Upkeep, ends, |store| {
+                store.charge(&charges, Take::Consume)
+            })
+            .await
+            .ok()?;
         let reading = first(&charged, asked_at).ok()?;
-        self.observer.refilled(self.now().since(asked_at));
+        self.link
+            .observer()
+            .refilled(self.link.now().since(asked_at));
         let is_given = charged.admitted && reading.retry_at.is_none();
-        is_given.then(|| self.leases.fill(lease, (batch, 0), reading, asked_at).1)
+        is_given.then(|| {
+            self.limits
+                .leases
+                .fill(lease, (batch, 0), reading, asked_at)
+                .1
+        })
     }
 
-    async fn give_back(&self, lease: &Lease, count: u32) {
+    async fn give_back(self, lease: &Lease, count: u32) {
         if count > 0 {
             let charges = [lease.charge(count)];
-            self.ask_aside(self.store.refund(&charges)).await;
+            self.tidy(&charges, self.link.request_ends()).await;
         }
-    }
-
-    /// A store call that no request depends on.
-    async fn ask_aside<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Option<T> {
-        let started = self.now();
-        let admitted = self.modes.lock().admit(Policy::Limits, started);
-        if !matches!(admitted, CallDecision::Call(_)) {
-            return None;
-        }
-        let result = self.within_deadline(call).await;
-        let error = result.as_ref().err().map(StoreError::kind);
-        self.observer.store_call(self.now().since(started), error);
-        result.ok()
     }
 }

@@ -8,15 +8,15 @@ use tokio::sync::{Mutex, MutexGuard};
 /// Locks are shared by records whose digests end alike.
 const STRIPES: usize = 4096;
 
-pub(in crate::engine) struct Stripes(Box<[Mutex<()>]>);
+pub(super) struct Turns(Box<[Mutex<()>]>);
 
-impl Default for Stripes {
+impl Default for Turns {
     fn default() -> Self {
         Self((0..STRIPES).map(|_| Mutex::new(())).collect())
     }
 }
 
-impl Stripes {
+impl Turns {
     /// Waits until no other command of this node works on any of the records. The
     /// order is fixed, so nobody waits for each other.
     pub(super) async fn turn(&self, keys: &GuardKeys) -> Vec<MutexGuard<'_, ()>> {

@@ -4,7 +4,8 @@ use palisade_core::policy::{Overage, PolicySet, Tier, quota_charge};
 use palisade_store::{Entry, Registry, Store, StoreError, Take};
 use serde::Serialize;
 
-use super::{Admin, AdminError, Change, Engine};
+use super::super::{Change, Engine};
+use super::{Admin, AdminError};
 
 /// Most quotas on one page.
 pub const QUOTAS_PAGE_MAX: usize = 1_000;
@@ -98,8 +99,10 @@ impl<S: Store> Engine<S> {
 
     async fn usage(&self, tier: &Tier, hash: &str) -> Result<QuotaUsage, AdminError> {
         let charge = quota_charge(tier, hash).ok_or(AdminError::NotFound("API key"))?;
+        let charges = [charge];
         let charged = self
-            .within_deadline(self.store.charge(&[charge], Take::Peek))
+            .link
+            .operate(|store| store.charge(&charges, Take::Peek))
             .await?;
         let reading = charged.readings.first().copied().ok_or_else(|| {
             StoreError::Corrupt("a reading is missing from the answer".to_owned())
@@ -144,7 +147,8 @@ impl<S: Store> Admin<'_, S> {
         let tier = engine.tier_in_force(&policy, hash)?;
         let charge = quota_charge(tier, hash).ok_or(AdminError::NotFound("API key"))?;
         let reset = engine
-            .within_deadline(engine.store.reset(std::slice::from_ref(&charge)))
+            .link
+            .operate(|store| store.reset(std::slice::from_ref(&charge)))
             .await?;
         if reset.done != [true] {
             return Err(StoreError::Unreachable("the quota was not reset".to_owned()).into());
@@ -177,7 +181,8 @@ impl<S: Store> Admin<'_, S> {
             expires_at: None,
         };
         engine
-            .within_deadline(engine.store.put_entry(Registry::Tiers, entry))
+            .link
+            .operate(|store| store.put_entry(Registry::Tiers, entry))
             .await?;
         engine.refresh_tiers().await?;
         engine.announce_reset().await?;

@@ -7,7 +7,8 @@ use palisade_core::rule::Rule;
 use palisade_store::{Store, StoreError};
 use serde::Serialize;
 
-use super::{BlockView, Engine};
+use super::super::Engine;
+use super::BlockView;
 
 /// What stands against a subject, and what does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

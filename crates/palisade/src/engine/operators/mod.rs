@@ -1,15 +1,25 @@
 //! Administration in somebody's name: what changes is audited with who did it.
 
+mod allowlist;
+mod blocks;
+mod explain;
+mod quotas;
+mod registries;
+mod resets;
 #[cfg(test)]
 mod tests;
 
 use palisade_store::{Store, StoreError};
 
-use super::allowlist::entry_id;
-use super::{
-    Administered, AllowlistEntry, AllowlistError, AllowlistKind, Change, Engine, NewAllowlistEntry,
-    Operator,
-};
+use super::{Administered, Change, Engine, Operator};
+use allowlist::entry_id;
+
+pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
+pub use blocks::{BLOCKS_LISTED_MAX, BlockView, LiftTarget};
+pub use explain::{Explanation, Finding, meaning};
+pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
+pub(super) use registries::Registries;
+pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};
 
 /// Why an operator's request was refused. No value is echoed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +70,7 @@ impl<S: Store> Engine<S> {
 impl<S: Store> Admin<'_, S> {
     /// Tells observers what was done.
     pub fn record(&self, change: Change<'_>) {
-        self.engine.observer.administered(&Administered {
+        self.engine.observer().administered(&Administered {
             by: &self.by,
             change,
             request_id: self.request_id.as_deref(),

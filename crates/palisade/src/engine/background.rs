@@ -1,0 +1,64 @@
+//! What runs beside the requests: probes of the store, copies of the registries,
+//! refills of leased limits.
+//!
+//! One step of the probes serves the server's task and the virtual clock of policy
+//! cases, so that both see the same modes.
+
+use std::time::Duration;
+
+use palisade_core::time::Micros;
+use palisade_store::Store;
+
+use super::Engine;
+
+/// How often it is looked whether a probe is due.
+const PROBES_EVERY: Duration = Duration::from_millis(250);
+
+/// How often changes of other nodes are taken over: twice within the second in which
+/// they must bind.
+const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
+
+impl<S: Store> Engine<S> {
+    /// When the failure machinery next has something to do.
+    pub fn next_due(&self) -> Option<Micros> {
+        self.link.modes().next_due().map(|(at, _)| at)
+    }
+
+    /// Does everything that is due at `now`: probes and expiries, one at a time.
+    pub async fn run_due(&self, now: Micros) {
+        loop {
+            let next = self.link.modes().next_due();
+            match next {
+                Some((at, due)) if at <= now => self.link.run(due, now).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// Probes in the background for as long as it is polled.
+    pub async fn probe_forever(&self) {
+        loop {
+            self.run_due(self.now()).await;
+            tokio::time::sleep(PROBES_EVERY).await;
+        }
+    }
+
+    /// Takes over allowlist, tier changes and resets for as long as it is polled, so that a
+    /// change reaches every node within a second.
+    pub async fn follow_registries(&self) {
+        loop {
+            let _ = self.refresh_allowlist().await;
+            let _ = self.refresh_tiers().await;
+            let _ = self.refresh_resets().await;
+            tokio::time::sleep(REGISTRIES_EVERY).await;
+        }
+    }
+
+    /// Keeps leased limits supplied for as long as it is polled: the next batch of a
+    /// busy one is fetched before the last has run out, and tokens that nobody used go
+    /// back to the store. Without it each batch is waited for by the request that finds
+    /// the last one used up.
+    pub async fn refill_forever(&self) {
+        self.supply_leases().await;
+    }
+}

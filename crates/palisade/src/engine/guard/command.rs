@@ -1,0 +1,205 @@
+//! One guard command, from its facts to its decision: resolve → load → evaluate →
+//! commit → record.
+
+use std::pin::pin;
+
+use palisade_core::decision::{Decision, Enforcement, KeyKind};
+use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
+use palisade_core::failure::modes::fail_closed;
+use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
+use palisade_core::guard::{Candidate, GuardKeys, Signals};
+use palisade_core::key::{Digest, Keyring};
+use palisade_core::policy::PolicySet;
+use palisade_core::record::Flow;
+use palisade_core::rule::Rule;
+use palisade_core::time::Micros;
+use palisade_store::Store;
+
+use super::super::link::{Calls, For, NoAnswer};
+use super::super::{Engine, RequestAnswer, Seen, Subject};
+use super::Guard;
+use crate::deadline::until;
+
+/// How often a lost compare-and-swap is tried again (F-CONFLICT).
+pub(in crate::engine) const RETRIES_MAX: usize = 8;
+
+/// What a guard command did, for the audit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuardNotes {
+    /// Blocks and answers that were issued now.
+    pub issued: Vec<Candidate>,
+    /// The lockout has just locked.
+    pub locked: bool,
+    /// The answer was given before (G-ONCE).
+    pub replayed: bool,
+}
+
+/// What the records said.
+pub(super) struct Applied {
+    pub(super) decision: Decision,
+    pub(super) notes: GuardNotes,
+    pub(super) seen: Vec<SeenHard>,
+}
+
+/// A HARD block in the records of this command, to be remembered for an outage.
+pub(super) struct SeenHard {
+    pub(super) kind: KeyKind,
+    pub(super) member: Option<Digest>,
+    pub(super) block: SeenBlock,
+    /// How long it still runs by the store's clock.
+    pub(super) left_us: u64,
+}
+
+/// Why the records could not be used.
+pub(super) enum Unusable {
+    /// The store did not answer.
+    Store(NoAnswer),
+    /// A record is unreadable, too new, or changed too often.
+    Record(Rule),
+}
+
+impl From<NoAnswer> for Unusable {
+    fn from(no_answer: NoAnswer) -> Self {
+        match no_answer {
+            NoAnswer::OutOfTime => Self::Record(Rule::F_CONFLICT),
+            NoAnswer::NotAsked | NoAnswer::Failed(_) => Self::Store(no_answer),
+        }
+    }
+}
+
+/// One command on its way.
+pub(super) struct Command<'e, S> {
+    pub(super) calls: Calls<'e, S>,
+    pub(super) policy: &'e PolicySet,
+    pub(super) keyring: &'e Keyring,
+    pub(super) op: GuardOp,
+    pub(super) signals: &'e Signals,
+    pub(super) keys: &'e GuardKeys,
+}
+
+impl<S: Store> Engine<S> {
+    /// Decides a guard command.
+    ///
+    /// # Errors
+    /// A missing account on login or OTP; nothing is touched then.
+    pub async fn guard(
+        &self,
+        op: GuardOp,
+        facts: &GuardFacts,
+    ) -> Result<RequestAnswer, FieldError> {
+        if facts.account.is_none() && op.flow() != Flow::Api {
+            return Err(FieldError::new("account", "is required"));
+        }
+        let policy = self.policy.load_full();
+        let (decision, notes) = if policy.enabled {
+            let signals = Signals::resolve(&self.keyring, op, facts);
+            self.judge_command(&policy, op, &signals).await
+        } else {
+            (disabled(self.now()), GuardNotes::default())
+        };
+        self.observer().decided(&Seen {
+            subject: Subject::Guard(op, facts),
+            decision: &decision,
+            bypassed: None,
+            guard: Some(&notes),
+        });
+        Ok(RequestAnswer { decision, policy })
+    }
+
+    async fn judge_command(
+        &self,
+        policy: &PolicySet,
+        op: GuardOp,
+        signals: &Signals,
+    ) -> (Decision, GuardNotes) {
+        let flow = op.flow();
+        let command = Command {
+            calls: self.link.calls(For::Decision(Policy::from(flow))),
+            policy,
+            keyring: &self.keyring,
+            op,
+            signals,
+            keys: &signals.keys(flow),
+        };
+        let applied = self.guard.run(&command).await;
+        let now = self.now();
+        let keys = degraded_keys(signals);
+        match applied {
+            Ok(applied) => {
+                self.remember_blocks(flow, keys, &applied, now);
+                (applied.decision, applied.notes)
+            }
+            Err(Unusable::Record(rule)) => (fail_closed(rule, now), GuardNotes::default()),
+            Err(Unusable::Store(_)) => {
+                let attempt = op.attempt().unwrap_or(Attempt::Check);
+                let answer = self.link.modes().answer(flow, attempt, &keys, now);
+                (answer, GuardNotes::default())
+            }
+        }
+    }
+
+    /// F-BLOCKS: what binds now must bind in an outage too.
+    fn remember_blocks(&self, flow: Flow, keys: DegradedKeys, applied: &Applied, now: Micros) {
+        if applied.seen.is_empty() {
+            return;
+        }
+        let mut modes = self.link.modes();
+        let blocks = modes.guard(flow).blocks();
+        for seen in &applied.seen {
+            let keys = match (seen.kind, seen.member) {
+                (KeyKind::AccountDevice | KeyKind::PrefixDevice, Some(member)) => DegradedKeys {
+                    fingerprint: Some(member),
+                    ..keys
+                },
+                (KeyKind::PrefixAgent, Some(member)) => DegradedKeys {
+                    user_agent: member,
+                    ..keys
+                },
+                _ => keys,
+            };
+            let block = SeenBlock {
+                until: now.plus(seen.left_us),
+                ..seen.block
+            };
+            blocks.saw(seen.kind, &keys, block, now);
+        }
+    }
+}
+
+impl Guard {
+    /// Runs a command, all of it within the request's time: waiting for its turn,
+    /// loading, and every retry.
+    async fn run<S: Store>(&self, command: &Command<'_, S>) -> Result<Applied, Unusable> {
+        let turn = self.turns.turn(command.keys);
+        let Ok(_turn) = until(command.calls.ends(), pin!(turn)).await else {
+            return Err(Unusable::Record(Rule::F_CONFLICT));
+        };
+        match command.op.flow() {
+            Flow::Api => command.hit().await,
+            Flow::Login | Flow::Otp => command.attempt().await,
+        }
+    }
+}
+
+fn disabled(now: Micros) -> Decision {
+    Decision {
+        enforcement: Enforcement::Disabled,
+        ..Decision::allow(now)
+    }
+}
+
+/// What is left of the signals without the records: only the host's word gives
+/// trust.
+fn degraded_keys(signals: &Signals) -> DegradedKeys {
+    DegradedKeys {
+        prefix: signals.prefix.current,
+        user_agent: signals.user_agent.current,
+        account: signals.account.map(|account| account.current),
+        fingerprint: signals.fingerprint.map(|found| found.digest.current),
+        trust: if signals.trusted {
+            Trust::Trusted
+        } else {
+            Trust::Untrusted
+        },
+    }
+}

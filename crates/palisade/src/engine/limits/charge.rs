@@ -1,0 +1,204 @@
+//! Charging the buckets of a request, all or nothing, wherever they are counted.
+
+use palisade_core::failure::Policy;
+use palisade_core::limit::{BucketSpec, Reading};
+use palisade_core::plan::Charge;
+use palisade_core::policy::Accuracy;
+use palisade_core::time::Micros;
+use palisade_store::{Charged, Store, StoreError, Take};
+use tokio::time::Instant;
+
+use super::super::Engine;
+use super::super::link::{For, Link, NoAnswer};
+use super::Limits;
+use super::lease::Served;
+
+/// Store calls of limits and quotas.
+pub(super) const LIMITS: For = For::Decision(Policy::Limits);
+
+/// What a plan's buckets said.
+pub(super) enum Answered<'c, 'p> {
+    /// Every bucket was read.
+    All(Charged),
+    /// One bucket is known to deny; the others were not asked.
+    Denied(&'c Charge<'p>, Reading, Micros),
+    /// Buckets of this process deny; the store could not be asked for the others.
+    Near(Vec<Charge<'p>>, Charged),
+}
+
+/// Every bucket that a request may be charged to: this node's own and the store's.
+pub(super) struct Counters<'e, S> {
+    pub(super) limits: &'e Limits,
+    pub(super) link: &'e Link<S>,
+}
+
+impl<S> Clone for Counters<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Counters<'_, S> {}
+
+impl<S: Store> Engine<S> {
+    pub(super) const fn counters(&self) -> Counters<'_, S> {
+        Counters {
+            limits: &self.limits,
+            link: &self.link,
+        }
+    }
+}
+
+impl<S: Store> Counters<'_, S> {
+    /// Charges the buckets of a decision all or nothing: those served in this
+    /// process first, then the store's; what was taken here goes back if the store
+    /// denies or cannot be asked.
+    pub(super) async fn charge<'c, 'p>(
+        self,
+        charges: &'c [Charge<'p>],
+        take: Take,
+        ends: Instant,
+    ) -> Result<Answered<'c, 'p>, NoAnswer> {
+        if self.limits.is_shared {
+            let now = self.link.now();
+            if let Some((charge, reading, now)) = self.limits.denials.find(charges, now) {
+                return Ok(Answered::Denied(charge, reading, now));
+            }
+            if let Some(charged) = self.take_at_hand(charges, take, now) {
+                return Ok(Answered::All(charged));
+            }
+        }
+        if charges.iter().all(|charge| self.limits.is_exact(charge)) {
+            return self.ask(charges, take, ends).await.map(Answered::All);
+        }
+        let (exact, near): (Vec<_>, Vec<_>) = charges
+            .iter()
+            .cloned()
+            .partition(|charge| self.limits.is_exact(charge));
+        let taken = match self.take_near(&near, take, ends).await {
+            Ok(taken) => taken,
+            Err(no_answer) => {
+                self.refund_local(&near, take).await;
+                return Err(no_answer);
+            }
+        };
+        if exact.is_empty() {
+            return Ok(Answered::All(taken.charged));
+        }
+        if !taken.charged.admitted {
+            // What this process denies is denied, whether or not the store can be
+            // asked for the rest.
+            return Ok(match self.ask(&exact, Take::Peek, ends).await {
+                Ok(asked) => Answered::All(self.merged(charges, taken.charged, asked)),
+                Err(_) => Answered::Near(near, taken.charged),
+            });
+        }
+        let asked = self.ask(&exact, take, ends).await;
+        if take == Take::Consume && !asked.as_ref().is_ok_and(|asked| asked.admitted) {
+            self.refund_local(&near, take).await;
+            self.put_back(taken.tokens, ends).await;
+        }
+        Ok(Answered::All(self.merged(charges, taken.charged, asked?)))
+    }
+
+    /// A plan of nothing but leased buckets from the tokens at hand; `None` if there
+    /// are not enough, nothing being taken then.
+    fn take_at_hand(self, charges: &[Charge<'_>], take: Take, now: Micros) -> Option<Charged> {
+        let is_leased = |charge: &Charge<'_>| charge.limit.def.accuracy == Accuracy::Leased;
+        if take == Take::Peek || charges.is_empty() || !charges.iter().all(is_leased) {
+            return None;
+        }
+        let mut readings = Vec::with_capacity(charges.len());
+        let mut batches = Vec::new();
+        for charge in charges {
+            let Served::Taken(reading, until) = self.limits.leases.serve(charge, now) else {
+                for (charge, until) in charges.iter().zip(batches) {
+                    self.limits.leases.put_back(charge, until);
+                }
+                return None;
+            };
+            readings.push(reading);
+            if readings.len() < charges.len() {
+                batches.push(until);
+            }
+        }
+        Some(Charged {
+            now,
+            admitted: true,
+            readings,
+            rebuilt: 0,
+        })
+    }
+
+    pub(super) async fn ask(
+        self,
+        charges: &[Charge<'_>],
+        take: Take,
+        ends: Instant,
+    ) -> Result<Charged, NoAnswer> {
+        let is_shared = self.limits.is_shared;
+        let asked = is_shared.then(|| (self.link.now(), self.limits.denials.epoch()));
+        let charged = self
+            .link
+            .call(LIMITS, ends, |store| store.charge(charges, take))
+            .await?;
+        if let Some((asked_at, epoch)) = asked {
+            self.limits
+                .denials
+                .learn(charges, &charged, asked_at, epoch);
+        }
+        Ok(charged)
+    }
+
+    /// Puts readings of two places back into the order of the charges, all by the
+    /// store's clock.
+    fn merged(self, charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
+        let by_store = |reading| moved(reading, near.now, far.now);
+        let mut near_readings = near.readings.into_iter().map(by_store);
+        let mut far_readings = far.readings.into_iter();
+        let readings = charges
+            .iter()
+            .filter_map(|charge| {
+                if self.limits.is_exact(charge) {
+                    far_readings.next()
+                } else {
+                    near_readings.next()
+                }
+            })
+            .collect();
+        Charged {
+            now: far.now,
+            admitted: near.admitted && far.admitted,
+            readings,
+            rebuilt: near.rebuilt + far.rebuilt,
+        }
+    }
+}
+
+pub(super) fn with_spec<'s>(charge: &Charge<'s>, spec: &'s BucketSpec, cost: u32) -> Charge<'s> {
+    Charge {
+        spec,
+        cost,
+        ..charge.clone()
+    }
+}
+
+/// The only reading of a call that was made at `asked`, by this node's clock.
+pub(super) fn first(charged: &Charged, asked: Micros) -> Result<Reading, NoAnswer> {
+    let reading = charged.readings.first().copied().ok_or_else(no_reading)?;
+    Ok(moved(reading, charged.now, asked))
+}
+
+/// A reading by a clock that shows `to` where the reading's own shows `from`.
+fn moved(reading: Reading, from: Micros, to: Micros) -> Reading {
+    let by = |at: Micros| to.plus(at.since(from)).minus(from.since(at));
+    Reading {
+        reset_at: by(reading.reset_at),
+        retry_at: reading.retry_at.map(by),
+        ..reading
+    }
+}
+
+fn no_reading() -> NoAnswer {
+    NoAnswer::Failed(StoreError::Corrupt("a reading is missing".to_owned()))
+}

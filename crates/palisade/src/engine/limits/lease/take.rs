@@ -1,0 +1,128 @@
+//! A leased bucket that a request is charged to: from the tokens at hand, else from a
+//! new batch.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use palisade_core::limit::BucketSpec;
+use palisade_core::plan::Charge;
+use palisade_store::{Store, Take};
+use tokio::time::Instant;
+
+use super::super::super::link::NoAnswer;
+use super::super::charge::{Counters, LIMITS, first, with_spec};
+use super::super::near::{Leased, Taken};
+use super::{Lease, Served, leased_spec};
+use crate::deadline::until;
+
+impl<S: Store> Counters<'_, S> {
+    /// A leased bucket that answers without the store.
+    pub(in crate::engine::limits) fn at_hand<'p>(
+        self,
+        charge: &Charge<'p>,
+        take: Take,
+    ) -> Option<Leased<'p>> {
+        if take != Take::Consume {
+            return None;
+        }
+        let lease = self.limits.leases.of(charge, self.link.now())?;
+        self.answered(&lease, charge.cost)
+    }
+
+    /// A leased bucket without tokens at hand: from a new batch.
+    pub(in crate::engine::limits) async fn lease<'p>(
+        self,
+        charge: &Charge<'p>,
+        take: Take,
+        ends: Instant,
+    ) -> Result<Leased<'p>, NoAnswer> {
+        let lease = self.limits.leases.of(charge, self.link.now());
+        let (Some(lease), Take::Consume) = (lease, take) else {
+            let spec = leased_spec(charge.spec);
+            return self.take_directly(charge, spec, take, ends).await;
+        };
+        let Ok(_filling) = until(ends, pin!(lease.filling.lock())).await else {
+            return Err(NoAnswer::OutOfTime);
+        };
+        if let Some(served) = self.answered(&lease, charge.cost) {
+            return Ok(served);
+        }
+        self.refill(&lease, charge, ends).await
+    }
+
+    /// A leased bucket that is only looked at, or cannot be leased.
+    async fn take_directly<'p>(
+        self,
+        charge: &Charge<'p>,
+        spec: Option<BucketSpec>,
+        take: Take,
+        ends: Instant,
+    ) -> Result<Leased<'p>, NoAnswer> {
+        let asked_at = self.link.now();
+        let spec = spec.unwrap_or(*charge.spec);
+        let charges = [with_spec(charge, &spec, charge.cost)];
+        let charged = self.ask(&charges, take, ends).await?;
+        let is_taken = charged.admitted && take == Take::Consume;
+        Ok(Leased {
+            reading: first(&charged, asked_at)?,
+            admitted: charged.admitted,
+            taken: is_taken.then(|| Taken::Store(Box::new(charge.clone()), spec)),
+        })
+    }
+
+    async fn refill<'p>(
+        self,
+        lease: &Arc<Lease>,
+        charge: &Charge<'_>,
+        ends: Instant,
+    ) -> Result<Leased<'p>, NoAnswer> {
+        let full = lease.batch(charge.cost, self.link.now());
+        for batch in [full, charge.cost] {
+            let asked_at = self.link.now();
+            let charges = [lease.charge(batch)];
+            let charged = self
+                .link
+                .call(LIMITS, ends, |store| store.charge(&charges, Take::Consume))
+                .await?;
+            let reading = first(&charged, asked_at)?;
+            self.link
+                .observer()
+                .refilled(self.link.now().since(asked_at));
+            if charged.admitted {
+                // A full bucket that does not deny gives nothing to keep.
+                let is_given = reading.retry_at.is_none();
+                let size = if is_given { batch } else { charge.cost };
+                let batch = (size, charge.cost);
+                let (until, unused) = self.limits.leases.fill(lease, batch, reading, asked_at);
+                self.give_back_unused(lease, unused, ends).await;
+                let taken = Taken::Lease(Arc::clone(lease), charge.cost, until);
+                return Ok(Leased::taken(reading, taken));
+            }
+            if batch == charge.cost {
+                let until = reading.retry_at.unwrap_or(asked_at);
+                lease.deny(charge.cost, until, reading);
+                return Ok(Leased::denied(reading));
+            }
+        }
+        Err(NoAnswer::NotAsked)
+    }
+
+    fn answered<'p>(self, lease: &Arc<Lease>, cost: u32) -> Option<Leased<'p>> {
+        match self.limits.leases.serve_from(lease, cost, self.link.now()) {
+            Served::Taken(reading, until) => {
+                let taken = Taken::Lease(Arc::clone(lease), cost, until);
+                Some(Leased::taken(reading, taken))
+            }
+            Served::Denied(reading) => Some(Leased::denied(reading)),
+            Served::Ask => None,
+        }
+    }
+
+    async fn give_back_unused(self, lease: &Arc<Lease>, unused: u32, ends: Instant) {
+        if unused > 0 && self.limits.leases.is_attended() {
+            self.limits.leases.return_later(lease, unused);
+        } else if unused > 0 {
+            self.tidy(&[lease.charge(unused)], ends).await;
+        }
+    }
+}

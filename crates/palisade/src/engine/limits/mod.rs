@@ -1,0 +1,91 @@
+//! Requests against limits and quotas. Read [`check`] first: a request from its facts
+//! to its decision. [`charge`] takes what it costs, from buckets that live here
+//! ([`near`], [`lease`]) and from the store; [`denials`] spares the store what it has
+//! refused already; [`fallback`] decides while it cannot be asked.
+
+mod charge;
+mod check;
+mod denials;
+mod fallback;
+mod lease;
+mod near;
+mod refund;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use palisade_core::failure::FallbackPolicy;
+use palisade_core::plan::Charge;
+use palisade_core::policy::Accuracy;
+use palisade_core::time::Clock;
+
+use super::link::{LocalStore, local_store};
+use denials::Denials;
+use fallback::CapLimits;
+use lease::{Leases, is_leasable};
+
+pub use check::RequestAnswer;
+pub use refund::RefundOutcome;
+
+/// What this node keeps of limits beside the store.
+pub(super) struct Limits {
+    /// Whether other nodes use the same store: then tokens are leased and denials
+    /// remembered.
+    is_shared: bool,
+    /// Buckets of this process alone.
+    local: LocalStore,
+    leases: Leases,
+    denials: Denials,
+    cap_limits: ArcSwap<CapLimits>,
+}
+
+impl Limits {
+    pub(super) fn new(is_shared: bool, clock: &Arc<dyn Clock>, fallback: &FallbackPolicy) -> Self {
+        Self {
+            is_shared,
+            local: local_store(clock),
+            leases: Leases::default(),
+            denials: Denials::default(),
+            cap_limits: ArcSwap::from_pointee(CapLimits::new(fallback)),
+        }
+    }
+
+    /// Takes over the figures of a new policy; what was known under the old one goes.
+    pub(super) fn reconfigure(&self, fallback: &FallbackPolicy) {
+        self.cap_limits.store(Arc::new(CapLimits::new(fallback)));
+    }
+
+    /// Drops cached denials and leased tokens: the next request asks the store.
+    pub(super) fn forget_cached(&self) {
+        self.leases.clear();
+        self.denials.clear();
+    }
+
+    /// The buckets of this process alone.
+    pub(super) const fn local(&self) -> &LocalStore {
+        &self.local
+    }
+
+    /// Leased buckets and denials that are remembered.
+    pub(super) fn cached(&self) -> usize {
+        self.leases.len() + self.denials.len()
+    }
+
+    /// Counted in the store, each request by itself.
+    fn is_exact(&self, charge: &Charge<'_>) -> bool {
+        match charge.limit.def.accuracy {
+            Accuracy::Exact => true,
+            Accuracy::Local => false,
+            Accuracy::Leased => self.is_shared && !is_leasable(charge.spec),
+        }
+    }
+
+    /// Counted here. A leased limit on a store that nobody shares is a local one.
+    fn is_local(&self, charge: &Charge<'_>) -> bool {
+        match charge.limit.def.accuracy {
+            Accuracy::Local => true,
+            Accuracy::Leased => !self.is_shared,
+            Accuracy::Exact => false,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the engine asks of others: where tenants' own policies come from, and who
+//! hears what was decided.
+
+use std::sync::Arc;
+
+use palisade_core::failure::{Events, Policy};
+use palisade_core::policy::{PolicySet, TenantPolicy};
+use palisade_core::time::Micros;
+use palisade_policy::source::tenants::{CachedTenant, SourceReport};
+use palisade_store::StoreError;
+
+use super::{AllowlistEntry, GuardNotes};
+
+/// Where tenants' own policies come from. A lookup never waits: what is not known
+/// yet is answered with `None` and fetched in the background.
+pub trait Tenants: Send + Sync + 'static {
+    /// The policy of an organisation, as far as it is known now.
+    fn find(&self, org: &str) -> Option<Arc<TenantPolicy>>;
+
+    /// Whether the source answers.
+    fn health(&self) -> palisade_core::failure::SourceHealth {
+        palisade_core::failure::SourceHealth::Up
+    }
+
+    /// Figures about the cache.
+    fn stats(&self) -> TenantStats {
+        TenantStats::default()
+    }
+
+    /// How the source is doing, for people.
+    fn report(&self) -> SourceReport {
+        SourceReport::always_up("file")
+    }
+
+    /// What the cache holds for an organisation.
+    fn cached(&self, _org: &str) -> Option<CachedTenant> {
+        None
+    }
+
+    /// Asks the source again about an organisation, or about all, without making
+    /// anybody wait; true if something was cached.
+    fn invalidate(&self, _org: Option<&str>) -> bool {
+        false
+    }
+}
+
+/// What happened to a tenant's own policy, or to where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum TenantSeen<'a> {
+    /// Another version is in force; `None` is the default policy.
+    Changed {
+        /// The tenant; only its digest is recorded.
+        org: &'a palisade_core::Id,
+        /// Version before.
+        from: Option<u64>,
+        /// Version now.
+        to: Option<u64>,
+    },
+    /// A document was refused; the policy before it stays.
+    Refused {
+        /// The tenant; only its digest is recorded.
+        org: &'a palisade_core::Id,
+        /// Which field, and why. Names nobody.
+        why: &'a str,
+    },
+    /// The source was lost, for a reason, or answers again.
+    Source(Option<&'static str>),
+}
+
+/// Figures about cached policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantStats {
+    /// Policies in the cache.
+    pub cached: u64,
+    /// Refreshes that failed, or brought a policy that was refused.
+    pub refresh_failures: u64,
+}
+
+/// No tenant has a policy of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTenants;
+
+impl Tenants for NoTenants {
+    fn find(&self, _org: &str) -> Option<Arc<TenantPolicy>> {
+        None
+    }
+}
+
+/// What happens around decisions, for metrics, logs and audit. Called on the
+/// request's own task: implementations must not block.
+pub trait Observer: Send + Sync + 'static {
+    /// A request was decided.
+    fn decided(&self, seen: &Seen<'_>);
+
+    /// The failure machinery changed state.
+    fn failure(&self, policy: Policy, events: &Events, now: Micros);
+
+    /// A store call ended: its duration and, if it failed, why.
+    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {}
+
+    /// Buckets had to be rebuilt from zero, or a record was set aside (F-CORRUPT).
+    fn rebuilt(&self, _what: &'static str, _count: u32) {}
+
+    /// A store call was not made: the breaker of `policy` is open.
+    fn not_asked(&self, _policy: Policy) {}
+
+    /// A batch of leased tokens was fetched.
+    fn refilled(&self, _took_us: u64) {}
+
+    /// A policy is in force; `before` is the one it replaces, if it does.
+    fn policy_changed(&self, _before: Option<&PolicySet>, _policy: &PolicySet, _now: Micros) {}
+
+    /// Something happened to a tenant's own policy.
+    fn tenant_policy(&self, _seen: &TenantSeen<'_>, _now: Micros) {}
+
+    /// An operator changed something.
+    fn administered(&self, _done: &Administered<'_>) {}
+
+    /// A surface refused a request whose origin could not be believed (I-XFF).
+    fn edge_refused(&self, _peer: std::net::IpAddr, _field: &'static str, _now: Micros) {}
+}
+
+/// Something that an operator did.
+#[derive(Clone, Copy, Debug)]
+pub struct Administered<'a> {
+    /// Who did it.
+    pub by: &'a Operator,
+    /// What.
+    pub change: Change<'a>,
+    /// The operator's request id.
+    pub request_id: Option<&'a str>,
+    /// When.
+    pub at: Micros,
+}
+
+/// Who administers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// A person or service with a name of its own; only its digest is recorded.
+    Named(palisade_core::Id),
+    /// The holder of the static token.
+    TokenHolder,
+    /// This process itself, or code that uses the library.
+    Local,
+}
+
+/// What an operator changed. Nothing here is an identifier: digests and hashes only.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// An allowlist entry was added.
+    AllowlistAdded(&'a AllowlistEntry),
+    /// An allowlist entry was removed; its digest.
+    AllowlistRemoved(&'a str),
+    /// Buckets were cleared: how many, and why.
+    Reset {
+        /// Cleared buckets.
+        buckets: usize,
+        /// The operator's reason.
+        reason: Option<&'a str>,
+        /// The API key's hash, if a quota was reset.
+        api_key: Option<&'a str>,
+    },
+    /// An API key was put on another tier.
+    TierChanged {
+        /// The key's hash.
+        api_key: &'a str,
+        /// Tier before.
+        from: &'a str,
+        /// Tier now.
+        to: &'a str,
+    },
+    /// Cached policies were dropped.
+    CacheInvalidated,
+    /// A guard block was lifted; the digest of its key.
+    BlockLifted(&'a str),
+}
+
+/// One decision as an observer sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// What was asked.
+    pub subject: Subject<'a>,
+    /// The answer.
+    pub decision: &'a palisade_core::Decision,
+    /// The allowlist entry that let it pass, if one did.
+    pub bypassed: Option<&'a str>,
+    /// What a guard command did beyond its answer.
+    pub guard: Option<&'a GuardNotes>,
+}
+
+/// What a decision was about.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A request.
+    Request(&'a palisade_core::RequestFacts),
+    /// A guard command.
+    Guard(
+        palisade_core::facts::GuardOp,
+        &'a palisade_core::facts::GuardFacts,
+    ),
+}
+
+/// Sees nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn decided(&self, _seen: &Seen<'_>) {}
+    fn failure(&self, _policy: Policy, _events: &Events, _now: Micros) {}
+}
