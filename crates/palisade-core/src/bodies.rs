@@ -26,8 +26,10 @@ impl Default for Urls {
 
 /// The JSON body of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Refused))]
 pub struct Body<'a> {
     /// Machine-readable error.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::decision::ErrorCode))]
     pub error: &'static str,
     /// For people.
     pub message: &'static str,
@@ -35,6 +37,7 @@ pub struct Body<'a> {
     pub code: &'static str,
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub retry_after: Option<u64>,
     /// Limit of the user's operation or of the API key's month.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +63,7 @@ pub struct Body<'a> {
     /// The request's id.
     pub request_id: &'a str,
     /// When it was decided, RFC 3339.
+    #[cfg_attr(feature = "openapi", schema(format = DateTime))]
     pub timestamp: String,
 }
 

@@ -9,6 +9,7 @@ use crate::time::{MINUTE, Micros, SECOND};
 
 /// What the caller is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Go on.
@@ -36,6 +37,7 @@ impl Outcome {
 
 /// A step of the penalty ladder (G-LADDER).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Level {
     /// 15 seconds.
     L1,
@@ -109,6 +111,7 @@ impl Level {
 
 /// In which mode the answer was found. Every answer says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// The store was asked and answered.
@@ -138,6 +141,7 @@ impl Mode {
 /// Which key of the guard a reason speaks of. On the wire the first five keep the
 /// codes that the rules use, `K1` to `K5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KeyKind {
     /// K1: the address prefix.
     #[serde(rename = "K1")]
@@ -180,6 +184,7 @@ impl KeyKind {
 
 /// One candidate of a decision: which rule said what, and about which key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DecisionReason))]
 pub struct Reason {
     /// The rule.
     pub rule: Rule,
@@ -188,23 +193,29 @@ pub struct Reason {
     pub key: Option<KeyKind>,
     /// The limit it is about; absent for the guard.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub limit: Option<Arc<str>>,
     /// What it asks for.
     pub decision: Outcome,
     /// On which level.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub level: Option<Level>,
     /// For how many whole seconds.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
 }
 
 /// What stands between a caller and more: one bucket as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reading))]
 pub struct LimitReading {
     /// The limit's name in the policy.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub name: Arc<str>,
     /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`.
     pub scope: &'static str,
     /// The request's class.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub class: Arc<str>,
     /// The limit.
     pub limit: u64,
@@ -213,17 +224,20 @@ pub struct LimitReading {
     /// When the whole limit is free again, Unix seconds rounded up.
     pub reset: u64,
     /// Seconds until this request would fit; absent if it fits now.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
     /// Window in seconds, rounded up; for header parameters.
     #[serde(skip)]
     pub window_seconds: u64,
     /// It only reports (shadow): it never denies.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub shadow: bool,
 }
 
 /// Machine-readable `error` of the answer and of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
     /// An IP, organisation, token, or shared limit, or a guard block.
@@ -266,6 +280,7 @@ impl ErrorCode {
 
 /// A challenge that the host should put before the next attempt (A-CAPTCHA).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Challenge {
     /// A captcha.

@@ -92,6 +92,7 @@ pub fn bounded(field: &'static str, text: &str, bytes_max: usize) -> Result<(), 
 
 /// Whether an OAuth client can keep a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ClientType {
     /// A server-side client with a secret.
@@ -111,6 +112,7 @@ pub struct ClientFacts {
 
 /// What asks to be let through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum RequestKind {
     /// An HTTP request.
     #[default]
@@ -127,6 +129,7 @@ pub enum RequestKind {
 /// A caller that checks before and after it has authenticated somebody asks for `Edge`
 /// and then for `Identity`, with what it knows by then: no bucket is charged by both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Layers {
     /// Every layer.
@@ -230,6 +233,7 @@ impl fmt::Debug for RequestFacts {
 
 /// How strongly a fingerprint identifies a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// Passive: derived from headers.

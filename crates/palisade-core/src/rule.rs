@@ -4,6 +4,11 @@ use serde::{Serialize, Serializer};
 
 /// Which rule produced a decision or a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "openapi",
+    derive(utoipa::ToSchema),
+    schema(value_type = String, pattern = "^[A-Z]-[A-Z-]+$", example = "G-THRESHOLD")
+)]
 pub struct Rule(&'static str);
 
 impl Rule {

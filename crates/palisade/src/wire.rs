@@ -135,8 +135,16 @@ fn text<'de: 'a, 'a, D: Deserializer<'de>>(reader: D) -> Result<Option<Text<'a>>
     Ok(text.map(|Borrowed(text)| text))
 }
 
-/// The facts of `/v1/check` as they arrive.
+/// How an identifier in a list is described.
+#[cfg(feature = "openapi")]
+#[derive(utoipa::ToSchema)]
+#[schema(min_length = 1, max_length = 512, value_type = String)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Identifier(String);
+
+/// What is known about a request, as it arrives at `/v1/check`.
 #[derive(Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HttpRequest))]
 #[serde(deny_unknown_fields)]
 pub struct RawRequest<'a> {
     /// `request` or `job.enqueue`.
@@ -145,56 +153,71 @@ pub struct RawRequest<'a> {
     /// `all`, `edge` or `identity`.
     #[serde(default)]
     pub layers: Option<Layers>,
-    /// Client address.
+    /// Address of the client.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
     pub ip: Option<Text<'a>>,
     /// Method.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 32))]
     pub method: Option<Text<'a>>,
     /// Path.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 8192))]
     pub path: Option<Text<'a>>,
-    /// Class.
+    /// Overrides the route's class.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub class: Option<Text<'a>>,
     /// User agent.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub user_agent: Option<Text<'a>>,
     /// Organisation.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub org: Option<Text<'a>>,
     /// User.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub user: Option<Text<'a>>,
-    /// Token id.
+    /// Id of the token, not the token.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub token: Option<Text<'a>>,
     /// Scopes.
     #[serde(borrow, default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Identifier>>, max_items = 256))]
     pub scopes: Option<Vec<Text<'a>>>,
-    /// OAuth client.
+    /// The OAuth client.
     #[serde(borrow, default)]
     pub client: Option<RawClient<'a>>,
     /// API key.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub api_key: Option<Text<'a>>,
     /// Cost.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub cost: Option<u64>,
     /// Request id.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub request_id: Option<Text<'a>>,
     /// Correlation id.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub correlation_id: Option<Text<'a>>,
 }
 
 /// The OAuth client as it arrives.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ClientFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawClient<'a> {
     /// `client_id`.
     #[serde(borrow)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 512))]
     pub id: Cow<'a, str>,
     /// `confidential` or `public`.
     #[serde(default, rename = "type")]
@@ -331,63 +354,79 @@ fn cost(cost: Option<u64>) -> Result<Option<NonZeroU32>, FieldError> {
         .ok_or(FieldError::new("cost", "must be 1 to 4294967295"))
 }
 
-/// The facts of `/v1/guard/…` as they arrive.
+/// What is known about an attempt, as it arrives at `/v1/guard/…`.
 #[derive(Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = GuardFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawGuard<'a> {
-    /// Client address.
+    /// Address of the client.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
     pub ip: Option<Text<'a>>,
     /// User agent.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub user_agent: Option<Text<'a>>,
     /// Accept-Language.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub accept_language: Option<Text<'a>>,
     /// Platform hint.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
     pub platform: Option<Text<'a>>,
-    /// Account.
+    /// Whose account; may be absent where a heavy endpoint was called.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 512))]
     pub account: Option<Text<'a>>,
-    /// Name or email.
+    /// Name or email, for the lockout.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub username: Option<Text<'a>>,
-    /// Device.
+    /// The device, as far as the host knows it.
     #[serde(borrow, default)]
     pub device: Option<RawDevice<'a>>,
-    /// A challenge was passed.
+    /// A challenge was passed: a soft block yields.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub challenge_passed: bool,
-    /// Request id.
+    /// Makes a retry harmless.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub request_id: Option<Text<'a>>,
     /// Correlation id.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub correlation_id: Option<Text<'a>>,
 }
 
 /// A device as it arrives.
 #[derive(Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DeviceFacts))]
 #[serde(deny_unknown_fields)]
 pub struct RawDevice<'a> {
     /// A session id that Palisade issued.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub session_id: Option<Text<'a>>,
     /// A client-assisted id.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub client_id: Option<Text<'a>>,
     /// The host's fingerprint.
     #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
     pub fingerprint: Option<Text<'a>>,
     /// Its confidence.
     #[serde(default)]
     pub confidence: Option<Confidence>,
     /// The host asserts that it is known.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub known: bool,
     /// The host asserts that it is trusted.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub trusted: bool,
 }
 
@@ -425,24 +464,31 @@ impl RawDevice<'_> {
     }
 }
 
-/// The answer of the decision API.
+/// A decision with its reasons, as the decision API answers it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Answer<'a> {
     /// What to do.
+    #[cfg_attr(feature = "openapi", schema(value_type = palisade_core::decision::Outcome))]
     pub decision: &'static str,
     /// Ladder level.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub level: Option<Level>,
     /// Whole seconds to wait.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub retry_after: Option<u64>,
     /// Mode.
+    #[cfg_attr(feature = "openapi", schema(value_type = palisade_core::decision::Mode))]
     pub mode: &'static str,
     /// The rule that decided.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub rule: Option<Rule>,
     /// Every candidate.
     pub reasons: &'a [Reason],
     /// Every bucket that was read.
     pub limits: &'a [LimitReading],
     /// Machine-readable error.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<palisade_core::decision::ErrorCode>, required = true))]
     pub error: Option<&'static str>,
     /// Progressive delay.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -452,10 +498,13 @@ pub struct Answer<'a> {
     pub challenge: Option<Challenge>,
     /// Headers, ready to copy.
     #[serde(serialize_with = "as_map")]
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
     pub headers: Vec<Header>,
     /// Status for the client.
+    #[cfg_attr(feature = "openapi", schema(minimum = 200, maximum = 599))]
     pub status: u16,
     /// Body for the client, ready to copy.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub body: Option<Body<'a>>,
     /// The request's id.
     pub request_id: &'a str,

@@ -11,10 +11,12 @@ use super::Engine;
 
 /// The engine's health.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Health))]
 pub struct HealthReport {
     /// Ready to take traffic.
     pub ready: bool,
     /// Degradation level, 0 to 3.
+    #[cfg_attr(feature = "openapi", schema(maximum = 3))]
     pub degradation_level: u8,
     /// The store.
     pub store: DependencyReport,
@@ -26,14 +28,17 @@ pub struct HealthReport {
 
 /// The policy source's health.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyReport {
     /// `file`, `postgres` or `mongodb`.
     pub source: &'static str,
     /// `up` or `down`.
     pub state: &'static str,
     /// Kind of the failure, while it is down.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_error: Option<&'static str>,
     /// Down since, RFC 3339.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub since: Option<String>,
     /// Tenants' policies that are known.
     pub cached: u64,
@@ -45,16 +50,21 @@ pub struct PolicyReport {
 
 /// One dependency's health.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DependencyReport {
     /// `up`, `slow` or `down`.
     pub state: &'static str,
     /// Median latency in microseconds.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub p50_us: Option<u64>,
     /// 99th percentile in microseconds.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub p99_us: Option<u64>,
     /// Kind of the last failure.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_error: Option<&'static str>,
     /// Failing since, RFC 3339.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub since: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! The OpenAPI document: administration as its handlers declare it, and beside it
-//! the decision API, health and metrics, which have none.
+//! The OpenAPI document: administration, the decision API, health and metrics, each
+//! as its own code declares it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
-/// Paths and schemas of everything that is not administration.
-const DECISIONS: &str = include_str!("decisions.json");
+use super::{probes, watched};
+use crate::surfaces::decide;
 
 /// What any operation of an operator may be answered, if it says nothing else.
 const REFUSALS: [(&str, &str); 6] = [
@@ -18,16 +18,59 @@ const REFUSALS: [(&str, &str); 6] = [
 ];
 
 /// The whole document.
-pub(super) fn whole(administration: &OpenApi) -> Value {
-    let mut document = serde_json::to_value(administration).unwrap_or_default();
-    if let Some(paths) = document["paths"].as_object_mut() {
-        for operation in paths.values_mut().filter_map(Value::as_object_mut) {
-            operation.values_mut().for_each(add_refusals);
+pub(super) fn whole(administration: OpenApi) -> Value {
+    let mut operators = serde_json::to_value(&administration.paths).unwrap_or_default();
+    for operation in members(&mut operators).flat_map(members) {
+        add_refusals(operation);
+    }
+    let everything = administration
+        .merge_from(decide::document::document())
+        .merge_from(probes().1)
+        .merge_from(watched().1);
+    let mut document = serde_json::to_value(everything).unwrap_or_default();
+    if let (Some(all), Value::Object(own)) = (document["paths"].as_object_mut(), operators) {
+        all.extend(own);
+    }
+    let schemas = &mut document["components"]["schemas"];
+    if let Some(schemas) = schemas.as_object_mut() {
+        decide::document::refine(schemas);
+    }
+    members(schemas).for_each(close);
+    for name in ANSWERS {
+        leave_out_nulls(&mut schemas[name]);
+    }
+    document
+}
+
+fn members(value: &mut Value) -> impl Iterator<Item = &mut Value> {
+    value
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|all| all.values_mut())
+}
+
+/// An object has the fields that are named and no others.
+fn close(schema: &mut Value) {
+    if let Some(schema) = schema.as_object_mut()
+        && schema.contains_key("properties")
+    {
+        schema.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+}
+
+/// In these a field that does not apply is left out and never null.
+const ANSWERS: [&str; 5] = ["Answer", "DecisionReason", "Problem", "Reading", "Refused"];
+
+fn leave_out_nulls(schema: &mut Value) {
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let optional = schema["properties"].as_object_mut().into_iter().flatten();
+    for (_, field) in optional.filter(|(name, _)| !required.contains(&json!(name))) {
+        for among in ["type", "oneOf"] {
+            if let Some(kinds) = field.get_mut(among).and_then(Value::as_array_mut) {
+                kinds.retain(|kind| kind != "null" && *kind != json!({"type": "null"}));
+            }
         }
     }
-    let decisions: Value = serde_json::from_str(DECISIONS).unwrap_or_default();
-    merge(&mut document, decisions);
-    document
 }
 
 fn add_refusals(operation: &mut Value) {
@@ -42,21 +85,6 @@ fn add_refusals(operation: &mut Value) {
     }
 }
 
-/// Adds what `into` does not have yet.
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => merge_members(into, from),
-        (into @ Value::Null, from) => *into = from,
-        _ => {}
-    }
-}
-
-fn merge_members(into: &mut Map<String, Value>, from: Map<String, Value>) {
-    for (name, value) in from {
-        merge(into.entry(name).or_insert(Value::Null), value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +92,7 @@ mod tests {
     #[test]
     fn the_document_has_both_interfaces_and_every_reference_leads_somewhere() {
         let (_, administration) = super::super::described();
-        let document = whole(&administration);
+        let document = whole(administration);
         for path in ["/v1/check", "/forward-auth", "/metrics", "/admin/blocks"] {
             assert!(document["paths"][path].is_object(), "{path}");
         }
@@ -73,25 +101,6 @@ mod tests {
             let name = part.split('"').next().unwrap();
             let part = document["components"].pointer(&format!("/{name}"));
             assert!(part.is_some_and(Value::is_object), "{name}");
-        }
-    }
-
-    #[test]
-    fn every_path_of_the_decision_api_is_described() {
-        let decisions: Value = serde_json::from_str(DECISIONS).unwrap();
-        let paths = decisions["paths"].as_object().unwrap();
-        for op in palisade_core::facts::GuardOp::ALL {
-            let path = format!("/v1/guard/{}", op.name().replace('.', "/"));
-            assert!(paths.contains_key(&path), "{path}");
-        }
-        for path in [
-            "/v1/check",
-            "/v1/peek",
-            "/v1/refund",
-            "/v1/batch",
-            "/v1/guard/sessions",
-        ] {
-            assert!(paths.contains_key(path), "{path}");
         }
     }
 }

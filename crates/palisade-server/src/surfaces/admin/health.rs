@@ -4,29 +4,80 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use palisade::engine::HealthReport;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Served;
+use crate::surfaces::exchange::problem::Document as Problem;
 
-/// The process answers.
-pub(super) async fn live() -> Json<Value> {
-    Json(json!({ "status": "live" }))
+/// How the process does.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(super) struct Status {
+    status: Condition,
 }
 
-/// The service should get traffic: it is not ending, and the store has not been
-/// away for too long.
-pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Value>) {
-    let (status, word) = if served.stop.is_draining() {
-        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Condition {
+    Live,
+    Ready,
+    Stopping,
+    Degraded,
+}
+
+/// The process answers
+#[utoipa::path(
+    get,
+    path = "/health/live",
+    tag = "health",
+    security(()),
+    responses((status = 200, body = Status, description = "Now"))
+)]
+pub(super) async fn live() -> Json<Status> {
+    let status = Condition::Live;
+    Json(Status { status })
+}
+
+/// It should get traffic
+///
+/// It is not ending, and the store has not been away for too long.
+#[utoipa::path(
+    get,
+    path = "/health/ready",
+    tag = "health",
+    security(()),
+    responses(
+        (status = 200, body = Status, description = "Now"),
+        (status = 503, body = Status, description = "It should not")
+    )
+)]
+pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Status>) {
+    let (code, status) = if served.stop.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, Condition::Stopping)
     } else if served.admin.operations.engine.health().ready {
-        (StatusCode::OK, "ready")
+        (StatusCode::OK, Condition::Ready)
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "degraded")
+        (StatusCode::SERVICE_UNAVAILABLE, Condition::Degraded)
     };
-    (status, Json(json!({ "status": word })))
+    (code, Json(Status { status }))
 }
 
-/// What the service depends on, and how it does.
+/// What it depends on, and how that does
+#[utoipa::path(
+    get,
+    path = "/health/dependencies",
+    tag = "health",
+    security(("caller" = []), ("bearer" = []), ()),
+    responses(
+        (status = 200, body = HealthReport, description = "Now"),
+        (
+            status = 401,
+            body = Problem,
+            content_type = "application/problem+json",
+            description = "No caller token, or a wrong one"
+        )
+    )
+)]
 pub(super) async fn dependencies(State(served): State<Served>) -> Json<HealthReport> {
     Json(served.admin.operations.engine.health())
 }

@@ -18,6 +18,7 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::HeaderMap;
@@ -25,13 +26,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use palisade::Engine;
 use palisade::engine::Operator;
 use palisade_core::Micros;
 use tower::ServiceExt;
-use utoipa::OpenApi;
+use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -40,7 +41,7 @@ use crate::failure::Failure;
 use crate::serve::{Handler, On, Place as Address, Stop, Surface};
 use crate::store::AnyStore;
 use crate::surfaces::exchange::ids::RequestId;
-use crate::surfaces::exchange::problem::Problem;
+use crate::surfaces::exchange::problem::{Document as Described, Problem};
 use crate::surfaces::exchange::{CallerToken, Place};
 use crate::surfaces::{Given, Metrics};
 
@@ -125,17 +126,29 @@ impl Admin {
 
     fn router(self, stop: Stop) -> Router {
         let operations = self.operations.clone();
-        let watched = Router::new()
-            .route("/health/dependencies", get(health::dependencies))
-            .route("/metrics", get(metrics))
-            .route_layer(from_fn_with_state(self.clone(), admit_scraper));
-        Router::new()
-            .route("/health/live", get(health::live))
-            .route("/health/ready", get(health::ready))
-            .merge(watched)
+        let (watched, _) = watched();
+        let (probes, _) = probes();
+        probes
+            .merge(watched.route_layer(from_fn_with_state(self.clone(), admit_scraper)))
             .with_state(Served { admin: self, stop })
             .merge(router(operations))
     }
+}
+
+/// What supervisors ask.
+fn probes() -> (Router<Served>, OpenApi) {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .split_for_parts()
+}
+
+/// What scrapers ask.
+fn watched() -> (Router<Served>, OpenApi) {
+    OpenApiRouter::new()
+        .routes(routes!(health::dependencies))
+        .routes(routes!(metrics))
+        .split_for_parts()
 }
 
 /// What handlers of metrics and health see.
@@ -171,29 +184,34 @@ impl Operations {
     }
 }
 
-#[derive(OpenApi)]
+#[derive(utoipa::OpenApi)]
 #[openapi(
     info(
         title = "Palisade administration",
         description = "Allowlist, quotas, resets, blocks and cached policies. Identifiers are never repeated in errors."
     ),
-    security(("operator" = []))
+    security(("operator" = [])),
+    tags(
+        (name = "decisions", description = "The decision API, for backends and proxies"),
+        (name = "health", description = "For supervisors and scrapers")
+    )
 )]
 struct Document;
 
-fn described() -> (Router<Operations>, utoipa::openapi::OpenApi) {
-    let (router, mut document) = OpenApiRouter::with_openapi(Document::openapi())
-        .routes(routes!(allowlist::add, allowlist::remove, allowlist::list))
-        .routes(routes!(reset::reset))
-        .routes(routes!(quota::get))
-        .routes(routes!(quota::reset))
-        .routes(routes!(quota::tier))
-        .routes(routes!(quota::list))
-        .routes(routes!(cache::invalidate))
-        .routes(routes!(cache::show))
-        .routes(routes!(blocks::list, blocks::lift))
-        .routes(routes!(explain::explain))
-        .split_for_parts();
+fn described() -> (Router<Operations>, OpenApi) {
+    let (router, mut document) =
+        OpenApiRouter::with_openapi(<Document as utoipa::OpenApi>::openapi())
+            .routes(routes!(allowlist::add, allowlist::remove, allowlist::list))
+            .routes(routes!(reset::reset))
+            .routes(routes!(quota::get))
+            .routes(routes!(quota::reset))
+            .routes(routes!(quota::tier))
+            .routes(routes!(quota::list))
+            .routes(routes!(cache::invalidate))
+            .routes(routes!(cache::show))
+            .routes(routes!(blocks::list, blocks::lift))
+            .routes(routes!(explain::explain))
+            .split_for_parts();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("operator", bearer);
@@ -203,11 +221,11 @@ fn described() -> (Router<Operations>, utoipa::openapi::OpenApi) {
 /// Everything that needs an operator, paths that do not exist included.
 pub(crate) fn router(operations: Operations) -> Router {
     let (router, document) = described();
-    let document = Arc::new(document::whole(&document));
+    let document = Bytes::from(document::whole(document).to_string());
     router
         .route(
             "/openapi.json",
-            get(move || async move { Json(document.as_ref().clone()) }),
+            get(move || async move { ([(CONTENT_TYPE, "application/json")], document) }),
         )
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -252,6 +270,27 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
     }
 }
 
+/// Metrics
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "health",
+    security(("caller" = []), ("bearer" = []), ()),
+    responses(
+        (
+            status = 200,
+            body = String,
+            content_type = "application/openmetrics-text",
+            description = "Now"
+        ),
+        (
+            status = 401,
+            body = Described,
+            content_type = "application/problem+json",
+            description = "No caller token, or a wrong one"
+        )
+    )
+)]
 async fn metrics(State(served): State<Served>) -> Response {
     const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, TEXT)], (served.admin.metrics)()).into_response()

@@ -6,6 +6,7 @@ use palisade::engine::RequestAnswer;
 use palisade::wire::{self, Answer, RawRequest};
 use palisade_core::RequestFacts;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
@@ -15,15 +16,18 @@ use crate::surfaces::exchange::{Reply, body, reply};
 /// A batch may be so many times as large as a single body.
 const BODY_FACTOR: usize = 16;
 
-#[derive(Deserialize)]
+/// Checks to answer together.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Batch<'a> {
+pub(super) struct Batch<'a> {
     #[serde(borrow)]
+    #[schema(value_type = Vec<super::document::RequestFacts>, min_items = 1, max_items = 1000)]
     checks: Vec<RawRequest<'a>>,
 }
 
-#[derive(Serialize)]
-struct Answers<'a> {
+/// The answers, in the order of the checks.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Answers<'a> {
     answers: Vec<Answer<'a>>,
     request_id: &'a str,
 }

@@ -7,6 +7,7 @@ use palisade::wire::{self, RawRequest};
 use palisade_core::RequestFacts;
 use palisade_core::decision::LimitReading;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
@@ -37,8 +38,9 @@ pub(super) async fn peek(
     ))
 }
 
-#[derive(Serialize)]
-struct Refunded<'a> {
+/// What was given back.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Refunded<'a> {
     refunded: bool,
     limits: &'a [LimitReading],
     request_id: &'a str,

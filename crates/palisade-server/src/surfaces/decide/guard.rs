@@ -8,6 +8,7 @@ use palisade::wire::{self, RawGuard};
 use palisade_core::Id;
 use palisade_core::facts::GuardOp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id};
@@ -62,21 +63,41 @@ async fn read(decide: &Decide, body: Incoming) -> Result<Bytes, Problem> {
     .await
 }
 
-#[derive(Deserialize)]
+/// Whose session devices are revoked.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct RawSession {
+#[schema(as = OldSession)]
+pub(super) struct RawSession {
+    #[schema(min_length = 1, max_length = 512)]
     account: String,
+    /// Which; all of them if it is absent.
+    #[schema(min_length = 1, max_length = 512)]
     session_id: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Issued<'a> {
+/// To whom a session device is issued.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(
+    dead_code,
+    reason = "its schema is `RawSession`'s for one of two methods"
+)]
+pub(super) struct NewSession {
+    #[schema(min_length = 1, max_length = 512)]
+    account: String,
+}
+
+/// A session device that was issued.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Issued<'a> {
+    #[schema(min_length = 32)]
     session_id: &'a str,
     request_id: &'a str,
 }
 
-#[derive(Serialize)]
-struct Revoked<'a> {
+/// Session devices that were revoked.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Revoked<'a> {
     revoked: usize,
     request_id: &'a str,
 }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod checks;
+pub(super) mod document;
 mod guard;
 
 use std::net::{IpAddr, SocketAddr};
@@ -142,6 +143,26 @@ impl Route {
             "/v1/guard/sessions" => Self::Sessions,
             _ => Self::Guard(guard::operation(path.strip_prefix("/v1/guard/")?)?),
         })
+    }
+
+    /// Every path with what stands there.
+    fn all() -> impl Iterator<Item = (String, Self)> {
+        let named = [
+            ("/v1/check", Self::Check),
+            ("/v1/peek", Self::Peek),
+            ("/v1/refund", Self::Refund),
+            ("/v1/batch", Self::Batch),
+            ("/v1/guard/sessions", Self::Sessions),
+            ("/forward-auth", Self::ForwardAuth),
+        ];
+        let guard = GuardOp::ALL.into_iter().map(|op| {
+            let path = format!("/v1/guard/{}", op.name().replace('.', "/"));
+            (path, Self::Guard(op))
+        });
+        named
+            .into_iter()
+            .map(|(path, route)| (path.to_owned(), route))
+            .chain(guard)
     }
 
     /// Where its callers may show their token.

@@ -9,6 +9,7 @@ use palisade::extract::ExtractError;
 use palisade::wire::WireError;
 use palisade_core::FieldError;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Reply;
 use super::ids::RequestId;
@@ -98,8 +99,11 @@ impl Kind {
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
+/// RFC 9457
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(in crate::surfaces) struct Document<'a> {
+    #[schema(pattern = "^urn:palisade:problem:")]
     r#type: &'static str,
     title: &'static str,
     status: u16,

@@ -1,0 +1,329 @@
+//! The decision API in the OpenAPI document, from the routes and types that answer.
+
+use http::Method;
+use palisade::wire::{Answer, RawGuard, RawRequest};
+use palisade_core::facts::GuardOp;
+use serde_json::{Map, Value, json};
+use utoipa::openapi::path::{Operation, OperationBuilder, PathItem, PathItemBuilder};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{
+    Components, ComponentsBuilder, Object, OneOfBuilder, Schema, SchemaType, Type,
+};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
+use utoipa::openapi::{
+    ContentBuilder, HeaderBuilder, HttpMethod, OpenApi, OpenApiBuilder, PathsBuilder, Ref, RefOr,
+    Required, Response, ResponseBuilder, ServerBuilder,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::batch::{Answers, Batch};
+use super::checks::Refunded;
+use super::guard::{Issued, NewSession, RawSession, Revoked};
+use super::{Route, forward_auth};
+use crate::surfaces::exchange::problem::Document as Problem;
+
+const TAG: &str = "decisions";
+
+/// What any request may be answered instead, under the names that the components
+/// have.
+const REFUSALS: [(&str, &str, &str); 6] = [
+    (
+        "400",
+        "BadField",
+        "A field is not valid; it is named, its value is not repeated",
+    ),
+    ("401", "NoCaller", "No caller token, or a wrong one"),
+    ("403", "NotFromHere", "Not accepted from here"),
+    ("408", "TooSlow", "The body did not arrive in time"),
+    ("413", "TooLarge", "The body is too large"),
+    ("503", "Unavailable", "The service cannot answer now"),
+];
+
+/// Paths, schemas and credentials of the decision API.
+pub(in crate::surfaces) fn document() -> OpenApi {
+    let paths = Route::all().fold(PathsBuilder::new(), |paths, (path, route)| {
+        paths.path(path, item(route))
+    });
+    OpenApiBuilder::new()
+        .paths(paths)
+        .components(Some(components()))
+        .build()
+}
+
+fn item(route: Route) -> PathItem {
+    let (_, methods) = route.allow();
+    let server = ServerBuilder::new()
+        .url("http://127.0.0.1:8080")
+        .description(Some(
+            "The decision API has an address of its own (`[server] listen`)",
+        ))
+        .build();
+    methods
+        .iter()
+        .fold(PathItemBuilder::new(), |item, method| {
+            item.operation(http_method(method), operation(route, method))
+        })
+        .servers(Some([server]))
+        .build()
+}
+
+fn http_method(method: &Method) -> HttpMethod {
+    match *method {
+        Method::GET => HttpMethod::Get,
+        Method::DELETE => HttpMethod::Delete,
+        _ => HttpMethod::Post,
+    }
+}
+
+fn operation(route: Route, method: &Method) -> Operation {
+    if route == Route::ForwardAuth {
+        return forward_auth::operation(method).tag(TAG).build();
+    }
+    let words = words(route, method);
+    let request = RequestBodyBuilder::new()
+        .content("application/json", json(words.takes))
+        .required(Some(Required::True))
+        .build();
+    let answer = ResponseBuilder::new()
+        .description(words.answered)
+        .content("application/json", json(words.gives))
+        .header(
+            "X-Request-Id",
+            text_header("The request's id; absent if no header can carry it"),
+        )
+        .build();
+    let operation = OperationBuilder::new()
+        .tag(TAG)
+        .summary(Some(words.summary))
+        .operation_id(Some(words.id))
+        .securities(Some([
+            SecurityRequirement::new("caller", [""; 0]),
+            SecurityRequirement::new("bearer", [""; 0]),
+            SecurityRequirement::default(),
+        ]))
+        .request_body(Some(request))
+        .response("200", answer);
+    REFUSALS
+        .iter()
+        .fold(operation, |operation, (status, name, _)| {
+            operation.response(*status, Ref::from_response_name(*name))
+        })
+        .build()
+}
+
+/// What the document says about one operation.
+struct Words {
+    id: String,
+    summary: String,
+    answered: &'static str,
+    takes: &'static str,
+    gives: &'static str,
+}
+
+fn words(route: Route, method: &Method) -> Words {
+    const DATA: &str = "The decision is data: the status is 200 whatever it is";
+    let words = |id: &str, summary: &str, answered, takes, gives| Words {
+        id: id.to_owned(),
+        summary: summary.to_owned(),
+        answered,
+        takes,
+        gives,
+    };
+    let decides = |id, summary| words(id, summary, DATA, "RequestFacts", "Answer");
+    match route {
+        Route::Check => decides("check", "Decides about a request and counts it"),
+        Route::Peek => decides("peek", "Decides about a request and counts nothing"),
+        Route::Refund => words(
+            "refund",
+            "Gives back what a check took",
+            DATA,
+            "RequestFacts",
+            "Refunded",
+        ),
+        Route::Batch => words(
+            "batch",
+            "Up to a thousand checks, answered in their order",
+            DATA,
+            "Batch",
+            "Answers",
+        ),
+        Route::Guard(op) => {
+            let takes = match op {
+                GuardOp::ApiHit => "HitFacts",
+                _ => "GuardFacts",
+            };
+            let id = op.name().replace('.', "_");
+            words(&id, &moment(op), DATA, takes, "Answer")
+        }
+        Route::Sessions if *method == Method::DELETE => words(
+            "revoke_sessions",
+            "Revokes one session device of an account, or all",
+            "How many there were",
+            "OldSession",
+            "Revoked",
+        ),
+        Route::Sessions => words(
+            "issue_session",
+            "Issues a session device to an account",
+            "The session id, which is shown only here",
+            "NewSession",
+            "Issued",
+        ),
+        Route::ForwardAuth => words("forward_auth", "", DATA, "", ""),
+    }
+}
+
+/// When a guard command is sent.
+fn moment(op: GuardOp) -> String {
+    let (flow, step) = op.name().split_once('.').unwrap_or_default();
+    let when = match step {
+        "check" => "before the credential is verified",
+        "failure" => "the credential was wrong",
+        "success" => "the credential was right",
+        _ => return "A heavy endpoint was called".to_owned(),
+    };
+    format!("{flow}: {when}")
+}
+
+fn json(schema: &str) -> utoipa::openapi::Content {
+    ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(schema)))
+        .build()
+}
+
+/// A header whose value is text.
+pub(in crate::surfaces) fn text_header(description: &str) -> utoipa::openapi::Header {
+    HeaderBuilder::new()
+        .schema(Some(Object::with_type(SchemaType::Type(Type::String))))
+        .description(Some(description))
+        .build()
+}
+
+/// A refusal as a problem document.
+pub(in crate::surfaces) fn problem(description: &str) -> ResponseBuilder {
+    ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", json(&Problem::name()))
+}
+
+/// A schema with all that it refers to.
+fn with<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
+    let mut referred = Vec::new();
+    T::schemas(&mut referred);
+    components
+        .schema(T::name(), T::schema())
+        .schemas_from_iter(referred)
+}
+
+fn components() -> Components {
+    let components = [
+        with::<RequestFacts>,
+        with::<RawRequest<'_>>,
+        with::<RawGuard<'_>>,
+        with::<Batch<'_>>,
+        with::<Answer<'_>>,
+        with::<Answers<'_>>,
+        with::<Refunded<'_>>,
+        with::<NewSession>,
+        with::<RawSession>,
+        with::<Issued<'_>>,
+        with::<Revoked<'_>>,
+        with::<Problem<'_>>,
+    ]
+    .into_iter()
+    .fold(ComponentsBuilder::new(), |components, add| add(components));
+    REFUSALS
+        .iter()
+        .fold(components, |components, (_, name, description)| {
+            let refusal: Response = problem(description).build();
+            components.response(*name, refusal)
+        })
+        .security_scheme(
+            "caller",
+            SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description(
+                "X-Palisade-Caller",
+                "The caller token, if one is configured",
+            ))),
+        )
+        .security_scheme(
+            "bearer",
+            SecurityScheme::Http(
+                HttpBuilder::new()
+                    .scheme(HttpAuthScheme::Bearer)
+                    .description(Some("The same"))
+                    .build(),
+            ),
+        )
+        .build()
+}
+
+/// What asks to be let through: the same fields, of a request or of a job.
+pub(super) struct RequestFacts;
+
+impl PartialSchema for RequestFacts {
+    fn schema() -> RefOr<Schema> {
+        OneOfBuilder::new()
+            .item(Ref::from_schema_name("HttpRequest"))
+            .item(Ref::from_schema_name("Job"))
+            .description(Some("What asks to be let through"))
+            .into()
+    }
+}
+
+impl ToSchema for RequestFacts {}
+
+/// A job counts for its organisation and token (T-JOBS).
+const JOB_FIELDS: [&str; 7] = [
+    "org",
+    "token",
+    "class",
+    "user",
+    "cost",
+    "request_id",
+    "correlation_id",
+];
+
+/// Types that are read in more than one way, each way as a schema of its own.
+pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
+    let words = |words: &[&str]| {
+        let all = words.iter().map(|word| json!(word)).chain([Value::Null]);
+        json!({"type": ["string", "null"], "enum": all.collect::<Vec<_>>()})
+    };
+    let mut job = json!({"type": "object", "required": ["op"], "properties": {}});
+    if let Some(request) = schemas.get_mut("HttpRequest") {
+        for field in JOB_FIELDS {
+            job["properties"][field] = request["properties"][field].clone();
+        }
+        request["properties"]["op"] = words(&["request"]);
+    }
+    job["description"] = json!(
+        "A background job that is about to be enqueued: it counts for its organisation and token"
+    );
+    job["properties"]["op"] = json!({"type": "string", "enum": ["job.enqueue"]});
+    job["properties"]["layers"] = words(&["all", "identity"]);
+    let named =
+        |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
+    job["anyOf"] = json!([named("org"), named("token")]);
+    schemas.insert("Job".to_owned(), job);
+    let mut hit = schemas.get("GuardFacts").cloned().unwrap_or_default();
+    // A call of a heavy endpoint need not have an account.
+    hit["required"] = json!(["ip"]);
+    hit["properties"]["account"]["type"] = json!(["string", "null"]);
+    hit["description"] = json!("What is known about a call");
+    schemas.insert("HitFacts".to_owned(), hit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_found_at_the_path_that_the_document_gives_it() {
+        for (path, route) in Route::all() {
+            assert_eq!(Route::find(&path), Some(route), "{path}");
+        }
+        assert_eq!(Route::all().count(), 6 + GuardOp::ALL.len());
+    }
+}
