@@ -60,6 +60,8 @@ section! {
         connect_timeout: Duration = "5s" where "10ms"..="5min";
         /// Time until the application's answer starts.
         response_timeout: Duration = "60s" where "100ms"..="1h";
+        /// Time after which a websocket is closed on which neither side says anything.
+        tunnel_idle_timeout: Duration = "10min" where "1s"..="24h";
         /// Idle connections kept to the application.
         pool_max: u32 = "256" where "0"..="65536";
         /// Largest part of a login request that is read to find the user name, in bytes.
@@ -219,7 +221,8 @@ section! {
     pub struct Audit(Table "audit") {
         /// File of JSON lines.
         file: Option<PathBuf>;
-        /// Whether events are written to standard output.
+        /// Whether events are written to standard output. Without `file`, `stdout` and
+        /// `postgres` they go to the data directory or, if there is none, here.
         stdout: bool = "false";
         /// Database with an audit table.
         postgres: Option<PostgresUrl>;
@@ -232,6 +235,10 @@ section! {
         buffer_max: u32 = "10000" where "100"..="1000000";
         /// Denials in a row after which an authenticated actor is reported.
         repeated_throttling: u32 = "10" where "1"..="1000000";
+        /// Answers of 401 and 403 after which an actor or an address is reported.
+        privilege_probing: u32 = "10" where "1"..="1000";
+        /// The time within which they count.
+        privilege_probing_window: Duration = "10min" where "1s"..="24h";
     }
 }
 

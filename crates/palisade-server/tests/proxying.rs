@@ -192,3 +192,76 @@ fn a_quiet_stream_outlives_the_idle_time() {
     client.stream.read_exact(&mut echoed).unwrap();
     assert_eq!(&echoed, b"still");
 }
+
+const WEBSOCKET: [(&str, &str); 2] = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+
+#[test]
+fn no_protocol_but_a_websocket_is_passed_on() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let cleartext = [
+        ("Connection", "Upgrade, HTTP2-Settings"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAMAAABkAAQAoAAAAAIAAAAA"),
+    ];
+    let ignored = connect(&server).send("GET", "/", &cleartext, b"");
+    assert_eq!(ignored.status, 200);
+    for gone in ["connection", "upgrade", "http2-settings"] {
+        assert!(ignored.json()["headers"][gone].is_null(), "{gone}");
+    }
+    let both = [("Connection", "Upgrade"), ("Upgrade", "h2c, websocket")];
+    let told = connect(&server).send("GET", "/", &both, b"").json();
+    assert_eq!(told["headers"]["upgrade"], "websocket");
+
+    // An application that switches all the same has nobody to talk to.
+    let mut client = connect(&server);
+    let refused = client.send("GET", "/ws", &cleartext, b"");
+    assert_eq!(refused.status, 502);
+    let posted = connect(&server).send("POST", "/ws", &WEBSOCKET, b"");
+    assert_eq!(posted.status, 502);
+}
+
+fn tunnel(server: &Server) -> Client {
+    let mut client = connect(server);
+    assert_eq!(client.send("GET", "/ws", &WEBSOCKET, b"").status, 101);
+    client
+}
+
+fn echoes(client: &mut Client) -> bool {
+    let mut echoed = [0; 4];
+    client.write(b"ping").is_ok()
+        && client.stream.read_exact(&mut echoed).is_ok()
+        && &echoed == b"ping"
+}
+
+#[test]
+fn tunnels_count_among_the_open_connections() {
+    let app = Upstream::start();
+    let config = format!("{NOBODY_TRUSTED}connections_max = 2\nworkers = 1\n");
+    let server = proxy(&config, &app.url());
+    let mut tunnels = vec![tunnel(&server), tunnel(&server)];
+    assert!(tunnels.iter_mut().all(echoes));
+    let mut third = connect(&server);
+    let short = Some(Duration::from_millis(300));
+    third.stream.get_ref().set_read_timeout(short).unwrap();
+    assert!(third.try_send("GET", "/", &[], b"").is_err(), "no place");
+    tunnels.pop();
+    let long = Some(common::PATIENCE);
+    third.stream.get_ref().set_read_timeout(long).unwrap();
+    assert_eq!(third.read_reply().unwrap().status, 200);
+}
+
+#[test]
+fn a_tunnel_ends_when_both_sides_are_silent_and_not_before() {
+    let app = Upstream::start();
+    let config = format!("{NOBODY_TRUSTED}[proxy]\ntunnel_idle_timeout = \"1s\"\n");
+    let server = proxy(&config, &app.url());
+    let (mut used, mut silent) = (tunnel(&server), tunnel(&server));
+    for _ in 0..8 {
+        assert!(echoes(&mut used));
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let read = silent.stream.read(&mut [0; 1]);
+    assert!(matches!(read, Ok(0)), "{read:?}");
+    assert!(echoes(&mut used));
+}

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use http::Method;
 use http::header::{
     CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
     TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -10,6 +11,7 @@ use http::header::{
 use palisade::engine::RequestAnswer;
 use palisade::extract::EdgeConfig;
 
+use super::upgrade::{WEBSOCKET, is_websocket};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::reply::apply_headers;
 
@@ -34,12 +36,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Prepares a request's headers for the application.
 pub(super) fn towards_upstream(
+    method: &Method,
     headers: &mut HeaderMap,
     peer: IpAddr,
     edge: &EdgeConfig,
     id: &RequestId,
 ) {
-    let upgrade = upgrade_of(headers);
+    let websocket = *method == Method::GET && is_websocket(headers);
     let takes_trailers = headers
         .get(TE)
         .and_then(|value| value.to_str().ok())
@@ -48,9 +51,8 @@ pub(super) fn towards_upstream(
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if let Some(protocol) = upgrade {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, protocol);
+    if websocket {
+        upgrade(headers);
     }
     forward(headers, peer, edge);
     id.mark(headers);
@@ -93,21 +95,18 @@ fn chain(headers: &HeaderMap, peer: IpAddr) -> String {
 
 /// Prepares an answer's headers for the client.
 pub(super) fn towards_client(headers: &mut HeaderMap, answer: &RequestAnswer) {
-    let upgrade = upgrade_of(headers);
+    let websocket = is_websocket(headers);
     strip(headers);
-    if let Some(protocol) = upgrade {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, protocol);
+    if websocket {
+        upgrade(headers);
     }
     apply_headers(headers, answer);
 }
 
-/// The protocol that both ends agreed to talk about, if `Connection` says so.
-fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
-    named_by_connection(headers)
-        .contains(&UPGRADE)
-        .then(|| headers.get(UPGRADE).cloned())
-        .flatten()
+/// A websocket is the one thing that both ends may talk about.
+fn upgrade(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, WEBSOCKET);
 }
 
 fn strip(headers: &mut HeaderMap) {
@@ -122,7 +121,7 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
         .iter()
@@ -155,6 +154,7 @@ mod tests {
         ]);
         let id = RequestId::generate();
         towards_upstream(
+            &Method::GET,
             &mut headers,
             [192, 0, 2, 1].into(),
             &EdgeConfig::default(),

@@ -42,6 +42,8 @@ struct Upstream {
     connect_timeout: Duration,
     response_timeout: Duration,
     read_timeout: Duration,
+    /// Longest silence in a tunnel.
+    silence_max: Duration,
     pool_max: usize,
 }
 
@@ -73,6 +75,7 @@ impl Upstream {
             connect_timeout: config.proxy.connect_timeout,
             response_timeout: config.proxy.response_timeout,
             read_timeout: config.server.header_timeout,
+            silence_max: config.proxy.tunnel_idle_timeout,
             pool_max: size(config.proxy.pool_max),
         }))
     }
@@ -132,7 +135,8 @@ impl Proxy {
             return Ok(enforced(&answer, id).map(Relayed::Own));
         }
         let mut request = Request::from_parts(parts, body);
-        headers::towards_upstream(request.headers_mut(), peer.ip(), &edge, id);
+        let method = request.method().clone();
+        headers::towards_upstream(&method, request.headers_mut(), peer.ip(), &edge, id);
         *request.uri_mut() = self.target(request.uri())?;
         *request.version_mut() = http::Version::HTTP_11;
         let mut response = self.forward(request).await?;
@@ -202,7 +206,7 @@ impl Proxy {
                 Problem::bad_gateway()
             })?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(upgrade::join(upgrade, response));
+            return upgrade::join(upgrade, response, self.upstream.silence_max);
         }
         Ok(response.map(Relayed::Upstream))
     }

@@ -1,37 +1,160 @@
-//! Upgraded connections (websockets): after the handshake, bytes in both
-//! directions until one side ends.
+//! Websockets: after the handshake, bytes in both directions until one side ends or
+//! both are silent for too long.
+//!
+//! No other protocol is passed on: one that carries further requests (HTTP/2 after
+//! `Upgrade: h2c`) would take them past every limit for the price of one.
 
-use http::header::UPGRADE;
-use http::{Request, Response};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderValue, UPGRADE};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
 use super::body::{Outgoing, Relayed};
 use super::empty;
+use super::headers::named_by_connection;
+use crate::surfaces::exchange::problem::Problem;
 
-/// The client's side, if it asks for another protocol.
-pub(super) fn wanted(request: &mut Request<Outgoing>) -> Option<OnUpgrade> {
-    request
-        .headers()
-        .contains_key(UPGRADE)
-        .then(|| hyper::upgrade::on(request))
+pub(super) const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// Silence is looked for so many times within the time that it may last.
+const LOOKS: u32 = 4;
+
+/// True if the headers ask for, or agree to, a websocket.
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
+    let named = headers
+        .get_all(UPGRADE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"));
+    named && named_by_connection(headers).contains(&UPGRADE)
 }
 
-/// Passes the application's agreement on and joins the two connections.
+/// The client's side, if it asks for a websocket.
+pub(super) fn wanted(request: &mut Request<Outgoing>) -> Option<OnUpgrade> {
+    let asks = *request.method() == Method::GET && is_websocket(request.headers());
+    asks.then(|| hyper::upgrade::on(request))
+}
+
+/// Passes the application's agreement on and joins the two connections. One that
+/// nobody asked for, or to something else, is no answer.
 pub(super) fn join(
     client: Option<OnUpgrade>,
     mut response: Response<Incoming>,
-) -> Response<Relayed> {
+    silence_max: Duration,
+) -> Result<Response<Relayed>, Problem> {
+    let agreed = is_websocket(response.headers());
+    let Some(client) = client.filter(|_| agreed) else {
+        tracing::warn!("the application switched to a protocol that it was not asked for");
+        return Err(Problem::bad_gateway());
+    };
     let upstream = hyper::upgrade::on(&mut response);
-    if let Some(client) = client {
-        tokio::spawn(async move {
-            let (Ok(client), Ok(upstream)) = (client.await, upstream.await) else {
-                return;
-            };
-            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-            let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
-        });
+    tokio::spawn(async move {
+        if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
+            tunnel(client, upstream, silence_max).await;
+        }
+    });
+    Ok(response.map(|_| empty()))
+}
+
+/// The client's connection counts among the open ones for as long as this lasts.
+async fn tunnel(client: Upgraded, upstream: Upgraded, silence_max: Duration) {
+    let heard = Arc::new(AtomicBool::new(true));
+    let (mut client, mut upstream) = (Heard::new(client, &heard), Heard::new(upstream, &heard));
+    tokio::select! {
+        _ = copy_bidirectional(&mut client, &mut upstream) => {}
+        () = silence(&heard, silence_max) => {}
     }
-    response.map(|_| empty())
+}
+
+/// Waits until nothing has been heard for so long.
+async fn silence(heard: &AtomicBool, longest: Duration) {
+    let mut quiet = 0;
+    while quiet < LOOKS {
+        tokio::time::sleep(longest / LOOKS).await;
+        quiet = match heard.swap(false, Ordering::Relaxed) {
+            true => 0,
+            false => quiet + 1,
+        };
+    }
+}
+
+/// One side of a tunnel; notes when its peer says something.
+struct Heard {
+    stream: TokioIo<Upgraded>,
+    heard: Arc<AtomicBool>,
+}
+
+impl Heard {
+    fn new(stream: Upgraded, heard: &Arc<AtomicBool>) -> Self {
+        Self {
+            stream: TokioIo::new(stream),
+            heard: Arc::clone(heard),
+        }
+    }
+}
+
+impl AsyncRead for Heard {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if polled.is_ready() {
+            self.heard.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Heard {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(connection: &'static str, upgrade: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([
+            (
+                http::header::CONNECTION,
+                HeaderValue::from_static(connection),
+            ),
+            (UPGRADE, HeaderValue::from_static(upgrade)),
+        ])
+    }
+
+    #[test]
+    fn only_a_websocket_is_one() {
+        assert!(is_websocket(&of("keep-alive, Upgrade", "WebSocket")));
+        assert!(is_websocket(&of("upgrade", "h2c, websocket")));
+        assert!(!is_websocket(&of("upgrade", "h2c")));
+        assert!(!is_websocket(&of("upgrade", "websockets")));
+        assert!(!is_websocket(&of("keep-alive", "websocket")));
+    }
 }
