@@ -332,6 +332,38 @@ fn denials_are_audited_without_addresses_and_written_before_the_end() {
 }
 
 #[test]
+fn without_a_data_directory_or_a_chosen_place_the_audit_is_printed() {
+    let server = Server::with(&Options {
+        args: &["--store", "memory:"],
+        ..Options::default()
+    });
+    assert!(
+        server.banner.contains("standard output"),
+        "{}",
+        server.banner
+    );
+    for _ in 0..11 {
+        server.post("/v1/check", &sign_in("203.0.113.7"));
+    }
+    let printed = std::sync::Arc::clone(&server.printed);
+    server.terminate();
+    assert_eq!(server.wait().0, Some(0));
+    let until = || printed.lock().unwrap().contains("rate_limit_exceeded");
+    for _ in 0..common::PATIENCE.as_millis() / 20 {
+        if until() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let printed = printed.lock().unwrap();
+    assert!(
+        printed.contains("\"event\":\"rate_limit_exceeded\""),
+        "{printed}"
+    );
+    assert!(!printed.contains("203.0.113.7"));
+}
+
+#[test]
 fn q_durable_a_block_survives_a_restart() {
     let facts = r#"{"ip":"203.0.113.5","account":"a1","device":{"fingerprint":"d1","confidence":"medium"}}"#;
     let server = Server::start();

@@ -33,6 +33,9 @@ impl Started<'_> {
         }
         row("store", &store(&self.config.store.url));
         row("policy", &policy(self.config));
+        if audit_is_printed(self.config) {
+            row("audit", "standard output (choose with `[audit]`)");
+        }
         if !self.config.policy().enabled {
             row("enforcement", "OFF: RATE_LIMIT_ENABLED is false");
         }
@@ -56,6 +59,13 @@ impl Started<'_> {
             self.decide.url()
         )
     }
+}
+
+/// No place was chosen and there is no data directory.
+fn audit_is_printed(config: &Config) -> bool {
+    let audit = &config.audit;
+    let chosen = audit.file.is_some() || audit.stdout || audit.postgres.is_some();
+    !chosen && !matches!(config.store.url, StoreUrl::Embedded(_))
 }
 
 fn store(url: &StoreUrl) -> String {

@@ -21,7 +21,7 @@ const AUDIT_FILE: &str = "audit.jsonl";
 pub(crate) struct Observers {
     pub(crate) fanout: Arc<Fanout>,
     pub(crate) metrics: Arc<Metrics>,
-    audit: Option<Arc<Audit>>,
+    audit: Arc<Audit>,
 }
 
 impl Observers {
@@ -33,13 +33,13 @@ impl Observers {
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
         let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
-        let audit = audit(config, keyring, clock, directory)?.map(Arc::new);
+        let audit = Arc::new(audit(config, keyring, clock, directory)?);
         let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample));
         let fanout = Fanout::new(
             Arc::clone(keyring),
             Arc::clone(&metrics),
             log,
-            audit.clone(),
+            Some(Arc::clone(&audit)),
         );
         Ok(Self {
             fanout: Arc::new(fanout),
@@ -50,9 +50,7 @@ impl Observers {
 
     /// Writes what is waiting; part of the end.
     pub(crate) fn flush(&self, patience: Duration) {
-        if let Some(audit) = &self.audit
-            && !audit.flush(patience)
-        {
+        if !self.audit.flush(patience) {
             tracing::error!("audit events were still waiting to be written at the end");
         }
     }
@@ -67,7 +65,7 @@ fn audit(
     keyring: &Arc<Keyring>,
     clock: &Arc<dyn Clock>,
     directory: Option<&Path>,
-) -> Result<Option<Audit>, Failure> {
+) -> Result<Audit, Failure> {
     let audit = &config.audit;
     let refused = |error: io::Error| {
         Failure::unavailable(
@@ -75,13 +73,14 @@ fn audit(
             "check the path of `audit.file` and its permissions",
         )
     };
-    // Without a place of their own, events go to the data directory, if there is one.
+    // Without a place of their own, events go to the data directory or, where there is
+    // none, to standard output: never nowhere.
+    let has_place = audit.file.is_some() || audit.stdout || audit.postgres.is_some();
     let path = match &audit.file {
-        None if !audit.stdout && audit.postgres.is_none() => {
-            directory.map(|directory| directory.join(AUDIT_FILE))
-        }
+        None if !has_place => directory.map(|directory| directory.join(AUDIT_FILE)),
         file => file.clone(),
     };
+    let to_stdout = audit.stdout || (!has_place && path.is_none());
     let file = match &path {
         Some(path) => {
             Some(FileSink::open(path, audit.rotate_bytes, audit.rotate_keep).map_err(refused)?)
@@ -89,25 +88,22 @@ fn audit(
         None => None,
     };
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-    if file.is_some() || audit.stdout {
+    if file.is_some() || to_stdout {
         sinks.push(Box::new(Sinks {
             file,
-            stdout: audit.stdout.then_some(StdoutSink),
+            stdout: to_stdout.then_some(StdoutSink),
         }));
     }
     if let Some(url) = &audit.postgres {
         sinks.push(Box::new(table(url)?));
     }
-    if sinks.is_empty() {
-        return Ok(None);
-    }
     let settings = AuditSettings {
         buffer_max: usize::try_from(audit.buffer_max).unwrap_or(usize::MAX),
         repeated_throttling: at_least_one(audit.repeated_throttling),
+        privilege_probing: at_least_one(audit.privilege_probing),
+        privilege_probing_window: audit.privilege_probing_window,
     };
-    Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings)
-        .map(Some)
-        .map_err(refused)
+    Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings).map_err(refused)
 }
 
 /// The audit table. Its database may be away: events wait for it.

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -32,6 +33,8 @@ pub(crate) struct Server {
     pub(crate) proxy: Option<SocketAddr>,
     /// Everything printed at the start.
     pub(crate) banner: String,
+    /// What has been printed since.
+    pub(crate) printed: Arc<Mutex<String>>,
     /// Its working directory.
     pub(crate) home: TempDir,
 }
@@ -77,13 +80,14 @@ impl Server {
         }
         let mut child = command.spawn().unwrap();
         let (banner, rest) = read_banner(&mut child);
-        drop(rest);
+        let printed = follow(rest);
         let address = |name: &str| address_of(&banner, name);
         Self {
             listen: address("decision API").unwrap(),
             admin: address("admin").unwrap(),
             proxy: address("proxy"),
             banner,
+            printed,
             home,
             child,
         }
@@ -159,6 +163,20 @@ fn read_banner(child: &mut Child) -> (String, BufReader<std::process::ChildStdou
         assert_ne!(read, 0, "the service ended at its start:\n{banner}");
     }
     (banner, lines)
+}
+
+/// Keeps reading: a pipe that nobody empties would hold the service up.
+fn follow(lines: BufReader<std::process::ChildStdout>) -> Arc<Mutex<String>> {
+    let printed = Arc::<Mutex<String>>::default();
+    let into = Arc::clone(&printed);
+    std::thread::spawn(move || {
+        for line in lines.lines().map_while(Result::ok) {
+            let mut all = into.lock().unwrap();
+            all.push_str(&line);
+            all.push('\n');
+        }
+    });
+    printed
 }
 
 pub(crate) fn address_of(banner: &str, name: &str) -> Option<SocketAddr> {

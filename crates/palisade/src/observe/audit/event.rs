@@ -102,10 +102,14 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
+    /// An actor or an address was answered 401 or 403 many times: somebody looks for a
+    /// way in.
+    PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;
-    /// A request whose origin could not be believed was refused.
-    OriginRefused = "origin_refused", Warning, Security;
+    /// Requests whose origin could not be believed were refused; one event a second,
+    /// with a count.
+    OriginRefused = "origin_refused", Warning, Ordinary;
     /// An operator dropped cached policies.
     CacheInvalidated = "policy_cache_invalidated", Info, Security;
     /// An operator lifted a block of the guard.

@@ -5,7 +5,9 @@
 //! have a buffer and a thread each: one that is away holds up no other.
 
 mod event;
+mod per_second;
 mod postgres;
+mod probes;
 mod queue;
 pub(super) mod record;
 mod sink;
@@ -22,17 +24,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use palisade_core::key::Keyring;
-use palisade_core::time::{Clock, Micros, SECOND};
-use parking_lot::Mutex;
+use palisade_core::time::{Clock, Micros};
 
 pub use event::{EventKind, Priority, Severity};
 pub use postgres::PostgresSink;
 pub use sink::{FileSink, Sink, StdoutSink};
 
-use self::event::Event;
+use self::event::{Event, Network};
+use self::per_second::PerSecond;
+use self::probes::Probes;
 use self::queue::{Pushed, Queue};
 use self::streaks::Streaks;
 use super::classes::KnownClasses;
+
+/// Time that writers get to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PAUSE: Duration = Duration::from_millis(5);
 
 /// Figures of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +48,10 @@ pub struct AuditSettings {
     pub buffer_max: usize,
     /// Denials in a row that are reported about an authenticated actor.
     pub repeated_throttling: NonZeroU32,
+    /// Answers of 401 and 403 that are reported about an actor or an address.
+    pub privilege_probing: NonZeroU32,
+    /// The time within which they count.
+    pub privilege_probing_window: Duration,
 }
 
 impl Default for AuditSettings {
@@ -49,6 +60,8 @@ impl Default for AuditSettings {
         Self {
             buffer_max: 10_000,
             repeated_throttling: TEN,
+            privilege_probing: TEN,
+            privilege_probing_window: Duration::from_secs(600),
         }
     }
 }
@@ -98,6 +111,7 @@ pub struct Audit {
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
     streaks: Streaks,
+    probes: Probes,
     classes: KnownClasses,
     writers: Vec<JoinHandle<()>>,
 }
@@ -105,25 +119,7 @@ pub struct Audit {
 struct Shared {
     queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
-    shed: Mutex<Shed>,
-}
-
-/// Load that the global throttle shed within one second.
-#[derive(Clone, Copy, Default)]
-struct Shed {
-    second: u64,
-    count: u64,
-    last: Micros,
-}
-
-impl Shed {
-    fn into_event(self) -> Option<Event> {
-        let mut event = Event::new(EventKind::GlobalThrottleExceeded, self.last);
-        event.count = Some(self.count);
-        event.rule = Some(palisade_core::Rule::L_GLOBAL);
-        event.code = Some("throttling.rate_limit_exceeded");
-        (self.count > 0).then_some(event)
-    }
+    per_second: PerSecond,
 }
 
 impl Shared {
@@ -143,25 +139,22 @@ impl Shared {
         }
     }
 
-    /// Counts shed load; what the second before had is written when a new one starts.
-    fn shed(&self, at: Micros) {
-        let second = at.0 / SECOND;
-        let over = {
-            let mut shed = self.shed.lock();
-            let over = (shed.second != second).then(|| std::mem::take(&mut *shed));
-            shed.second = second;
-            shed.count += 1;
-            shed.last = at;
-            over
-        };
-        if let Some(event) = over.and_then(Shed::into_event) {
+    /// Counts what is told once a second; what the second before had is written when
+    /// a new one starts.
+    fn count(
+        &self,
+        kind: EventKind,
+        subject: Option<&'static str>,
+        network: Option<Network>,
+        at: Micros,
+    ) {
+        if let Some(event) = self.per_second.count(kind, subject, network, at) {
             self.push(event);
         }
     }
 
     fn close_second(&self) {
-        let shed = std::mem::take(&mut *self.shed.lock());
-        if let Some(event) = shed.into_event() {
+        for event in self.per_second.close() {
             self.push(event);
         }
     }
@@ -195,13 +188,17 @@ impl Audit {
         let shared = Arc::new(Shared {
             queues: queues.collect(),
             counts: Arc::default(),
-            shed: Mutex::default(),
+            per_second: PerSecond::default(),
         });
         let mut audit = Self {
             keyring,
             clock,
             shared: Arc::clone(&shared),
             streaks: Streaks::new(settings.repeated_throttling),
+            probes: Probes::new(
+                settings.privilege_probing,
+                settings.privilege_probing_window,
+            ),
             classes: KnownClasses::default(),
             writers: Vec::new(),
         };
@@ -239,8 +236,12 @@ impl Drop for Audit {
     fn drop(&mut self) {
         self.shared.close_second();
         self.shared.queues.iter().for_each(Queue::end);
-        for writer in self.writers.drain(..) {
-            let _ = writer.join();
+        // A sink that takes nothing (a full pipe that nobody reads) must not keep the
+        // process from ending.
+        let mut pauses = END_PATIENCE.as_millis() / END_PAUSE.as_millis();
+        while pauses > 0 && self.writers.iter().any(|writer| !writer.is_finished()) {
+            std::thread::sleep(END_PAUSE);
+            pauses -= 1;
         }
     }
 }

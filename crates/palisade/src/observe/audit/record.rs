@@ -100,10 +100,9 @@ impl Observer for Audit {
     }
 
     fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {
-        let mut event = Event::new(EventKind::OriginRefused, now);
-        event.ip_prefix = Some(Network::of(peer));
-        event.subject = Some(field.into());
-        self.shared.push(event);
+        let network = Some(Network::of(peer));
+        self.shared
+            .count(EventKind::OriginRefused, Some(field), network, now);
     }
 }
 
@@ -112,7 +111,8 @@ impl Audit {
     /// and for load that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
-            self.shared.shed(seen.decision.at);
+            let kind = EventKind::GlobalThrottleExceeded;
+            self.shared.count(kind, None, None, seen.decision.at);
             return false;
         }
         if seen.decision.is_allowed()
@@ -138,6 +138,7 @@ impl Audit {
         let decision = seen.decision;
         let kind = match seen.bypassed {
             Some(_) => Some(EventKind::AllowlistBypassed),
+            None if lacks_right(decision) => self.kind_of_probe(facts, who, decision.at),
             None => kind_of_refusal(decision),
         };
         let Some(kind) = kind else { return };
@@ -159,6 +160,13 @@ impl Audit {
             self.shared.push(repeated);
         }
         self.shared.push(event);
+    }
+
+    /// One refusal for want of a right is the caller's business; many are an event.
+    fn kind_of_probe(&self, facts: &RequestFacts, who: &Who, at: Micros) -> Option<EventKind> {
+        self.probes
+            .refused(&self.keyring, facts.ip, who.actor(), at)
+            .then_some(EventKind::PrivilegeProbing)
     }
 
     fn record_guard(&self, seen: &Seen<'_>, op: GuardOp, facts: &GuardFacts, who: &Who) {
@@ -202,8 +210,15 @@ fn with_decision(mut event: Event, decision: &Decision) -> Event {
     event
 }
 
-/// Refusals for want of a right or of a store are no event of their own: the first
-/// are the caller's business, the second has its own events.
+/// Answered 401 or 403.
+const fn lacks_right(decision: &Decision) -> bool {
+    matches!(
+        decision.error,
+        Some(ErrorCode::InvalidApiKey | ErrorCode::Forbidden)
+    )
+}
+
+/// A refusal for want of a store is no event of its own: that has its own.
 fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
     match decision.error {
         Some(ErrorCode::RateLimitExceeded) => Some(EventKind::RateLimitExceeded),

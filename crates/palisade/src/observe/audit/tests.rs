@@ -388,6 +388,47 @@ fn audit_records_an_origin_that_cannot_be_believed() {
 }
 
 #[test]
+fn audit_a_flood_of_unbelievable_origins_is_one_line_a_second_and_displaces_nothing() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 20);
+    for at in 0..1000 {
+        audit.edge_refused("203.0.113.77".parse().unwrap(), "forwarded", Micros(at));
+    }
+    assert!(audit.flush(Duration::from_secs(10)));
+    assert_eq!(sink.events().len(), 1);
+    assert_eq!(sink.events()[0]["count"], 1000);
+    assert_eq!(EventKind::OriginRefused.priority(), Priority::Ordinary);
+}
+
+#[test]
+fn audit_privilege_probing_is_the_tenth_401_or_403_within_ten_minutes() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 20);
+    let facts = canary("/admin");
+    let answered = |at: u64, error, status| {
+        let rule = Rule::L_IP;
+        let decision = Decision::refuse(Micros(at), Outcome::Deny, rule, error, status);
+        audit.decided(&Seen {
+            subject: Subject::Request(&facts),
+            decision: &decision,
+            bypassed: None,
+            guard: None,
+        });
+    };
+    for second in 0..9 {
+        answered(second * SECOND, ErrorCode::Forbidden, 403);
+    }
+    assert!(audit.flush(Duration::from_secs(10)));
+    assert!(sink.events().is_empty(), "nine are nobody's business");
+    answered(9 * SECOND, ErrorCode::InvalidApiKey, 401);
+    assert!(audit.flush(Duration::from_secs(10)));
+    let events = sink.events();
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["event"], "privilege_probing");
+    assert!(events[0]["actor"].is_string() && events[0]["ip_prefix"].is_string());
+}
+
+#[test]
 fn f_audit_loss_security_events_are_the_last_to_go() {
     let queue = Queue::new(3);
     let (ordinary, security) = (EventKind::RateLimitExceeded, EventKind::GuardBlock);
@@ -425,7 +466,7 @@ fn f_audit_loss_a_broken_sink_never_blocks_and_losses_are_counted() {
     let audit = audit(sink.clone(), 4);
     let counts = audit.counts();
     for _ in 0..100 {
-        audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+        audit.rebuilt("record", 1);
     }
     // At most one batch of four is with the writer, and four wait.
     assert!(counts.dropped_security() >= 100 - 8, "{counts:?}");
@@ -443,7 +484,7 @@ fn f_audit_loss_what_waits_is_written_at_the_end() {
     let sink = MemorySink::default();
     let audit = audit(sink.clone(), 1_000);
     for _ in 0..500 {
-        audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+        audit.rebuilt("record", 1);
     }
     drop(audit);
     assert_eq!(sink.events().len(), 500);
@@ -456,7 +497,7 @@ fn f_audit_loss_a_sink_that_stays_broken_does_not_hold_the_end_up() {
     let audit = audit(sink, 1_000);
     let counts = audit.counts();
     for _ in 0..5 {
-        audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+        audit.rebuilt("record", 1);
     }
     drop(audit);
     assert_eq!(counts.dropped_security(), 5);
@@ -497,7 +538,7 @@ fn audit_lines_reach_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit = audit(FileSink::open(&path, 1_000_000, 2).unwrap(), 100);
-    audit.edge_refused("::1".parse().unwrap(), "forwarded", Micros(0));
+    audit.rebuilt("record", 1);
     drop(audit);
     assert_eq!(lines_in(&path).len(), 1);
 }
