@@ -47,17 +47,6 @@ class = "reports"
 rate = "15/min"
 """
 
-JOBS = """
-[[class]]
-name = "jobs"
-
-[[limit]]
-name = "jobs-per-org"
-by = ["org"]
-class = "jobs"
-rate = "10/h"
-"""
-
 
 class App:
     """A Starlette application that counts what reaches it."""
@@ -327,35 +316,6 @@ def test_t_scope_a_missing_scope_is_a_403(tmp_path: Path) -> None:
         with served(app) as site:
             refused = send(site, "/reports/x", "acme", "198.51.100.1", scopes="other")
             assert refused.status == 403 and app.state.reached == 0
-    finally:
-        server.stop()
-
-
-def test_t_jobs_the_quota_of_an_organisation_is_asked_before_queueing(tmp_path: Path) -> None:
-    server = Server(tmp_path, JOBS)
-    try:
-        client = AsyncPalisade(server.url, deadline=30)
-
-        async def queue(fails: bool) -> str:
-            facts = JobFacts(org="acme", token="t1", class_="jobs")
-            try:
-                async with client.enqueue(facts, on_unavailable="closed"):
-                    if fails:
-                        raise KeyError
-                return "queued"
-            except KeyError:
-                return "failed"
-            except Exception as error:
-                return type(error).__name__
-
-        async def play() -> list[str]:
-            played = [await queue(fails=n % 2 == 1) for n in range(19)]
-            return [*played, await queue(fails=False), await queue(fails=False)]
-
-        played = asyncio.run(play())
-        assert played.count("failed") == 9
-        assert played.count("queued") == 10, "a job that was not queued is given back"
-        assert played[-1] == "Blocked"
     finally:
         server.stop()
 

@@ -85,12 +85,18 @@ def sign_in(site: Site, username: str, password: str) -> Answered:
     )
 
 
-def test_ask(page: tuple[Path, Server]) -> None:
+def says(page: tuple[Path, Server], program: str) -> str:
     folder, server = page
-    said = subprocess.check_output(
-        [sys.executable, "ask.py"], cwd=folder, env=environment(server), text=True
-    )
-    assert said == "allow 200 9\n"
+    command = [sys.executable, program]
+    return subprocess.check_output(command, cwd=folder, env=environment(server), text=True)
+
+
+def test_ask(page: tuple[Path, Server]) -> None:
+    assert says(page, "ask.py") == "allow 200 9\n"
+
+
+def test_jobs(page: tuple[Path, Server]) -> None:
+    assert says(page, "jobs.py").startswith("5 queued, come back in ")
 
 
 def test_fastapi(page: tuple[Path, Server]) -> None:

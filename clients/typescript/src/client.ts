@@ -3,6 +3,7 @@ import { BadFacts, Misconfigured, PalisadeError, Unavailable } from "./errors.js
 import { newRequestId, ofHit, ofJob, ofRequest } from "./facts.js";
 import type { HitFacts, JobFacts, Question, RequestFacts } from "./facts.js";
 import { Guard } from "./guard.js";
+import { Slots } from "./slots.js";
 import { decide, requireChoice, type OnUnavailable } from "./unavailable.js";
 
 const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
@@ -12,8 +13,10 @@ const MISCONFIGURED = new Set([401, 403, 404, 405]);
 export interface PalisadeOptions {
   /** The caller token, if Palisade wants one. */
   token?: string;
-  /** Bounds a whole question: connecting, sending, receiving. */
+  /** Bounds a whole question: waiting for a turn, connecting, sending, receiving. */
   deadlineMs?: number;
+  /** Most questions at once. */
+  connectionsMax?: number;
   /** Where it is said, once per change, that Palisade cannot be asked or can again. */
   log?: (message: string) => void;
   fetch?: typeof fetch;
@@ -31,6 +34,7 @@ export class Palisade {
   readonly #deadlineMs: number;
   readonly #log: (message: string) => void;
   readonly #fetch: typeof fetch;
+  readonly #slots: Slots;
   #reached = true;
 
   constructor(url: string, options: PalisadeOptions = {}) {
@@ -41,7 +45,11 @@ export class Palisade {
     this.#headers = { "Content-Type": "application/json" };
     if (options.token !== undefined) this.#headers["X-Palisade-Caller"] = options.token;
     this.#deadlineMs = options.deadlineMs ?? 250;
-    if (!(this.#deadlineMs > 0)) throw new Misconfigured("`deadlineMs` must be positive");
+    const connectionsMax = options.connectionsMax ?? 64;
+    if (!(this.#deadlineMs > 0 && connectionsMax >= 1)) {
+      throw new Misconfigured("`deadlineMs` and `connectionsMax` must be positive");
+    }
+    this.#slots = new Slots(connectionsMax);
     this.#log = options.log ?? ((message) => console.warn(message));
     this.#fetch = options.fetch ?? fetch;
   }
@@ -149,22 +157,16 @@ export class Palisade {
   }
 
   async #exchange(method: string, path: string, facts: object): Promise<unknown> {
-    let status: number;
-    let text: string;
+    const signal = AbortSignal.timeout(this.#deadlineMs);
+    const init = { method, body: JSON.stringify(facts), headers: this.#headers, signal, redirect: "error" } as const;
     try {
-      const response = await this.#fetch(this.#url + path, {
-        method,
-        body: JSON.stringify(facts),
-        headers: this.#headers,
-        signal: AbortSignal.timeout(this.#deadlineMs),
-        redirect: "error",
+      return await this.#slots.run(signal, async () => {
+        const response = await this.#fetch(this.#url + path, init);
+        return read(response.status, json(await bounded(response)));
       });
-      status = response.status;
-      text = await bounded(response);
     } catch (error) {
-      throw error instanceof Unavailable ? error : new Unavailable(cause(error));
+      throw error instanceof PalisadeError ? error : new Unavailable(cause(error));
     }
-    return read(status, json(text));
   }
 }
 

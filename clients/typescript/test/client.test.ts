@@ -88,6 +88,20 @@ for (const [name, play] of Object.entries(slow)) {
   });
 }
 
+test("so many questions at once, and waiting for a turn is within the deadline", async () => {
+  const { url, asked } = await stub(() => undefined);
+  const client = new Palisade(url, { deadlineMs: 300, connectionsMax: 2, log: () => undefined });
+  const began = performance.now();
+  const answers = await Promise.all(Array.from({ length: 9 }, () => client.check(signIn(), OPEN)));
+  assert.ok(performance.now() - began < 2_000);
+  assert.ok(answers.every((answer) => answer.mode === "fail_open"));
+  assert.equal(asked.length, 2);
+  const server = await Server.start();
+  const busy = new Palisade(server.url, { ...PATIENT, connectionsMax: 2 });
+  const all = await Promise.all(Array.from({ length: 50 }, () => busy.check(signIn(), CLOSED)));
+  assert.equal(all.filter((answer) => answer.allowed).length, 10, "every turn comes");
+});
+
 test("closed, open and caps are what they say", async () => {
   const client = new Palisade(await freeUrl(), PATIENT);
   assert.equal((await client.check(signIn(), CLOSED)).status, 503);
@@ -147,22 +161,4 @@ test("palisade going is said once, without naming anybody", async () => {
   assert.equal(said.length, 1);
   assert.match(said[0] ?? "", /cannot be asked/);
   assert.ok(!said[0]?.includes("203.0.113.7"));
-});
-
-test("t_jobs: a job that was not queued is given back", async () => {
-  const quota = '[[class]]\nname = "jobs"\n[[limit]]\nname = "jobs"\nby = ["org"]\nclass = "jobs"\nrate = "10/h"\n';
-  const client = new Palisade((await Server.start(quota)).url, PATIENT);
-  const facts = { org: "acme", token: "t1", class: "jobs" };
-  let queued = 0;
-  for (let n = 0; n < 20; n += 1) {
-    const queue = () => {
-      if (n % 2 === 1) throw new RangeError("the queue is full");
-      queued += 1;
-    };
-    const result = client.enqueue(facts, CLOSED, queue);
-    await (n % 2 === 1 ? assert.rejects(result, RangeError) : result);
-  }
-  assert.equal(queued, 10);
-  await assert.rejects(client.enqueue(facts, CLOSED, () => (queued += 1)), { name: "Blocked", status: 429 });
-  assert.equal(queued, 10);
 });
