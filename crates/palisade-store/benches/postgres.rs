@@ -22,7 +22,7 @@ use palisade_core::limit::{Algorithm, Window};
 use palisade_core::time::MINUTE;
 use palisade_store::conformance::{Rng, TestLimits, spec};
 use palisade_store::postgres::PostgresStore;
-use palisade_store::{Store, Take};
+use palisade_store::{Buckets, Take};
 use postgres_server::{PostgresServer, binary, ticks};
 use tokio::time::Instant;
 

@@ -25,7 +25,7 @@ use palisade_core::plan::Charge;
 use palisade_core::time::{HOUR, MINUTE};
 use palisade_store::conformance::{Rng, TestLimits, spec};
 use palisade_store::redis::{RedisConfig, RedisStore};
-use palisade_store::{Store, Take};
+use palisade_store::{Buckets, Take};
 use redis_server::{RedisCluster, RedisServer};
 use tokio::time::Instant;
 

@@ -1,5 +1,7 @@
-//! Palisade's stores. One trait, one conformance suite, three engines: embedded
-//! ([`memory`]), Redis ([`redis`]) and Postgres ([`postgres`]).
+//! Palisade's stores. What is asked of a store is named by what it keeps: [`Buckets`],
+//! [`Records`], [`Registries`]; one that keeps all three and shows its [`Vitals`] is a
+//! [`Store`]. Three engines, one conformance suite: embedded ([`memory`]), Redis
+//! ([`redis`]) and Postgres ([`postgres`]).
 //!
 //! The pure functions of `palisade_core::limit` are the definition; a script or a
 //! statement here is a translation of them.
@@ -16,7 +18,7 @@ use std::time::Duration;
 
 use palisade_core::failure::FailureKind;
 use palisade_core::limit::Reading;
-use palisade_core::plan::Charge;
+use palisade_core::plan::{Charge, OnExceed};
 pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
@@ -73,6 +75,44 @@ pub struct Charged {
     pub readings: Vec<Reading>,
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
+    /// The instant each bucket was judged at, where they have clocks of their own (the
+    /// nodes of a cluster); empty if it was [`Charged::now`] for all.
+    pub instants: Vec<Micros>,
+}
+
+impl Charged {
+    /// When the bucket at `position` was judged.
+    #[must_use]
+    pub fn judged_at(&self, position: usize) -> Micros {
+        self.instants.get(position).copied().unwrap_or(self.now)
+    }
+
+    /// What `charges` have taken, if this is what a [`Take::Consume`] of them found:
+    /// with it they can be given back.
+    #[must_use]
+    pub fn taken<'p>(&self, charges: &[Charge<'p>]) -> Vec<Taken<'p>> {
+        let has_taken = |(charge, reading): (&Charge<'_>, &Reading)| {
+            self.admitted && (reading.retry_at.is_none() || charge.on_exceed == OnExceed::Count)
+        };
+        let found = charges.iter().zip(&self.readings).enumerate();
+        found
+            .filter(|(_, found)| has_taken(*found))
+            .map(|(position, (charge, _))| Taken {
+                charge: charge.clone(),
+                at: self.judged_at(position),
+            })
+            .collect()
+    }
+}
+
+/// What one bucket was charged, and when: enough to give it back once and never too
+/// much (L-GIVE-BACK).
+#[derive(Clone, Debug)]
+pub struct Taken<'p> {
+    /// The bucket, and as its cost how much of what was taken is given back.
+    pub charge: Charge<'p>,
+    /// When it was taken, by the store's clock ([`Charged::judged_at`]).
+    pub at: Micros,
 }
 
 /// What a load found.
@@ -175,9 +215,9 @@ pub struct StoreStats {
     pub queue_depth: u64,
 }
 
-/// What the engine asks of a store. Every method is bounded in time by the engine;
-/// none is retried by it after a time-out.
-pub trait Store: Send + Sync + 'static {
+/// Buckets: what limits and quotas count in. Every method is bounded in time by the
+/// engine; none is retried by it after a time-out.
+pub trait Buckets: Send + Sync + 'static {
     /// Evaluates all buckets of a decision at one instant.
     fn charge(
         &self,
@@ -185,7 +225,17 @@ pub trait Store: Send + Sync + 'static {
         take: Take,
     ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
 
-    /// Gives back what was charged, in one go.
+    /// Gives back what was taken, as far as its bucket still counts it; the rest is
+    /// dropped, so that a return never admits one too many (L-GIVE-BACK). Naming a
+    /// charge once, and only one that took, is the caller's part.
+    fn give_back(
+        &self,
+        taken: &[Taken<'_>],
+    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+
+    /// Gives back a cost that names no charge, from the oldest hits, at most what is
+    /// used. Whatever it was charged for may be out of the bucket by now, and then
+    /// others' uses are given back: [`Buckets::give_back`] does not.
     fn refund(
         &self,
         charges: &[Charge<'_>],
@@ -196,7 +246,10 @@ pub trait Store: Send + Sync + 'static {
         &self,
         charges: &[Charge<'_>],
     ) -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+}
 
+/// Records: what the guard and the lockout know, changed by compare-and-swap.
+pub trait Records: Send + Sync + 'static {
     /// Reads records and the store's clock.
     fn load(&self, keys: &[RecordKey]) -> impl Future<Output = Result<Loaded, StoreError>> + Send;
 
@@ -217,7 +270,10 @@ pub trait Store: Send + Sync + 'static {
         cursor: Option<&str>,
         count_max: usize,
     ) -> impl Future<Output = Result<RecordPage, StoreError>> + Send;
+}
 
+/// Registries: small collections that operators change and every node keeps a copy of.
+pub trait Registries: Send + Sync + 'static {
     /// Adds or replaces an entry of a registry.
     fn put_entry(
         &self,
@@ -238,7 +294,10 @@ pub trait Store: Send + Sync + 'static {
         registry: Registry,
         seen: Option<u64>,
     ) -> impl Future<Output = Result<Option<Entries>, StoreError>> + Send;
+}
 
+/// How the store itself is: signs of life, the end, figures.
+pub trait Vitals: Send + Sync + 'static {
     /// Asks for a sign of life; answers with the store's clock.
     fn probe(&self) -> impl Future<Output = Result<Micros, StoreError>> + Send;
 
@@ -254,6 +313,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 }
+
+/// All that the engine asks of a store. Whatever is [`Buckets`], [`Records`],
+/// [`Registries`] and [`Vitals`] is one.
+pub trait Store: Buckets + Records + Registries + Vitals {}
+
+impl<S: Buckets + Records + Registries + Vitals> Store for S {}
 
 /// The longest a single call may take unless configured otherwise.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(100);

@@ -23,7 +23,7 @@ use palisade_core::time::{Clock, DAY, HOUR, MINUTE, Micros, SECOND};
 use palisade_store::conformance::{Rng, TestClock, TestLimits, spec};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
 use palisade_store::model::ModelStore;
-use palisade_store::{Commit, Store, StoreError, Take};
+use palisade_store::{Buckets, Commit, Records, StoreError, Take, Vitals};
 use proptest::prelude::*;
 
 type TestStore = MemoryStore<Arc<TestClock>>;

@@ -23,7 +23,7 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, DAY, Micros};
 use palisade_store::conformance::{Rng, TestLimits, spec};
 use palisade_store::memory::{JournalConfig, MemoryConfig, MemoryStore, OpenError};
-use palisade_store::{Commit, Store, Take};
+use palisade_store::{Buckets, Commit, Records, Take, Vitals};
 
 struct WallClock;
 

@@ -21,7 +21,7 @@ use palisade_core::record::{RecordKey, RecordKind};
 use palisade_core::time::HOUR;
 use palisade_store::conformance::{TestLimits, spec};
 use palisade_store::postgres::{PostgresConfig, PostgresStore, StartError};
-use palisade_store::{Registry, Store, StoreError, Take};
+use palisade_store::{Buckets, Records, Registries, Registry, StoreError, Take, Vitals};
 use postgres_server::PostgresServer;
 use tokio::time::Instant;
 

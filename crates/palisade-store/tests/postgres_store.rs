@@ -25,7 +25,9 @@ use palisade_store::conformance::{START, TestClock, TestLimits, spec};
 use palisade_store::postgres::{
     PostgresConfig, PostgresStore, SCHEMA_VERSION, SchemaPolicy, StartError, Sweep, migrate,
 };
-use palisade_store::{Entry, REGISTRY_ENTRIES_MAX, Registry, Store, StoreError, Take};
+use palisade_store::{
+    Buckets, Entry, REGISTRY_ENTRIES_MAX, Records, Registries, Registry, StoreError, Take, Vitals,
+};
 use postgres_server::PostgresServer;
 
 const ALGORITHMS: [Algorithm; 4] = [

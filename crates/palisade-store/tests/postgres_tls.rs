@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use palisade_store::postgres::{PostgresConfig, PostgresStore, SchemaPolicy, StartError};
-use palisade_store::{Store, StoreError};
+use palisade_store::{StoreError, Vitals};
 use postgres_server::{PostgresServer, change_owner};
 
 /// A certificate of its own for the loopback address.

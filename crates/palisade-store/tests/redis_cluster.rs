@@ -24,7 +24,7 @@ use palisade_store::conformance::{
     Commits, Conversions, Differential, TestClock, TestLimits, differential, run_as, spec,
 };
 use palisade_store::redis::{RedisConfig, RedisStore};
-use palisade_store::{Commit, Store, Take};
+use palisade_store::{Buckets, Commit, Records, Take, Vitals};
 use redis_server::RedisCluster;
 use redis_stores::{PATIENT, patient, race_for, store_at, used};
 use std::sync::Arc;

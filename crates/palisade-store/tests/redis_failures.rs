@@ -22,7 +22,7 @@ use palisade_core::limit::{Algorithm, Window};
 use palisade_core::time::HOUR;
 use palisade_store::conformance::{TestLimits, spec};
 use palisade_store::redis::{RedisConfig, RedisStore};
-use palisade_store::{Charged, Store, StoreError, Take};
+use palisade_store::{Buckets, Charged, Records, StoreError, Take, Vitals};
 use redis_server::RedisServer;
 use redis_stores::patient;
 use tokio::time::Instant;

@@ -29,7 +29,9 @@ use palisade_store::conformance::{
 };
 use palisade_store::model::ModelStore;
 use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
-use palisade_store::{Commit, Entry, Registry, Store, StoreError, Take};
+use palisade_store::{
+    Buckets, Commit, Entry, Records, Registries, Registry, StoreError, Take, Vitals,
+};
 use redis_server::{RedisServer, free_port};
 use redis_stores::{PATIENT, patient, race_for, store_at, used};
 

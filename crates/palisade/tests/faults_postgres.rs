@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use faults_support::{Bench, DEADLINE, Data};
 use palisade::store::postgres::{PostgresConfig, PostgresStore};
-use palisade::store::{Registry, Store};
+use palisade::store::{Registries, Registry};
 use postgres_server::PostgresServer;
 use tokio::time::Instant;
 

@@ -56,6 +56,22 @@ pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u32
     *tat = back.max(of(now)).min((*tat).max(of(now)));
 }
 
+/// After a charge at `at` the arrival time was at least its cost after `at`, and time
+/// has drained no more of it than has passed since: what is left beyond that is still in
+/// the bucket, whatever others took or gave back.
+pub(super) fn give_back_taken(
+    spec: &BucketSpec,
+    tat: &mut u64,
+    at: Micros,
+    now: Micros,
+    cost: u32,
+) {
+    let taken = spec.interval_ticks.saturating_mul(u64::from(cost));
+    let left = taken.saturating_sub(of(Micros(now.since(at))));
+    let back = tat.saturating_sub(left);
+    *tat = back.max(of(now)).min((*tat).max(of(now)));
+}
+
 pub(super) fn used(spec: &BucketSpec, tat: u64, now: Micros) -> (u64, Micros) {
     let ahead = tat.saturating_sub(of(now));
     (

@@ -100,6 +100,30 @@ impl BucketSpec {
         }
     }
 
+    /// Gives back `cost` of what was taken at `at`, as far as the bucket still counts
+    /// it (L-GIVE-BACK). What was taken by another algorithm is not given back.
+    ///
+    /// A sliding counter gives back the hits of that instant while its window holds
+    /// them, a fixed window what was used in the same window. Of a token bucket all that
+    /// can have drained since is left out: as much has been refilled meanwhile. What was
+    /// never taken, or was given back before, is for the caller to know.
+    pub fn give_back_taken(&self, state: &mut State, at: Micros, now: Micros, cost: u32) {
+        match (self.algorithm(), state) {
+            (Algorithm::SlidingLog | Algorithm::SlidingWheel, State::Hits(hits)) => {
+                hits.remove_taken(self, at, now, cost);
+            }
+            (Algorithm::TokenBucket, State::Gcra(tat)) => {
+                gcra::give_back_taken(self, tat, at, now, cost);
+            }
+            (Algorithm::FixedWindow, State::Fixed { start, count })
+                if self.window_start(at) == *start =>
+            {
+                fixed_window::give_back(self, *start, count, now, cost);
+            }
+            _ => {}
+        }
+    }
+
     /// Reads the bucket as a request of `cost` finds it.
     #[must_use]
     pub fn read(&self, state: &State, now: Micros, cost: u32) -> Reading {

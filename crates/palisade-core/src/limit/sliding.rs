@@ -103,6 +103,30 @@ impl Hits {
         }
     }
 
+    /// Removes hits that were put in at `at` and still count. They are kept at an
+    /// instant between `at` and the end of its slot (a log that has become a wheel holds
+    /// instants within a slot), the oldest such entry is never younger than theirs, and
+    /// so what stays is never younger than what was really used.
+    pub(super) fn remove_taken(&mut self, spec: &BucketSpec, at: Micros, now: Micros, cost: u32) {
+        self.prune(spec, now);
+        if !is_live(spec, at, now) {
+            return;
+        }
+        let own = at..=spec.slot_instant(at);
+        let first = self.entries.partition_point(|(kept, _)| kept < own.start());
+        let Some((kept, _)) = self.entries.get(first).copied() else {
+            return;
+        };
+        let mut left = if own.contains(&kept) { cost } else { 0 };
+        for (_, count) in self.entries.range_mut(first..).take_while(|e| e.0 == kept) {
+            let gone = left.min(*count);
+            *count -= gone;
+            left -= gone;
+            self.total -= u64::from(gone);
+        }
+        self.entries.retain(|(_, count)| *count > 0);
+    }
+
     fn expired(&self, spec: &BucketSpec, now: Micros) -> u64 {
         self.entries
             .iter()

@@ -24,7 +24,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use palisade::engine::Observer;
 use palisade::observe::Fanout;
-use palisade::store::Store;
+use palisade::store::Vitals;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;

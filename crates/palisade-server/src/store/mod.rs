@@ -8,8 +8,8 @@ use palisade::store::memory::MemoryStore;
 use palisade::store::postgres::PostgresStore;
 use palisade::store::redis::RedisStore;
 use palisade::store::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -53,9 +53,13 @@ macro_rules! wait_on_each {
     };
 }
 
-impl Store for AnyStore {
+impl Buckets for AnyStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         wait_on_each!(self, store => store.charge(charges, take))
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        wait_on_each!(self, store => store.give_back(taken))
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
@@ -65,7 +69,9 @@ impl Store for AnyStore {
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
         wait_on_each!(self, store => store.reset(charges))
     }
+}
 
+impl Records for AnyStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         wait_on_each!(self, store => store.load(keys))
     }
@@ -86,7 +92,9 @@ impl Store for AnyStore {
     ) -> Result<RecordPage, StoreError> {
         wait_on_each!(self, store => store.scan(kind, cursor, count_max))
     }
+}
 
+impl Registries for AnyStore {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         wait_on_each!(self, store => store.put_entry(registry, entry))
     }
@@ -102,7 +110,9 @@ impl Store for AnyStore {
     ) -> Result<Option<Entries>, StoreError> {
         wait_on_each!(self, store => store.entries(registry, seen))
     }
+}
 
+impl Vitals for AnyStore {
     async fn probe(&self) -> Result<Micros, StoreError> {
         wait_on_each!(self, store => store.probe())
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{Clock, HOUR, MINUTE, SECOND};
+use palisade_core::time::{Clock, HOUR, MINUTE, Micros, SECOND};
 
 use super::records::{key, write};
 use super::registries::{entry, list};
 use super::{Conversions, Rng, TestClock, TestLimits, spec};
 use crate::model::ModelStore;
-use crate::{Charged, Entries, Registry, Store, Take};
+use crate::{Buckets, Charged, Entries, Records, Registries, Registry, Store, Take, Taken};
 
 /// What to compare.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +36,14 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
         model: ModelStore::new(Arc::clone(clock)),
         rng: Rng::new(plan.seed),
         policies: policies(plan.conversions),
+        taken: Vec::new(),
     };
     for step in 0..plan.steps {
         let name = format!("seed {} step {step}", plan.seed);
         run.pass_time();
-        match run.rng.below(12) {
+        match run.rng.below(14) {
             0..=6 => run.charge(&name).await,
+            12 | 13 => run.give_back(&name).await,
             7 => run.refund(&name).await,
             8 => run.reset().await,
             9 | 10 => run.commit(&name).await,
@@ -99,12 +101,27 @@ struct Run<'a, S> {
     model: ModelStore<Arc<TestClock>>,
     rng: Rng,
     policies: Vec<TestLimits>,
+    /// What was taken lately.
+    taken: Vec<Remembered>,
+}
+
+/// A taking, to be given back later by whichever version of its limit.
+#[derive(Clone, Debug)]
+struct Remembered {
+    name: String,
+    subject: &'static str,
+    cost: u32,
+    at: Micros,
+}
+
+fn charges<'p>(policies: &'p [TestLimits], rng: &mut Rng) -> Vec<Charge<'p>> {
+    let subject = *rng.pick(&["x", "y"]);
+    charges_of(policies, subject, rng)
 }
 
 /// One to five buckets, distinct by limit.
-fn charges<'p>(policies: &'p [TestLimits], rng: &mut Rng) -> Vec<Charge<'p>> {
+fn charges_of<'p>(policies: &'p [TestLimits], subject: &str, rng: &mut Rng) -> Vec<Charge<'p>> {
     let limits = rng.pick(policies);
-    let subject = *rng.pick(&["x", "y"]);
     let (first, count) = (rng.index(NAMES.len()), 1 + rng.index(5));
     let names = NAMES.iter().cycle().skip(first).take(count);
     names
@@ -147,7 +164,8 @@ impl<S: Store> Run<'_, S> {
 
     #[expect(clippy::unwrap_used, reason = "part of a test suite")]
     async fn charge(&mut self, name: &str) {
-        let charges = charges(&self.policies, &mut self.rng);
+        let subject = *self.rng.pick(&["x", "y"]);
+        let charges = charges_of(&self.policies, subject, &mut self.rng);
         let take = if self.rng.one_in(5) {
             Take::Peek
         } else {
@@ -155,6 +173,15 @@ impl<S: Store> Run<'_, S> {
         };
         let expected = self.model.charge(&charges, take).await.unwrap();
         let got = self.store.charge(&charges, take).await.unwrap();
+        if take == Take::Consume {
+            let taken = expected.taken(&charges).into_iter();
+            self.taken.extend(taken.map(|taken| Remembered {
+                name: taken.charge.limit.name.to_string(),
+                subject,
+                cost: taken.charge.cost,
+                at: taken.at,
+            }));
+        }
         let asked: Vec<_> = charges
             .iter()
             .map(|c| (&c.limit.name, c.cost, c.on_exceed))
@@ -172,6 +199,34 @@ impl<S: Store> Run<'_, S> {
         let expected = self.model.refund(&charges).await.unwrap();
         let got = self.store.refund(&charges).await.unwrap();
         assert_eq!(comparable(got), comparable(expected), "{name}: refund");
+    }
+
+    /// Mostly recent takings; some are given back twice, which is wrong and must be
+    /// wrong in the same way.
+    #[expect(clippy::unwrap_used, reason = "part of a test suite")]
+    async fn give_back(&mut self, name: &str) {
+        let limits = self.rng.pick(&self.policies);
+        let recent = self.taken.len().saturating_sub(20);
+        self.taken.drain(..recent);
+        let mut taken: Vec<Taken<'_>> = Vec::new();
+        for _ in 0..1 + self.rng.index(3) {
+            if self.taken.is_empty() {
+                return;
+            }
+            let one = self.taken[self.rng.index(self.taken.len())].clone();
+            let charge = limits.charge_of(&one.name, one.subject, one.cost, OnExceed::Deny);
+            // Each bucket once: what is said of one that is there twice is left open.
+            taken.retain(|earlier| earlier.charge.id != charge.id);
+            taken.push(Taken { charge, at: one.at });
+        }
+        let expected = self.model.give_back(&taken).await.unwrap();
+        let got = self.store.give_back(&taken).await.unwrap();
+        let asked: Vec<_> = taken.iter().map(|t| (&t.charge.limit.name, t.at)).collect();
+        assert_eq!(
+            comparable(got),
+            comparable(expected),
+            "{name}: give back {asked:?}"
+        );
     }
 
     #[expect(clippy::unwrap_used, reason = "part of a test suite")]

@@ -10,7 +10,7 @@ use palisade_core::time::{DAY, HOUR};
 
 use super::{Bench, Make, Rng, START, TestClock, TestLimits, bench};
 use crate::model::ModelStore;
-use crate::{Charged, Store, Take};
+use crate::{Buckets, Charged, Store, Take};
 
 const AMOUNTS: [NonZeroU32; 4] = [
     NonZeroU32::MIN,
@@ -61,6 +61,7 @@ impl<S: Store> Edge<'_, S> {
     async fn live(&mut self, spec: BucketSpec, case: &str) {
         let limits = TestLimits::new([("edge", spec)]);
         self.clock.set(START);
+        let mut taken = Vec::new();
         for step in 0..24 {
             self.clock.advance(self.rng.below(spec.window_us() / 6 + 2));
             let on_exceed = match self.rng.below(3) {
@@ -69,7 +70,15 @@ impl<S: Store> Edge<'_, S> {
             };
             let cost = self.cost(spec.capacity());
             let charges = [limits.charge_of("edge", "e", cost, on_exceed)];
-            let (got, expected) = if self.rng.one_in(5) {
+            let (got, expected) = if self.rng.one_in(5)
+                && let Some(taken) = taken.pop()
+            {
+                let taken = [taken];
+                (
+                    self.store.give_back(&taken).await,
+                    self.model.give_back(&taken).await,
+                )
+            } else if self.rng.one_in(5) {
                 (
                     self.store.refund(&charges).await,
                     self.model.refund(&charges).await,
@@ -82,6 +91,7 @@ impl<S: Store> Edge<'_, S> {
                 )
             };
             let (got, expected) = (comparable(got.unwrap()), comparable(expected.unwrap()));
+            taken.extend(expected.taken(&charges));
             assert_eq!(got, expected, "{case}, step {step}");
         }
         let charges = [limits.charge("edge", "e")];

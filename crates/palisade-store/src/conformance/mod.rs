@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What stores may rely on: the clock never goes back. What is left open: `reset_at` of a bucket of which nothing
-//! is used (a store may have forgotten it), the order of [`Store::scan`], the values
+//! is used (a store may have forgotten it), the order of [`Records::scan`](crate::Records::scan), the values
 //! of registry versions beyond that they change.
 
 mod buckets;
@@ -14,6 +14,7 @@ mod changes;
 mod concurrency;
 mod differential;
 mod edges;
+mod give_back;
 mod limits;
 mod records;
 mod registries;
@@ -136,6 +137,7 @@ pub enum Commits {
 pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, commits: Commits) {
     buckets::run(&make).await;
     edges::run(&make).await;
+    give_back::run(&make).await;
     changes::run(&make, conversions).await;
     records::run(&make).await;
     registries::run(&make).await;

@@ -11,6 +11,7 @@ use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
 use super::Lifetime;
+use super::evaluate::evaluate;
 use super::gcra::Taken;
 use super::overflow::{self, Shared, States};
 use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
@@ -18,7 +19,6 @@ use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
 use crate::Take;
-use crate::model::evaluate;
 
 /// How often a decision looks for room before it shares the overflow bucket.
 const ROUNDS_MAX: u32 = 16;
@@ -178,7 +178,7 @@ impl Table {
         &self,
         charges: &[Charge<'_>],
         lifetime: Lifetime,
-        mut change: impl FnMut(&Charge<'_>, &mut State) -> Reading,
+        mut change: impl FnMut(usize, &Charge<'_>, &mut State) -> Reading,
     ) -> Vec<Reading> {
         let mut locked = Locked::new(self, charges);
         let sharing = Sharing::default();
@@ -188,7 +188,7 @@ impl Table {
             .enumerate()
             .map(|(position, charge)| {
                 let state = decision.home(position);
-                change(charge, &mut decision.states[state])
+                change(position, charge, &mut decision.states[state])
             })
             .collect();
         let is_known = |place: &Place<'_>| matches!(place, Place::Slot(..));

@@ -10,6 +10,7 @@
 
 mod charge;
 mod durable;
+mod evaluate;
 mod gcra;
 mod journal;
 mod limiter;
@@ -34,14 +35,12 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
 use crate::{
-    Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
-    StoreError, StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone,
+    StoreError, StoreStats, Take, Taken, Vitals,
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
 pub use limiter::{Limiter, Verdict};
-use records::Records;
-use registry::Registries;
 use sweep::Sweeper;
 use table::Table;
 
@@ -90,8 +89,8 @@ pub struct MemoryStore<C> {
 struct Inner<C> {
     clock: C,
     table: Table,
-    records: Records,
-    registries: Registries,
+    records: records::Records,
+    registries: registry::Registries,
     lifetime: Lifetime,
 }
 
@@ -126,7 +125,7 @@ impl<C: Clock> MemoryStore<C> {
         Limiter::new(Arc::clone(&self.inner), limit, keyring.namer(limit), spec)
     }
 
-    /// [`Store::charge`] without the wait: this store never has to.
+    /// [`Buckets::charge`] without the wait: this store never has to.
     pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
         let inner = &*self.inner;
         let now = inner.clock.now();
@@ -139,6 +138,30 @@ impl<C: Clock> MemoryStore<C> {
             admitted,
             readings,
             rebuilt: 0,
+            instants: Vec::new(),
+        }
+    }
+
+    /// Changes the buckets that are known.
+    fn change(
+        &self,
+        charges: &[Charge<'_>],
+        mut change: impl FnMut(usize, &Charge<'_>, &mut State, Micros),
+    ) -> Charged {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let changed = |position: usize, charge: &Charge<'_>, state: &mut State| {
+            change(position, charge, state, now);
+            charge.spec.read(state, now, charge.cost)
+        };
+        let readings = inner.table.change(charges, inner.lifetime, changed);
+        self.note_charges(charges);
+        Charged {
+            now,
+            admitted: true,
+            readings,
+            rebuilt: 0,
+            instants: Vec::new(),
         }
     }
 
@@ -191,8 +214,8 @@ impl<C: Clock> Inner<C> {
         Self {
             clock,
             table: Table::new(now, config.keys_max),
-            records: Records::new(config.records_max, lifetime),
-            registries: Registries::new(lifetime),
+            records: records::Records::new(config.records_max, lifetime),
+            registries: registry::Registries::new(lifetime),
             lifetime,
         }
     }
@@ -205,42 +228,34 @@ impl<C: Clock> Inner<C> {
     }
 }
 
-impl<C: Clock> Store for MemoryStore<C> {
+impl<C: Clock> Buckets for MemoryStore<C> {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         Ok(self.charge_now(charges, take))
     }
 
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+        Ok(self.change(&charges, |position, charge, state, now| {
+            let at = taken[position].at;
+            charge.spec.give_back_taken(state, at, now, charge.cost);
+        }))
+    }
+
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        let inner = &*self.inner;
-        let now = inner.clock.now();
-        let readings = inner
-            .table
-            .change(charges, inner.lifetime, |charge, state| {
-                charge.spec.give_back(state, now, charge.cost);
-                charge.spec.read(state, now, charge.cost)
-            });
-        Ok(Charged {
-            now,
-            admitted: true,
-            readings,
-            rebuilt: 0,
-        })
+        Ok(self.change(charges, |_, charge, state, now| {
+            charge.spec.give_back(state, now, charge.cost);
+        }))
     }
 
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        let inner = &*self.inner;
-        let now = inner.clock.now();
-        inner
-            .table
-            .change(charges, inner.lifetime, |charge, state| {
-                *state = State::Empty;
-                charge.spec.read(state, now, charge.cost)
-            });
+        self.change(charges, |_, _, state, _| *state = State::Empty);
         Ok(ResetDone {
             done: vec![true; charges.len()],
         })
     }
+}
 
+impl<C: Clock> crate::Records for MemoryStore<C> {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         let now = self.inner.clock.now();
         let records = self.inner.records.load(keys, now);
@@ -269,7 +284,9 @@ impl<C: Clock> Store for MemoryStore<C> {
         let now = self.inner.clock.now();
         Ok(self.inner.records.scan(kind, after, count_max, now))
     }
+}
 
+impl<C: Clock> crate::Registries for MemoryStore<C> {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         let now = self.inner.clock.now();
         self.inner.registries.put(registry, entry, now)?;
@@ -292,7 +309,9 @@ impl<C: Clock> Store for MemoryStore<C> {
         let now = self.inner.clock.now();
         Ok(self.inner.registries.list(registry, seen, now))
     }
+}
 
+impl<C: Clock> Vitals for MemoryStore<C> {
     async fn probe(&self) -> Result<Micros, StoreError> {
         Ok(self.inner.clock.now())
     }

@@ -16,6 +16,10 @@ use crate::{Charged, StoreError};
 pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 
+/// The statement of returns.
+pub(super) const GIVE_BACK: &str = "SELECT * FROM palisade.give_back(\
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
+
 /// Added to what happens on excess where an earlier charge of the decision has the same
 /// bucket.
 const REPEATED: i16 = 4;
@@ -268,6 +272,7 @@ impl Answers {
             admitted: *self.admitted.get(decision).ok_or_else(odd)?,
             rebuilt: u32::try_from(*self.rebuilt.get(decision).ok_or_else(odd)?)
                 .map_err(|_| odd())?,
+            instants: Vec::new(),
         })
     }
 

@@ -14,6 +14,7 @@ mod config;
 mod connect;
 mod errands;
 mod error;
+mod give_back;
 mod lanes;
 mod records;
 mod schema;
@@ -30,8 +31,8 @@ pub use errands::Errands;
 pub use schema::{SCHEMA_VERSION, migrate};
 
 use crate::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use batch::{Ask, Op};
 use connect::Connections;
@@ -115,13 +116,18 @@ impl PostgresStore {
     }
 }
 
-impl Store for PostgresStore {
+impl Buckets for PostgresStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let op = match take {
             Take::Consume => Op::Consume,
             Take::Peek => Op::Peek,
         };
         self.decide(op, charges).await
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        let now = self.clock.as_ref().map(Clock::now);
+        self.connections.give_back(now, taken).await
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
@@ -134,7 +140,9 @@ impl Store for PostgresStore {
             done: vec![true; charges.len()],
         })
     }
+}
 
+impl Records for PostgresStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         self.connections.load(self.now(), keys).await
     }
@@ -157,7 +165,9 @@ impl Store for PostgresStore {
             .scan(self.now(), kind, cursor, count_max)
             .await
     }
+}
 
+impl Registries for PostgresStore {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         self.connections.put_entry(registry, &entry).await
     }
@@ -175,7 +185,9 @@ impl Store for PostgresStore {
     ) -> Result<Option<Entries>, StoreError> {
         self.connections.entries(self.now(), registry, seen).await
     }
+}
 
+impl Vitals for PostgresStore {
     async fn probe(&self) -> Result<Micros, StoreError> {
         self.connections.clock(self.now()).await
     }

@@ -9,13 +9,14 @@ use super::error;
 use crate::StoreError;
 
 /// The version of the schema that this code works with.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0001_schema.sql"),
     include_str!("migrations/0002_decide.sql"),
     include_str!("migrations/0003_records.sql"),
     include_str!("migrations/0004_policies_and_audit.sql"),
+    include_str!("migrations/0005_give_back.sql"),
 ];
 
 /// One migration at a time, on any node. The number is arbitrary and stays.

@@ -1,6 +1,7 @@
 //! Charges: one script call on one server; on a cluster one call per slot, settled
 //! afterwards.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub(super) async fn on_single(
         .batcher
         .decide(buckets, decision, operation.effect(), due)
         .await?;
-    codec::decode(&answer, count, operation, now)
+    codec::decode(&answer, count, now)
 }
 
 /// The buckets of a decision that share a slot, and where they stood in it.
@@ -42,20 +43,32 @@ struct Group {
     buckets: Vec<Bucket>,
 }
 
-fn groups(keys: &Keys, charges: &[Charge<'_>]) -> Vec<Group> {
+fn groups(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut by_tag = HashMap::new();
-    for (place, charge) in charges.iter().enumerate() {
+    for (place, (charge, bucket)) in charges
+        .iter()
+        .zip(buckets(keys, charges, taken_at))
+        .enumerate()
+    {
         let at = *by_tag.entry(charge.hash_tag()).or_insert(groups.len());
         if at == groups.len() {
             groups.push(Group::default());
         }
         groups[at].places.push(place);
-        groups[at]
-            .buckets
-            .push(Bucket::new(keys.bucket(charge), charge));
+        groups[at].buckets.push(bucket);
     }
     groups
+}
+
+/// The buckets of a decision; `taken_at` says when they were taken if they are given
+/// back, and is empty else.
+pub(super) fn buckets(keys: &Keys, charges: &[Charge<'_>], taken_at: &[Micros]) -> Vec<Bucket> {
+    let taken_at = taken_at.iter().copied().chain(std::iter::repeat(Micros(0)));
+    let with_instants = charges.iter().zip(taken_at);
+    with_instants
+        .map(|(charge, at)| Bucket::new(keys.bucket(charge), charge).taken_at(at))
+        .collect()
 }
 
 /// How to reach the cluster, and until when.
@@ -78,7 +91,7 @@ impl Reach {
         let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
         let answer = decisions(value, 1)?.swap_remove(0);
-        codec::decode(&answer, buckets.len(), operation, self.now)
+        codec::decode(&answer, buckets.len(), self.now)
     }
 
     /// All groups at once.
@@ -132,7 +145,7 @@ impl Reach {
                 continue;
             }
             let reach = self.clone();
-            let undo = Operation::Undo(decided.now);
+            let undo = Operation::GiveBack;
             running.spawn(async move { reach.decide(&taken, undo, due).await });
         }
         while let Some(ended) = running.join_next().await {
@@ -149,10 +162,10 @@ impl Reach {
         self,
         keys: &Keys,
         charges: &[Charge<'_>],
-        operation: Operation,
+        (operation, taken_at): (Operation, &[Micros]),
         due: Instant,
     ) -> Result<Charged, StoreError> {
-        let groups = groups(keys, charges);
+        let groups = groups(keys, charges, taken_at);
         if let [group] = groups.as_slice() {
             let decided = self.decide(&group.buckets, operation, due).await?;
             return Ok(decided.charged(charges, operation));
@@ -178,7 +191,11 @@ fn merge(
 ) -> Charged {
     let admitted = decided.iter().all(|decided| decided.admitted);
     let mut readings: Vec<(usize, Reading)> = Vec::with_capacity(charges.len());
+    let mut instants = vec![Micros(0); charges.len()];
     for (places, decided) in places.iter().zip(decided) {
+        places
+            .iter()
+            .for_each(|place| instants[*place] = decided.now);
         let own = places.iter().map(|place| &charges[*place]);
         let found = decided.readings(own, operation, admitted);
         readings.extend(places.iter().copied().zip(found));
@@ -189,12 +206,13 @@ fn merge(
         admitted,
         readings: readings.into_iter().map(|(_, reading)| reading).collect(),
         rebuilt: decided.iter().map(|decided| decided.rebuilt).sum(),
+        instants,
     }
 }
 
 /// The keys of each slot, and where their charges stood.
 pub(super) fn keys_by_slot(keys: &Keys, charges: &[Charge<'_>]) -> Vec<(Vec<usize>, Vec<String>)> {
-    groups(keys, charges)
+    groups(keys, charges, &[])
         .into_iter()
         .map(|group| {
             let keys = group.buckets.into_iter().map(|bucket| bucket.key);
@@ -207,4 +225,24 @@ pub(super) fn keys_by_slot(keys: &Keys, charges: &[Charge<'_>]) -> Vec<(Vec<usiz
 pub(super) fn keys_of_all(keys: &Keys, charges: &[Charge<'_>]) -> (Vec<usize>, Vec<String>) {
     let keys = charges.iter().map(|charge| keys.bucket(charge));
     ((0..charges.len()).collect(), keys.collect())
+}
+
+/// The charges, each with what earlier ones take from the same bucket added: the script
+/// judges them one by one on what it found, so a bucket that a plan has twice counts
+/// both, and the last state is the one that remains.
+pub(super) fn summed<'c, 'p>(charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
+    let before = |at: usize| {
+        let mut earlier = (0..at).rev();
+        earlier.find(|earlier| charges[*earlier].id == charges[at].id)
+    };
+    if (0..charges.len()).all(|at| before(at).is_none()) {
+        return Cow::Borrowed(charges);
+    }
+    let mut summed = charges.to_vec();
+    for at in 0..charges.len() {
+        if let Some(earlier) = before(at) {
+            summed[at].cost = summed[at].cost.saturating_add(summed[earlier].cost);
+        }
+    }
+    Cow::Owned(summed)
 }

@@ -35,10 +35,10 @@ pub(super) enum Operation {
     ChargePart,
     /// Looks.
     Peek,
-    /// Gives back.
+    /// Gives back, whatever it was taken for.
     Refund,
-    /// Takes back what a charge judged at this instant took.
-    Undo(Micros),
+    /// Gives back what was taken at an instant, as far as it still counts.
+    GiveBack,
 }
 
 impl From<Take> for Operation {
@@ -54,7 +54,7 @@ impl Operation {
     pub(super) const fn effect(self) -> Effect {
         match self {
             Self::Peek => Effect::Reads,
-            Self::Charge | Self::ChargePart | Self::Refund | Self::Undo(_) => Effect::Writes,
+            Self::Charge | Self::ChargePart | Self::Refund | Self::GiveBack => Effect::Writes,
         }
     }
 
@@ -63,7 +63,7 @@ impl Operation {
             Self::Charge => 0,
             Self::Peek => 1,
             Self::Refund => 2,
-            Self::Undo(_) => 3,
+            Self::GiveBack => 3,
             Self::ChargePart => 4,
         }
     }
@@ -88,6 +88,8 @@ pub(super) struct Bucket {
     pub(super) limit: Limit,
     on_exceed: OnExceed,
     cost: u32,
+    /// When it was taken, if it is given back.
+    taken_at: Micros,
 }
 
 impl Bucket {
@@ -97,7 +99,13 @@ impl Bucket {
             limit: limit(charge),
             on_exceed: charge.on_exceed,
             cost: charge.cost,
+            taken_at: Micros(0),
         }
+    }
+
+    pub(super) const fn taken_at(mut self, at: Micros) -> Self {
+        self.taken_at = at;
+        self
     }
 }
 
@@ -143,23 +151,19 @@ pub(super) fn encode(
     let count = u8::try_from(buckets.len()).map_err(|_| {
         StoreError::Exhausted(format!("more than {CHARGES_MAX} buckets in one decision"))
     })?;
-    let now = judged_at(operation, now);
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + ASKED_BYTES * buckets.len());
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 * ASKED_BYTES * buckets.len());
     bytes.extend([operation.code(), count]);
     bytes.extend(now.map_or(-1.0, exact).to_le_bytes());
     for bucket in buckets {
         bytes.extend([0; 4]);
         bytes.extend(bucket.cost.to_le_bytes());
     }
-    Ok(bytes)
-}
-
-/// The instant at which a decision is to be judged, if it is not the server's.
-const fn judged_at(operation: Operation, now: Option<Micros>) -> Option<Micros> {
-    match operation {
-        Operation::Undo(at) => Some(at),
-        _ => now,
+    if operation == Operation::GiveBack {
+        for bucket in buckets {
+            bytes.extend(exact(bucket.taken_at).to_le_bytes());
+        }
     }
+    Ok(bytes)
 }
 
 #[expect(
@@ -209,14 +213,13 @@ pub(super) fn decode_clock(bytes: &[u8]) -> Result<Micros, StoreError> {
     clock.map(Micros).ok_or_else(|| misread("charge"))
 }
 
-/// Reads the answer to a decision that was encoded with `operation` and `now`.
+/// Reads the answer to a decision that was encoded with `now`.
 pub(super) fn decode(
     answer: &Answer,
     count: usize,
-    operation: Operation,
     now: Option<Micros>,
 ) -> Result<Decided, StoreError> {
-    let now = judged_at(operation, now).unwrap_or(answer.clock);
+    let now = now.unwrap_or(answer.clock);
     read(&answer.bytes, count, now).ok_or_else(|| misread("charge"))
 }
 
@@ -348,14 +351,14 @@ impl Decided {
             .collect()
     }
 
-    /// Those of `buckets` that took something, all having been admitted. Of one that is
-    /// there twice the last says what both took.
+    /// Those of `buckets` that took something, all having been admitted, and when. Of one
+    /// that is there twice the last says what both took.
     pub(super) fn taken(&self, buckets: &[Bucket]) -> Vec<Bucket> {
         let mut taken: Vec<Bucket> = Vec::with_capacity(buckets.len());
         for (bucket, found) in buckets.iter().zip(&self.found) {
             if found.is_taken(bucket.on_exceed) {
                 taken.retain(|earlier| earlier.key != bucket.key);
-                taken.push(bucket.clone());
+                taken.push(bucket.clone().taken_at(self.now));
             }
         }
         taken
@@ -368,6 +371,7 @@ impl Decided {
             admitted: self.admitted,
             readings: self.readings(charges.iter(), operation, self.admitted),
             rebuilt: self.rebuilt,
+            instants: Vec::new(),
         }
     }
 }

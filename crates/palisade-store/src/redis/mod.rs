@@ -34,14 +34,13 @@ use tokio::time::Instant;
 
 pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
-use crate::model::summed;
 use crate::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use backend::Backend;
 use charge::Reach;
-use codec::{Bucket, Operation};
+use codec::Operation;
 use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
@@ -97,7 +96,7 @@ impl Shared {
     async fn decide(
         &self,
         charges: &[Charge<'_>],
-        operation: Operation,
+        (operation, taken_at): (Operation, &[Micros]),
     ) -> Result<Charged, StoreError> {
         let due = self.options.due();
         let now = self.time.now();
@@ -106,10 +105,7 @@ impl Shared {
         }
         match &self.backend {
             Backend::Single(single) => {
-                let buckets = charges
-                    .iter()
-                    .map(|charge| Bucket::new(self.keys.bucket(charge), charge))
-                    .collect();
+                let buckets = charge::buckets(&self.keys, charges, taken_at);
                 let decided = charge::on_single(single, buckets, operation, now, due).await?;
                 Ok(decided.charged(charges, operation))
             }
@@ -119,7 +115,8 @@ impl Shared {
                     options: self.options,
                     now,
                 };
-                reach.charge(&self.keys, charges, operation, due).await
+                let asked = (operation, taken_at);
+                reach.charge(&self.keys, charges, asked, due).await
             }
         }
     }
@@ -137,6 +134,7 @@ impl Shared {
             admitted: true,
             readings: Vec::new(),
             rebuilt: 0,
+            instants: Vec::new(),
         })
     }
 
@@ -278,13 +276,22 @@ impl Shared {
     }
 }
 
-impl Store for RedisStore {
+impl Buckets for RedisStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        self.shared.decide(&summed(charges), take.into()).await
+        let asked = (take.into(), [].as_slice());
+        self.shared.decide(&charge::summed(charges), asked).await
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+        let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
+        let asked = (Operation::GiveBack, taken_at.as_slice());
+        self.shared.decide(&charges, asked).await
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        self.shared.decide(charges, Operation::Refund).await
+        let asked = (Operation::Refund, [].as_slice());
+        self.shared.decide(charges, asked).await
     }
 
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
@@ -309,7 +316,9 @@ impl Store for RedisStore {
             _ => Ok(ResetDone { done }),
         }
     }
+}
 
+impl Records for RedisStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         self.shared.load(keys, self.shared.options.due()).await
     }
@@ -357,7 +366,9 @@ impl Store for RedisStore {
             next: position.map(|position| position.text()),
         })
     }
+}
 
+impl Registries for RedisStore {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         let shared = &self.shared;
         let call = registry::put_call(&shared.keys, registry, entry, shared.time.now());
@@ -389,7 +400,9 @@ impl Store for RedisStore {
         let due = shared.options.due();
         registry::read_entries(shared.script(&call, Effect::Reads, due).await?)
     }
+}
 
+impl Vitals for RedisStore {
     async fn probe(&self) -> Result<Micros, StoreError> {
         let due = self.shared.options.due();
         let clock = self.shared.clock(due).await?;

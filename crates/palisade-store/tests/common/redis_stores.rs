@@ -12,7 +12,7 @@ use palisade_core::plan::Charge;
 use palisade_core::time::HOUR;
 use palisade_store::conformance::{TestClock, TestLimits, spec};
 use palisade_store::redis::{RedisConfig, RedisStore, TimeSource};
-use palisade_store::{Store, Take};
+use palisade_store::{Buckets, Take};
 
 /// Long enough for a busy machine, where a test is not about time.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@ use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 use palisade_store::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, Store, StoreError, StoreStats, Take, Taken, Vitals,
 };
 
 use super::event::StoreState;
@@ -43,9 +43,13 @@ impl<S> FaultStore<S> {
     }
 }
 
-impl<S: Store> Store for FaultStore<S> {
+impl<S: Store> Buckets for FaultStore<S> {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         self.up()?.charge(charges, take).await
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        self.up()?.give_back(taken).await
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
@@ -55,7 +59,9 @@ impl<S: Store> Store for FaultStore<S> {
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
         self.up()?.reset(charges).await
     }
+}
 
+impl<S: Store> Records for FaultStore<S> {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         self.up()?.load(keys).await
     }
@@ -76,7 +82,9 @@ impl<S: Store> Store for FaultStore<S> {
     ) -> Result<RecordPage, StoreError> {
         self.up()?.scan(kind, cursor, count_max).await
     }
+}
 
+impl<S: Store> Registries for FaultStore<S> {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         self.up()?.put_entry(registry, entry).await
     }
@@ -92,7 +100,9 @@ impl<S: Store> Store for FaultStore<S> {
     ) -> Result<Option<Entries>, StoreError> {
         self.up()?.entries(registry, seen).await
     }
+}
 
+impl<S: Store> Vitals for FaultStore<S> {
     async fn probe(&self) -> Result<Micros, StoreError> {
         self.up()?.probe().await
     }

@@ -1,7 +1,7 @@
 //! Figures that are read when somebody asks for them, not counted as they happen.
 
 use palisade_core::failure::{Circuit, Policy};
-use palisade_store::{Store, StoreStats};
+use palisade_store::{Store, StoreStats, Vitals};
 
 use super::{Engine, TenantStats};
 

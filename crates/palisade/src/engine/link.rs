@@ -14,7 +14,7 @@ use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Policy
 use palisade_core::policy::Settings;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
-use palisade_store::{Store, StoreError};
+use palisade_store::{Store, StoreError, Vitals};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -245,7 +245,7 @@ impl<S: Store> Link<S> {
     }
 
     async fn probe(&self, policy: Policy, started: Micros) {
-        let result = self.operate(Store::probe).await;
+        let result = self.operate(Vitals::probe).await;
         let now = self.now().max(started);
         let outcome = match &result {
             Ok(_) => Ok(now.since(started)),

@@ -6,8 +6,8 @@ use palisade::core::plan::Charge;
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::Micros;
 use palisade::store::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 
 use super::Model;
@@ -15,9 +15,13 @@ use super::Model;
 #[derive(Clone)]
 pub struct Shared(pub Arc<Model>);
 
-impl Store for Shared {
+impl Buckets for Shared {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         self.0.charge(charges, take).await
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        self.0.give_back(taken).await
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
@@ -27,7 +31,9 @@ impl Store for Shared {
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
         self.0.reset(charges).await
     }
+}
 
+impl Records for Shared {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         let loaded = self.0.load(keys).await;
         // Lets other tasks in between a read and its commit.
@@ -51,7 +57,9 @@ impl Store for Shared {
     ) -> Result<RecordPage, StoreError> {
         self.0.scan(kind, cursor, count_max).await
     }
+}
 
+impl Registries for Shared {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         self.0.put_entry(registry, entry).await
     }
@@ -67,7 +75,9 @@ impl Store for Shared {
     ) -> Result<Option<Entries>, StoreError> {
         self.0.entries(registry, seen).await
     }
+}
 
+impl Vitals for Shared {
     async fn probe(&self) -> Result<Micros, StoreError> {
         self.0.probe().await
     }

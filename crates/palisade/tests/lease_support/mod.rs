@@ -14,8 +14,8 @@ use palisade::core::plan::Charge;
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{Clock, Micros};
 use palisade::store::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -91,7 +91,7 @@ impl Doored {
     }
 }
 
-impl Store for Doored {
+impl Buckets for Doored {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         if take == Take::Consume {
             let asked = charges.iter().map(|c| Asked::Charge(who(), c.cost));
@@ -99,6 +99,12 @@ impl Store for Doored {
             self.pass().await?;
         }
         self.model.charge(charges, take).await
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        let asked = taken.iter().map(|t| Asked::Refund(who(), t.charge.cost));
+        self.asked.lock().extend(asked);
+        self.model.give_back(taken).await
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
@@ -110,7 +116,9 @@ impl Store for Doored {
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
         self.model.reset(charges).await
     }
+}
 
+impl Records for Doored {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         self.model.load(keys).await
     }
@@ -131,7 +139,9 @@ impl Store for Doored {
     ) -> Result<RecordPage, StoreError> {
         self.model.scan(kind, cursor, count_max).await
     }
+}
 
+impl Registries for Doored {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         self.model.put_entry(registry, entry).await
     }
@@ -147,7 +157,9 @@ impl Store for Doored {
     ) -> Result<Option<Entries>, StoreError> {
         self.model.entries(registry, seen).await
     }
+}
 
+impl Vitals for Doored {
     async fn probe(&self) -> Result<Micros, StoreError> {
         self.model.probe().await
     }

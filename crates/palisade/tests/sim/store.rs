@@ -11,8 +11,8 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::Micros;
 use palisade::store::{
-    Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone, Store,
-    StoreError, StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Records, Registries,
+    Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 
 use crate::breakers::Expected;
@@ -219,6 +219,7 @@ fn charge(
         admitted,
         readings,
         rebuilt: 0,
+        instants: Vec::new(),
     }
 }
 
@@ -239,11 +240,25 @@ fn readings(
         .collect()
 }
 
-fn refund(shared: &mut Shared, charges: &[OwnCharge], now: Micros) -> Charged {
+/// What giving back is to the properties: somebody waits for a refund that was asked for.
+fn refunding() -> Call {
+    if running_command().is_some_and(|command| command.refunds) {
+        Call::Breaking
+    } else {
+        Call::Tidying
+    }
+}
+
+fn give_back(
+    shared: &mut Shared,
+    charges: &[OwnCharge],
+    now: Micros,
+    give_back: impl Fn(usize, &OwnCharge, &mut State),
+) -> Charged {
     let mut readings = Vec::new();
-    for charge in charges {
+    for (at, charge) in charges.iter().enumerate() {
         let state = shared.buckets.entry(charge.id).or_default();
-        charge.spec.give_back(state, now, charge.cost);
+        give_back(at, charge, state);
         readings.push(charge.spec.read(state, now, charge.cost));
     }
     Charged {
@@ -251,6 +266,7 @@ fn refund(shared: &mut Shared, charges: &[OwnCharge], now: Micros) -> Charged {
         admitted: true,
         readings,
         rebuilt: 0,
+        instants: Vec::new(),
     }
 }
 
@@ -375,7 +391,7 @@ fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&
     is.is_some() && read != is
 }
 
-impl Store for SimStore {
+impl Buckets for SimStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let charges = own(charges);
         self.call(Call::Breaking, move |shared, now, command| {
@@ -384,16 +400,28 @@ impl Store for SimStore {
         .await
     }
 
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+        let charges = own(&charges);
+        let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
+        self.call(refunding(), move |shared, now, _| {
+            give_back(shared, &charges, now, |at, charge, state| {
+                charge
+                    .spec
+                    .give_back_taken(state, taken_at[at], now, charge.cost);
+            })
+        })
+        .await
+    }
+
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
         let charges = own(charges);
-        let asked_for = running_command().is_some_and(|command| command.refunds);
-        let call = if asked_for {
-            Call::Breaking
-        } else {
-            Call::Tidying
-        };
-        self.call(call, move |shared, now, _| refund(shared, &charges, now))
-            .await
+        self.call(refunding(), move |shared, now, _| {
+            give_back(shared, &charges, now, |_, charge, state| {
+                charge.spec.give_back(state, now, charge.cost);
+            })
+        })
+        .await
     }
 
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
@@ -408,7 +436,9 @@ impl Store for SimStore {
         })
         .await
     }
+}
 
+impl Records for SimStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         let keys = keys.to_vec();
         self.call(Call::Breaking, move |shared, now, command| {
@@ -440,7 +470,9 @@ impl Store for SimStore {
     ) -> Result<RecordPage, StoreError> {
         Ok(RecordPage::default())
     }
+}
 
+impl Registries for SimStore {
     async fn put_entry(&self, _registry: Registry, _entry: Entry) -> Result<(), StoreError> {
         Ok(())
     }
@@ -456,7 +488,9 @@ impl Store for SimStore {
     ) -> Result<Option<Entries>, StoreError> {
         Ok(None)
     }
+}
 
+impl Vitals for SimStore {
     /// A probe belongs to the policy whose probe is due; there must be one.
     async fn probe(&self) -> Result<Micros, StoreError> {
         let started = self.world.node_now(self.node);

@@ -12,7 +12,7 @@ use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
 use palisade::core::time::{Clock, DAY, Micros};
 use palisade::engine::{Observer, Seen};
-use palisade::store::{Store, StoreError};
+use palisade::store::{StoreError, Vitals};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
 

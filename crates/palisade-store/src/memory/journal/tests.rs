@@ -17,7 +17,9 @@ use super::*;
 use crate::conformance::{Rng, START, TestClock, TestLimits, spec};
 use crate::memory::records::Stored;
 use crate::memory::{MemoryConfig, MemoryStore};
-use crate::{Commit, Entry, Record, Registry, Store, StoreError, Take};
+use crate::{
+    Buckets, Commit, Entry, Record, Records, Registries, Registry, StoreError, Take, Vitals,
+};
 
 /// A disk in memory that fails on demand.
 #[derive(Clone, Default)]

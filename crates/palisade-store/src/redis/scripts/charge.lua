@@ -9,7 +9,8 @@
 -- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
 --         (0: month)
 -- ARGV    then one per decision: '<BBd' operation, buckets, now (-1: this server's
---         clock), then per bucket '<I2I2I4' its key's place, its limit's place, cost
+--         clock), then per bucket '<I2I2I4' its key's place, its limit's place, cost;
+--         if something is given back, then per bucket '<d' when it was taken
 -- returns a string '<d', the clock (0: it was not read), then one per decision:
 --         '<BB' admitted, rebuilt, then per bucket either the head of its bytes as a
 --         charge has left them, or '<BBddd' 0, kind, two numbers of the state found
@@ -332,13 +333,17 @@ rare = function()
     return write(without_empty(list), life, wide, count)
   end
 
-  -- Takes back the hits put in at `now`; what is no longer there, from the oldest.
-  local function undo_hits(raw, now, cost, l)
+  -- Hits put in at `taken` come out while the window counts them: they are at the
+  -- oldest entry from then to the end of the slot.
+  local function return_hits(raw, now, cost, l, taken)
+    if taken + l.span <= now then return raw end
     local list, life, wide, count = read(raw)
-    local instant = now - now % l.slot + l.slot - 1
-    local own = function(at) return at == instant end
-    local left = drain(list, cost, #list, -1, own)
-    drain(list, left, 1, 1, function() return true end)
+    local slot_end, own = taken - taken % l.slot + l.slot - 1, false
+    for _, e in ipairs(list) do
+      if not own and e[1] >= taken then own = e[1] end
+    end
+    if not own or own > slot_end then return raw end
+    drain(list, cost, 1, 1, function(at) return at == own end)
     return write(without_empty(list), life, wide, count)
   end
 
@@ -349,9 +354,12 @@ rare = function()
     return high, low % 4096
   end
 
-  local function give_back_tokens(raw, now, cost, l)
+  -- What can have drained since `taken` stays.
+  local function give_back_tokens(raw, now, cost, l, taken)
     local life, hi, lo = unpack_struct('<BI7I2', raw, 2)
     local back_hi, back_lo = times(l.step_hi, l.step_lo, cost)
+    back_hi = back_hi - math.max(0, now - taken)
+    if back_hi < 0 then return raw end
     hi, lo = hi - back_hi, lo - back_lo
     if lo < 0 then hi, lo = hi - 1, lo + 4096 end
     if hi < now then return false end
@@ -362,10 +370,10 @@ rare = function()
     return l.is_month and month_of(now) or now - now % l.span
   end
 
-  local function give_back_window(raw, now, cost, l, exactly)
+  local function give_back_window(raw, now, cost, l, taken)
     local life, start, used = unpack_struct('<BI7I6', raw, 2)
-    local aligned = window_start(now, l)
-    if aligned > start or (exactly and aligned ~= start) then return raw end
+    if window_start(now, l) > start then return raw end
+    if taken and window_start(taken, l) ~= start then return raw end
     return pack('<BBI7I6', WINDOW_TAG, life, start, math.max(0, used - cost))
   end
 
@@ -405,20 +413,21 @@ rare = function()
   end
 
   -- The bytes left, false if nothing is used, and the instant at which they end where
-  -- it has moved on. `exactly` undoes a charge judged at `now`.
-  local function refund(kind, raw, now, cost, l, exactly)
+  -- it has moved on. With `taken` only what was taken then and still counts is given
+  -- back (L-GIVE-BACK).
+  local function refund(kind, raw, now, cost, l, taken)
     local ends = false
     if raw and kind ~= l.kind then
-      if exactly then return raw, false end
+      if taken then return raw, false end
       raw, ends = adopt(kind, raw, now, l)
     end
     if not raw then return false, false end
     if l.kind == HITS then
-      local back = exactly and undo_hits or give_back_hits
-      return back(raw, now, cost, l), ends
+      local back = taken and return_hits or give_back_hits
+      return back(raw, now, cost, l, taken), ends
     end
-    if l.kind == TOKENS then return give_back_tokens(raw, now, cost, l), ends end
-    return give_back_window(raw, now, cost, l, exactly), ends
+    if l.kind == TOKENS then return give_back_tokens(raw, now, cost, l, taken or now), ends end
+    return give_back_window(raw, now, cost, l, taken), ends
   end
 
   made = { recode = recode, adopt = adopt, refund = refund }
@@ -428,7 +437,7 @@ end
 -- ---------------------------------------------------------------- the call
 
 -- A charge that is part of a larger decision shows what it found.
-local CHARGE, PEEK, UNDO, PART = 0, 1, 3, 4
+local CHARGE, PEEK, GIVE_BACK, PART = 0, 1, 3, 4
 
 local limits = {}
 do
@@ -475,10 +484,10 @@ end
 
 -- Judges a bucket in a way that is not usual: it holds another algorithm's state, or
 -- something is given back. Answers as a lane does, after the bytes and their kind.
-local function unusual(raw, kind, now, cost, l, operation)
+local function unusual(raw, kind, now, cost, l, operation, taken)
   if operation > PEEK then
     local ending
-    raw, ending = rare().refund(kind, raw, now, cost, l, operation == UNDO)
+    raw, ending = rare().refund(kind, raw, now, cost, l, taken)
     kind = raw and kind_of(raw) or EMPTY
     local lane = raw and lane_of(kind) or l.lane
     local wait, a, b = lane(raw, now, cost, false, l)
@@ -542,7 +551,8 @@ for index = 2, #ARGV do
       if not l.step_hi then with_ticks(l) end
       kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
-        raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation)
+        local taken = operation == GIVE_BACK and unpack_struct('<d', arg, 3 + 8 * (buckets + i))
+        raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation, taken)
         if operation > PEEK then put(place, raw, ending) end
       else
         -- It cannot be read: rebuilt from zero.
@@ -607,7 +617,7 @@ for _, place in ipairs(late) do
   -- Whoever came first has rebuilt it.
   for index = 2, #ARGV do
     local reply, found = replies[index], false
-    for at = 11, #ARGV[index], 8 do
+    for at = 11, 3 + 8 * byte(ARGV[index], 2), 8 do
       found = found or unpack_struct('<I2', ARGV[index], at) == place
     end
     if found then

@@ -127,6 +127,7 @@ impl<S: Store> Counters<'_, S> {
             admitted: true,
             readings,
             rebuilt: 0,
+            instants: Vec::new(),
         })
     }
 
@@ -153,10 +154,13 @@ impl<S: Store> Counters<'_, S> {
     /// Puts readings of two places back into the order of the charges, all by the
     /// store's clock.
     fn merged(self, charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
-        let by_store = |reading| moved(reading, near.now, far.now);
+        let far_instants: Vec<Micros> = (0..far.readings.len())
+            .map(|at| far.judged_at(at))
+            .collect();
+        let by_store = |reading| (moved(reading, near.now, far.now), near.now);
         let mut near_readings = near.readings.into_iter().map(by_store);
-        let mut far_readings = far.readings.into_iter();
-        let readings = charges
+        let mut far_readings = far.readings.into_iter().zip(far_instants);
+        let (readings, instants) = charges
             .iter()
             .filter_map(|charge| {
                 if self.limits.is_exact(charge) {
@@ -165,12 +169,13 @@ impl<S: Store> Counters<'_, S> {
                     near_readings.next()
                 }
             })
-            .collect();
+            .unzip();
         Charged {
             now: far.now,
             admitted: near.admitted && far.admitted,
             readings,
             rebuilt: near.rebuilt + far.rebuilt,
+            instants,
         }
     }
 }

@@ -154,6 +154,7 @@ mod tests {
             admitted: false,
             readings: vec![reading; plan.charges.len()],
             rebuilt: 0,
+            instants: Vec::new(),
         };
         let denials = Denials::default();
         let asked_in = denials.epoch();

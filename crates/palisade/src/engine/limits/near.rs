@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Store, Take};
+use palisade_store::{Buckets, Charged, Store, Take};
 use tokio::time::Instant;
 
 use super::super::link::{For, NoAnswer};

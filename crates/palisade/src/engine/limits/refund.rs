@@ -5,7 +5,7 @@ use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
 use palisade_core::limit::BucketSpec;
 use palisade_core::plan::Charge;
-use palisade_store::{Charged, Store};
+use palisade_store::{Buckets, Charged, Store};
 
 use super::super::Engine;
 use super::super::link::NoAnswer;
@@ -62,6 +62,7 @@ impl<S: Store> Counters<'_, S> {
             admitted: true,
             readings: Vec::new(),
             rebuilt: 0,
+            instants: Vec::new(),
         };
         if !shared.is_empty() {
             let ends = self.link.request_ends();

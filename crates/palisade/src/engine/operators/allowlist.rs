@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use palisade_core::facts::{FieldError, Id, RequestFacts};
 use palisade_core::key::{Digest, Domain, Keyring, anonymised};
 use palisade_core::time::Micros;
-use palisade_store::{Entry, Registry, Store, StoreError};
+use palisade_store::{Entry, Registry, Store, StoreError, Vitals};
 use serde::{Deserialize, Serialize};
 
 use super::super::Engine;
@@ -291,7 +291,7 @@ impl<S: Store> Engine<S> {
             });
         }
         if let Some(until) = new.expires_at
-            && until <= self.link.operate(Store::probe).await?
+            && until <= self.link.operate(Vitals::probe).await?
         {
             return Err(AllowlistError::Invalid {
                 field: "expires_at",
@@ -389,7 +389,7 @@ impl<S: Store> Engine<S> {
 
     async fn compare_clocks(&self) -> Result<(), StoreError> {
         let asked = self.now();
-        let answered = self.link.operate(Store::probe).await?;
+        let answered = self.link.operate(Vitals::probe).await?;
         self.registries
             .allowlist
             .ahead_us

@@ -10,7 +10,7 @@ use palisade_core::policy::Settings;
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, retry_after_seconds};
-use palisade_store::{Commit, Record, Store, StoreError};
+use palisade_store::{Commit, Record, Store, StoreError, Vitals};
 use serde::Serialize;
 
 use super::super::Engine;
@@ -170,7 +170,7 @@ impl<S: Store> Engine<S> {
                     .link
                     .operate(|store| store.scan(kind, cursor.as_deref(), PAGE))
                     .await?;
-                let now = self.link.operate(Store::probe).await?;
+                let now = self.link.operate(Vitals::probe).await?;
                 for (key, record) in &page.records {
                     if let Some(record) = Aggregate::decode(kind, &record.bytes) {
                         found.extend(record.blocks(&policy.settings, *key, now));

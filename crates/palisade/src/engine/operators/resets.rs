@@ -11,7 +11,7 @@ use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::plan::Charge;
 use palisade_core::policy::{Accuracy, Dimension, Limit, PolicySet, api_key_segment, quota_charge};
 use palisade_core::time::MINUTE;
-use palisade_store::{Entry, Registry, Store, StoreError};
+use palisade_store::{Buckets, Entry, Registry, Store, StoreError};
 
 use super::super::{Change, Engine};
 use super::quotas::check_reason;

@@ -12,8 +12,8 @@ use palisade_core::time::{MINUTE, Micros, SECOND};
 use palisade_core::{Clock, Id, Keyring};
 use palisade_store::model::ModelStore;
 use palisade_store::{
-    Charged, Commit, Entries, Entry, Loaded, RecordPage, Registry, ResetDone, Store, StoreError,
-    StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use parking_lot::Mutex;
 
@@ -29,25 +29,37 @@ type Model = ModelStore<Arc<VirtualClock>>;
 #[derive(Clone)]
 struct Shared(Arc<Model>);
 
-impl Store for Shared {
+impl Buckets for Shared {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         self.0.charge(charges, take).await
     }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        self.0.give_back(taken).await
+    }
+
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
         self.0.refund(charges).await
     }
+
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
         self.0.reset(charges).await
     }
+}
+
+impl Records for Shared {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         self.0.load(keys).await
     }
+
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
         self.0.commit(writes).await
     }
+
     async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
         self.0.set_aside(key).await
     }
+
     async fn scan(
         &self,
         kind: RecordKind,
@@ -56,12 +68,17 @@ impl Store for Shared {
     ) -> Result<RecordPage, StoreError> {
         self.0.scan(kind, cursor, count_max).await
     }
+}
+
+impl Registries for Shared {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         self.0.put_entry(registry, entry).await
     }
+
     async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
         self.0.remove_entry(registry, id).await
     }
+
     async fn entries(
         &self,
         registry: Registry,
@@ -69,15 +86,21 @@ impl Store for Shared {
     ) -> Result<Option<Entries>, StoreError> {
         self.0.entries(registry, seen).await
     }
+}
+
+impl Vitals for Shared {
     async fn probe(&self) -> Result<Micros, StoreError> {
         self.0.probe().await
     }
+
     async fn flush(&self) -> Result<(), StoreError> {
         self.0.flush().await
     }
+
     fn stats(&self) -> StoreStats {
         self.0.stats()
     }
+
     fn is_shared(&self) -> bool {
         true
     }

@@ -1,21 +1,23 @@
-//! The definition of a store, in the plainest code that can be written: one lock,
-//! one map, the pure functions. Other stores are compared with it, and simulations
-//! run on it.
+//! The oracle: what a store has to answer, in the plainest code that can be written.
+//! One lock, one map, [`counters`] of its own. Other stores are compared with it, so it
+//! shares no arithmetic with any of them; simulations run on it.
 
-use std::borrow::Cow;
+mod counters;
+
 use std::collections::{BTreeMap, HashMap};
 
 use palisade_core::Digest;
-use palisade_core::limit::{Reading, State};
+use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, DAY, Micros};
 use parking_lot::Mutex;
 
 use crate::{
-    Charged, Commit, Entries, Entry, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry,
-    ResetDone, Store, StoreError, StoreStats, Take,
+    Buckets, Charged, Commit, Entries, Entry, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage,
+    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
+use counters::Memory;
 
 /// The reference store. It forgets nothing but what has expired, and is bounded by
 /// its users: do not serve with it.
@@ -26,7 +28,7 @@ pub struct ModelStore<C> {
 
 #[derive(Default)]
 struct Inner {
-    buckets: HashMap<Digest, State>,
+    buckets: HashMap<Digest, Memory>,
     records: BTreeMap<RecordKey, (Record, Micros)>,
     aside: BTreeMap<RecordKey, (Record, Micros)>,
     registries: HashMap<Registry, (u64, BTreeMap<String, Entry>)>,
@@ -58,114 +60,96 @@ impl<C: Clock> ModelStore<C> {
     }
 }
 
-/// Evaluates charges on states with the pure functions: the meaning of L-ATOMIC.
-///
-/// # Panics
-/// Never; `states` and `charges` are of one length.
-pub fn evaluate(
-    charges: &[Charge<'_>],
-    states: &mut [State],
-    now: Micros,
-    take: Take,
-) -> (bool, Vec<Reading>) {
-    let waits: Vec<Option<Micros>> = charges
-        .iter()
-        .zip(&*states)
-        .map(|(charge, state)| charge.spec.fits(state, now, charge.cost))
-        .collect();
-    let admitted = charges
-        .iter()
-        .zip(&waits)
-        .all(|(charge, wait)| wait.is_none() || charge.on_exceed != OnExceed::Deny);
-    if admitted && take == Take::Consume {
-        for ((charge, state), wait) in charges.iter().zip(&mut *states).zip(&waits) {
-            if wait.is_none() || charge.on_exceed == OnExceed::Count {
-                charge.spec.take(state, now, charge.cost);
-            }
-        }
-    }
-    let readings = charges
-        .iter()
-        .zip(&*states)
-        .zip(waits)
-        .map(|((charge, state), wait)| Reading {
-            retry_at: wait,
-            ..charge.spec.read(state, now, charge.cost)
-        })
-        .collect();
-    (admitted, readings)
-}
-
-/// The charges, each with what earlier ones take from the same bucket added: judged one
-/// by one on what was found, a bucket that a plan has twice counts both, and the last
-/// state is the one that remains.
-pub(crate) fn summed<'c, 'p>(charges: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
-    let before = |at: usize| {
-        let mut earlier = (0..at).rev();
-        earlier.find(|earlier| charges[*earlier].id == charges[at].id)
-    };
-    if (0..charges.len()).all(|at| before(at).is_none()) {
-        return Cow::Borrowed(charges);
-    }
-    let mut summed = charges.to_vec();
-    for at in 0..charges.len() {
-        if let Some(earlier) = before(at) {
-            summed[at].cost = summed[at].cost.saturating_add(summed[earlier].cost);
-        }
-    }
-    Cow::Owned(summed)
+/// What earlier charges of a plan and this one take from its bucket: a bucket that a
+/// plan has twice is judged on both.
+fn cost_with_earlier(charges: &[Charge<'_>], at: usize) -> u32 {
+    let same = charges[..=at].iter().filter(|c| c.id == charges[at].id);
+    same.fold(0, |sum, charge| charge.cost.saturating_add(sum))
 }
 
 impl Inner {
-    /// Runs on the states of `charges`; of a bucket that is there twice the last stays.
-    fn with_states<R>(&mut self, charges: &[Charge<'_>], run: impl FnOnce(&mut [State]) -> R) -> R {
-        let mut states: Vec<State> = charges
-            .iter()
-            .map(|charge| self.buckets.get(&charge.id).cloned().unwrap_or_default())
-            .collect();
-        let result = run(&mut states);
-        for (charge, state) in charges.iter().zip(states) {
-            self.buckets.insert(charge.id, state);
-        }
-        result
+    fn memory(&self, id: Digest) -> Memory {
+        self.buckets.get(&id).cloned().unwrap_or_default()
     }
-}
 
-impl<C: Clock> Store for ModelStore<C> {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        let now = self.clock.now();
-        let charges = &*summed(charges);
-        let (admitted, readings) = self
-            .inner
-            .lock()
-            .with_states(charges, |states| evaluate(charges, states, now, take));
-        Ok(Charged {
+    /// L-ATOMIC: every bucket is judged as it was found, then all are taken from or none.
+    fn charge(&mut self, charges: &[Charge<'_>], take: Take, now: Micros) -> Charged {
+        let costs: Vec<u32> = (0..charges.len())
+            .map(|at| cost_with_earlier(charges, at))
+            .collect();
+        let mut memories: Vec<Memory> = charges.iter().map(|c| self.memory(c.id)).collect();
+        let wait = |at: usize| counters::wait(&memories[at], charges[at].spec, now, costs[at]);
+        let waits: Vec<Option<Micros>> = (0..charges.len()).map(wait).collect();
+        let denies = |(charge, wait): (&Charge<'_>, &Option<Micros>)| {
+            wait.is_some() && charge.on_exceed == OnExceed::Deny
+        };
+        let admitted = !charges.iter().zip(&waits).any(denies);
+        let mut readings = Vec::new();
+        for (at, charge) in charges.iter().enumerate() {
+            let counts = waits[at].is_none() || charge.on_exceed == OnExceed::Count;
+            if admitted && take == Take::Consume && counts {
+                counters::take(&mut memories[at], charge.spec, now, costs[at]);
+                self.buckets.insert(charge.id, memories[at].clone());
+            }
+            readings.push(Reading {
+                retry_at: waits[at],
+                ..counters::read(&memories[at], charge.spec, now, costs[at])
+            });
+        }
+        Charged {
             now,
             admitted,
             readings,
             rebuilt: 0,
-        })
+            instants: Vec::new(),
+        }
     }
 
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        let now = self.clock.now();
-        let charges = &*summed(charges);
-        let readings = self.inner.lock().with_states(charges, |states| {
-            charges
-                .iter()
-                .zip(states)
-                .map(|(charge, state)| {
-                    charge.spec.give_back(state, now, charge.cost);
-                    charge.spec.read(state, now, charge.cost)
-                })
-                .collect()
-        });
-        Ok(Charged {
+    /// Changes one bucket after the other; only time takes a bucket away.
+    fn change<'c, 'p: 'c>(
+        &mut self,
+        charges: impl Iterator<Item = &'c Charge<'p>>,
+        now: Micros,
+        mut change: impl FnMut(usize, &Charge<'_>, &mut Memory),
+    ) -> Charged {
+        let mut readings = Vec::new();
+        for (at, charge) in charges.enumerate() {
+            let memory = self.buckets.entry(charge.id).or_default();
+            change(at, charge, memory);
+            readings.push(counters::read(memory, charge.spec, now, charge.cost));
+        }
+        Charged {
             now,
             admitted: true,
             readings,
             rebuilt: 0,
-        })
+            instants: Vec::new(),
+        }
+    }
+}
+
+impl<C: Clock> Buckets for ModelStore<C> {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        let now = self.clock.now();
+        Ok(self.inner.lock().charge(charges, take, now))
+    }
+
+    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
+        let now = self.clock.now();
+        let charges = taken.iter().map(|taken| &taken.charge);
+        let give_back = |position: usize, charge: &Charge<'_>, memory: &mut Memory| {
+            let instants = (taken[position].at, now);
+            counters::give_back_taken(memory, charge.spec, instants, charge.cost);
+        };
+        Ok(self.inner.lock().change(charges, now, give_back))
+    }
+
+    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
+        let now = self.clock.now();
+        let give_back = |_, charge: &Charge<'_>, memory: &mut Memory| {
+            counters::give_back(memory, charge.spec, now, charge.cost);
+        };
+        Ok(self.inner.lock().change(charges.iter(), now, give_back))
     }
 
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
@@ -177,7 +161,9 @@ impl<C: Clock> Store for ModelStore<C> {
             done: vec![true; charges.len()],
         })
     }
+}
 
+impl<C: Clock> Records for ModelStore<C> {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         let now = self.clock.now();
         let inner = self.inner.lock();
@@ -246,7 +232,9 @@ impl<C: Clock> Store for ModelStore<C> {
             .and_then(|_| records.last().map(|(key, _)| key.digest.hex()));
         Ok(RecordPage { records, next })
     }
+}
 
+impl<C: Clock> Registries for ModelStore<C> {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
         let mut inner = self.inner.lock();
         let (version, entries) = inner.registries.entry(registry).or_default();
@@ -290,7 +278,9 @@ impl<C: Clock> Store for ModelStore<C> {
             entries: entries.collect(),
         }))
     }
+}
 
+impl<C: Clock> Vitals for ModelStore<C> {
     async fn probe(&self) -> Result<Micros, StoreError> {
         Ok(self.clock.now())
     }

@@ -1,0 +1,43 @@
+//! The meaning of L-ATOMIC on states that were taken out of the table.
+
+use palisade_core::limit::{Reading, State};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::time::Micros;
+
+use crate::Take;
+
+/// Judges every charge on its state as it was found; then all are taken from, or none.
+/// `states` and `charges` are of one length.
+pub(super) fn evaluate(
+    charges: &[Charge<'_>],
+    states: &mut [State],
+    now: Micros,
+    take: Take,
+) -> (bool, Vec<Reading>) {
+    let waits: Vec<Option<Micros>> = charges
+        .iter()
+        .zip(&*states)
+        .map(|(charge, state)| charge.spec.fits(state, now, charge.cost))
+        .collect();
+    let admitted = charges
+        .iter()
+        .zip(&waits)
+        .all(|(charge, wait)| wait.is_none() || charge.on_exceed != OnExceed::Deny);
+    if admitted && take == Take::Consume {
+        for ((charge, state), wait) in charges.iter().zip(&mut *states).zip(&waits) {
+            if wait.is_none() || charge.on_exceed == OnExceed::Count {
+                charge.spec.take(state, now, charge.cost);
+            }
+        }
+    }
+    let readings = charges
+        .iter()
+        .zip(&*states)
+        .zip(waits)
+        .map(|((charge, state), wait)| Reading {
+            retry_at: wait,
+            ..charge.spec.read(state, now, charge.cost)
+        })
+        .collect();
+    (admitted, readings)
+}

@@ -1,0 +1,315 @@
+//! One bucket's arithmetic in the plainest way: a list of hits, water that drains, a
+//! count per window. Of a limit only its figures are taken; nothing here is shared with
+//! the stores that are compared with it.
+//!
+//! Where the stores keep one word, this keeps the whole story as long as it matters;
+//! where they saturate (time ends after 2⁶⁴ ticks), this says so in one place.
+
+use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::time::{DAY, Micros};
+
+/// Ticks of water that drain in a microsecond.
+const TICKS: u128 = 4096;
+/// Time ends then, in ticks.
+const END_OF_TIME: u128 = u64::MAX as u128;
+const NEVER: Micros = Micros(u64::MAX);
+
+/// What a bucket remembers.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Memory {
+    #[default]
+    Nothing,
+    /// The instant that each hit counts from, and how many they are; oldest first.
+    Hits(Vec<(u64, u64)>),
+    /// So much water at that instant.
+    Water { at: u64, ticks: u128 },
+    /// Used in the aligned window that starts there.
+    Window { start: u64, used: u64 },
+}
+
+/// When `cost` would fit; `None` is now.
+pub(super) fn wait(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -> Option<Micros> {
+    if cost > spec.capacity() {
+        return Some(NEVER);
+    }
+    let cost = u64::from(cost);
+    match memory {
+        Memory::Nothing => None,
+        Memory::Hits(hits) => wait_for_hits(hits, spec, now, cost),
+        Memory::Water { .. } => {
+            let after = poured(memory, spec, now, cost);
+            let over = after.saturating_sub(water_max(spec));
+            (over > 0).then(|| later(now, over))
+        }
+        Memory::Window { start, used } => {
+            let (start, used) = window_at(spec, *start, *used, now);
+            (used + cost > u64::from(spec.limit())).then(|| Micros(window_end(spec, start)))
+        }
+    }
+}
+
+/// Records `cost` as used now, whether it fits or not.
+pub(super) fn take(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u32) {
+    carry_over(memory, spec, now);
+    let cost = u64::from(cost);
+    match spec.algorithm() {
+        Algorithm::SlidingLog | Algorithm::SlidingWheel => {
+            let mut hits = live_hits(memory, spec, now);
+            let newest = hits.last().map_or(0, |(at, _)| *at);
+            let at = counts_from(spec, now).max(newest);
+            match hits.last_mut() {
+                Some((last, count)) if *last == at => *count += cost,
+                _ => hits.push((at, cost)),
+            }
+            *memory = Memory::Hits(hits);
+        }
+        Algorithm::TokenBucket => {
+            let ticks = poured(memory, spec, now, cost);
+            *memory = Memory::Water { at: now.0, ticks };
+        }
+        Algorithm::FixedWindow => {
+            let (start, used) = match memory {
+                Memory::Window { start, used } => window_at(spec, *start, *used, now),
+                _ => (window_start(spec, now), 0),
+            };
+            let used = used.saturating_add(cost);
+            *memory = Memory::Window { start, used };
+        }
+    }
+}
+
+/// Takes `cost` out again, of hits the oldest.
+pub(super) fn give_back(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u32) {
+    carry_over(memory, spec, now);
+    let mut left = u64::from(cost);
+    match memory {
+        Memory::Nothing => {}
+        Memory::Hits(_) => {
+            let mut hits = live_hits(memory, spec, now);
+            for (_, count) in &mut hits {
+                let gone = left.min(*count);
+                *count -= gone;
+                left -= gone;
+            }
+            hits.retain(|(_, count)| *count > 0);
+            *memory = Memory::Hits(hits);
+        }
+        Memory::Water { .. } => {
+            let gone = interval(spec) * u128::from(cost);
+            let ticks = water(memory, now).saturating_sub(gone);
+            *memory = Memory::Water { at: now.0, ticks };
+        }
+        Memory::Window { start, used } => {
+            if window_at(spec, *start, *used, now).0 == *start {
+                *used = used.saturating_sub(u64::from(cost));
+            }
+        }
+    }
+}
+
+/// Takes `cost` out again that was taken at `at`, as far as it is still there
+/// (L-GIVE-BACK).
+pub(super) fn give_back_taken(
+    memory: &mut Memory,
+    spec: &BucketSpec,
+    (at, now): (Micros, Micros),
+    cost: u32,
+) {
+    match (spec.algorithm(), &mut *memory) {
+        (Algorithm::SlidingLog | Algorithm::SlidingWheel, Memory::Hits(hits))
+            if is_live(spec, at.0, now) =>
+        {
+            let own = hits
+                .iter_mut()
+                .find(|(from, _)| (at.0..=counts_from(spec, at)).contains(from));
+            if let Some((_, count)) = own {
+                *count = count.saturating_sub(u64::from(cost));
+            }
+            hits.retain(|(_, count)| *count > 0);
+        }
+        (Algorithm::TokenBucket, Memory::Water { .. }) => {
+            let drained = u128::from(now.0.saturating_sub(at.0)) * TICKS;
+            let left = (interval(spec) * u128::from(cost)).saturating_sub(drained);
+            let ticks = water(memory, now).saturating_sub(left);
+            *memory = Memory::Water { at: now.0, ticks };
+        }
+        (Algorithm::FixedWindow, Memory::Window { start, used })
+            if window_start(spec, at) == *start =>
+        {
+            *used = used.saturating_sub(u64::from(cost));
+        }
+        _ => {}
+    }
+}
+
+/// The bucket as a request of `cost` finds it.
+pub(super) fn read(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -> Reading {
+    let (used, reset_at) = used(memory, spec, now);
+    Reading {
+        used,
+        remaining: u64::from(spec.capacity()).saturating_sub(used),
+        reset_at,
+        retry_at: wait(memory, spec, now, cost),
+    }
+}
+
+/// What is used, and when nothing will be.
+fn used(memory: &Memory, spec: &BucketSpec, now: Micros) -> (u64, Micros) {
+    match memory {
+        Memory::Nothing => (0, now),
+        Memory::Hits(_) => {
+            let hits = live_hits(memory, spec, now);
+            let used = hits.iter().map(|(_, count)| count).sum();
+            let reset = hits
+                .last()
+                .map_or(now, |(at, _)| Micros(*at).plus(spec.window_us()));
+            (used, reset)
+        }
+        Memory::Water { .. } => {
+            let water = water(memory, now);
+            let used = water.div_ceil(interval(spec));
+            (u64::try_from(used).unwrap_or(u64::MAX), later(now, water))
+        }
+        Memory::Window { start, used } => {
+            let (start, used) = window_at(spec, *start, *used, now);
+            (used, Micros(window_end(spec, start)))
+        }
+    }
+}
+
+/// A limit that counts in another way from now on keeps what was used, as if it were
+/// used now.
+fn carry_over(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
+    let is_its_own = match (spec.algorithm(), &*memory) {
+        (_, Memory::Nothing) => true,
+        (Algorithm::SlidingLog | Algorithm::SlidingWheel, held) => matches!(held, Memory::Hits(_)),
+        (Algorithm::TokenBucket, held) => matches!(held, Memory::Water { .. }),
+        (Algorithm::FixedWindow, held) => matches!(held, Memory::Window { .. }),
+    };
+    if is_its_own {
+        return;
+    }
+    let held = used(memory, spec, now).0.min(u64::from(spec.capacity()));
+    *memory = Memory::Nothing;
+    if let Ok(held @ 1..) = u32::try_from(held) {
+        take(memory, spec, now, held);
+    }
+}
+
+// ------------------------------------------------------------------- hits
+
+/// The instant a hit of now counts from: on the wheel the last of its slot, and a
+/// window has 64 slots.
+fn counts_from(spec: &BucketSpec, now: Micros) -> u64 {
+    if spec.algorithm() != Algorithm::SlidingWheel {
+        return now.0;
+    }
+    let slot = spec.window_us().div_ceil(64);
+    (now.0 / slot * slot).saturating_add(slot - 1)
+}
+
+fn is_live(spec: &BucketSpec, at: u64, now: Micros) -> bool {
+    at.saturating_add(spec.window_us()) > now.0
+}
+
+fn live_hits(memory: &Memory, spec: &BucketSpec, now: Micros) -> Vec<(u64, u64)> {
+    let Memory::Hits(hits) = memory else {
+        return Vec::new();
+    };
+    let live = hits.iter().filter(|(at, _)| is_live(spec, *at, now));
+    live.copied().collect()
+}
+
+/// Tries now and every instant at which a hit leaves.
+fn wait_for_hits(hits: &[(u64, u64)], spec: &BucketSpec, now: Micros, cost: u64) -> Option<Micros> {
+    let fits_at = |at: &Micros| {
+        let live = hits.iter().filter(|(hit, _)| is_live(spec, *hit, *at));
+        live.map(|(_, count)| count).sum::<u64>() + cost <= u64::from(spec.capacity())
+    };
+    let leaves = hits
+        .iter()
+        .map(|(at, _)| Micros(*at).plus(spec.window_us()));
+    let tried = std::iter::once(now).chain(leaves.filter(|at| *at > now));
+    tried.into_iter().find(fits_at).filter(|at| *at > now)
+}
+
+// ------------------------------------------------------------------ water
+
+/// Ticks of water that one token is: the window's over its limit, rounded up.
+fn interval(spec: &BucketSpec) -> u128 {
+    let exact = (u128::from(spec.window_us()) * TICKS).div_ceil(u128::from(spec.limit()));
+    // A limit that was never a token bucket may have figures too large for one.
+    let is_token_bucket = spec.algorithm() == Algorithm::TokenBucket;
+    if !is_token_bucket && exact * u128::from(spec.limit()) >= END_OF_TIME / 3 {
+        return END_OF_TIME / 3;
+    }
+    exact
+}
+
+fn water_max(spec: &BucketSpec) -> u128 {
+    (interval(spec) * u128::from(spec.capacity())).min(END_OF_TIME / 3)
+}
+
+fn water(memory: &Memory, now: Micros) -> u128 {
+    match memory {
+        Memory::Water { at, ticks } => {
+            ticks.saturating_sub(u128::from(now.0.saturating_sub(*at)) * TICKS)
+        }
+        _ => 0,
+    }
+}
+
+/// The water after `cost` more tokens.
+fn poured(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u64) -> u128 {
+    let after = water(memory, now) + interval(spec) * u128::from(cost);
+    after.min(END_OF_TIME.saturating_sub(u128::from(now.0) * TICKS))
+}
+
+/// The instant by which so much water has drained.
+fn later(now: Micros, ticks: u128) -> Micros {
+    let us = u64::try_from(ticks.div_ceil(TICKS)).unwrap_or(u64::MAX);
+    now.plus(us)
+}
+
+// ---------------------------------------------------------------- windows
+
+/// The window that counts now, and what is used in it.
+fn window_at(spec: &BucketSpec, start: u64, used: u64, now: Micros) -> (u64, u64) {
+    let current = window_start(spec, now);
+    if current > start {
+        (current, 0)
+    } else {
+        (start, used)
+    }
+}
+
+fn window_start(spec: &BucketSpec, now: Micros) -> u64 {
+    match spec.window() {
+        Window::Span(span) => now.0 / span * span,
+        Window::Month => month(now.0 / DAY).0 * DAY,
+    }
+}
+
+fn window_end(spec: &BucketSpec, start: u64) -> u64 {
+    match spec.window() {
+        Window::Span(span) => start.saturating_add(span),
+        Window::Month => month(start / DAY).1 * DAY,
+    }
+}
+
+/// The first day of a day's calendar month and of the next one, counted from 1970, by
+/// walking there.
+fn month(day: u64) -> (u64, u64) {
+    let (mut year, mut first) = (1970_u64, 0);
+    loop {
+        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let february = if is_leap { 29 } else { 28 };
+        for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+            if day < first + length {
+                return (first, first + length);
+            }
+            first += length;
+        }
+        year += 1;
+    }
+}
