@@ -17,7 +17,7 @@ pub(crate) fn policy_parser(data: &[u8]) {
     let path = Path::new("policy.toml");
     match load_text(path, text, &env, &Overrides::default()) {
         Ok(config) => {
-            for limit in config.policy().limits() {
+            for limit in config.policy.limits() {
                 assert!(limit.def.cost.get() <= limit.def.spec.capacity());
             }
         }

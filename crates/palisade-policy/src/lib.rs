@@ -1,43 +1,19 @@
 //! Where Palisade's policies come from.
 //!
-//! [`load`] turns them into a [`Config`], or into all errors at once, each with its
-//! place and a hint. Read it in this order: tree (text with places) →
-//! schema (what may stand there) → sections, tables, figures (the declarations) →
-//! resolve and limits (what they mean together) → load. [`source`] keeps a policy in
-//! force while its file changes.
+//! [`load`] turns a file into a [`PolicyBundle`], or into all errors at once, each with its
+//! place and a hint. Three rooms: [`document`] (text with places, for any tables), `policy`
+//! (what the tables of a policy mean, and the file that is followed while it changes) and
+//! [`tenants`] (tenants' own policies from outside, and their cache).
 
-mod decode;
-mod env;
-mod error;
-mod figures;
-mod identity;
-mod limits;
-mod load;
-mod reference;
-mod resolve;
-mod schema;
-mod sections;
-mod serve;
-pub mod source;
-mod tables;
-mod tenants;
-mod tree;
-mod unknown;
-mod values;
+pub mod document;
+mod policy;
+pub mod tenants;
 
-pub use env::{Env, Overrides};
-pub use error::{ConfigError, ConfigErrors, Place};
-pub use load::{Config, DEFAULT_POLICY, PolicyBundle, load, load_text};
-pub use reference::{keys, reference};
-pub use resolve::OutcomeRoute;
-pub use sections::{
-    Admin, Audit, Bots, Candidate, Identity, Jwt, Log, Metrics, PolicyTable, Proxy, Repair,
-    Secrets, Server, Store, Urls,
-};
-pub use tables::{Outcome, UsernameSource};
+pub use document::{ConfigError, ConfigErrors, Env, Overrides, Place};
+pub use policy::load::{DEFAULT_POLICY, PolicyBundle, load, load_text, open, read_file};
+pub use policy::resolve::OutcomeRoute;
+pub use policy::sections::{Bots, Candidate, PolicyTable, Urls, schemas};
+pub use policy::tables::{Outcome, UsernameSource};
+pub use policy::values::{AgentFragment, OneOrMany, Rate, SourceUrl, Url, WebUrl};
+pub use policy::{FileSource, Loader, PolicyLoader, PolicySource, Reload, SourceStatus, Watching};
 pub use tenants::FileTenants;
-pub use values::{
-    AgentFragment, ForwardedHeader, HeaderFamily, HeaderName, JwtAlgorithm, LogFormat, LogLevel,
-    OneOrMany, OriginalRequest, PostgresUrl, Rate, Secret, SecretRef, SlashMeaning, SourceUrl,
-    StoreUrl, TokenExpiry, Url, WebUrl,
-};

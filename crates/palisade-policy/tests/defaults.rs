@@ -16,16 +16,16 @@ use palisade_core::limit::{Algorithm, Window};
 use palisade_core::lockout::LockoutPolicy;
 use palisade_core::policy::{Accuracy, ClassKind, Family, Scope};
 use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
-use palisade_policy::{Config, DEFAULT_POLICY, Env, Overrides, StoreUrl, load, load_text};
+use palisade_policy::{DEFAULT_POLICY, Env, Overrides, PolicyBundle, load, load_text};
 
-fn defaults() -> Config {
+fn defaults() -> PolicyBundle {
     load(None, &Env::default(), &Overrides::default()).expect("the defaults are valid")
 }
 
 #[test]
 fn the_figures_are_those_of_the_core() {
     let config = defaults();
-    let settings = &config.policy().settings;
+    let settings = &config.policy.settings;
     assert_eq!(settings.guard, GuardPolicy::default());
     assert_eq!(settings.lockout, LockoutPolicy::default());
     assert_eq!(settings.fallback, FallbackPolicy::default());
@@ -35,24 +35,9 @@ fn the_figures_are_those_of_the_core() {
 }
 
 #[test]
-fn it_listens_on_loopback_and_keeps_data_in_a_directory() {
-    let config = defaults();
-    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.server.grpc.to_string(), "127.0.0.1:8081");
-    assert_eq!(config.server.admin.to_string(), "127.0.0.1:9090");
-    assert_eq!(
-        config.store.url,
-        StoreUrl::Embedded("./palisade-data".into())
-    );
-    assert_eq!(config.store.timeout.as_millis(), 100);
-    assert_eq!(config.source.cache_ttl.as_secs(), 30);
-    assert_eq!(config.check_serve(), Ok(()));
-}
-
-#[test]
 fn l_ip_l_user_l_client_l_global_t_org_the_default_limits() {
     let config = defaults();
-    let policy = config.policy();
+    let policy = &config.policy;
     let expected: [(&str, u32, u64, Scope); 20] = [
         ("global-instance", 1_000, SECOND, Scope::Global),
         ("global-shared", 10_000, SECOND, Scope::Global),
@@ -133,7 +118,7 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
     let config = defaults();
     for line in TABLE.lines().filter(|line| !line.trim().is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let found = config.policy().routes().find(words[0], words[1]);
+        let found = config.policy.routes().find(words[0], words[1]);
         let class = found.class.map_or("-", |class| class);
         let operation = found.operation.map_or("-", |operation| operation);
         assert_eq!([class, operation], words[2..], "{line}");
@@ -143,7 +128,7 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
 #[test]
 fn q_quota_tiers_and_class_kinds() {
     let config = defaults();
-    let policy = config.policy();
+    let policy = &config.policy;
     let quota = |name: &str| policy.tier(name).unwrap().quota.map(std::num::NonZero::get);
     assert_eq!(quota("free"), Some(1_000));
     assert_eq!(quota("starter"), Some(10_000));
@@ -165,12 +150,12 @@ fn the_embedded_policy_is_a_policy_file_like_any_other() {
     let config = load_text(path, &text, &Env::default(), &Overrides::default());
     let embedded = config.expect("the embedded policy is valid");
     assert_eq!(
-        embedded.policy().limits().len(),
-        defaults().policy().limits().len()
+        embedded.policy.limits().len(),
+        defaults().policy.limits().len()
     );
     assert_eq!(
-        embedded.policy().routes().iter().count(),
-        defaults().policy().routes().iter().count()
+        embedded.policy.routes().iter().count(),
+        defaults().policy.routes().iter().count()
     );
 }
 
@@ -184,7 +169,7 @@ fn l_order_a_request_is_charged_in_the_order_of_the_layers() {
     let id = |text: &str| Some(Id::new("id", text).unwrap());
     let mut facts = RequestFacts::new([203, 0, 113, 9].into(), "POST", "/vc/issue");
     (facts.org, facts.user, facts.token) = (id("o"), id("u"), id("t"));
-    let plan = resolve(config.policy(), None, &keyring, &facts, |_| None);
+    let plan = resolve(&config.policy, None, &keyring, &facts, |_| None);
     let names = |charges: &[palisade_core::plan::Charge<'_>]| -> Vec<String> {
         charges.iter().map(|c| c.limit.name.to_string()).collect()
     };

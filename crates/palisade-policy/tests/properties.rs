@@ -13,13 +13,21 @@ use std::path::Path;
 use palisade_policy::{Env, Overrides, Rate, load_text};
 use proptest::prelude::*;
 
-fn read(text: &str, env: &Env) -> Result<palisade_policy::Config, palisade_policy::ConfigErrors> {
+fn keys() -> Vec<String> {
+    let tables: Vec<_> = palisade_policy::schemas().collect();
+    palisade_policy::document::reference::keys(&tables)
+}
+
+fn read(
+    text: &str,
+    env: &Env,
+) -> Result<palisade_policy::PolicyBundle, palisade_policy::ConfigErrors> {
     load_text(Path::new("p.toml"), text, env, &Overrides::default())
 }
 
 /// TOML that is mostly right: real tables and keys, any value.
 fn almost_a_policy() -> impl Strategy<Value = String> {
-    let keys = palisade_policy::keys();
+    let keys = keys();
     let value = prop_oneof![
         Just("true".to_owned()),
         any::<i64>().prop_map(|n| n.to_string()),
@@ -35,7 +43,7 @@ fn almost_a_policy() -> impl Strategy<Value = String> {
     prop::collection::vec(line, 0..8).prop_map(|lines| {
         let mut text = String::new();
         for (key, value, array) in lines {
-            let (table, name) = key.rsplit_once('.').unwrap_or(("server", "listen"));
+            let (table, name) = key.rsplit_once('.').unwrap_or(("policy", "reload"));
             let (open, close) = if array { ("[[", "]]") } else { ("[", "]") };
             text.push_str(&format!("{open}{table}{close}\n{name} = {value}\n"));
         }
@@ -64,7 +72,7 @@ proptest! {
 
     #[test]
     fn any_variable_is_read_without_a_panic(
-        key in prop::sample::select(palisade_policy::keys()),
+        key in prop::sample::select(keys()),
         value in "\\PC{0,20}",
     ) {
         let name = format!("PALISADE_{}", key.replace('.', "__").to_ascii_uppercase());
@@ -82,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_is_never_repeated(key in prop::sample::select(palisade_policy::keys())) {
+    fn a_value_is_never_repeated(key in prop::sample::select(keys())) {
         let (table, name) = key.rsplit_once('.').unwrap_or_default();
         for (open, close) in [("[", "]"), ("[[", "]]")] {
             let text = format!("{open}{table}{close}\n{name} = \"canary-value\"\n");

@@ -12,15 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_policy::source::{FileSource, PolicySource, Reload};
-use palisade_policy::{Env, Overrides};
+use palisade_policy::{Env, FileSource, Overrides, PolicyLoader, PolicySource, Reload};
 
 fn limit(rate: &str) -> String {
     format!("[[limit]]\nname = \"ip-auth\"\nby = [\"ip\"]\nclass = \"auth\"\nrate = \"{rate}\"\n")
 }
 
 fn open(path: &Path) -> Arc<FileSource> {
-    Arc::new(FileSource::open(path, Env::default(), Overrides::default()).unwrap())
+    Arc::new(FileSource::open(path, PolicyLoader::default()).unwrap())
 }
 
 fn rate(source: &FileSource, name: &str) -> u32 {
@@ -49,7 +48,7 @@ fn a_new_file_is_checked_whole_before_it_replaces_the_old() {
     assert_eq!(rate(&source, "ip-auth"), 7);
 
     // One error far from the limit keeps all of it out.
-    let wrong = format!("{}[store]\ntimeout = \"never\"\n", limit("9/min"));
+    let wrong = format!("{}[fallback]\nauth_percent = 0\n", limit("9/min"));
     std::fs::write(&path, wrong).unwrap();
     assert!(source.reload().is_err());
     assert_eq!(source.reload(), Ok(Reload::Unchanged), "refused once");
@@ -64,7 +63,7 @@ fn a_new_file_is_checked_whole_before_it_replaces_the_old() {
             .last_refusal
             .unwrap()
             .to_string()
-            .contains("`store.timeout`")
+            .contains("`fallback.auth_percent`")
     );
 
     std::fs::write(&path, limit("9/min")).unwrap();
@@ -95,27 +94,11 @@ fn environment_and_flags_still_win_after_a_reload() {
     let path = folder.path().join("policy.toml");
     std::fs::write(&path, limit("5/min")).unwrap();
     let env = Env::from([("PALISADE_LIMIT__IP_READ__RATE", "1/min")]);
-    let source = FileSource::open(&path, env, Overrides::default()).unwrap();
+    let flags = Overrides::default();
+    let source = FileSource::open(&path, PolicyLoader { env, flags }).unwrap();
     std::fs::write(&path, limit("6/min")).unwrap();
     source.reload().unwrap();
     assert_eq!((rate(&source, "ip-auth"), rate(&source, "ip-read")), (6, 1));
-}
-
-#[test]
-fn tables_that_a_reload_cannot_change_are_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
-    std::fs::write(&path, "").unwrap();
-    let source = open(&path);
-    std::fs::write(
-        &path,
-        "[server]\nlisten = \"127.0.0.1:1\"\n[log]\nlevel = \"warn\"\n",
-    )
-    .unwrap();
-    let Ok(Reload::Replaced { needs_restart, .. }) = source.reload() else {
-        panic!("a valid file");
-    };
-    assert_eq!(needs_restart, ["server", "log"]);
 }
 
 #[test]

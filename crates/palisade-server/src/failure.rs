@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use palisade_policy::{ConfigError, ConfigErrors, Place};
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -56,6 +58,15 @@ impl Failure {
         }
     }
 
+    /// The same, as something to correct at a place of the configuration.
+    pub(crate) fn at(self, place: Place) -> ConfigError {
+        ConfigError {
+            place,
+            message: self.message,
+            hint: self.hint,
+        }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self.kind {
             FailureKind::Usage => ExitCode::from(2),
@@ -74,18 +85,12 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<palisade_policy::ConfigErrors> for Failure {
-    fn from(errors: palisade_policy::ConfigErrors) -> Self {
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
         Self {
             kind: FailureKind::Usage,
             message: format!("the configuration is not valid\n{errors}"),
             hint: None,
         }
-    }
-}
-
-impl From<palisade_policy::ConfigError> for Failure {
-    fn from(error: palisade_policy::ConfigError) -> Self {
-        palisade_policy::ConfigErrors::from(error).into()
     }
 }

@@ -1,6 +1,7 @@
 //! The palisade binary: decision service, proxy, admin, command line.
 
 mod cli;
+mod config;
 mod failure;
 mod output;
 

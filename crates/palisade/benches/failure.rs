@@ -103,7 +103,7 @@ fn engine<S: Store>(store: S, clock: &Arc<dyn Clock>) -> Arc<Engine<S>> {
     let loaded = palisade_policy::load_text(path, POLICY, &env, &Overrides::default()).unwrap();
     let keyring = Keyring::new(&[7; 32], None).unwrap();
     Arc::new(Engine::new(EngineConfig {
-        policy: loaded.bundle.policy,
+        policy: loaded.policy,
         deadline: DEADLINE,
         ..EngineConfig::new(store, PolicySet::empty(), keyring, Arc::clone(clock))
     }))

@@ -25,7 +25,7 @@ const ACCOUNTS: u32 = 10_000;
 fn engine(clock: &Arc<dyn Clock>) -> Memory {
     let store = MemoryStore::new(Arc::clone(clock), &MemoryConfig::default());
     let config = palisade_policy::load(None, &Env::default(), &Overrides::default()).unwrap();
-    let policy = (**config.policy()).clone();
+    let policy = (*config.policy).clone();
     let keyring = Keyring::new(&[7; 32], None).unwrap();
     Engine::new(EngineConfig::new(store, policy, keyring, Arc::clone(clock)))
 }

@@ -39,7 +39,7 @@ fn policy(accuracy: &str) -> PolicySet {
     let env = Env::default();
     let loaded =
         palisade_policy::load_text(Path::new("bench.toml"), &text, &env, &Overrides::default());
-    (*loaded.unwrap().bundle.policy).clone()
+    (*loaded.unwrap().policy).clone()
 }
 
 fn engine<S: Store>(store: S, accuracy: &str, clock: &Arc<dyn Clock>) -> Arc<Engine<S>> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use palisade::SystemClock;
 use palisade::core::Clock;
 use palisade::tenants::{CacheSettings, SourceError, TenantCache, TenantSource, follow};
-use palisade_policy::source::tenants::Document;
+use palisade_policy::tenants::Document;
 use palisade_policy::{Env, Overrides};
 use serde_json::json;
 
@@ -62,7 +62,7 @@ fn cache(clock: &Arc<dyn Clock>, tenants_max: u32) -> Arc<TenantCache> {
         tenants_max,
         timeout: Duration::from_secs(60),
     };
-    let base = Arc::clone(config.policy());
+    let base = Arc::clone(&config.policy);
     let cache = TenantCache::new("bench", settings, base, Arc::clone(clock), ());
     Arc::new(cache)
 }

@@ -16,7 +16,7 @@
 //! let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
 //! let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
 //! let config = palisade_policy::load(None, &Default::default(), &Default::default())?;
-//! let policy = (**config.policy()).clone();
+//! let policy = (*config.policy).clone();
 //! let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
 //! let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
 //!

@@ -17,7 +17,7 @@ use palisade_policy::{Env, Overrides};
 
 async fn mismatches(path: &Path) -> usize {
     let config = palisade_policy::load(None, &Env::default(), &Overrides::default()).unwrap();
-    let policy = config.bundle.policy;
+    let policy = config.policy;
     let keyring = Keyring::new(&[9; 32], None).unwrap();
     let mut replayer = Replayer::new(policy, keyring);
     let mut found = 0;

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use palisade_policy::{Config, ConfigErrors, Env, Overrides, Place};
+use palisade_policy::{ConfigErrors, Env, Overrides, Place};
 use serde_json::{Value, json};
 
-use crate::failure::Ending;
+use super::offline;
+use crate::config::ready::Ready;
+use crate::config::{self, Config};
+use crate::failure::{Ending, Failure};
 use crate::output;
 
 /// Validates a configuration and policy file.
@@ -22,22 +25,27 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    pub(crate) fn run(self) -> Ending {
-        let checked = palisade_policy::load(
-            Some(&self.file),
-            &Env::from_process(),
-            &Overrides::default(),
-        );
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let runtime = offline::runtime()?;
+        let checked = runtime.block_on(self.check());
         match (&checked, self.json) {
             (Ok(config), false) => output::line(&summary(&self.file.display().to_string(), config)),
             (Ok(config), true) => output::json(&accepted(config)),
             (Err(errors), false) => output::error_line(&errors.to_string()),
             (Err(errors), true) => output::json(&refused(errors)),
         }
-        match checked {
+        Ok(match checked {
             Ok(_) => Ending::Done,
             Err(_) => Ending::Negative,
-        }
+        })
+    }
+
+    /// Everything that `serve` does before it touches anything.
+    async fn check(&self) -> Result<Config, ConfigErrors> {
+        let env = Env::from_process();
+        let config = config::load(Some(&self.file), &env, &Overrides::default())?;
+        Ready::of(&config, &env).await?;
+        Ok(config)
     }
 }
 

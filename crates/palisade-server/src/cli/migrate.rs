@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use palisade::store::postgres::{PostgresConfig, SCHEMA_VERSION, migrate};
-use palisade_policy::{Config, Env, Overrides, PostgresUrl, SourceUrl, StoreUrl};
+use palisade_policy::{Env, Overrides, SourceUrl};
 use serde_json::json;
 
 use super::offline;
+use crate::config::{self, Config, PostgresUrl, StoreUrl};
 use crate::failure::{Ending, Failure};
 use crate::{output, store};
 
@@ -29,11 +30,8 @@ pub(crate) struct Migrate {
 
 impl Migrate {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
-        let flags = Overrides {
-            store: self.store,
-            ..Overrides::default()
-        };
-        let config = palisade_policy::load(self.config.as_deref(), &Env::from_process(), &flags)?;
+        let flags = Overrides::default().with("--store", "store.url", self.store);
+        let config = config::load(self.config.as_deref(), &Env::from_process(), &flags)?;
         let databases = databases(&config)?;
         let runtime = offline::runtime()?;
         let mut applied = BTreeSet::new();

@@ -47,7 +47,7 @@ enum Command {
 pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
     match cli.command {
         Command::Serve(command) => command.run(),
-        Command::Check(command) => Ok(command.run()),
+        Command::Check(command) => command.run(),
         Command::Test(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Bench(command) => command.run(),

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use palisade_policy::source::FileSource;
 use palisade_policy::{Env, Overrides};
 
+use crate::config::{self, ConfigFile, ConfigLoader};
 use crate::failure::{Ending, Failure};
 use crate::serve::Plan;
 
@@ -38,14 +38,12 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
-        let flags = Overrides {
-            listen: self.listen,
-            admin: self.admin,
-            store: self.store,
-            upstream: self.upstream,
-            proxy: self.proxy,
-            ..Overrides::default()
-        };
+        let flags = Overrides::default()
+            .with("--listen", "server.listen", self.listen)
+            .with("--admin", "server.admin", self.admin)
+            .with("--store", "store.url", self.store)
+            .with("--upstream", "proxy.upstream", self.upstream)
+            .with("--proxy", "proxy.listen", self.proxy);
         crate::serve::run(&plan(self.config.as_deref(), &flags)?)
     }
 }
@@ -53,16 +51,18 @@ impl Serve {
 fn plan(path: Option<&Path>, flags: &Overrides) -> Result<Plan, Failure> {
     let env = Env::from_process();
     let source = match path {
-        Some(path) => Some(Arc::new(FileSource::open(
-            path,
-            env.clone(),
-            flags.clone(),
-        )?)),
+        Some(path) => {
+            let loader = ConfigLoader {
+                env: env.clone(),
+                flags: flags.clone(),
+            };
+            Some(Arc::new(ConfigFile::open(path, loader)?))
+        }
         None => None,
     };
     let config = match &source {
         Some(source) => source.config(),
-        None => palisade_policy::load(None, &env, flags)?,
+        None => config::load(None, &env, flags)?,
     };
     Ok(Plan {
         config,

@@ -11,6 +11,7 @@ use palisade_policy::{Env, Overrides};
 use serde_json::{Value, json};
 
 use super::offline;
+use crate::config;
 use crate::failure::{Ending, Failure};
 use crate::output;
 
@@ -46,7 +47,7 @@ struct CaseFailure {
 
 impl Test {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
-        let config = palisade_policy::load(
+        let config = config::load(
             self.config.as_deref(),
             &Env::from_process(),
             &Overrides::default(),

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use palisade_policy::{Config, StoreUrl};
+use crate::config::{Config, StoreUrl};
 
 use super::surface::Place;
 

@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use palisade_core::key::{Keyring, SECRET_BYTES_MIN};
-use palisade_policy::{Config, Env, Secret, StoreUrl};
+use palisade_policy::Env;
 use zeroize::Zeroizing;
 
+use crate::config::{Config, Secret, SecretRef, StoreUrl};
 use crate::failure::Failure;
 
 const SECRET_FILE: &str = "secret";
@@ -49,46 +50,54 @@ pub(crate) struct Secrets {
 impl Secrets {
     /// Configured, else kept in the data directory, else random for as long as the
     /// process lives.
-    pub(crate) fn of(
-        config: &Config,
-        env: &Env,
-        directory: Option<&Path>,
-    ) -> Result<Self, Failure> {
-        let current = match (&config.secrets.key, directory) {
-            (Some(reference), _) => reference.read(env)?.expose().to_vec(),
+    pub(crate) fn of(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
+        let current = match (given.current, directory) {
+            (Some(secret), _) => secret.expose().to_vec(),
             (None, Some(directory)) => {
                 kept_secret(directory).map_err(|error| unusable(directory, &error))?
             }
-            (None, None) if config.store.url.is_shared() => return Err(no_shared_secret()),
             (None, None) => fresh_secret(),
-        };
-        let previous = match &config.secrets.previous_key {
-            Some(reference) => Some(reference.read(env)?),
-            None => None,
         };
         Ok(Self {
             current: Zeroizing::new(current),
-            previous,
+            previous: given.previous,
         })
     }
 
     /// The secrets, expanded.
     pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
         let previous = self.previous.as_ref().map(Secret::expose);
-        Keyring::new(&self.current, previous).map_err(|error| {
-            Failure::usage(
-                error.to_string(),
-                "`secrets.key` or `secrets.previous_key` is too short: `openssl rand -hex 32` makes a good one",
-            )
-        })
+        Keyring::new(&self.current, previous)
+            .map_err(|error| Failure::usage(error.to_string(), TOO_SHORT))
     }
 }
 
-fn no_shared_secret() -> Failure {
-    Failure::usage(
-        "a shared store needs a secret that all nodes share",
-        "set `[secrets] key = \"env:PALISADE_KEY\"` and give every node the same value, for example from `openssl rand -hex 32`",
-    )
+const TOO_SHORT: &str = "`openssl rand -hex 32` makes a good one";
+
+/// The secrets that the configuration names.
+pub(crate) struct GivenSecrets {
+    current: Option<Secret>,
+    previous: Option<Secret>,
+}
+
+impl GivenSecrets {
+    /// Reads them from where they are.
+    pub(crate) fn read(config: &Config, env: &Env) -> Result<Self, Failure> {
+        let read = |key: &str, reference: &Option<SecretRef>| {
+            let secret = reference.as_ref().map(|reference| reference.read(key, env));
+            match secret.transpose()? {
+                Some(secret) if secret.expose().len() < SECRET_BYTES_MIN => Err(Failure::usage(
+                    format!("`{key}` refers to a secret shorter than {SECRET_BYTES_MIN} bytes"),
+                    TOO_SHORT,
+                )),
+                secret => Ok(secret),
+            }
+        };
+        Ok(Self {
+            current: read("secrets.key", &config.secrets.key)?,
+            previous: read("secrets.previous_key", &config.secrets.previous_key)?,
+        })
+    }
 }
 
 fn fresh_secret() -> Vec<u8> {

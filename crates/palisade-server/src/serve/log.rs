@@ -2,13 +2,13 @@
 //! is one.
 
 use palisade::observe::SPAN_TARGET;
-use palisade_policy::{Log, LogFormat, LogLevel};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
 use super::trace::Traces;
+use crate::config::{Log, LogFormat, LogLevel};
 use crate::failure::Failure;
 
 /// Starts logging. A second start in one process changes nothing.

@@ -4,7 +4,7 @@ mod accept;
 mod activity;
 mod banner;
 mod data;
-mod edge;
+pub(crate) mod edge;
 mod http;
 mod line;
 mod log;
@@ -28,13 +28,14 @@ use palisade::store::Vitals;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
-use palisade_policy::source::FileSource;
-use palisade_policy::{Config, Env};
+use palisade_policy::Env;
 
+use crate::config::ready::Ready;
+use crate::config::{Config, ConfigFile};
 use crate::failure::{Ending, Failure};
 use crate::output;
-use crate::store::{self, AnyStore};
-use crate::surfaces::{self, CallerToken, Enforcer, Given, Metrics};
+use crate::store::AnyStore;
+use crate::surfaces::{self, Enforcer, Given, Metrics};
 use banner::Started;
 use data::Secrets;
 use observers::Observers;
@@ -44,9 +45,12 @@ use workers::Workers;
 
 pub(crate) use accept::Bounds;
 pub(crate) use activity::Patience;
+pub(crate) use data::GivenSecrets;
 pub(crate) use http::Handler;
+pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
 pub(crate) use surface::{On, Place, Surface};
+pub(crate) use tenants::Elsewhere;
 
 /// Longest time that audit events get to be written at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -56,13 +60,11 @@ pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) env: Env,
     /// The file that the configuration came from, if it came from one.
-    pub(crate) source: Option<Arc<FileSource>>,
+    pub(crate) source: Option<Arc<ConfigFile>>,
 }
 
 /// Serves until the process is asked to stop.
 pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
-    plan.config.check_serve()?;
-    refuse_unsupported(&plan.config)?;
     let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,26 +75,12 @@ pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
                 "raise the limit on open files",
             )
         })?;
-    let ran = control.block_on(async { Service::start(plan).await?.run().await });
+    let ran = control.block_on(async {
+        let ready = Ready::of(&plan.config, &plan.env).await?;
+        Service::start(plan, ready).await?.run().await
+    });
     traces.flush();
     ran.map(|()| Ending::Done)
-}
-
-/// What is configured but not served yet is refused: a setting that does nothing
-/// would be trusted.
-fn refuse_unsupported(config: &Config) -> Result<(), Failure> {
-    let unsupported = [(
-        config.bundle.candidate.is_some(),
-        "candidate.file",
-        "compare policies with `palisade replay --against` instead",
-    )];
-    match unsupported.into_iter().find(|(set, ..)| *set) {
-        None => Ok(()),
-        Some((_, key, hint)) => Err(Failure::usage(
-            format!("`{key}` is not supported yet"),
-            hint,
-        )),
-    }
 }
 
 /// A service that is bound to its addresses and ready to run.
@@ -112,30 +100,31 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    async fn start(plan: &'a Plan) -> Result<Self, Failure> {
+    async fn start(plan: &'a Plan, ready: Ready) -> Result<Self, Failure> {
         let (config, env) = (&plan.config, &plan.env);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let directory = data::directory(&config.store.url)?;
-        let secrets = Secrets::of(config, env, directory.as_deref())?;
+        let secrets = Secrets::of(ready.secrets, directory.as_deref())?;
         let observers = Observers::start(
             config,
             &Arc::new(secrets.keyring()?),
             &clock,
             directory.as_deref(),
+            ready.audit_table,
         )?;
         let observer: Arc<dyn Observer> = Arc::<Fanout>::clone(&observers.fanout);
         let watch = tenants::Watch {
             observer: Arc::clone(&observer),
             clock: Arc::clone(&clock),
         };
-        let policies = Arc::new(Policies::start(plan, watch).await?);
+        let policies = Arc::new(Policies::start(plan, ready.tenants, watch).await?);
         let engine = Engine::new(EngineConfig {
             policy: Arc::clone(config.policy()),
             tenants: Arc::<Policies>::clone(&policies),
             deadline: config.store.timeout,
             observer: Arc::clone(&observer),
             ..EngineConfig::new(
-                store::open(&config.store, &clock).await?,
+                ready.store.open(&clock).await?,
                 PolicySet::empty(),
                 secrets.keyring()?,
                 clock,
@@ -143,7 +132,7 @@ impl<'a> Service<'a> {
         });
         let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
-            edge: ArcSwap::from_pointee(edge::edge(config, env)?),
+            edge: ArcSwap::from_pointee(ready.edge),
             observer,
         });
         let (stopper, stop) = stop::stopper();
@@ -151,7 +140,7 @@ impl<'a> Service<'a> {
             config,
             env,
             enforcer: &enforcer,
-            caller: caller(config, env)?,
+            caller: ready.caller,
             metrics: metrics(&enforcer.engine, &observers),
             stop: &stop,
         };
@@ -237,14 +226,6 @@ impl<'a> Service<'a> {
             others: places.collect(),
         };
         output::print(&started.text());
-    }
-}
-
-/// The token that callers present, if there is one.
-fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failure> {
-    match &config.server.caller_token {
-        Some(reference) => Ok(Some(Arc::new(CallerToken::new(reference.read(env)?)))),
-        None => Ok(None),
     }
 }
 

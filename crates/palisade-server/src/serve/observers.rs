@@ -11,8 +11,8 @@ use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
 use palisade::store::postgres::PostgresConfig;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
-use palisade_policy::{Config, PostgresUrl};
 
+use crate::config::Config;
 use crate::failure::Failure;
 
 const AUDIT_FILE: &str = "audit.jsonl";
@@ -30,10 +30,11 @@ impl Observers {
         keyring: &Arc<Keyring>,
         clock: &Arc<dyn Clock>,
         directory: Option<&Path>,
+        audit_table: Option<PostgresConfig>,
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
         let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
-        let audit = Arc::new(audit(config, keyring, clock, directory)?);
+        let audit = Arc::new(audit(config, keyring, clock, directory, audit_table)?);
         let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample));
         let fanout = Fanout::new(
             Arc::clone(keyring),
@@ -65,6 +66,7 @@ fn audit(
     keyring: &Arc<Keyring>,
     clock: &Arc<dyn Clock>,
     directory: Option<&Path>,
+    audit_table: Option<PostgresConfig>,
 ) -> Result<Audit, Failure> {
     let audit = &config.audit;
     let refused = |error: io::Error| {
@@ -94,8 +96,12 @@ fn audit(
             stdout: to_stdout.then_some(StdoutSink),
         }));
     }
-    if let Some(url) = &audit.postgres {
-        sinks.push(Box::new(table(url)?));
+    if let Some(address) = audit_table {
+        let table = PostgresSink::new(address).map_err(|error| {
+            let message = format!("the audit table cannot be written: {error}");
+            Failure::unavailable(message, TABLE_HINT)
+        })?;
+        sinks.push(Box::new(table));
     }
     let settings = AuditSettings {
         buffer_max: usize::try_from(audit.buffer_max).unwrap_or(usize::MAX),
@@ -106,14 +112,15 @@ fn audit(
     Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings).map_err(refused)
 }
 
-/// The audit table. Its database may be away: events wait for it.
-fn table(url: &PostgresUrl) -> Result<PostgresSink, Failure> {
-    let hint = "correct `audit.postgres`; `palisade migrate` makes the table";
-    let config = PostgresConfig::parse(url.as_str())
-        .map_err(|_| Failure::usage("`audit.postgres` cannot be used as an address", hint))?;
-    PostgresSink::new(config).map_err(|error| {
-        Failure::unavailable(format!("the audit table cannot be written: {error}"), hint)
-    })
+const TABLE_HINT: &str = "correct `audit.postgres`; `palisade migrate` makes the table";
+
+/// Where the audit table is. Its database may be away: events wait for it.
+pub(crate) fn audit_table(config: &Config) -> Result<Option<PostgresConfig>, Failure> {
+    let url = config.audit.postgres.as_ref();
+    let address = url
+        .map(|url| PostgresConfig::parse(url.as_str()))
+        .transpose();
+    address.map_err(|_| Failure::usage("`audit.postgres` cannot be used as an address", TABLE_HINT))
 }
 
 /// The configured places beside a table. The file comes first: an error of standard output must

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_policy::PolicyBundle;
-use palisade_policy::source::{FileSource, PolicySource, Watching};
+use palisade_policy::{PolicyBundle, PolicySource, Watching};
 use tokio::sync::watch;
 
 use super::edge;
 use super::tenants::Policies;
+use crate::config::ConfigFile;
 use crate::surfaces::Enforcer;
 
 /// Changes that no event tells of are found within this time.
@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_secs(5);
 
 /// Follows the file for as long as the result is kept.
 pub(crate) fn follow(
-    source: &Arc<FileSource>,
+    source: &Arc<ConfigFile>,
     enforcer: &Arc<Enforcer>,
     policies: &Arc<Policies>,
 ) -> Option<Watching> {

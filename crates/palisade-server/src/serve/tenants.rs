@@ -14,15 +14,15 @@ use palisade_core::Id;
 use palisade_core::failure::SourceHealth;
 use palisade_core::policy::TenantPolicy;
 use palisade_core::time::Clock;
-use palisade_policy::source::{FileSource, PolicySource};
-use palisade_policy::{Config, FileTenants, PolicyBundle, PolicyTable, SourceUrl, Url};
+use palisade_policy::{FileTenants, PolicyBundle, PolicySource, PolicyTable, SourceUrl, Url};
 
 use super::Plan;
+use crate::config::{Config, ConfigFile};
 use crate::failure::Failure;
 
 /// Where policies come from: the file, and a database for tenants' own.
 pub(crate) struct Policies {
-    file: Option<Arc<FileSource>>,
+    file: Option<Arc<ConfigFile>>,
     /// Tenants that stand in the file.
     own: ArcSwap<FileTenants>,
     /// Those of a database.
@@ -32,16 +32,18 @@ pub(crate) struct Policies {
 impl Policies {
     /// Asks the source once before the first request does. One that does not answer
     /// is no reason not to start: the default policy stands in.
-    pub(crate) async fn start(plan: &Plan, watch: Watch) -> Result<Self, Failure> {
+    pub(crate) async fn start(
+        plan: &Plan,
+        elsewhere: Elsewhere,
+        watch: Watch,
+    ) -> Result<Self, Failure> {
         let config = &plan.config;
-        let tenants = match &config.source.source {
-            SourceUrl::File => None,
-            SourceUrl::Postgres(url) => {
-                let source = postgres(&config.source, url)?;
-                Some(cache("postgres", config, watch, source).await)
-            }
-            SourceUrl::MongoDb(url) => {
-                let source = mongodb(&config.source, url).await?;
+        let tenants = match elsewhere {
+            Elsewhere::Nowhere => None,
+            Elsewhere::Postgres(source) => Some(cache("postgres", config, watch, *source).await),
+            #[cfg(feature = "mongodb")]
+            Elsewhere::MongoDb(url) => {
+                let source = mongodb(&config.source, &url).await?;
                 Some(cache("mongodb", config, watch, source).await)
             }
         };
@@ -120,6 +122,41 @@ impl Tenants for Policies {
     }
 }
 
+/// Where tenants' policies are kept, beside the file: read from the configuration, asked
+/// nothing yet.
+pub(crate) enum Elsewhere {
+    Nowhere,
+    Postgres(Box<PostgresTenants>),
+    #[cfg(feature = "mongodb")]
+    MongoDb(Url),
+}
+
+impl Elsewhere {
+    #[cfg_attr(
+        not(feature = "mongodb"),
+        expect(clippy::unused_async, reason = "the other variant waits")
+    )]
+    pub(crate) async fn of(table: &PolicyTable) -> Result<Self, Failure> {
+        match &table.source {
+            SourceUrl::File => Ok(Self::Nowhere),
+            SourceUrl::Postgres(url) => {
+                postgres(table, url).map(|source| Self::Postgres(Box::new(source)))
+            }
+            #[cfg(feature = "mongodb")]
+            SourceUrl::MongoDb(url) => {
+                let address = palisade::tenants::MongoTenants::check(url.as_str()).await;
+                address.map_err(|error| Failure::usage(error.to_string(), MONGODB_HINT))?;
+                Ok(Self::MongoDb(url.clone()))
+            }
+            #[cfg(not(feature = "mongodb"))]
+            SourceUrl::MongoDb(_) => Err(Failure::usage(
+                "`policy.source` names MongoDB, which this binary was built without",
+                "build it with `--features mongodb`",
+            )),
+        }
+    }
+}
+
 async fn cache(
     name: &'static str,
     config: &Config,
@@ -154,25 +191,16 @@ fn postgres(table: &PolicyTable, url: &Url) -> Result<PostgresTenants, Failure> 
 }
 
 #[cfg(feature = "mongodb")]
+const MONGODB_HINT: &str = "for example \"mongodb://db1,db2/palisade?replicaSet=rs0\"";
+
+#[cfg(feature = "mongodb")]
 async fn mongodb(
     table: &PolicyTable,
     url: &Url,
 ) -> Result<palisade::tenants::MongoTenants, Failure> {
     let opened =
         palisade::tenants::MongoTenants::open(url.as_str(), &table.collection, table.timeout).await;
-    opened.map_err(|error| {
-        let hint = "for example \"mongodb://db1,db2/palisade?replicaSet=rs0\"";
-        Failure::usage(error.to_string(), hint)
-    })
-}
-
-#[cfg(not(feature = "mongodb"))]
-#[expect(clippy::unused_async, reason = "the other variant waits")]
-async fn mongodb(_: &PolicyTable, _: &Url) -> Result<PostgresTenants, Failure> {
-    Err(Failure::usage(
-        "`policy.source` names MongoDB, which this binary was built without",
-        "build it with `--features mongodb`",
-    ))
+    opened.map_err(|error| Failure::usage(error.to_string(), MONGODB_HINT))
 }
 
 /// Hands on what happens in the cache to metrics, log and audit.

@@ -15,7 +15,7 @@ use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
-pub(crate) use open::{open, postgres_config};
+pub(crate) use open::{Opening, open, postgres_config};
 
 /// One of the stores, chosen at the start.
 pub(crate) enum AnyStore {

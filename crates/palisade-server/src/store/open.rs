@@ -1,34 +1,66 @@
 //! Configuration → store.
 
 use std::num::{NonZeroU8, NonZeroU32};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade::store::memory::{JournalConfig, MemoryConfig, MemoryStore};
 use palisade::store::postgres::{PostgresConfig, PostgresStore, StartError};
 use palisade::store::redis::{RedisConfig, RedisStore, Tls};
 use palisade_core::time::Clock;
-use palisade_policy::{Store, StoreUrl};
 
 use super::AnyStore;
+use crate::config::{Store, StoreUrl};
 use crate::failure::Failure;
 
-/// Opens the configured store. A shared one may be down: the service then starts
-/// degraded and recovers with it.
-pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
-    match &config.url {
-        StoreUrl::Memory => {
-            let store = MemoryStore::new(Arc::clone(clock), &bounds(config));
-            Ok(AnyStore::Embedded(store))
-        }
-        StoreUrl::Embedded(directory) => embedded(config, directory, clock),
-        StoreUrl::Redis(url) | StoreUrl::RedisCluster(url) => {
-            RedisStore::new(redis_config(config, url.as_str())?)
-                .map(AnyStore::Redis)
-                .map_err(|error| Failure::usage(error.to_string(), "correct `--store`"))
-        }
-        StoreUrl::Postgres(url) => postgres(config, url.as_str()).await,
+/// A store that can be opened: its address and certificates are read, nothing is touched.
+pub(crate) enum Opening {
+    /// In this process, gone at its end.
+    Memory(MemoryConfig),
+    /// In this process, kept in a directory.
+    Embedded(MemoryConfig, PathBuf),
+    /// Redis or a Redis Cluster; it connects when it is first used.
+    Redis(RedisStore),
+    /// Postgres.
+    Postgres(Box<PostgresConfig>),
+}
+
+impl Opening {
+    /// What the configuration names. Needs a Tokio runtime.
+    pub(crate) fn of(config: &Store) -> Result<Self, Failure> {
+        Ok(match &config.url {
+            StoreUrl::Memory => Self::Memory(bounds(config)),
+            StoreUrl::Embedded(directory) => Self::Embedded(bounds(config), directory.clone()),
+            StoreUrl::Redis(url) | StoreUrl::RedisCluster(url) => {
+                let store = RedisStore::new(redis_config(config, url.as_str())?);
+                Self::Redis(store.map_err(|error| {
+                    Failure::usage(error.to_string(), "correct `store.url` (`--store`)")
+                })?)
+            }
+            StoreUrl::Postgres(url) => {
+                Self::Postgres(Box::new(postgres_config(config, url.as_str())?))
+            }
+        })
     }
+
+    /// Opens it. A shared one may be down: the service then starts degraded and
+    /// recovers with it.
+    pub(crate) async fn open(self, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+        match self {
+            Self::Memory(bounds) => {
+                let store = MemoryStore::new(Arc::clone(clock), &bounds);
+                Ok(AnyStore::Embedded(store))
+            }
+            Self::Embedded(bounds, directory) => embedded(&bounds, &directory, clock),
+            Self::Redis(store) => Ok(AnyStore::Redis(store)),
+            Self::Postgres(config) => postgres(&config).await,
+        }
+    }
+}
+
+/// Opens the configured store.
+pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+    Opening::of(config)?.open(clock).await
 }
 
 /// Connections are shared by all requests: more than a few are only a cost.
@@ -85,8 +117,12 @@ fn bounds(config: &Store) -> MemoryConfig {
     }
 }
 
-fn embedded(config: &Store, directory: &Path, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
-    let opened = MemoryStore::open(directory, Arc::clone(clock), &bounds(config));
+fn embedded(
+    bounds: &MemoryConfig,
+    directory: &Path,
+    clock: &Arc<dyn Clock>,
+) -> Result<AnyStore, Failure> {
+    let opened = MemoryStore::open(directory, Arc::clone(clock), bounds);
     let (store, report) = opened.map_err(|error| {
         Failure::unavailable(
             format!("`{}`: {error}", directory.display()),
@@ -97,15 +133,14 @@ fn embedded(config: &Store, directory: &Path, clock: &Arc<dyn Clock>) -> Result<
     Ok(AnyStore::Embedded(store))
 }
 
-async fn postgres(config: &Store, url: &str) -> Result<AnyStore, Failure> {
-    let postgres = postgres_config(config, url)?;
-    let store = match PostgresStore::connect(&postgres).await {
+async fn postgres(config: &PostgresConfig) -> Result<AnyStore, Failure> {
+    let store = match PostgresStore::connect(config).await {
         Err(StartError::Store(error)) => {
             tracing::warn!(
                 kind = error.kind().name(),
                 "starting without an answer from Postgres"
             );
-            PostgresStore::open(&postgres, None)
+            PostgresStore::open(config, None)
         }
         other => other,
     };

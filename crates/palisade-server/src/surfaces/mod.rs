@@ -4,20 +4,21 @@
 //! function that makes it from the configuration, named once below. Sockets,
 //! workers, bounds and the end are [`serve`](crate::serve)'s.
 
-mod admin;
+pub(crate) mod admin;
 mod decide;
 mod enforcer;
 mod exchange;
 mod forward_auth;
-mod proxy;
+pub(crate) mod proxy;
 
 use std::sync::Arc;
 
-use palisade_policy::{Config, Env};
+use palisade_policy::Env;
 
 pub(crate) use enforcer::Enforcer;
 pub(crate) use exchange::CallerToken;
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::serve::{Bounds, Patience, Stop, Surface};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palisade_core::failure::{Events, Policy};
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::time::Micros;
-use palisade_policy::source::tenants::{CachedTenant, SourceReport};
+use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::StoreError;
 
 use super::{AllowlistEntry, GuardNotes};

@@ -28,6 +28,7 @@ mod header;
 pub mod identity;
 pub mod jwt;
 mod keys;
+mod names;
 pub mod path;
 pub mod request_id;
 mod signature;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use palisade_core::failure::SourceHealth;
 use palisade_core::policy::TenantPolicy;
-pub use palisade_policy::source::tenants::{
+pub use palisade_policy::tenants::{
     CacheListener, CacheSettings, CacheState, CachedTenant, Refused, SourceError, SourceReport,
     TenantCache, TenantSource, follow,
 };
 #[cfg(feature = "mongodb")]
-pub use palisade_policy::source::tenants::{MongoAddressError, MongoTenants};
+pub use palisade_policy::tenants::{MongoAddressError, MongoTenants};
 pub use postgres::{PostgresTenants, TableName, TableNameError};
 
 use crate::engine::{TenantStats, Tenants};

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palisade_policy::source::tenants::{Document, SourceError, TenantSource};
+use palisade_policy::tenants::{Document, SourceError, TenantSource};
 use palisade_store::StoreError;
 use palisade_store::postgres::{Errands, PostgresConfig, StartError};
 use serde_json::{Map, Value};

@@ -36,7 +36,6 @@ pub const START: Micros = Micros(1_772_409_600_000_000);
 pub fn policy(text: &str, env: &Env) -> Arc<PolicySet> {
     palisade_policy::load_text(Path::new("test.toml"), text, env, &Overrides::default())
         .unwrap()
-        .bundle
         .policy
 }
 

@@ -41,7 +41,7 @@ fn default_policy() -> Arc<PolicySet> {
     let env = Env::default();
     let loaded =
         palisade_policy::load_text(Path::new("test.toml"), "", &env, &Overrides::default());
-    loaded.unwrap().bundle.policy
+    loaded.unwrap().policy
 }
 
 async fn in_time<T>(call: impl Future<Output = T>) -> T {

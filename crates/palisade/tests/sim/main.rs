@@ -34,7 +34,7 @@ const SEEDS_DEFAULT: u64 = 1_000;
 fn policy(text: &str) -> Arc<PolicySet> {
     let (path, env) = (Path::new("sim.toml"), Env::default());
     let loaded = palisade_policy::load_text(path, text, &env, &Overrides::default());
-    loaded.unwrap().bundle.policy
+    loaded.unwrap().policy
 }
 
 fn variable(name: &str) -> Option<u64> {

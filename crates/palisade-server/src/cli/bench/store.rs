@@ -25,11 +25,8 @@ use crate::store::AnyStore;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
-    let overrides = Overrides {
-        store: Some(bench.store.clone()),
-        ..Overrides::default()
-    };
-    let mut config = palisade_policy::load(None, &Env::from_process(), &overrides)?;
+    let overrides = Overrides::default().with("--store", "store.url", Some(bench.store.clone()));
+    let mut config = crate::config::load(None, &Env::from_process(), &overrides)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     config.store.timeout = DEADLINE;
     let store = crate::store::open(&config.store, &clock).await?;

@@ -15,6 +15,7 @@ use palisade_policy::{Env, Overrides};
 use serde_json::{Value, json};
 
 use super::offline;
+use crate::config;
 use crate::failure::{Ending, Failure};
 use crate::output;
 
@@ -183,7 +184,7 @@ impl Replay {
 }
 
 fn load(path: Option<&Path>) -> Result<Arc<PolicySet>, Failure> {
-    let config = palisade_policy::load(path, &Env::from_process(), &Overrides::default())?;
+    let config = config::load(path, &Env::from_process(), &Overrides::default())?;
     Ok(Arc::clone(config.policy()))
 }
 

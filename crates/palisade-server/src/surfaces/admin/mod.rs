@@ -31,12 +31,14 @@ use hyper::body::Incoming;
 use palisade::Engine;
 use palisade::engine::Operator;
 use palisade_core::Micros;
+use palisade_policy::Env;
 use tower::ServiceExt;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::config::{self, Secret};
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place as Address, Stop, Surface};
 use crate::store::AnyStore;
@@ -74,17 +76,22 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
 /// Who may administer.
 fn access(given: &Given<'_>) -> Result<Access, Failure> {
     let admin = &given.config.admin;
-    let token = match &admin.token {
-        Some(reference) => Some(reference.read(given.env)?),
-        None => None,
-    };
+    let token = token(admin, given.env)?;
     let verifier = given.enforcer.edge.load().jwt.clone();
-    let token = token.as_ref().map(palisade_policy::Secret::expose);
+    let token = token.as_ref().map(Secret::expose);
     Ok(Access::new(
         token,
         verifier.filter(|_| admin.jwt),
         &admin.role,
     ))
+}
+
+/// The static token, if there is one.
+pub(crate) fn token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, Failure> {
+    let token = admin.token.as_ref();
+    token
+        .map(|reference| reference.read("admin.token", env))
+        .transpose()
 }
 
 /// Routes on an address.

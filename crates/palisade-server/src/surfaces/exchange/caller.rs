@@ -1,8 +1,8 @@
 //! Who may ask: backends with the caller token, never web pages.
 
+use crate::config::Secret;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, ORIGIN};
-use palisade_policy::Secret;
 use subtle::ConstantTimeEq;
 
 use super::problem::Problem;

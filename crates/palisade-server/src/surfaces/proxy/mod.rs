@@ -21,8 +21,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use palisade::engine::RequestAnswer;
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{EdgeConfig, EdgeRequest, extract};
-use palisade_policy::Config;
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place, Surface};
 use crate::surfaces::exchange::ids::{RequestId, identify};
@@ -37,7 +37,7 @@ const POOL_IDLE: Duration = Duration::from_secs(60);
 
 /// Where the application is, and how long it may take.
 #[derive(Clone)]
-struct Upstream {
+pub(crate) struct Upstream {
     authority: Authority,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -49,7 +49,7 @@ struct Upstream {
 
 impl Upstream {
     /// The configured application; `None` if there is none.
-    fn of(config: &Config) -> Result<Option<Self>, Failure> {
+    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(url) = &config.proxy.upstream else {
             return Ok(None);
         };

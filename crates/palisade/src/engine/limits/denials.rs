@@ -133,7 +133,7 @@ mod tests {
             &palisade_policy::Env::default(),
             &palisade_policy::Overrides::default(),
         );
-        loaded.unwrap().bundle.policy
+        loaded.unwrap().policy
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! What tells the members of an array of tables apart.
+
+use std::collections::BTreeSet;
+
+use super::error::{Sink, shown};
+use super::tree::{Node, Table, Value, member_origin};
+
+/// The identity of a member: its name, or path and method of a route.
+pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
+    match array {
+        "route" => {
+            let path = item.member("path")?;
+            // A trailing slash of a path is dropped when requests are matched.
+            let path = match path.trim_end_matches('/') {
+                "" => "/",
+                path => path,
+            };
+            let method = item.member("method").unwrap_or_default();
+            Some(format!("{} {path}", method.to_ascii_uppercase()))
+        }
+        _ => item.member(key_of(array)?).map(str::to_owned),
+    }
+}
+
+/// The key that names a member.
+pub(crate) fn key_of(array: &str) -> Option<&'static str> {
+    match array {
+        "limit" | "class" | "tier" => Some("name"),
+        "client" | "tenant" => Some("id"),
+        "api_key" => Some("hash"),
+        "route" => Some("path"),
+        _ => None,
+    }
+}
+
+/// Whether the members of an array are about somebody: their names are not shown.
+pub(crate) fn names_somebody(array: &str) -> bool {
+    matches!(array, "client" | "tenant" | "api_key")
+}
+
+/// Reports members of an array with the same identity, without naming it where it
+/// is an identifier.
+pub(crate) fn duplicates(root: &Table, sink: &mut Sink) {
+    for (array, entry) in root {
+        let Value::Array(items) = &entry.node.value else {
+            continue;
+        };
+        let Some(key) = key_of(array) else { continue };
+        let mut seen = BTreeSet::new();
+        for item in items {
+            if let Some(id) = identity(array, item)
+                && !seen.insert(id.clone())
+            {
+                let what = match array.as_str() {
+                    "limit" | "class" | "tier" => {
+                        format!("duplicate {array} name `{}`", shown(&id))
+                    }
+                    "route" => "duplicate route: the same `path` and `method`".to_owned(),
+                    _ => format!("duplicate `{array}.{key}`"),
+                };
+                sink.report_with(
+                    &member_origin(item, key),
+                    what,
+                    "keep one of them, or rename one",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A document: TOML in which every value knows where it was written, with the
+//! environment and the flags laid upon it, and all errors found at once.
+//!
+//! It knows no table itself: whoever reads one declares its sections with
+//! [`section!`](crate::section) and hands their schemas over. From the declarations follow
+//! the types, the defaults, the bounds, the names of variables, the hints at unknown keys
+//! and the reference page.
+//!
+//! Read it in this order: tree (text with places) → schema (what may stand there) →
+//! decode (nodes to values) → unknown (what nothing reads) → env (variables and flags).
+//!
+//! ```
+//! use palisade_policy::document::schema::Section;
+//! use palisade_policy::document::{Document, Env, Input, Overrides};
+//!
+//! palisade_policy::section! {
+//!     /// A kettle.
+//!     struct Kettle(Table "kettle") {
+//!         /// How hot it gets, in degrees.
+//!         degrees: u8 = "100" where "40"..="100";
+//!     }
+//! }
+//!
+//! let (env, flags) = (Env::default(), Overrides::default());
+//! let input = Input { path: None, text: "[kettle]\ndegrees = 30", env: &env, flags: &flags };
+//! let tables = [Kettle::SCHEMA];
+//! let mut document = Document::parse(input, &tables)?;
+//! let kettle = document.table::<Kettle>();
+//! let errors = document.finish(kettle).unwrap_err();
+//! assert_eq!(errors.to_string(), "-:2:11: error: `kettle.degrees` must be 40 to 100");
+//! # Ok::<(), palisade_policy::ConfigErrors>(())
+//! ```
+
+pub mod decode;
+pub(crate) mod env;
+pub mod error;
+mod identity;
+mod places;
+pub mod reference;
+pub mod schema;
+pub mod tree;
+mod unknown;
+
+use std::path::Path;
+
+pub use env::{Env, Overrides};
+pub use error::{ConfigError, ConfigErrors, Origin, Place};
+pub use places::Places;
+
+use error::{Sink, Sources};
+use schema::{Schema, Section, read_table};
+use tree::{Node, Table, merge, parse};
+
+/// What a document is read from: the file, and what is laid upon it.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// The file's name, for places.
+    pub path: Option<&'a Path>,
+    /// What stands in it.
+    pub text: &'a str,
+    /// Variables; they win over the file.
+    pub env: &'a Env,
+    /// Flags; they win over everything.
+    pub flags: &'a Overrides,
+}
+
+/// A document while it is read.
+pub struct Document<'a> {
+    pub(crate) input: Input<'a>,
+    pub(crate) tables: &'a [Schema],
+    pub(crate) root: Table,
+    pub(crate) sink: Sink,
+    builtin: &'static str,
+}
+
+impl<'a> Document<'a> {
+    /// Parses the file and reports what no table of `tables` declares.
+    ///
+    /// # Errors
+    /// The text is not TOML: what follows a syntax error cannot be trusted to be what was
+    /// meant. Everything else is found on the way to [`finish`](Self::finish).
+    pub fn parse(input: Input<'a>, tables: &'a [Schema]) -> Result<Self, ConfigErrors> {
+        let mut sink = Sink::default();
+        let root = parse(input.text, Origin::File, &mut sink);
+        let mut document = Self {
+            input,
+            tables,
+            root,
+            sink,
+            builtin: "",
+        };
+        if !document.sink.is_empty() {
+            return Err(document.into_errors());
+        }
+        unknown::check(&document.root, tables, &mut document.sink);
+        identity::duplicates(&document.root, &mut document.sink);
+        Ok(document)
+    }
+
+    /// A document with nothing of this one but a single key, to ask about it alone.
+    /// Errors in it are found again when the whole is read.
+    pub(crate) fn probe(&self, path: &str) -> Self {
+        let mut root = Table::new();
+        if let Some(entry) = tree::lookup(&self.root, path) {
+            tree::set(&mut root, path, entry.node.clone());
+        }
+        Self {
+            input: self.input,
+            tables: self.tables,
+            root,
+            sink: Sink::default(),
+            builtin: "",
+        }
+    }
+
+    /// Lays the file upon this text.
+    pub(crate) fn start_from(&mut self, builtin: &'static str) {
+        let mut root = parse(builtin, Origin::Builtin, &mut self.sink);
+        merge(&mut root, std::mem::take(&mut self.root));
+        self.root = root;
+        self.builtin = builtin;
+    }
+
+    /// Lays the environment and the flags upon what was read so far.
+    pub fn lay_over(&mut self) {
+        env::apply(self.input.env, self.tables, &mut self.root, &mut self.sink);
+        self.input.flags.apply(&mut self.root);
+    }
+
+    /// Sets a key, as if it stood at `origin`.
+    pub(crate) fn set(&mut self, path: &str, text: &str, origin: Origin) {
+        tree::set(&mut self.root, path, Node::text(text, origin));
+    }
+
+    /// Reads a table; `None` if something in it was reported.
+    pub fn table<S: Section>(&mut self) -> Option<S> {
+        read_table(&self.root, &mut self.sink)
+    }
+
+    /// Reports what is wrong with a key, at its place.
+    pub fn refuse(
+        &mut self,
+        table: &str,
+        key: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let origin = tree::origin_of(&self.root, table, key);
+        self.sink.report_with(&origin, message, hint);
+    }
+
+    /// Where every key was written.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        Places::of(&self.root, &self.sources())
+    }
+
+    /// What was read, if nothing was reported.
+    ///
+    /// # Errors
+    /// Everything that was reported, in the order of the text.
+    pub fn finish<T>(self, read: Option<T>) -> Result<T, ConfigErrors> {
+        match read {
+            Some(read) if self.sink.is_empty() => Ok(read),
+            _ => Err(self.into_errors()),
+        }
+    }
+
+    fn sources(&self) -> Sources<'a> {
+        Sources {
+            path: self.input.path,
+            file: self.input.text,
+            builtin: self.builtin,
+        }
+    }
+
+    fn into_errors(self) -> ConfigErrors {
+        let sources = self.sources();
+        self.sink.finish(sources).unwrap_or_else(|| {
+            ConfigErrors::from(ConfigError::nowhere(
+                "the configuration cannot be used",
+                "this is a defect: a value was refused without a reason",
+            ))
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! The configuration as a tree in which every node knows where it was written.
+//! File, environment and flags become one tree before anything is decoded, so that
+//! all errors are found at once and each names its own place.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::identity;
+use crate::document::error::{Origin, Sink};
+
+/// A value and where it was written.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// A TOML value, or text without a type of its own.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// From a variable, a flag or the schema's default: the decoder decides.
+    Text(String),
+    /// A string.
+    String(String),
+    /// A whole number.
+    Integer(i128),
+    /// Any other number.
+    Float(f64),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A list, or an array of tables.
+    Array(Vec<Node>),
+    /// A table.
+    Table(Table),
+    /// A date, or a number that fits no type: no key takes one.
+    Other,
+}
+
+/// A table: names in order, each with the origin of the name itself.
+pub type Table = BTreeMap<String, Entry>;
+
+/// A key of a table.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Where the name was written.
+    pub key: Origin,
+    /// What stands there.
+    pub node: Node,
+}
+
+impl Node {
+    pub(crate) fn text(text: &str, origin: Origin) -> Self {
+        Self {
+            value: Value::Text(text.to_owned()),
+            origin,
+        }
+    }
+
+    pub(crate) fn as_table(&self) -> Option<&Table> {
+        match &self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// Its text, if it is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) | Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A string member of a table.
+    pub(crate) fn member(&self, key: &str) -> Option<&str> {
+        self.as_table()?.get(key)?.node.as_str()
+    }
+}
+
+/// Parses TOML. Syntax errors go to the sink; what could be read is returned.
+pub(crate) fn parse(
+    text: &str,
+    origin: fn(std::ops::Range<usize>) -> Origin,
+    sink: &mut Sink,
+) -> Table {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let at = error.span().map_or(Origin::Nowhere, origin);
+        let message = error.message().lines().next().unwrap_or_default();
+        sink.report_with(
+            &at,
+            format!("this is not TOML: {message}"),
+            "correct the syntax; keys and values follow toml.io",
+        );
+    }
+    table(document.into_inner(), origin)
+}
+
+fn table(from: DeTable<'_>, origin: fn(std::ops::Range<usize>) -> Origin) -> Table {
+    from.into_iter()
+        .map(|(key, value)| {
+            let entry = Entry {
+                key: origin(key.span()),
+                node: node(value, origin),
+            };
+            (key.into_inner().into_owned(), entry)
+        })
+        .collect()
+}
+
+fn node(from: Spanned<DeValue<'_>>, origin: fn(std::ops::Range<usize>) -> Origin) -> Node {
+    let at = origin(from.span());
+    let value = match from.into_inner() {
+        DeValue::String(text) => Value::String(text.into_owned()),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or(Value::Other, Value::Integer),
+        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other, Value::Float),
+        DeValue::Boolean(flag) => Value::Boolean(flag),
+        DeValue::Datetime(_) => Value::Other,
+        DeValue::Array(items) => {
+            Value::Array(items.into_iter().map(|item| node(item, origin)).collect())
+        }
+        DeValue::Table(members) => Value::Table(table(members, origin)),
+    };
+    Node { value, origin: at }
+}
+
+/// The node at a dotted path, with the origin of its key.
+pub(crate) fn lookup<'t>(root: &'t Table, path: &str) -> Option<&'t Entry> {
+    let (head, rest) = match path.split_once('.') {
+        Some((head, rest)) => (head, Some(rest)),
+        None => (path, None),
+    };
+    let entry = root.get(head)?;
+    match rest {
+        None => Some(entry),
+        Some(rest) => lookup(entry.node.as_table()?, rest),
+    }
+}
+
+/// Sets the node at a dotted path, creating tables on the way. False if something
+/// on the way is not a table.
+pub(crate) fn set(root: &mut Table, path: &str, node: Node) -> bool {
+    let origin = node.origin.clone();
+    match path.split_once('.') {
+        None => {
+            let entry = Entry { key: origin, node };
+            root.insert(path.to_owned(), entry);
+            true
+        }
+        Some((head, rest)) => {
+            let entry = root.entry(head.to_owned()).or_insert_with(|| Entry {
+                key: origin.clone(),
+                node: Node {
+                    value: Value::Table(Table::new()),
+                    origin,
+                },
+            });
+            match &mut entry.node.value {
+                Value::Table(inner) => set(inner, rest, node),
+                _ => false,
+            }
+        }
+    }
+}
+
+/// Lays `over` upon `base`: tables merge, a member of an array of tables replaces
+/// the one with the same identity, everything else is replaced.
+pub(crate) fn merge(base: &mut Table, over: Table) {
+    for (name, entry) in over {
+        match base.get_mut(&name) {
+            Some(old) => merge_entry(&name, old, entry),
+            None => {
+                base.insert(name, entry);
+            }
+        }
+    }
+}
+
+fn merge_entry(name: &str, old: &mut Entry, new: Entry) {
+    match (&mut old.node.value, new.node.value) {
+        (Value::Table(inner), Value::Table(over)) => {
+            merge(inner, over);
+            old.key = new.key;
+            old.node.origin = new.node.origin;
+        }
+        (Value::Array(members), Value::Array(over)) if identity::key_of(name).is_some() => {
+            let replaced: Vec<String> = over
+                .iter()
+                .filter_map(|member| identity::identity(name, member))
+                .collect();
+            members.retain(|member| {
+                let id = identity::identity(name, member);
+                id.is_none_or(|id| !replaced.contains(&id))
+            });
+            members.extend(over);
+        }
+        (_, value) => {
+            *old = Entry {
+                key: new.key,
+                node: Node {
+                    value,
+                    origin: new.node.origin,
+                },
+            };
+        }
+    }
+}
+
+/// Where a member's key is, or the member itself.
+pub(crate) fn member_origin(item: &Node, key: &str) -> Origin {
+    item.as_table()
+        .and_then(|table| table.get(key))
+        .map_or_else(|| item.origin.clone(), |entry| entry.node.origin.clone())
+}
+
+/// The origin of a key, or of the table it should be in.
+pub(crate) fn origin_of(root: &Table, table: &str, key: &str) -> Origin {
+    lookup(root, &format!("{table}.{key}"))
+        .map(|entry| entry.node.origin.clone())
+        .or_else(|| lookup(root, table).map(|entry| entry.key.clone()))
+        .unwrap_or(Origin::Nowhere)
+}

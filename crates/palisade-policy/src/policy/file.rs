@@ -1,0 +1,296 @@
+//! The policy file, reloaded when it changes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use palisade_core::failure::SourceHealth;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::{PolicySource, SourceStatus};
+use crate::document::Input;
+use crate::document::env::{Env, Overrides};
+use crate::document::error::ConfigErrors;
+use crate::policy::load::{PolicyBundle, load_revision, read_file};
+
+/// Editors write in several steps; a change is read when it has been quiet this long.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What a reload did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reload {
+    /// The files are what they were.
+    Unchanged,
+    /// A new policy is in force.
+    Replaced {
+        /// Its revision.
+        revision: u64,
+        /// Tables that also changed but only take effect at a start.
+        needs_restart: Vec<&'static str>,
+    },
+}
+
+/// What a policy file is read as.
+pub trait Loader: Send + Sync + 'static {
+    /// What it becomes: a policy, or a whole configuration with one.
+    type Loaded: Clone + Send + 'static;
+
+    /// Reads it as the policy's next revision.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Loaded, ConfigErrors>;
+
+    /// The policy in it.
+    fn bundle(loaded: &Self::Loaded) -> &PolicyBundle;
+
+    /// Tables that differ and only take effect at a start.
+    fn needs_restart(_old: &Self::Loaded, _new: &Self::Loaded) -> Vec<&'static str> {
+        Vec::new()
+    }
+}
+
+/// Reads a policy and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyLoader {
+    /// Variables.
+    pub env: Env,
+    /// Flags.
+    pub flags: Overrides,
+}
+
+impl Loader for PolicyLoader {
+    type Loaded = PolicyBundle;
+
+    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
+        let input = Input {
+            path: Some(path),
+            text,
+            env: &self.env,
+            flags: &self.flags,
+        };
+        load_revision(input, revision)
+    }
+
+    fn bundle(loaded: &PolicyBundle) -> &PolicyBundle {
+        loaded
+    }
+}
+
+/// A policy file and what was last read from it.
+pub struct FileSource<L: Loader = PolicyLoader> {
+    path: PathBuf,
+    loader: L,
+    state: Mutex<State<L::Loaded>>,
+    current: watch::Sender<Arc<PolicyBundle>>,
+}
+
+struct State<C> {
+    config: C,
+    seen: Seen,
+    replaced: u64,
+    refused: u64,
+    last_refusal: Option<ConfigErrors>,
+}
+
+/// Digests of the files as they were last read; `None` is a file that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    file: Option<u64>,
+    candidate: Option<u64>,
+}
+
+impl<L: Loader> FileSource<L> {
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn open(path: &Path, loader: L) -> Result<Self, ConfigErrors> {
+        let text = read_file(path)?;
+        let config = loader.load(path, &text, 1)?;
+        let bundle = L::bundle(&config);
+        let (current, _) = watch::channel(Arc::new(bundle.clone()));
+        let seen = Seen {
+            file: Some(digest(&text)),
+            candidate: candidate_digest(bundle),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            loader,
+            state: Mutex::new(State {
+                config,
+                seen,
+                replaced: 0,
+                refused: 0,
+                last_refusal: None,
+            }),
+            current,
+        })
+    }
+
+    /// All that the policy in force came with.
+    #[must_use]
+    pub fn config(&self) -> L::Loaded {
+        self.state.lock().config.clone()
+    }
+
+    /// Reads the file again if it has changed. Reads from disk: not for a task that
+    /// must not wait.
+    ///
+    /// # Errors
+    /// Why the new policy is refused; the old one stays in force. The same wrong
+    /// file is refused once.
+    pub fn reload(&self) -> Result<Reload, ConfigErrors> {
+        let mut state = self.state.lock();
+        let text = read_file(&self.path);
+        let seen = Seen {
+            file: text.as_deref().ok().map(digest),
+            candidate: candidate_digest(L::bundle(&state.config)),
+        };
+        if seen == state.seen {
+            return Ok(Reload::Unchanged);
+        }
+        state.seen = seen;
+        let revision = L::bundle(&state.config).policy.revision.saturating_add(1);
+        let loaded = text.and_then(|text| self.loader.load(&self.path, &text, revision));
+        match loaded {
+            Ok(config) => Ok(self.replace(&mut state, config, revision)),
+            Err(errors) => {
+                state.refused += 1;
+                state.last_refusal = Some(errors.clone());
+                tracing::error!(%errors, "policy refused, the one in force stays");
+                Err(errors)
+            }
+        }
+    }
+
+    fn replace(&self, state: &mut State<L::Loaded>, config: L::Loaded, revision: u64) -> Reload {
+        let needs_restart = L::needs_restart(&state.config, &config);
+        if !needs_restart.is_empty() {
+            let tables = needs_restart.join(", ");
+            tracing::warn!(tables, "these tables take effect at the next start");
+        }
+        tracing::info!(revision, "policy replaced");
+        // The candidate may be another file now.
+        let bundle = L::bundle(&config);
+        state.seen.candidate = candidate_digest(bundle);
+        state.replaced += 1;
+        state.last_refusal = None;
+        self.current.send_replace(Arc::new(bundle.clone()));
+        state.config = config;
+        Reload::Replaced {
+            revision,
+            needs_restart,
+        }
+    }
+
+    /// Follows changes of the file until the returned value is dropped. The folder
+    /// is watched, so that a file replaced by renaming, or behind a link, is noticed;
+    /// every `poll` it is looked at regardless. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    /// The folder cannot be watched.
+    pub fn watch(self: &Arc<Self>, poll: Duration) -> notify::Result<Watching> {
+        let (events, received) = mpsc::channel(1);
+        let mut watcher = notify::recommended_watcher(move |event| {
+            if is_change(&event) {
+                // Full: a change is waiting to be looked at already.
+                let _ = events.try_send(());
+            }
+        })?;
+        watcher.watch(folder(&self.path), RecursiveMode::NonRecursive)?;
+        let task = tokio::spawn(follow(Arc::downgrade(self), received, poll));
+        Ok(Watching {
+            _watcher: watcher,
+            task,
+        })
+    }
+}
+
+impl<L: Loader> PolicySource for FileSource<L> {
+    fn current(&self) -> Arc<PolicyBundle> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    fn subscribe(&self) -> watch::Receiver<Arc<PolicyBundle>> {
+        self.current.subscribe()
+    }
+
+    fn status(&self) -> SourceStatus {
+        let state = self.state.lock();
+        SourceStatus {
+            revision: L::bundle(&state.config).policy.revision,
+            replaced: state.replaced,
+            refused: state.refused,
+            health: match state.seen.file {
+                Some(_) => SourceHealth::Up,
+                None => SourceHealth::Down,
+            },
+            last_refusal: state.last_refusal.clone(),
+        }
+    }
+}
+
+/// Following ends when this is dropped.
+pub struct Watching {
+    _watcher: RecommendedWatcher,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow<L: Loader>(
+    source: Weak<FileSource<L>>,
+    mut events: mpsc::Receiver<()>,
+    poll: Duration,
+) {
+    loop {
+        tokio::select! {
+            event = events.recv() => if event.is_none() { return },
+            () = tokio::time::sleep(poll) => {}
+        }
+        tokio::time::sleep(SETTLE).await;
+        while events.try_recv().is_ok() {}
+        let Some(source) = source.upgrade() else {
+            return;
+        };
+        // Its outcome is logged and counted where it is found.
+        let _ = tokio::task::spawn_blocking(move || source.reload()).await;
+    }
+}
+
+/// Reading a file is an event too; taking it for a change would never end.
+fn is_change(event: &notify::Result<notify::Event>) -> bool {
+    match event.as_ref().map(|event| event.kind) {
+        Ok(EventKind::Access(AccessKind::Close(AccessMode::Write))) | Err(_) => true,
+        Ok(EventKind::Access(_)) => false,
+        Ok(_) => true,
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn digest(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn candidate_digest(bundle: &PolicyBundle) -> Option<u64> {
+    let text = read_file(bundle.candidate_file.as_deref()?).ok()?;
+    Some(digest(&text))
+}

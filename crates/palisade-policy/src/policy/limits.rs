@@ -1,0 +1,303 @@
+//! `[[limit]]` → [`LimitDef`]: what one limit means, and whether it can ever match.
+
+use palisade_core::key::SEGMENTS_MAX;
+use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};
+use palisade_core::plan::OnExceed;
+use palisade_core::policy::{ClassKind, Dimension, Family, LimitDef, OnStoreFailure};
+
+use crate::document::error::{Sink, nearest};
+use crate::document::schema::read_array;
+use crate::document::tree::{Node, Table, member_origin};
+use crate::policy::resolve::Known;
+use crate::policy::tables::LimitTable;
+
+/// Most limits of a policy: each request looks at those of its class.
+const LIMITS_MAX: usize = 1_000;
+/// Names of buckets that the core defines itself.
+const RESERVED: [&str; 4] = [
+    "api-key-quota",
+    "guard-api-minor",
+    "guard-api-moderate",
+    "guard-api-severe",
+];
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Reads all limits; those with an error are reported and left out.
+pub(crate) fn read(root: &Table, known: &Known, sink: &mut Sink) -> Vec<LimitDef> {
+    let tables = read_array::<LimitTable>(root, sink);
+    if let Some((_, extra)) = tables.get(LIMITS_MAX) {
+        sink.report(
+            &extra.origin,
+            format!("a policy may have at most {LIMITS_MAX} limits"),
+        );
+    }
+    tables
+        .into_iter()
+        .filter_map(|(table, item)| Checker { item, known, sink }.limit(table))
+        .collect()
+}
+
+struct Checker<'a> {
+    item: &'a Node,
+    known: &'a Known,
+    sink: &'a mut Sink,
+}
+
+impl Checker<'_> {
+    fn refuse(&mut self, key: &str, problem: &str, hint: &str) {
+        let origin = member_origin(self.item, key);
+        self.sink
+            .report_with(&origin, format!("`limit.{key}` {problem}"), hint);
+    }
+
+    fn limit(mut self, table: LimitTable) -> Option<LimitDef> {
+        self.name(&table.name);
+        self.placement(&table);
+        self.references(&table);
+        self.auth_stays_bounded(&table);
+        let by = self.dimensions(&table);
+        let spec = self.spec(&table);
+        let (by, spec) = (by?, spec?);
+        if table.cost.get() > spec.capacity() {
+            let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
+            self.refuse("cost", "is above the limit itself", hint);
+        }
+        Some(define(table, by, spec))
+    }
+
+    fn name(&mut self, name: &str) {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
+            let problem = "must be at most 64 letters, digits, `-`, `_` or `.`";
+            self.refuse("name", problem, "it is used in headers and metrics");
+        }
+        if RESERVED.contains(&name) {
+            let problem = "is reserved for a bucket that is always there";
+            self.refuse("name", problem, "choose another name");
+        }
+    }
+
+    /// Keys that exclude each other.
+    fn placement(&mut self, table: &LimitTable) {
+        let set = [
+            ("class", table.class.is_some()),
+            ("operation", table.operation.is_some()),
+            ("client_type", table.client_type.is_some()),
+            ("bot", table.bot),
+        ];
+        for (key, is_set) in set {
+            if is_set && table.throttle {
+                let problem = "never applies to the global throttle";
+                self.refuse(key, problem, "leave it out, or `throttle`");
+            }
+            if is_set && table.domain.is_some() {
+                let problem = "never applies to an Envoy domain";
+                self.refuse(key, problem, "leave it out, or `domain`");
+            }
+        }
+        if table.throttle && table.domain.is_some() {
+            let problem = "never applies to an Envoy domain";
+            self.refuse("throttle", problem, "leave it out, or `domain`");
+        }
+        match (&table.domain, &table.descriptor) {
+            (None, Some(_)) => self.refuse("descriptor", "needs `domain`", "add `domain = …`"),
+            (Some(_), descriptor) if descriptor.as_ref().is_none_or(Vec::is_empty) => {
+                let hint = "add `descriptor = [{ key = … }]`: the limit would never match";
+                self.refuse("domain", "needs `descriptor`", hint);
+            }
+            _ => {}
+        }
+    }
+
+    /// A class or operation that nothing assigns never matches.
+    fn references(&mut self, table: &LimitTable) {
+        let known = self.known;
+        for class in table.class.iter().flat_map(|list| &list.0) {
+            if !known.classes.contains(class) {
+                let hint = match nearest(class, known.classes.iter().map(String::as_str)) {
+                    Some(name) => format!("did you mean `{name}`?"),
+                    None => "add a `[[route]]` with it, or a `[[class]]` if callers name it".into(),
+                };
+                let problem = "can never match: no route assigns this class";
+                self.refuse("class", problem, &hint);
+            }
+        }
+        for operation in table.operation.iter().flat_map(|list| &list.0) {
+            if !known.operations.contains(operation) {
+                let hint = match nearest(operation, known.operations.iter().map(String::as_str)) {
+                    Some(name) => format!("did you mean `{name}`?"),
+                    None => "add a `[[route]]` with it".into(),
+                };
+                let problem = "can never match: no route assigns this operation";
+                self.refuse("operation", problem, &hint);
+            }
+        }
+    }
+
+    fn auth_stays_bounded(&mut self, table: &LimitTable) {
+        if table.failure != OnStoreFailure::OpenBounded || table.domain.is_some() {
+            return;
+        }
+        let is_auth = |class: &String| self.known.kinds.get(class) == Some(&ClassKind::Auth);
+        let concerned = match &table.class {
+            Some(classes) => classes.0.iter().any(is_auth),
+            None => self.known.classes.iter().any(is_auth),
+        };
+        if concerned {
+            let problem = "must not be `open-bounded` where an authentication class is concerned";
+            let hint = "use `fallback` or `closed`, or name other classes with `class`";
+            self.refuse("failure", problem, hint);
+        }
+    }
+
+    fn dimensions(&mut self, table: &LimitTable) -> Option<Vec<Dimension>> {
+        match (&table.by, &table.domain) {
+            (Some(by), None) => self.request_dimensions(by),
+            (Some(by), Some(_)) => self.descriptor_dimensions(by, table),
+            (None, Some(_)) => Some(open_entries(table)),
+            (None, None) => {
+                let hint =
+                    "say what it counts by, for example `by = [\"ip\"]`; `[]` is one shared bucket";
+                self.sink
+                    .report_with(&self.item.origin, "`limit.by` is missing", hint);
+                None
+            }
+        }
+    }
+
+    fn request_dimensions(&mut self, by: &[Dimension]) -> Option<Vec<Dimension>> {
+        let repeated = by
+            .iter()
+            .enumerate()
+            .any(|(at, one)| by[..at].contains(one));
+        if repeated {
+            self.refuse("by", "names a dimension twice", "name each once");
+            return None;
+        }
+        for dimension in by {
+            match dimension {
+                Dimension::Account => {
+                    let hint = "requests carry no account; the guard counts accounts by itself";
+                    self.refuse("by", "can never match: `account`", hint);
+                    return None;
+                }
+                Dimension::Descriptor(_) => {
+                    let hint = "descriptors belong to limits with `domain`";
+                    self.refuse("by", "can never match: `descriptor:…`", hint);
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        // Users and tokens nest under their organisation, which takes a place too.
+        let nests = by
+            .iter()
+            .any(|one| matches!(one, Dimension::User | Dimension::Token));
+        let places = by.len() + usize::from(nests && !by.contains(&Dimension::Org));
+        if places > SEGMENTS_MAX {
+            let problem = format!("names too many dimensions: {SEGMENTS_MAX} at most");
+            self.refuse("by", &problem, "split the limit in two");
+            return None;
+        }
+        Some(by.to_vec())
+    }
+
+    fn descriptor_dimensions(
+        &mut self,
+        by: &[Dimension],
+        table: &LimitTable,
+    ) -> Option<Vec<Dimension>> {
+        let entries = table.descriptor.as_deref().unwrap_or_default();
+        let known = |one: &Dimension| match one {
+            Dimension::Descriptor(key) => entries.iter().any(|entry| *entry.key == **key),
+            _ => false,
+        };
+        if by.iter().all(known) && by.len() <= SEGMENTS_MAX {
+            return Some(by.to_vec());
+        }
+        let hint = "name keys of `descriptor` as `descriptor:KEY`, or leave `by` out";
+        self.refuse(
+            "by",
+            "can never match: an Envoy request has descriptors only",
+            hint,
+        );
+        None
+    }
+
+    fn spec(&mut self, table: &LimitTable) -> Option<BucketSpec> {
+        let rate = table.rate;
+        let algorithm = table.algorithm.unwrap_or(match rate.window {
+            Window::Month => Algorithm::FixedWindow,
+            Window::Span(_) if table.burst.is_some() => Algorithm::TokenBucket,
+            Window::Span(_) if table.family == Some(Family::Quota) => Algorithm::FixedWindow,
+            Window::Span(_) => Algorithm::default_for(rate.limit.get()),
+        });
+        if table.burst.is_some() && algorithm != Algorithm::TokenBucket {
+            let hint = "leave it out, or set `algorithm = \"token-bucket\"`";
+            self.refuse("burst", "only means something to a token bucket", hint);
+        }
+        if table.family == Some(Family::Quota) && algorithm != Algorithm::FixedWindow {
+            let hint = "set `algorithm = \"fixed-window\"`";
+            self.refuse("family", "`quota` needs fixed windows", hint);
+        }
+        match BucketSpec::new(algorithm, rate.limit, rate.window, table.burst) {
+            Ok(spec) => Some(spec),
+            Err(error) => {
+                self.spec_error(error);
+                None
+            }
+        }
+    }
+
+    fn spec_error(&mut self, error: SpecError) {
+        let (key, hint) = match error {
+            SpecError::MonthNeedsFixedWindow => (
+                "algorithm",
+                "set `algorithm = \"fixed-window\"`, or leave it out",
+            ),
+            SpecError::ZeroWindow | SpecError::WindowTooLong => ("rate", "choose another window"),
+            SpecError::BurstTooLong => ("burst", "lower `burst` or raise `rate`"),
+        };
+        self.refuse(key, &format!("cannot be: {error}"), hint);
+    }
+}
+
+/// Without `by`, an Envoy limit counts by the entries whose value is open.
+fn open_entries(table: &LimitTable) -> Vec<Dimension> {
+    let entries = table.descriptor.iter().flatten();
+    entries
+        .filter(|entry| entry.value.is_none())
+        .map(|entry| Dimension::Descriptor(entry.key.as_str().into()))
+        .collect()
+}
+
+fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec) -> LimitDef {
+    let family = table.family.unwrap_or(match spec.algorithm() {
+        Algorithm::FixedWindow => Family::Quota,
+        _ => Family::Limit,
+    });
+    let entries = table.descriptor.unwrap_or_default();
+    LimitDef {
+        classes: table.class.map(|list| list.0).unwrap_or_default(),
+        operations: table.operation.map(|list| list.0).unwrap_or_default(),
+        client_type: table.client_type,
+        bots_only: table.bot,
+        throttle: table.throttle,
+        cost: table.cost,
+        accuracy: table.accuracy,
+        on_exceed: if table.shadow {
+            OnExceed::Report
+        } else {
+            OnExceed::Deny
+        },
+        on_store_failure: table.failure,
+        family,
+        domain: table.domain,
+        descriptor: entries
+            .into_iter()
+            .map(|entry| (entry.key, entry.value))
+            .collect(),
+        ..LimitDef::new(&table.name, by, spec)
+    }
+}

@@ -1,0 +1,282 @@
+//! Input → [`PolicyBundle`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade_core::headers::HeaderFamilies;
+use palisade_core::policy::{PolicySet, Settings};
+
+use crate::document::env::{Env, Overrides};
+use crate::document::error::{ConfigError, ConfigErrors, Origin, Place};
+use crate::document::schema::Schema;
+use crate::document::{Document, Input};
+use crate::policy::resolve::{OutcomeRoute, resolve};
+use crate::policy::sections::{Bots, Candidate, PolicyTable};
+use crate::policy::{figures, sections, switches};
+use crate::tenants::file::{self as tenants, FileTenants};
+
+/// The policy that `defaults = true` starts from.
+pub const DEFAULT_POLICY: &str = include_str!("default_policy.toml");
+
+/// Largest policy file, in bytes.
+const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Everything that decisions are made by: checked, bounded. A reload replaces it as a
+/// whole.
+#[derive(Clone)]
+pub struct PolicyBundle {
+    /// Routes, limits, clients, keys, tiers, and every figure beside them.
+    pub policy: Arc<PolicySet>,
+    /// `[policy]`: where tenants' own policies come from.
+    pub source: PolicyTable,
+    /// `[bots]`, for surfaces that see the client's own request.
+    pub bots: Bots,
+    /// Routes on which the proxy reports how a login ended.
+    pub outcomes: Arc<[OutcomeRoute]>,
+    /// `[[tenant]]`: overrides that stand in the file itself.
+    pub tenants: Arc<FileTenants>,
+    /// A second policy that is evaluated beside the first and never enforced.
+    pub candidate: Option<Arc<PolicySet>>,
+    /// The file that it stands in.
+    pub candidate_file: Option<PathBuf>,
+}
+
+/// Shows how much there is and nothing of whom it is about.
+impl fmt::Debug for PolicyBundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyBundle")
+            .field("revision", &self.policy.revision)
+            .field("limits", &self.policy.limits().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a policy: flags win over the environment, the environment over the file, the
+/// file over the defaults. A service's own tables are unknown here: it opens the
+/// [`Document`] itself.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its place.
+pub fn load(
+    path: Option<&Path>,
+    env: &Env,
+    flags: &Overrides,
+) -> Result<PolicyBundle, ConfigErrors> {
+    let text = path.map(read_file).transpose()?.unwrap_or_default();
+    let input = Input {
+        path,
+        text: &text,
+        env,
+        flags,
+    };
+    load_revision(input, 1)
+}
+
+/// Reads a policy that is already in memory, as if it stood in `path`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(
+    path: &Path,
+    text: &str,
+    env: &Env,
+    flags: &Overrides,
+) -> Result<PolicyBundle, ConfigErrors> {
+    let input = Input {
+        path: Some(path),
+        text,
+        env,
+        flags,
+    };
+    load_revision(input, 1)
+}
+
+/// The same, for a policy's next revision.
+pub(crate) fn load_revision(input: Input<'_>, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
+    let tables: Vec<Schema> = sections::schemas().collect();
+    let mut document = open(input, &tables)?;
+    let bundle = document.policy(revision, HeaderFamilies::default());
+    document.finish(bundle)
+}
+
+/// Opens a document that has a policy among `tables`: defaults, file, environment and
+/// flags as one.
+///
+/// # Errors
+/// The text is not TOML.
+pub fn open<'a>(input: Input<'a>, tables: &'a [Schema]) -> Result<Document<'a>, ConfigErrors> {
+    let mut document = Document::parse(input, tables)?;
+    if starts_from_defaults(&document) {
+        document.start_from(DEFAULT_POLICY);
+    }
+    switches::cache_ttl(&mut document);
+    document.lay_over();
+    Ok(document)
+}
+
+/// What the finished document will say, asked before there is one.
+fn starts_from_defaults(document: &Document<'_>) -> bool {
+    let mut only = document.probe("policy.defaults");
+    only.lay_over();
+    only.table::<PolicyTable>()
+        .is_none_or(|table| table.defaults)
+}
+
+/// Reads a policy file, bounded.
+///
+/// # Errors
+/// It cannot be read, is too large or is not UTF-8.
+pub fn read_file(path: &Path) -> Result<String, ConfigErrors> {
+    use std::io::Read;
+    let refuse = |message: &str, hint: &str| {
+        ConfigErrors::from(ConfigError {
+            place: Place::File {
+                path: path.to_owned(),
+                line: 1,
+                column: 1,
+            },
+            message: message.to_owned(),
+            hint: Some(hint.to_owned()),
+        })
+    };
+    let file = std::fs::File::open(path).map_err(|error| {
+        refuse(
+            &format!("cannot open the file: {}", error.kind()),
+            "check the path",
+        )
+    })?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| {
+            refuse(
+                &format!("cannot read the file: {}", error.kind()),
+                "check the path",
+            )
+        })?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(refuse(
+            "the file is larger than 32 MiB",
+            "split tenants off into a policy source",
+        ));
+    }
+    String::from_utf8(bytes).map_err(|_| refuse("the file is not UTF-8", "save it as UTF-8"))
+}
+
+const NO_BOTS: Bots = Bots {
+    patterns: Vec::new(),
+    missing_user_agent: true,
+};
+
+impl Document<'_> {
+    /// What its tables say about the policy; `None` if something was reported.
+    pub fn policy(&mut self, revision: u64, headers: HeaderFamilies) -> Option<PolicyBundle> {
+        let source = self.table::<PolicyTable>();
+        let candidate = self.table::<Candidate>();
+        let file = candidate
+            .as_ref()
+            .and_then(|candidate| candidate.file.as_deref())
+            .map(|file| beside(self.input.path, file));
+        let shadow = file
+            .as_deref()
+            .and_then(|file| self.candidate(file, revision));
+        let settings = figures::settings(&self.root, headers, &mut self.sink);
+        let bundle = self.enforced(revision, source.as_ref(), settings);
+        candidate?;
+        Some(PolicyBundle {
+            candidate: shadow,
+            candidate_file: file,
+            ..bundle?
+        })
+    }
+
+    fn enforced(
+        &mut self,
+        revision: u64,
+        source: Option<&PolicyTable>,
+        settings: Option<Settings>,
+    ) -> Option<PolicyBundle> {
+        let enabled = switches::enabled(self);
+        let bots = self.table::<Bots>();
+        let (root, sink) = (&self.root, &mut self.sink);
+        // Limits are checked even if a figure elsewhere is wrong: all errors at once.
+        let class = source.and_then(|source| source.default_class.as_deref());
+        let patterns = bots.clone().unwrap_or(NO_BOTS);
+        let complete = settings.is_some();
+        let settings = settings.unwrap_or_default();
+        let resolved = resolve(root, class, &patterns, settings, enabled, sink);
+        let policy = PolicySet::new(revision, resolved.parts)
+            .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
+            .ok()?;
+        let tenants = tenants::read(root, source, &policy, sink);
+        Some(PolicyBundle {
+            policy: complete.then(|| Arc::new(policy))?,
+            source: source?.clone(),
+            bots: bots?,
+            outcomes: resolved.outcomes.into(),
+            tenants: Arc::new(tenants),
+            candidate: None,
+            candidate_file: None,
+        })
+    }
+
+    /// The candidate's policy. The environment and the flags are about the enforced
+    /// policy and do not apply to it.
+    fn candidate(&mut self, path: &Path, revision: u64) -> Option<Arc<PolicySet>> {
+        let Ok(text) = read_file(path) else {
+            self.refuse(
+                "candidate",
+                "file",
+                "`candidate.file` cannot be read",
+                "check the path: it is relative to the file that names it",
+            );
+            return None;
+        };
+        let (env, flags) = (Env::default(), Overrides::default());
+        let input = Input {
+            path: Some(path),
+            text: &text,
+            env: &env,
+            flags: &flags,
+        };
+        match candidate_policy(input, self.tables, revision) {
+            Ok(policy) => Some(policy),
+            Err(errors) => {
+                self.sink.adopt(errors);
+                None
+            }
+        }
+    }
+}
+
+fn candidate_policy(
+    input: Input<'_>,
+    tables: &[Schema],
+    revision: u64,
+) -> Result<Arc<PolicySet>, ConfigErrors> {
+    let mut document = open(input, tables)?;
+    let own = document.table::<Candidate>();
+    if own.is_some_and(|own| own.file.is_some()) {
+        document.refuse(
+            "candidate",
+            "file",
+            "`candidate.file` must not stand in a candidate",
+            "leave it out: there is one candidate at a time",
+        );
+    }
+    let source = document.table::<PolicyTable>();
+    let settings = figures::settings(
+        &document.root,
+        HeaderFamilies::default(),
+        &mut document.sink,
+    );
+    let bundle = document.enforced(revision, source.as_ref(), settings);
+    document.finish(bundle).map(|bundle| bundle.policy)
+}
+
+/// A path that a file names, relative to that file.
+fn beside(file: Option<&Path>, named: &Path) -> PathBuf {
+    let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+    folder.join(named)
+}

@@ -1,0 +1,15 @@
+//! A document → the policy: what its tables mean, alone and together.
+
+pub(crate) mod figures;
+mod file;
+pub(crate) mod limits;
+pub(crate) mod load;
+pub(crate) mod resolve;
+pub(crate) mod sections;
+mod source;
+mod switches;
+pub(crate) mod tables;
+pub(crate) mod values;
+
+pub use file::{FileSource, Loader, PolicyLoader, Reload, Watching};
+pub use source::{PolicySource, SourceStatus};

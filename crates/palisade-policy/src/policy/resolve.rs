@@ -1,0 +1,219 @@
+//! Routes, classes, limits, clients, keys and tiers → [`PolicyParts`], with every
+//! check that needs to see more than one of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use palisade_core::policy::{ApiKey, Class, ClassKind, LimitDef, PolicyParts, Route, Settings};
+use palisade_core::record::Flow;
+
+use crate::document::error::{Sink, nearest};
+use crate::document::schema::read_array;
+use crate::document::tree::{Node, Table, member_origin};
+use crate::policy::limits;
+use crate::policy::sections::Bots;
+use crate::policy::tables::{
+    ApiKeyTable, ClassTable, ClientTable, Outcome, RouteTable, TierTable, UsernameSource,
+};
+
+/// A route on which the proxy reports how a login ended.
+#[derive(Clone, Debug)]
+pub struct OutcomeRoute {
+    /// The pattern and method it applies to.
+    pub route: Route,
+    /// What tells the outcome.
+    pub outcome: Outcome,
+    /// The flow it reports to.
+    pub flow: Flow,
+    /// Where the user name is.
+    pub username: UsernameSource,
+    /// Statuses that mean a wrong credential.
+    pub failure_status: Vec<u16>,
+    /// Statuses that mean a right one.
+    pub success_status: Vec<u16>,
+}
+
+/// What the arrays of tables say.
+pub(crate) struct Resolved {
+    pub(crate) parts: PolicyParts,
+    pub(crate) outcomes: Vec<OutcomeRoute>,
+}
+
+/// What limits may refer to.
+pub(crate) struct Known {
+    /// Classes that routes assign or that are declared for callers to name.
+    pub(crate) classes: BTreeSet<String>,
+    /// Operations that routes assign.
+    pub(crate) operations: BTreeSet<String>,
+    /// How declared classes behave.
+    pub(crate) kinds: BTreeMap<String, ClassKind>,
+}
+
+/// Resolves everything; errors go to the sink.
+pub(crate) fn resolve(
+    root: &Table,
+    default_class: Option<&str>,
+    bots: &Bots,
+    settings: Settings,
+    enabled: bool,
+    sink: &mut Sink,
+) -> Resolved {
+    let (mut routes, outcomes) = routes(root, sink);
+    add_default_class(&mut routes, default_class);
+    let classes = classes(root, sink);
+    let known = known(&routes, &classes);
+    let limits: Vec<LimitDef> = limits::read(root, &known, sink);
+    let tiers = tiers(root, sink);
+    let patterns = bots
+        .patterns
+        .iter()
+        .map(|pattern| pattern.as_str().to_owned());
+    let parts = PolicyParts {
+        enabled,
+        settings,
+        routes,
+        classes,
+        limits,
+        clients: clients(root, sink),
+        api_keys: api_keys(root, &tiers, sink),
+        tiers: tiers
+            .into_iter()
+            .map(|tier| (tier.name, tier.quota.0, tier.overage.0))
+            .collect(),
+        bot_patterns: patterns.collect(),
+    };
+    Resolved { parts, outcomes }
+}
+
+fn routes(root: &Table, sink: &mut Sink) -> (Vec<Route>, Vec<OutcomeRoute>) {
+    let mut routes = Vec::new();
+    let mut outcomes = Vec::new();
+    for (table, item) in read_array::<RouteTable>(root, sink) {
+        let mut route = match Route::new(&table.path) {
+            Ok(route) => route,
+            Err(error) => {
+                let message = format!("`route.path`: {error}");
+                sink.report(&member_origin(item, "path"), message);
+                continue;
+            }
+        };
+        route.method = table.method.as_ref().map(|method| method.0.as_str().into());
+        route.class = table.class.as_deref().map(Into::into);
+        route.operation = table.operation.as_deref().map(Into::into);
+        route.scope = table.scope.as_deref().map(Into::into);
+        route.api_key_required = table.api_key;
+        if let Some(outcome) = outcome(&table, &route, item, sink) {
+            outcomes.push(outcome);
+        }
+        routes.push(route);
+    }
+    (routes, outcomes)
+}
+
+fn outcome(
+    table: &RouteTable,
+    route: &Route,
+    item: &Node,
+    sink: &mut Sink,
+) -> Option<OutcomeRoute> {
+    let outcome = table.outcome?;
+    let Some(username) = table.username.clone() else {
+        sink.report_with(
+            &member_origin(item, "outcome"),
+            "`route.outcome` needs `username`",
+            "say where the user name is, for example `username = \"form:username\"`",
+        );
+        return None;
+    };
+    let both = |status: &u16| table.success_status.contains(status);
+    if table.failure_status.iter().any(both) {
+        sink.report_with(
+            &member_origin(item, "failure_status"),
+            "`route.failure_status` and `route.success_status` share a status",
+            "a status must mean one of them",
+        );
+    }
+    Some(OutcomeRoute {
+        route: route.clone(),
+        outcome,
+        flow: table.flow.0,
+        username,
+        failure_status: table.failure_status.clone(),
+        success_status: table.success_status.clone(),
+    })
+}
+
+/// The default class is what the least specific route assigns.
+fn add_default_class(routes: &mut Vec<Route>, class: Option<&str>) {
+    let Some(class) = class else { return };
+    let everything = routes
+        .iter_mut()
+        .find(|route| route.pattern() == "/*" && route.method.is_none());
+    match everything {
+        Some(route) => {
+            route.class.get_or_insert_with(|| class.into());
+        }
+        None => routes.extend(Route::new("/*").map(|mut route| {
+            route.class = Some(class.into());
+            route
+        })),
+    }
+}
+
+fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
+    read_array::<ClassTable>(root, sink)
+        .into_iter()
+        .map(|(class, _)| Class {
+            name: class.name.into(),
+            kind: class.kind,
+        })
+        .collect()
+}
+
+fn known(routes: &[Route], classes: &[Class]) -> Known {
+    let assigned = routes.iter().filter_map(|route| route.class.as_deref());
+    let declared = classes.iter().map(|class| &*class.name);
+    let operations = routes.iter().filter_map(|route| route.operation.as_deref());
+    Known {
+        classes: assigned.chain(declared).map(str::to_owned).collect(),
+        operations: operations.map(str::to_owned).collect(),
+        kinds: classes
+            .iter()
+            .map(|class| (class.name.to_string(), class.kind))
+            .collect(),
+    }
+}
+
+fn clients(root: &Table, sink: &mut Sink) -> HashMap<Box<str>, palisade_core::facts::ClientType> {
+    read_array::<ClientTable>(root, sink)
+        .into_iter()
+        .map(|(client, _)| (client.id.into_boxed_str(), client.kind))
+        .collect()
+}
+
+fn tiers(root: &Table, sink: &mut Sink) -> Vec<TierTable> {
+    read_array::<TierTable>(root, sink)
+        .into_iter()
+        .map(|(tier, _)| tier)
+        .collect()
+}
+
+fn api_keys(root: &Table, tiers: &[TierTable], sink: &mut Sink) -> HashMap<Box<str>, ApiKey> {
+    let names = || tiers.iter().map(|tier| tier.name.as_str());
+    let mut keys = HashMap::new();
+    for (key, item) in read_array::<ApiKeyTable>(root, sink) {
+        if !names().any(|name| name == key.tier) {
+            let hint = match nearest(&key.tier, names()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "add a `[[tier]]` with that name".to_owned(),
+            };
+            let message = "`api_key.tier` is no tier of this policy";
+            sink.report_with(&member_origin(item, "tier"), message, hint);
+        }
+        let registered = ApiKey {
+            tier: key.tier.into(),
+            scopes: key.scopes,
+        };
+        keys.insert(key.hash.0.into_boxed_str(), registered);
+    }
+    keys
+}

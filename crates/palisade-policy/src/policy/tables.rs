@@ -1,0 +1,448 @@
+//! The arrays of tables: routes, classes, limits, clients, API keys, tiers.
+
+use std::num::NonZeroU32;
+
+use palisade_core::facts::ClientType;
+use palisade_core::limit::Algorithm;
+use palisade_core::policy::{Accuracy, ClassKind, Dimension, Family, OnStoreFailure, Overage};
+use palisade_core::record::Flow;
+
+use crate::document::decode::{Decode, Problem, Problems, integer, one_of, text_of, wrong};
+use crate::document::schema::{Schema, Section};
+use crate::document::tree::{Node, Value};
+use crate::policy::values::{OneOrMany, Rate};
+use crate::{named, section};
+
+section! {
+    /// What a request is: its class and operation. The most specific route that sets
+    /// each wins.
+    pub(crate) struct RouteTable(Array "route") {
+        /// A path, or the start of one and `*`.
+        path: String;
+        /// Method; any if left out.
+        method: Option<Method>;
+        /// Class; left to a less specific route if left out.
+        class: Option<String>;
+        /// Operation; left to a less specific route if left out.
+        operation: Option<String>;
+        /// Scope that a token needs.
+        scope: Option<String>;
+        /// Whether an API key is required.
+        api_key: bool = "false";
+        /// What tells the proxy how a login ended. Not used yet.
+        outcome: Option<Outcome>;
+        /// Which flow of the guard an `outcome` reports to. Not used yet.
+        flow: LoginFlow = "login";
+        /// Where the proxy finds the user name: `form:FIELD`, `json:FIELD`,
+        /// `header:NAME` or `basic`. Not used yet.
+        username: Option<UsernameSource>;
+        /// Statuses that mean a wrong credential. Not used yet.
+        failure_status: Vec<u16> = "400,401,403";
+        /// Statuses that mean a right one. Not used yet.
+        success_status: Vec<u16> = "200,201,204,302,303";
+    }
+}
+
+section! {
+    /// How a class behaves while the store is down.
+    pub(crate) struct ClassTable(Array "class") {
+        /// Its name.
+        name: String;
+        /// `auth` is halved locally, `admin` is closed, `ordinary` has a local cap.
+        kind: ClassKind = "ordinary";
+    }
+}
+
+section! {
+    /// A limit or a quota.
+    pub(crate) struct LimitTable(Array "limit") {
+        /// Unique; spelt the same in headers, metrics and audits.
+        name: String;
+        /// What it counts by; `[]` is one shared bucket.
+        by formerly "key", "keys": Option<Vec<Dimension>>;
+        /// Classes it applies to; all if left out.
+        class formerly "classes": Option<OneOrMany>;
+        /// Operations it applies to; all if left out.
+        operation: Option<OneOrMany>;
+        /// How many per window.
+        rate formerly "limit": Rate;
+        /// How it counts; `sliding-log` up to 256, `sliding-wheel` above, `fixed-window`
+        /// for months if left out.
+        algorithm: Option<Algorithm>;
+        /// Burst of a token bucket; the rate's number if left out.
+        burst: Option<NonZeroU32>;
+        /// What one request takes.
+        cost: NonZeroU32 = "1";
+        /// `exact` over all nodes, `leased` in batches, `local` to each node.
+        accuracy: Accuracy = "exact";
+        /// Whether it only reports and never denies.
+        shadow: bool = "false";
+        /// What it does while the store is down. `open-bounded` is refused where an
+        /// authentication class is concerned.
+        failure formerly "on_store_failure": OnStoreFailure = "fallback";
+        /// `quota` is durable on every store; fixed windows are quotas if left out.
+        family: Option<Family>;
+        /// Only for clients of this type.
+        client_type: Option<ClientType>;
+        /// Only for bots.
+        bot: bool = "false";
+        /// Part of the global throttle: taken first, answered with 503.
+        throttle: bool = "false";
+        /// Envoy domain; such a limit never applies to HTTP requests. Not used yet.
+        domain: Option<String>;
+        /// Envoy descriptor: entries with a key and, if it is fixed, a value. Not used yet.
+        descriptor: Option<Vec<DescriptorEntry>>;
+    }
+}
+
+section! {
+    /// A registered OAuth client.
+    pub(crate) struct ClientTable(Array "client") {
+        /// Its `client_id`.
+        id: String;
+        /// Whether it can keep a secret.
+        kind as "type": ClientType;
+    }
+}
+
+section! {
+    /// A registered API key; only its hash is known here.
+    pub(crate) struct ApiKeyTable(Array "api_key") {
+        /// SHA-256 of the key, in hexadecimal.
+        hash: KeyHash;
+        /// Its tier.
+        tier: String;
+        /// Scopes it covers; all if left out.
+        scopes: Option<Vec<String>>;
+    }
+}
+
+section! {
+    /// A tier of API-key quotas.
+    pub(crate) struct TierTable(Array "tier") {
+        /// Its name.
+        name: String;
+        /// Requests per calendar month, or `unlimited`.
+        quota: Quota;
+        /// Price of a request beyond it, or `blocked`.
+        overage: OverageChoice = "blocked";
+    }
+}
+
+section! {
+    /// A tenant's own limits, where `policy.source` is `file`.
+    pub(crate) struct TenantTable(Array "tenant") {
+        /// The organisation.
+        id: String;
+        /// Names of limits that count by organisation, user or token, and their rates:
+        /// `{ org-burst = "12000/min" }`, or `{ smooth = { rate = "20/s", burst = 50 } }`.
+        limits: TenantLimits;
+    }
+}
+
+pub(crate) fn schemas() -> [Schema; 7] {
+    [
+        RouteTable::SCHEMA,
+        ClassTable::SCHEMA,
+        LimitTable::SCHEMA,
+        ClientTable::SCHEMA,
+        ApiKeyTable::SCHEMA,
+        TierTable::SCHEMA,
+        TenantTable::SCHEMA,
+    ]
+}
+
+named!(ClassKind {
+    "auth" => Self::Auth,
+    "admin" => Self::Admin,
+    "ordinary" => Self::Ordinary,
+});
+
+named!(Algorithm {
+    "sliding-log" => Self::SlidingLog,
+    "sliding-wheel" => Self::SlidingWheel,
+    "token-bucket" => Self::TokenBucket,
+    "fixed-window" => Self::FixedWindow,
+});
+
+named!(Accuracy {
+    "exact" => Self::Exact,
+    "leased" => Self::Leased,
+    "local" => Self::Local,
+});
+
+named!(OnStoreFailure {
+    "closed" => Self::Closed,
+    "fallback" => Self::Fallback,
+    "open-bounded" => Self::OpenBounded,
+});
+
+named!(Family {
+    "limit" => Self::Limit,
+    "quota" => Self::Quota,
+});
+
+named!(ClientType {
+    "confidential" => Self::Confidential,
+    "public" => Self::Public,
+});
+
+/// How the proxy learns how a login ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// From the status of the application's answer.
+    Status,
+}
+
+named!(Outcome { "status" => Self::Status });
+
+/// A flow of the guard that ends in a failure or a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoginFlow(pub(crate) Flow);
+
+named!(LoginFlow {
+    "login" => Self(Flow::Login),
+    "otp" => Self(Flow::Otp),
+});
+
+/// Where a login request carries the user name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsernameSource {
+    /// A field of a form.
+    Form(String),
+    /// A member of a JSON object.
+    Json(String),
+    /// A header.
+    Header(String),
+    /// The user of HTTP Basic authentication.
+    Basic,
+}
+
+impl Decode for UsernameSource {
+    fn kind() -> String {
+        "`form:FIELD`, `json:FIELD`, `header:NAME`, `basic`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        match text.split_once(':') {
+            None if text == "basic" => Ok(Self::Basic),
+            Some(("form", field)) if !field.is_empty() => Ok(Self::Form(field.to_owned())),
+            Some(("json", field)) if !field.is_empty() => Ok(Self::Json(field.to_owned())),
+            Some(("header", name)) if !name.is_empty() => {
+                Ok(Self::Header(name.to_ascii_lowercase()))
+            }
+            _ => wrong(format!("must be one of {}", Self::kind())),
+        }
+    }
+}
+
+/// An upper-case method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Method(pub(crate) String);
+
+impl Decode for Method {
+    fn kind() -> String {
+        "method".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        if text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
+        {
+            Ok(Self(text.to_ascii_uppercase()))
+        } else {
+            Err(vec![
+                Problem::new("must be a single HTTP method").hint("leave it out for any method"),
+            ])
+        }
+    }
+}
+
+impl Decode for Dimension {
+    fn kind() -> String {
+        "`ip`, `user`, `org`, `token`, `client`, `api_key`, `account`, `endpoint`, `descriptor:KEY`"
+            .into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        const PLAIN: [(&str, Plain); 8] = [
+            ("ip", Plain::Ip),
+            ("user", Plain::User),
+            ("org", Plain::Org),
+            ("token", Plain::Token),
+            ("client", Plain::Client),
+            ("api_key", Plain::ApiKey),
+            ("account", Plain::Account),
+            ("endpoint", Plain::Endpoint),
+        ];
+        match text_of(node)?.strip_prefix("descriptor:") {
+            Some("") => wrong("must name a descriptor key after `descriptor:`"),
+            Some(key) => Ok(Self::Descriptor(key.into())),
+            None => one_of(node, &PLAIN).map(Plain::dimension),
+        }
+    }
+}
+
+/// The dimensions that are a single word.
+#[derive(Clone, Copy)]
+enum Plain {
+    Ip,
+    User,
+    Org,
+    Token,
+    Client,
+    ApiKey,
+    Account,
+    Endpoint,
+}
+
+impl Plain {
+    const fn dimension(self) -> Dimension {
+        match self {
+            Self::Ip => Dimension::Ip,
+            Self::User => Dimension::User,
+            Self::Org => Dimension::Org,
+            Self::Token => Dimension::Token,
+            Self::Client => Dimension::Client,
+            Self::ApiKey => Dimension::ApiKey,
+            Self::Account => Dimension::Account,
+            Self::Endpoint => Dimension::Endpoint,
+        }
+    }
+}
+
+/// An entry of an Envoy descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DescriptorEntry {
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+}
+
+impl Decode for DescriptorEntry {
+    fn kind() -> String {
+        "`{ key = …, value = … }`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        const SHAPE: &str = "must have entries such as { key = \"remote_address\" } or { key = \"generic_key\", value = \"slow\" }";
+        let Some(table) = node.as_table() else {
+            return wrong(SHAPE);
+        };
+        let known = table.keys().all(|key| key == "key" || key == "value");
+        let Some(key) = table.get("key").filter(|_| known) else {
+            return wrong(SHAPE);
+        };
+        Ok(Self {
+            key: String::decode(&key.node)?,
+            value: match table.get("value") {
+                Some(value) => Some(String::decode(&value.node)?),
+                None => None,
+            },
+        })
+    }
+}
+
+/// 64 lower-case hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyHash(pub(crate) String);
+
+impl Decode for KeyHash {
+    fn kind() -> String {
+        "SHA-256 in hexadecimal".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err(vec![
+                Problem::new("must be 64 hexadecimal digits, the hash and not the key")
+                    .hint("`palisade quota hash` prints it"),
+            ])
+        }
+    }
+}
+
+/// A monthly quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quota(pub(crate) Option<NonZeroU32>);
+
+impl Decode for Quota {
+    fn kind() -> String {
+        "integer or `unlimited`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        if node.as_str() == Some("unlimited") {
+            return Ok(Self(None));
+        }
+        let quota = integer(node).and_then(|n| u32::try_from(n).ok());
+        match quota.and_then(NonZeroU32::new) {
+            Some(quota) => Ok(Self(Some(quota))),
+            None => wrong(format!("must be 1 to {} or `unlimited`", u32::MAX)),
+        }
+    }
+}
+
+/// What happens beyond a quota.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OverageChoice(pub(crate) Overage);
+
+impl Decode for OverageChoice {
+    fn kind() -> String {
+        "price or `blocked`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let price = match &node.value {
+            Value::Float(price) => Some(*price),
+            #[expect(clippy::cast_precision_loss, reason = "a price is bounded below")]
+            Value::Integer(price) => Some(*price as f64),
+            Value::Text(text) | Value::String(text) if text == "blocked" => {
+                return Ok(Self(Overage::Blocked));
+            }
+            Value::Text(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        match price {
+            Some(price) if (0.0..=1_000_000.0).contains(&price) => Ok(Self(Overage::Priced(price))),
+            _ => wrong("must be a price from 0 to 1000000 or `blocked`"),
+        }
+    }
+}
+
+/// Overrides as a document has them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TenantLimits(pub(crate) serde_json::Map<String, serde_json::Value>);
+
+impl Decode for TenantLimits {
+    fn kind() -> String {
+        "table of rates".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        match json(node) {
+            serde_json::Value::Object(limits) => Ok(Self(limits)),
+            _ => wrong("must map names of limits to rates"),
+        }
+    }
+}
+
+fn json(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::Text(text) | Value::String(text) => text.as_str().into(),
+        Value::Integer(number) => {
+            u64::try_from(*number).map_or(serde_json::Value::Null, Into::into)
+        }
+        Value::Table(table) => table
+            .iter()
+            .map(|(name, entry)| (name.clone(), json(&entry.node)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        _ => serde_json::Value::Null,
+    }
+}

@@ -1,0 +1,9 @@
+//! Types that only policies have.
+
+mod names;
+mod rate;
+mod url;
+
+pub use names::{AgentFragment, OneOrMany};
+pub use rate::Rate;
+pub use url::{SourceUrl, Url, WebUrl};

@@ -1,0 +1,181 @@
+//! The configuration: the service's own tables beside the policy's.
+//!
+//! sections (the declarations) → agree (tables that must fit each other) → ready (what a
+//! service is made of before it touches anything).
+
+mod agree;
+pub(crate) mod ready;
+#[cfg(test)]
+mod reference;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use palisade_core::headers::{HeaderFamilies, HeaderFamily};
+use palisade_core::policy::PolicySet;
+use palisade_policy::document::{Document, Input, Places};
+use palisade_policy::{
+    ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
+};
+
+pub(crate) use sections::{
+    Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store,
+};
+pub(crate) use values::{LogFormat, LogLevel, PostgresUrl, Secret, SecretRef, StoreUrl};
+
+/// Everything that a running service takes from the configuration: checked, bounded.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// The file it was read from.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) server: Server,
+    pub(crate) proxy: Proxy,
+    pub(crate) store: Store,
+    pub(crate) secrets: Secrets,
+    /// `[policy]`.
+    pub(crate) source: PolicyTable,
+    pub(crate) identity: Identity,
+    pub(crate) jwt: Jwt,
+    pub(crate) admin: Admin,
+    pub(crate) audit: Audit,
+    pub(crate) repair: Repair,
+    pub(crate) log: Log,
+    pub(crate) metrics: Metrics,
+    /// Where every key was written.
+    pub(crate) places: Places,
+    /// What a reload replaces.
+    pub(crate) bundle: PolicyBundle,
+}
+
+impl Config {
+    /// The policy.
+    pub(crate) const fn policy(&self) -> &Arc<PolicySet> {
+        &self.bundle.policy
+    }
+
+    /// Tables that differ from `other` and only take effect at a start.
+    fn tables_that_need_a_restart(&self, other: &Self) -> Vec<&'static str> {
+        let tables = [
+            ("server", self.server != other.server),
+            ("proxy", self.proxy != other.proxy),
+            ("store", self.store != other.store),
+            ("secrets", self.secrets != other.secrets),
+            ("policy", self.source != other.source),
+            ("identity", self.identity != other.identity),
+            ("jwt", self.jwt != other.jwt),
+            ("admin", self.admin != other.admin),
+            ("audit", self.audit != other.audit),
+            ("repair", self.repair != other.repair),
+            ("log", self.log != other.log),
+            ("metrics", self.metrics != other.metrics),
+        ];
+        let changed = tables.into_iter().filter(|(_, changed)| *changed);
+        changed.map(|(table, _)| table).collect()
+    }
+}
+
+/// Reads the configuration: flags win over the environment, the environment over the file,
+/// the file over the defaults.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its place.
+pub(crate) fn load(
+    path: Option<&Path>,
+    env: &Env,
+    flags: &Overrides,
+) -> Result<Config, ConfigErrors> {
+    let text = path.map(palisade_policy::read_file).transpose()?;
+    let input = Input {
+        path,
+        text: &text.unwrap_or_default(),
+        env,
+        flags,
+    };
+    load_revision(input, 1)
+}
+
+fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors> {
+    let tables = sections::schemas();
+    let mut document = palisade_policy::open(input, &tables)?;
+    let config = read(&mut document, input.path, revision);
+    document.finish(config)
+}
+
+fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Option<Config> {
+    let server = document.table::<Server>();
+    let proxy = document.table::<Proxy>();
+    let store = document.table::<Store>();
+    let secrets = document.table::<Secrets>();
+    let identity = document.table::<Identity>();
+    let jwt = document.table::<Jwt>();
+    let admin = document.table::<Admin>();
+    let audit = document.table::<Audit>();
+    let repair = document.table::<Repair>();
+    let log = document.table::<Log>();
+    let metrics = document.table::<Metrics>();
+    let headers = server.as_ref().map(families).unwrap_or_default();
+    let bundle = document.policy(revision, headers);
+    agree::check(document, secrets.as_ref(), jwt.as_ref(), admin.as_ref());
+    let bundle = bundle?;
+    Some(Config {
+        path: path.map(Path::to_owned),
+        server: server?,
+        proxy: proxy?,
+        store: store?,
+        secrets: secrets?,
+        source: bundle.source.clone(),
+        identity: identity?,
+        jwt: jwt?,
+        admin: admin?,
+        audit: audit?,
+        repair: repair?,
+        log: log?,
+        metrics: metrics?,
+        places: document.places(),
+        bundle,
+    })
+}
+
+fn families(server: &Server) -> HeaderFamilies {
+    let chosen = |family| server.headers.contains(&family);
+    HeaderFamilies {
+        x_ratelimit: chosen(HeaderFamily::XRateLimit),
+        ietf: chosen(HeaderFamily::Ietf),
+        org: chosen(HeaderFamily::Org),
+    }
+}
+
+/// A configuration file that is followed while it changes.
+pub(crate) type ConfigFile = FileSource<ConfigLoader>;
+
+/// Reads a file as a whole configuration.
+pub(crate) struct ConfigLoader {
+    pub(crate) env: Env,
+    pub(crate) flags: Overrides,
+}
+
+impl Loader for ConfigLoader {
+    type Loaded = Config;
+
+    fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Config, ConfigErrors> {
+        let input = Input {
+            path: Some(path),
+            text,
+            env: &self.env,
+            flags: &self.flags,
+        };
+        load_revision(input, revision)
+    }
+
+    fn bundle(loaded: &Config) -> &PolicyBundle {
+        &loaded.bundle
+    }
+
+    fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+        old.tables_that_need_a_restart(new)
+    }
+}

@@ -1,0 +1,161 @@
+//! What a service is made of before it touches anything. `serve` starts with it, `check`
+//! makes it and throws it away: what the one refuses, the other refuses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use palisade::extract::EdgeConfig;
+use palisade::store::postgres::PostgresConfig;
+use palisade_policy::document::Places;
+use palisade_policy::{ConfigError, ConfigErrors, Env};
+
+use super::Config;
+use crate::failure::Failure;
+use crate::serve::{Elsewhere, GivenSecrets, audit_table, edge};
+use crate::store::Opening;
+use crate::surfaces::CallerToken;
+use crate::surfaces::admin;
+use crate::surfaces::proxy::Upstream;
+
+/// Secrets and keys that were read, addresses and certificates that were parsed.
+pub(crate) struct Ready {
+    pub(crate) secrets: GivenSecrets,
+    pub(crate) edge: EdgeConfig,
+    pub(crate) caller: Option<Arc<CallerToken>>,
+    pub(crate) store: Opening,
+    pub(crate) tenants: Elsewhere,
+    pub(crate) audit_table: Option<PostgresConfig>,
+}
+
+impl Ready {
+    /// Makes all of it. Reads files and variables, connects to nothing. Needs a Tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// Everything that `serve` would refuse, each with its place.
+    pub(crate) async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
+        let mut refused = Refused {
+            places: &config.places,
+            errors: Vec::new(),
+        };
+        refused.open_to_strangers(config);
+        refused.unsupported(config);
+        let secrets = refused.secrets(config, env);
+        let jwt = refused.keep(key_of_tokens(config), edge::verifier(&config.jwt, env));
+        let edge = refused.keep(
+            "identity.oauth_authorize",
+            edge::edge(config, jwt.flatten()),
+        );
+        let caller = refused.keep("server.caller_token", caller(config, env));
+        let store = refused.keep("store.url", Opening::of(&config.store));
+        let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
+        let audit_table = refused.keep("audit.postgres", audit_table(config));
+        refused.keep("admin.token", admin::token(&config.admin, env));
+        refused.keep("proxy.upstream", Upstream::of(config));
+        let ready = || {
+            Some(Self {
+                secrets: secrets?,
+                edge: edge?,
+                caller: caller?,
+                store: store?,
+                tenants: tenants?,
+                audit_table: audit_table?,
+            })
+        };
+        match (ready(), ConfigErrors::from_list(refused.errors)) {
+            (Some(ready), None) => Ok(ready),
+            (_, Some(errors)) => Err(errors),
+            (None, None) => Err(ConfigError::nowhere(
+                "the configuration cannot be served",
+                "this is a defect: it was refused without a reason",
+            )
+            .into()),
+        }
+    }
+}
+
+/// The token that callers present, if there is one.
+fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failure> {
+    let reference = config.server.caller_token.as_ref();
+    let token = reference.map(|reference| reference.read("server.caller_token", env));
+    Ok(token.transpose()?.map(CallerToken::new).map(Arc::new))
+}
+
+/// Collects what is refused.
+struct Refused<'a> {
+    places: &'a Places,
+    errors: Vec<ConfigError>,
+}
+
+impl Refused<'_> {
+    fn push(&mut self, key: &str, message: String, hint: &str) {
+        self.errors.push(ConfigError {
+            place: self.places.of_key(key),
+            message,
+            hint: Some(hint.to_owned()),
+        });
+    }
+
+    /// What was made, or a failure at the key it is about.
+    fn keep<T>(&mut self, key: &str, made: Result<T, Failure>) -> Option<T> {
+        let place = || self.places.of_key(key);
+        made.map_err(|failure| self.errors.push(failure.at(place())))
+            .ok()
+    }
+
+    /// An address beyond loopback needs a caller token.
+    fn open_to_strangers(&mut self, config: &Config) {
+        if config.server.caller_token.is_some() {
+            return;
+        }
+        let addresses = [
+            ("listen", config.server.listen),
+            ("grpc", config.server.grpc),
+            ("admin", config.server.admin),
+        ];
+        for (key, address) in addresses {
+            if !is_loopback(address) {
+                self.push(
+                    &format!("server.{key}"),
+                    format!("`server.{key}` is not loopback and there is no `server.caller_token`"),
+                    "set `caller_token = \"env:NAME\"`, or listen on 127.0.0.1",
+                );
+            }
+        }
+    }
+
+    /// What is configured but not served yet is refused: a setting that does nothing would
+    /// be trusted.
+    fn unsupported(&mut self, config: &Config) {
+        if config.bundle.candidate.is_some() {
+            self.push(
+                "candidate.file",
+                "`candidate.file` is not supported yet".to_owned(),
+                "compare policies with `palisade replay --against` instead",
+            );
+        }
+    }
+
+    /// Nodes that share a store must share the secret.
+    fn secrets(&mut self, config: &Config, env: &Env) -> Option<GivenSecrets> {
+        if config.store.url.is_shared() && config.secrets.key.is_none() {
+            self.push(
+                "store.url",
+                "a shared store needs a secret that all nodes share".to_owned(),
+                "give every node the same one: `export PALISADE_KEY=$(openssl rand -hex 32)`, or set `[secrets] key = \"file:PATH\"`",
+            );
+        }
+        self.keep("secrets.key", GivenSecrets::read(config, env))
+    }
+}
+
+fn key_of_tokens(config: &Config) -> &'static str {
+    match config.jwt.jwks {
+        Some(_) => "jwt.jwks",
+        None => "jwt.key",
+    }
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}

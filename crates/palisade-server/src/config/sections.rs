@@ -1,0 +1,257 @@
+//! The tables about the service itself.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use palisade::extract::client_ip::ChainHeader;
+use palisade::extract::forward_auth::OriginalHeaders;
+use palisade::extract::jwt::Expiry;
+use palisade::extract::path::EncodedSlash;
+use palisade_core::headers::HeaderFamily;
+use palisade_policy::document::schema::{Schema, Section};
+use palisade_policy::{OneOrMany, WebUrl, section};
+
+use super::values::{
+    HeaderName, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef, StoreUrl,
+};
+
+section! {
+    /// Where the service listens, whom it believes, and what it accepts at most.
+    pub(crate) struct Server(Table "server") {
+        /// Address of the decision API (`--listen`).
+        listen formerly "addr": SocketAddr = "127.0.0.1:8080";
+        /// Address of the gRPC service (`--grpc`). Not used yet.
+        grpc: SocketAddr = "127.0.0.1:8081";
+        /// Address of metrics, health, dashboard and administration (`--admin`).
+        admin: SocketAddr = "127.0.0.1:9090";
+        /// What callers present as a bearer token. Required for every address that is
+        /// not loopback.
+        caller_token: Option<SecretRef>;
+        /// Peers whose forwarding and identity headers are believed.
+        trusted_proxies: Vec<IpNet> = "127.0.0.0/8,::1/128";
+        /// Header families on enforced answers.
+        headers: Vec<HeaderFamily> = "x-ratelimit,ietf";
+        /// Largest request body, in bytes.
+        body_bytes_max: u32 = "65536" where "1024"..="16777216";
+        /// Most checks in one batch.
+        batch_max: u32 = "1000" where "1"..="1000";
+        /// Most open connections of one address.
+        connections_max: u32 = "10000" where "1"..="1000000";
+        /// Time to receive a request's headers.
+        header_timeout: Duration = "5s" where "100ms"..="5min";
+        /// Time to answer a request.
+        request_timeout: Duration = "10s" where "100ms"..="5min";
+        /// Time after which an idle connection is closed.
+        idle_timeout: Duration = "60s" where "1s"..="1h";
+        /// Time that running requests get when the process is asked to stop.
+        drain_timeout: Duration = "10s" where "0s"..="5min";
+        /// Worker threads; one per core if it is left out.
+        workers: Option<u16> where "1"..="1024";
+    }
+}
+
+section! {
+    /// The reverse proxy.
+    pub(crate) struct Proxy(Table "proxy") {
+        /// The application behind it (`--upstream`); without one there is no proxy.
+        upstream: Option<WebUrl>;
+        /// Address of the proxy (`--proxy`).
+        listen: SocketAddr = "127.0.0.1:8000";
+        /// Time to connect to the application.
+        connect_timeout: Duration = "5s" where "10ms"..="5min";
+        /// Time until the application's answer starts.
+        response_timeout: Duration = "60s" where "100ms"..="1h";
+        /// Time after which a websocket is closed on which neither side says anything.
+        tunnel_idle_timeout: Duration = "10min" where "1s"..="24h";
+        /// Idle connections kept to the application.
+        pool_max: u32 = "256" where "0"..="65536";
+        /// Largest part of a login request that is read to find the user name, in bytes.
+        /// Not used yet.
+        peek_bytes_max: u32 = "16384" where "256"..="1048576";
+        /// Whether a delay that a decision asks for is applied to the answer. Not used yet.
+        apply_delay: bool = "true";
+    }
+}
+
+section! {
+    /// Where counters and guard records are kept.
+    pub(crate) struct Store(Table "store") {
+        /// Which store (`--store`).
+        url formerly "uri": StoreUrl = "embedded:./palisade-data";
+        /// Time after which a call counts as failed.
+        timeout: Duration = "100ms" where "1ms"..="10s";
+        /// Time to connect. Not used yet: connecting is part of `timeout`.
+        connect_timeout: Duration = "1s" where "10ms"..="1min";
+        /// Most connections to a shared store.
+        pool_max: u32 = "16" where "1"..="1024";
+        /// Most buckets that the embedded store keeps; expired ones make room, and beyond
+        /// that new keys share one strict bucket per limit.
+        keys_max: u64 = "10000000" where "1000"..="1000000000";
+        /// Longest time that a change of the embedded store waits to be on disk.
+        sync_interval: Duration = "50ms" where "1ms"..="1min";
+        /// Put before every key in Redis, so that it can be shared with others; letters,
+        /// digits and `_.:-`.
+        key_prefix: Option<String>;
+        /// Replicas that must confirm each write to Redis before it counts; 0 waits for
+        /// none, and a failover may forget the last writes.
+        wait_replicas: u32 = "0" where "0"..="16";
+        /// Authority of a `rediss` store's certificate, in PEM; the system's if left out.
+        ca: Option<PathBuf>;
+        /// Certificate chain shown to a `rediss` store, in PEM.
+        certificate: Option<PathBuf>;
+        /// Its private key, in PEM.
+        certificate_key: Option<PathBuf>;
+    }
+}
+
+section! {
+    /// Secrets are referred to, never written here.
+    pub(crate) struct Secrets(Table "secrets") {
+        /// The secret of all digests. Without one it is created in the data directory
+        /// at the first start; shared stores need one.
+        key formerly "secret": Option<SecretRef>;
+        /// The secret before it: records written under it are still found.
+        previous_key: Option<SecretRef>;
+    }
+}
+
+section! {
+    /// How a request tells who it comes from.
+    pub(crate) struct Identity(Table "identity") {
+        /// Header with the client's address, believed from trusted proxies only; the
+        /// other one is read if it is absent, unless `-only` says otherwise.
+        forwarded: ChainHeader = "x-forwarded-for";
+        /// Longest such header that is read, in bytes; longer ones are refused.
+        forwarded_bytes_max: u32 = "500" where "64"..="8192";
+        /// Whether trusted proxies state user, organisation, token and scopes in headers.
+        /// They must overwrite or remove these headers on every request.
+        headers: bool = "false";
+        /// Header with the user.
+        user_header: HeaderName = "x-palisade-user";
+        /// Header with the organisation.
+        org_header: HeaderName = "x-palisade-org";
+        /// Header with the token id.
+        token_header: HeaderName = "x-palisade-token";
+        /// Header with scopes, separated by spaces or commas.
+        scopes_header: HeaderName = "x-palisade-scopes";
+        /// Which headers describe the original request in forward-auth.
+        original: OriginalHeaders = "either";
+        /// Whether an escaped slash in a path separates segments or is part of one.
+        encoded_slash: EncodedSlash = "separator";
+        /// Paths on which an OAuth client names itself in the query.
+        oauth_authorize: Vec<String> = "/auth/authorize";
+        /// Paths on which it does in the form or the Basic header.
+        oauth_credentials: Vec<String> = "/auth/token,/auth/revoke,/auth/introspect";
+    }
+}
+
+section! {
+    /// Verification of bearer tokens.
+    pub(crate) struct Jwt(Table "jwt") {
+        /// File with a JSON Web Key Set.
+        jwks: Option<PathBuf>;
+        /// A single key: the shared secret, or a public key in PEM.
+        key: Option<SecretRef>;
+        /// The only algorithm that is accepted; required with a key or a key set.
+        algorithm: Option<JwtAlgorithm>;
+        /// Required issuer.
+        issuer: Option<String>;
+        /// Accepted audiences; any if left out.
+        audience: Option<OneOrMany>;
+        /// Claim with the organisation.
+        org_claim: String = "org_id";
+        /// Whether a token must say when it expires.
+        expiry: Expiry = "required";
+        /// Tolerated difference of clocks.
+        leeway: Duration = "60s" where "0s"..="5min";
+    }
+}
+
+section! {
+    /// Who may administer. Without a credential only metrics and health are served.
+    pub(crate) struct Admin(Table "admin") {
+        /// A static bearer token.
+        token: Option<SecretRef>;
+        /// Whether tokens that `[jwt]` verifies are accepted.
+        jwt: bool = "false";
+        /// The role such a token needs.
+        role: String = "admin";
+    }
+}
+
+section! {
+    /// Audit events.
+    pub(crate) struct Audit(Table "audit") {
+        /// File of JSON lines.
+        file: Option<PathBuf>;
+        /// Whether events are written to standard output. Without `file`, `stdout` and
+        /// `postgres` they go to the data directory or, if there is none, here.
+        stdout: bool = "false";
+        /// Database with an audit table.
+        postgres: Option<PostgresUrl>;
+        /// Size at which the file is rotated, in bytes.
+        rotate_bytes: u64 = "104857600" where "65536"..="1099511627776";
+        /// Rotated files that are kept.
+        rotate_keep: u32 = "10" where "0"..="1000";
+        /// Events that wait to be written; beyond it the least important are dropped
+        /// and counted.
+        buffer_max: u32 = "10000" where "100"..="1000000";
+        /// Denials in a row after which an authenticated actor is reported.
+        repeated_throttling: u32 = "10" where "1"..="1000000";
+        /// Answers of 401 and 403 after which an actor or an address is reported.
+        privilege_probing: u32 = "10" where "1"..="1000";
+        /// The time within which they count.
+        privilege_probing_window: Duration = "10min" where "1s"..="24h";
+    }
+}
+
+section! {
+    /// What the process does about an outage that does not end.
+    pub(crate) struct Repair(Table "repair") {
+        /// Ends the process after the store has been away this long; never if left out.
+        exit_after: Option<Duration> where "5min"..="30day";
+    }
+}
+
+section! {
+    /// Log lines.
+    pub(crate) struct Log(Table "log") {
+        /// How much.
+        level: LogLevel = "info";
+        /// How it looks.
+        format: LogFormat = "text";
+        /// One of so many denials is logged; audits are never sampled.
+        sample: u32 = "1" where "1"..="1000000";
+    }
+}
+
+section! {
+    /// Metrics.
+    pub(crate) struct Metrics(Table "metrics") {
+        /// Organisations whose remaining quota is exported, the busiest first.
+        orgs_max: u32 = "100" where "0"..="10000";
+    }
+}
+
+/// Every table of the configuration, in the order of the reference.
+pub(crate) fn schemas() -> Vec<Schema> {
+    let service = [
+        Server::SCHEMA,
+        Proxy::SCHEMA,
+        Store::SCHEMA,
+        Secrets::SCHEMA,
+    ];
+    let rest = [
+        Identity::SCHEMA,
+        Jwt::SCHEMA,
+        Admin::SCHEMA,
+        Audit::SCHEMA,
+        Repair::SCHEMA,
+        Log::SCHEMA,
+        Metrics::SCHEMA,
+    ];
+    let policy = palisade_policy::schemas();
+    service.into_iter().chain(policy).chain(rest).collect()
+}

@@ -1,0 +1,435 @@
+//! What an operator reads when something is wrong: every error at once, each with
+//! its place, the key and what to do, and never a value.
+use std::path::Path;
+
+use palisade_policy::{ConfigErrors, Env, Overrides};
+
+use super::load_text;
+use crate::config::ready::Ready;
+use crate::config::{Config, load};
+
+fn read(text: &str, env: &Env) -> Result<Config, ConfigErrors> {
+    load_text(Path::new("policy.toml"), text, env, &Overrides::default())
+}
+
+/// The errors of a file, as they are printed.
+fn errors(text: &str) -> String {
+    match read(text, &Env::default()) {
+        Ok(_) => "no error".to_owned(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+fn env_errors<const N: usize>(env: [(&str, &str); N]) -> String {
+    match read("", &Env::from(env)) {
+        Ok(_) => "no error".to_owned(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+#[test]
+fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
+    insta::assert_snapshot!(errors(
+        r#"
+[server]
+listen = "localhost"
+lisen = "127.0.0.1:1"
+trusted_proxies = ["10.0.0.0/8", "10.0.0.1/8", "nowhere"]
+headers = ["x-ratelimit", "iet"]
+
+[store]
+url = "redsi://host"
+timeout = 100
+
+[[limit]]
+name = "a"
+by = ["ipp"]
+rate = "0/min"
+
+[[limit]]
+name = "b"
+by = ["ip"]
+rtae = "5/min"
+"#
+    ));
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_spelling_or_where_it_belongs() {
+    insta::assert_snapshot!(errors(
+        r#"
+retry = 1
+[serve]
+[store]
+listen = "127.0.0.1:1"
+flux = 3
+[guard.login]
+enable = false
+[guard.login.budgets]
+[breaker.availabilty]
+[limit]
+[[server]]
+"#
+    ));
+}
+
+#[test]
+fn a_renamed_key_names_the_new_one() {
+    insta::assert_snapshot!(errors(
+        "[store]\nuri = \"memory:\"\n[[limit]]\nname = \"a\"\nkey = [\"ip\"]\nlimit = 5\n"
+    ));
+}
+
+#[test]
+fn a_syntax_error_is_placed_and_repeats_nothing() {
+    let shown = errors("[server]\nlisten = canary-value\n");
+    assert!(!shown.contains("canary"), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn rates_that_cannot_be() {
+    let rates = [
+        "0/min",
+        "4294967296/min",
+        "99999999999999999999999999999999999999999999/s",
+        "5/minute",
+        "5/2month",
+        "5/0s",
+        "5/99999999999999999999s",
+        "5/9999999h",
+        "five/min",
+        "5",
+        "5_/min",
+        "-5/min",
+        "",
+    ];
+    let text: String = rates
+        .iter()
+        .enumerate()
+        .map(|(at, rate)| {
+            format!("[[limit]]\nname = \"r{at}\"\nby = [\"ip\"]\nrate = \"{rate}\"\n")
+        })
+        .collect();
+    insta::assert_snapshot!(errors(&text));
+}
+
+#[test]
+fn duplicates_are_found_without_naming_identifiers() {
+    let hash = "ab".repeat(32);
+    let shown = errors(&format!(
+        r#"
+[[limit]]
+name = "twice"
+by = ["ip"]
+rate = "5/min"
+[[limit]]
+name = "twice"
+by = ["org"]
+rate = "5/min"
+[[route]]
+path = "/a"
+method = "get"
+class = "read"
+[[route]]
+path = "/a/"
+method = "GET"
+class = "write"
+[[client]]
+id = "canary-client"
+type = "public"
+[[client]]
+id = "canary-client"
+type = "confidential"
+[[api_key]]
+hash = "{hash}"
+tier = "free"
+[[api_key]]
+hash = "{hash}"
+tier = "free"
+[[tier]]
+name = "gold"
+quota = 5
+[[tier]]
+name = "gold"
+quota = 6
+[[class]]
+name = "c"
+[[class]]
+name = "c"
+"#
+    ));
+    assert!(
+        !shown.contains("canary") && !shown.contains(&hash),
+        "{shown}"
+    );
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn a_limit_that_can_never_match_is_refused() {
+    insta::assert_snapshot!(errors(
+        r#"
+[[limit]]
+name = "class"
+by = ["ip"]
+class = "raed"
+rate = "5/min"
+[[limit]]
+name = "operation"
+by = ["ip"]
+operation = ["consent", "consnt"]
+rate = "5/min"
+[[limit]]
+name = "empty"
+by = ["ip"]
+class = []
+rate = "5/min"
+[[limit]]
+name = "account"
+by = ["account"]
+rate = "5/min"
+[[limit]]
+name = "descriptor"
+by = ["descriptor:x"]
+rate = "5/min"
+[[limit]]
+name = "domain"
+domain = "edge"
+rate = "5/min"
+[[limit]]
+name = "domain-by"
+domain = "edge"
+by = ["ip"]
+descriptor = [{ key = "remote_address" }]
+class = "read"
+rate = "5/min"
+[[limit]]
+name = "throttled"
+by = []
+class = "read"
+throttle = true
+rate = "5/min"
+[[limit]]
+name = "nothing"
+rate = "5/min"
+"#
+    ));
+}
+
+#[test]
+fn limits_that_contradict_themselves() {
+    insta::assert_snapshot!(errors(
+        r#"
+[[limit]]
+name = "month"
+by = ["org"]
+rate = "5/month"
+algorithm = "sliding-log"
+[[limit]]
+name = "dear"
+by = ["org"]
+rate = "5/min"
+cost = 6
+[[limit]]
+name = "burst"
+by = ["org"]
+rate = "5/min"
+algorithm = "sliding-log"
+burst = 5
+[[limit]]
+name = "quota"
+by = ["org"]
+rate = "5/day"
+family = "quota"
+algorithm = "token-bucket"
+[[limit]]
+name = "spaces in names"
+by = ["org", "org"]
+rate = "5/min"
+[[limit]]
+name = "api-key-quota"
+by = ["org"]
+rate = "5/min"
+[[limit]]
+name = "slow"
+by = ["org"]
+rate = "1/1000day"
+burst = 4000000000
+"#
+    ));
+}
+
+#[test]
+fn open_bounded_is_refused_where_authentication_is_concerned() {
+    insta::assert_snapshot!(errors(
+        r#"
+[[limit]]
+name = "explicit"
+by = ["ip"]
+class = ["read", "auth"]
+rate = "5/min"
+failure = "open-bounded"
+[[limit]]
+name = "all-classes"
+by = ["ip"]
+rate = "5/min"
+failure = "open-bounded"
+[[limit]]
+name = "fine"
+by = ["ip"]
+class = "read"
+rate = "5/min"
+failure = "open-bounded"
+"#
+    ));
+}
+
+#[test]
+fn a_literal_secret_is_refused_and_not_repeated() {
+    let shown = errors(
+        "[secrets]\nkey = \"canary-secret\"\n[admin]\ntoken = \"env:\"\n[jwt]\nkey = \"file:k\"\n",
+    );
+    assert!(!shown.contains("canary"), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn references_between_tables() {
+    insta::assert_snapshot!(errors(&format!(
+        r#"
+[jwt]
+jwks = "a"
+key = "env:K"
+algorithm = "none"
+[admin]
+jwt = true
+[secrets]
+previous_key = "env:OLD"
+[[api_key]]
+hash = "{}"
+tier = "fre"
+[[api_key]]
+hash = "not-a-hash"
+tier = "free"
+[[route]]
+path = "login"
+[[route]]
+path = "/login"
+outcome = "status"
+[[client]]
+id = "x"
+type = "secret"
+[[tier]]
+name = "t"
+quota = 0
+overage = -1
+[guard.login.thresholds]
+soft = 9
+[guard.otp.budget]
+threshold = 65
+[lockout]
+delays_ms = [1, 2]
+[guard]
+ladder = ["1s", "1s", "1s", "1s", "1s"]
+"#,
+        "0".repeat(64)
+    )));
+}
+
+#[test]
+fn errors_of_the_environment_name_the_variable() {
+    insta::assert_snapshot!(env_errors([
+        ("PALISADE_SERVER__LISTN", "127.0.0.1:1"),
+        ("PALISADE_STORE__TIMEOUT", "soon"),
+        ("PALISADE_LIMIT__IP_AUTH__RATE", "0/min"),
+        ("PALISADE_LIMIT__IP_AUHT__RATE", "5/min"),
+        ("PALISADE_LIMIT__IP_AUTH__COLOUR", "red"),
+        ("PALISADE_NOTHING__AT__ALL", "1"),
+        ("RATE_LIMIT_ENABLED", "maybe"),
+        ("POLICY_CACHE_TTL", "soon"),
+        ("PALISADE_KEY", "a secret's own variable is not a key"),
+    ]));
+}
+
+#[test]
+fn errors_of_flags_name_the_flag() {
+    let flags = Overrides::default()
+        .with("--listen", "server.listen", Some("here".to_owned()))
+        .with("--store", "store.url", Some("embeded:x".to_owned()))
+        .with("--upstream", "proxy.upstream", Some("ftp://x".to_owned()));
+    let errors = load(None, &Env::default(), &flags).unwrap_err();
+    insta::assert_snapshot!(errors.to_string());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_so() {
+    let errors = load(
+        Some(Path::new("no/such/policy.toml")),
+        &Env::default(),
+        &Overrides::default(),
+    )
+    .unwrap_err();
+    insta::assert_snapshot!(errors.to_string());
+}
+
+/// What `serve` refuses, as it is printed.
+fn refused(text: &str, env: &Env) -> String {
+    let config = read(text, env).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    match runtime.block_on(Ready::of(&config, env)) {
+        Ok(_) => "ready".to_owned(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+#[test]
+fn serving_strangers_needs_a_token_and_sharing_a_store_a_secret() {
+    insta::assert_snapshot!(refused(
+        "[server]\nlisten = \"0.0.0.0:8080\"\ngrpc = \"[::1]:8081\"\nadmin = \"192.0.2.1:9090\"\n[store]\nurl = \"redis://h\"\n",
+        &Env::default(),
+    ));
+    let text = "[server]\nlisten = \"0.0.0.0:8080\"\ncaller_token = \"env:T\"\n";
+    assert_eq!(refused(text, &Env::from([("T", "secret")])), "ready");
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_all_at_once_with_its_place() {
+    insta::assert_snapshot!(refused(
+        r#"
+[server]
+caller_token = "env:ABSENT"
+[store]
+url = "rediss://h"
+certificate = "client.pem"
+[secrets]
+key = "env:SHORT"
+[identity]
+oauth_authorize = ["/auth/%zz"]
+[jwt]
+key = "file:no/such/file"
+algorithm = "RS256"
+[admin]
+token = "env:EMPTY"
+[proxy]
+upstream = "https://app:3000"
+[policy]
+source = "postgres://u@h:notaport/db"
+"#,
+        &Env::from([("SHORT", "canary"), ("EMPTY", "")]),
+    ));
+}
+
+#[test]
+fn many_errors_are_counted_not_all_shown() {
+    let text: String = (0..250).map(|at| format!("unknown_{at} = 1\n")).collect();
+    let shown = errors(&text);
+    assert!(
+        shown.ends_with("… and 150 more"),
+        "{}",
+        &shown[shown.len() - 80..]
+    );
+}

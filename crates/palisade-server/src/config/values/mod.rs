@@ -1,0 +1,9 @@
+//! Types that only this configuration has.
+
+mod names;
+mod secret;
+mod url;
+
+pub(crate) use names::{HeaderName, JwtAlgorithm, LogFormat, LogLevel};
+pub(crate) use secret::{Secret, SecretRef};
+pub(crate) use url::{PostgresUrl, StoreUrl};

@@ -1,0 +1,111 @@
+//! Secrets: where they are, and reading them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use palisade_policy::Env;
+use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
+use palisade_policy::document::tree::Node;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// Largest secret file, in bytes.
+const SECRET_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where a secret is kept. The configuration never holds the secret itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SecretRef {
+    /// In this environment variable.
+    Env(String),
+    /// In this file; a final line break is not part of it.
+    File(PathBuf),
+}
+
+/// A secret, wiped when dropped and never shown.
+#[derive(Clone)]
+pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Its bytes.
+    pub(crate) fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl SecretRef {
+    /// Fetches the secret.
+    ///
+    /// # Errors
+    /// The variable is not set, the file cannot be read, or there is nothing in it. `key`
+    /// says what refers to it.
+    pub(crate) fn read(&self, key: &str, env: &Env) -> Result<Secret, Failure> {
+        let bytes = Zeroizing::new(match self {
+            Self::Env(name) => match env.get(name) {
+                Some(text) => text.as_bytes().to_vec(),
+                None => {
+                    return Err(Failure::usage(
+                        format!("`{key}` refers to the variable `{name}`, which is not set"),
+                        "set it, or refer to a file with `file:PATH`",
+                    ));
+                }
+            },
+            Self::File(path) => read_secret_file(key, path)?,
+        });
+        let end = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let end = end.strip_suffix(b"\r").unwrap_or(end);
+        if end.is_empty() {
+            return Err(Failure::usage(
+                format!("`{key}` refers to an empty secret"),
+                "put the secret where the key refers to",
+            ));
+        }
+        Ok(Secret(Zeroizing::new(end.to_vec())))
+    }
+}
+
+fn read_secret_file(key: &str, path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+    use std::io::Read;
+    let refused = |what: &str| {
+        Failure::usage(
+            format!(
+                "`{key}` refers to the file `{}`, which {what}",
+                path.display()
+            ),
+            "check the path and its permissions",
+        )
+    };
+    let file = std::fs::File::open(path).map_err(|_| refused("cannot be opened"))?;
+    let mut bytes = Vec::new();
+    file.take(SECRET_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|_| refused("cannot be read"))?;
+    if bytes.len() as u64 > SECRET_BYTES_MAX {
+        return Err(refused("is larger than 64 KiB"));
+    }
+    Ok(bytes)
+}
+
+impl Decode for SecretRef {
+    fn kind() -> String {
+        "`env:NAME` or `file:PATH`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        match text.split_once(':') {
+            Some(("env", name)) if !name.is_empty() => Ok(Self::Env(name.to_owned())),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err(vec![
+                Problem::new("must refer to a secret, not contain it")
+                    .hint("write \"env:NAME\" or \"file:PATH\""),
+            ]),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Addresses of stores and databases.
+
+use std::path::PathBuf;
+
+use palisade_policy::Url;
+use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
+use palisade_policy::document::error::nearest;
+use palisade_policy::document::tree::Node;
+
+/// A Postgres address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PostgresUrl(Url);
+
+impl PostgresUrl {
+    /// The address itself.
+    pub(crate) fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl Decode for PostgresUrl {
+    fn kind() -> String {
+        "`postgres://…`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        Url::parse(text_of(node)?, &["postgres", "postgresql"]).map(Self)
+    }
+}
+
+/// Which store, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// In this process, gone at its end.
+    Memory,
+    /// In this process, kept in a directory.
+    Embedded(PathBuf),
+    /// One Redis, `redis://` or `rediss://`.
+    Redis(Url),
+    /// A Redis Cluster, `redis+cluster://h1,h2` or `rediss+cluster://h1,h2`.
+    RedisCluster(Url),
+    /// Postgres.
+    Postgres(Url),
+}
+
+impl StoreUrl {
+    /// True if other nodes share the store: they must share the secret too.
+    pub(crate) const fn is_shared(&self) -> bool {
+        !matches!(self, Self::Memory | Self::Embedded(_))
+    }
+}
+
+impl Decode for StoreUrl {
+    fn kind() -> String {
+        "`memory:`, `embedded:DIR`, `redis://…`, `rediss://…`, `redis+cluster://h1,h2`, `postgres://…`"
+            .into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        const SCHEMES: [&str; 6] = [
+            "redis",
+            "rediss",
+            "redis+cluster",
+            "rediss+cluster",
+            "postgres",
+            "postgresql",
+        ];
+        let text = text_of(node)?;
+        if let Some(directory) = text.strip_prefix("embedded:") {
+            return match directory {
+                "" => Err(vec![
+                    Problem::new("must name a directory")
+                        .hint("for example \"embedded:./palisade-data\""),
+                ]),
+                directory => Ok(Self::Embedded(directory.into())),
+            };
+        }
+        if text == "memory:" || text == "memory" {
+            return Ok(Self::Memory);
+        }
+        let url = Url::parse(text, &SCHEMES).map_err(|problems| store_problem(text, problems))?;
+        Ok(match text.split("://").next().unwrap_or_default() {
+            "redis" | "rediss" => Self::Redis(url),
+            "redis+cluster" | "rediss+cluster" => Self::RedisCluster(url),
+            _ => Self::Postgres(url),
+        })
+    }
+}
+
+fn store_problem(text: &str, problems: Problems) -> Problems {
+    let scheme = text.split(':').next().unwrap_or_default();
+    match nearest(scheme, ["memory", "embedded"]) {
+        Some(name) => vec![
+            Problem::new(format!("must be {}", StoreUrl::kind()))
+                .hint(format!("did you mean `{name}:`?")),
+        ],
+        None => problems
+            .into_iter()
+            .map(|problem| Problem {
+                message: problem.message.replace(
+                    "must start with ",
+                    "must start with `memory:`, `embedded:`, ",
+                ),
+                ..problem
+            })
+            .collect(),
+    }
+}

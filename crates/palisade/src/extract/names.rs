@@ -1,0 +1,32 @@
+//! What configurations call the choices of this module: the types are the configuration's
+//! own, so that no second set of them has to be kept in step.
+
+use palisade_policy::named;
+
+use super::client_ip::ChainHeader;
+use super::forward_auth::OriginalHeaders;
+use super::jwt::Expiry;
+use super::path::EncodedSlash;
+
+named!(ChainHeader {
+    "x-forwarded-for" => Self::XForwardedFor,
+    "forwarded" => Self::Forwarded,
+    "x-forwarded-for-only" => Self::XForwardedForOnly,
+    "forwarded-only" => Self::ForwardedOnly,
+});
+
+named!(OriginalHeaders {
+    "either" => Self::Either,
+    "x-forwarded" => Self::XForwarded,
+    "x-original" => Self::XOriginal,
+});
+
+named!(EncodedSlash {
+    "separator" => Self::Separator,
+    "literal" => Self::Literal,
+});
+
+named!(Expiry {
+    "required" => Self::Required,
+    "optional" => Self::Optional,
+});
