@@ -31,6 +31,8 @@ export interface Answer {
   readonly challenge: string | null;
   readonly receipt: string | null;
   readonly lockout: string | null;
+  /** What a guard in shadow mode would have answered. */
+  readonly shadow: Readonly<Record<string, unknown>> | null;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Readonly<Record<string, unknown>> | null;
   readonly limits: readonly Reading[];
@@ -71,6 +73,7 @@ export function parse(value: unknown, requestId: string): Answer {
     challenge: text(value["challenge"]),
     receipt: text(value["receipt"]),
     lockout: text(value["lockout"]),
+    shadow: isObject(value["shadow"]) ? value["shadow"] : null,
     headers: headers(value["headers"]),
     body: isObject(value["body"]) ? value["body"] : null,
     limits: list(value["limits"]).filter((each) => each["shadow"] !== true).map(reading),
@@ -131,6 +134,7 @@ export function local(requestId: string, made: Local): Answer {
     challenge: null,
     receipt: null,
     lockout: null,
+    shadow: null,
     headers: { ...made.headers, ...(wait === null ? {} : { "Retry-After": String(wait) }) },
     body: made.decision === "allow" ? null : body,
     limits: [],

@@ -153,6 +153,63 @@ fn every_page_is_on_the_map() {
     }
 }
 
+/// The text of every source file below a crate's folder.
+fn sources(folder: &str) -> String {
+    let mut text = String::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                text.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    text
+}
+
+/// The words between a prefix and the next quote, wherever the prefix stands.
+fn quoted<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let after = text.split(prefix).skip(1);
+    after.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn every_rule_error_and_problem_has_a_line_that_says_what_to_do() {
+    let page = fs::read_to_string(root().join("docs/errors.md")).unwrap();
+    let core = sources("crates/palisade-core/src");
+    let rules = core.split_once("rules! {").unwrap().1;
+    let rules = rules.split_once("\n}").unwrap().0;
+    let names = core.split_once("impl ErrorCode {").unwrap().1;
+    let names = names.split_once("\n}").unwrap().0;
+    let server = sources("crates/palisade-server/src");
+    let mut wanted = quoted(rules, "= \"");
+    wanted.extend(quoted(names, "=> \""));
+    let kinds = quoted(&server, "\"urn:palisade:problem:");
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|kind| format!("urn:palisade:problem:{kind}"))
+        .collect();
+    wanted.extend(
+        kinds
+            .iter()
+            .map(String::as_str)
+            .filter(|kind| !kind.ends_with(':')),
+    );
+    assert!(
+        wanted.len() > 50,
+        "the names were not found: {}",
+        wanted.len()
+    );
+    for name in wanted {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "`{name}` is not in docs/errors.md"
+        );
+    }
+}
+
 #[test]
 fn a_link_that_leads_nowhere_is_found() {
     let page = root().join("docs/README.md");

@@ -41,6 +41,8 @@ class Answer:
     challenge: str | None = None
     receipt: str | None = field(default=None, repr=False)
     lockout: str | None = None
+    shadow: Mapping[str, Any] | None = None
+    """What a guard in shadow mode would have answered."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     limits: tuple[Reading, ...] = ()
@@ -70,7 +72,7 @@ def parse(value: object, request_id: str) -> Answer:
         raise Unavailable("the answer has no status")
     if value.get("request_id") != request_id:
         raise Unavailable("the answer belongs to another request")
-    body = value.get("body")
+    body, shadow = value.get("body"), value.get("shadow")
     return Answer(
         decision=value["decision"],
         status=status,
@@ -84,6 +86,7 @@ def parse(value: object, request_id: str) -> Answer:
         challenge=_text(value.get("challenge")),
         receipt=_text(value.get("receipt")),
         lockout=_text(value.get("lockout")),
+        shadow=shadow if isinstance(shadow, dict) else None,
         headers=_headers(value.get("headers")),
         body=body if isinstance(body, dict) else None,
         limits=tuple(_readings(value.get("limits"))),
