@@ -89,11 +89,8 @@ async fn a_missing_schema_names_the_command_that_makes_it() {
 
     let versions: Vec<u32> = (1..=wanted).collect();
     assert_eq!(migrate(&config).await.unwrap(), versions);
-    assert_eq!(
-        migrate(&config).await.unwrap(),
-        [],
-        "a second time is nothing"
-    );
+    let again = migrate(&config).await.unwrap();
+    assert!(again.is_empty(), "a second time is nothing");
     PostgresStore::connect(&config).await.unwrap();
     let after = early.charge(&charge, Take::Consume).await.unwrap();
     assert!(after.admitted, "a node that started too early serves now");
