@@ -84,8 +84,7 @@ mod tests {
 
     fn load(text: &str) -> Result<PolicyBundle, ConfigErrors> {
         let path = Path::new("test.toml");
-        let config = crate::load_text(path, text, &Env::default(), &Overrides::default());
-        config
+        crate::load_text(path, text, &Env::default(), &Overrides::default())
     }
 
     #[test]
