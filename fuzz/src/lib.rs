@@ -14,12 +14,13 @@ use jsonwebtoken::EncodingKey;
 use palisade::extract::client_ip::{CHAIN_BYTES_MAX, ChainHeader, TrustedProxies, client_ip};
 use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, Expiry, JwtKeys, JwtRules, TokenVerifier};
-use palisade::extract::path::{EncodedSlash, split_target};
-use palisade::extract::{EdgeConfig, EdgeRequest, extract, extract_forward_auth, normalise_path};
+use palisade::extract::path::{EncodedSlash, normalise, split_target};
+use palisade::extract::{EdgeConfig, EdgeRequest, extract, extract_forward_auth};
 use palisade::wire::{RawGuard, RawRequest, WireError, parse};
 use palisade_core::facts::RequestKind;
 use palisade_core::key::{Domain, Keyring, SegmentKind};
-use palisade_core::{Digest, Micros};
+use palisade_core::policy::{Route, Routes};
+use palisade_core::{Digest, Micros, PolicySet};
 
 /// A target with its name, which is also its corpus' folder.
 pub type Target = (&'static str, fn(&[u8]));
@@ -141,20 +142,47 @@ fn signed(header: &[u8], payload: &[u8]) -> String {
     format!("{message}.{}", signature.unwrap_or_default())
 }
 
-/// Normalising a path twice is normalising it once.
+/// Normalising a path twice is normalising it once, whoever is given it reads what was
+/// judged, and a pattern that is made of it finds it.
 pub fn path(data: &[u8]) {
     let (path, _) = split_target(data);
-    for slash in [EncodedSlash::Separator, EncodedSlash::Literal] {
-        if let Ok(once) = normalise_path(path, slash) {
-            let twice = normalise_path(once.as_bytes(), slash);
-            assert_eq!(twice.as_deref(), Ok(&*once));
-            assert!(once.starts_with('/') && !once.contains("//"));
+    for slash in [
+        EncodedSlash::Refused,
+        EncodedSlash::Separator,
+        EncodedSlash::Literal,
+    ] {
+        let Ok(once) = normalise(path, slash) else {
+            continue;
+        };
+        for text in [once.judged(), once.forwarded()] {
+            let twice = normalise(text.as_bytes(), slash).map(|twice| twice.judged().to_owned());
+            assert_eq!(twice.as_deref(), Ok(once.judged()));
+            assert!(text.starts_with('/') && !text.contains("//"));
             assert!(
-                once.split('/')
+                text.split('/')
                     .all(|segment| segment != "." && segment != "..")
             );
         }
+        let again = normalise(once.forwarded().as_bytes(), slash);
+        assert_eq!(
+            again.as_ref().map(|again| again.forwarded()),
+            Ok(once.forwarded())
+        );
+        finds_itself(once.judged());
     }
+}
+
+/// `*` ends a pattern, so a path with one is none.
+fn finds_itself(judged: &str) {
+    if judged.contains('*') {
+        return;
+    }
+    let Ok(mut route) = Route::new(judged) else {
+        panic!("a path that a request has is a pattern");
+    };
+    route.class = Some("own".into());
+    let routes = Routes::new(vec![route]);
+    assert!(routes.find("GET", judged).class.is_some());
 }
 
 /// A whole request: a target, `name:value` lines, an empty line, a body.
@@ -175,7 +203,9 @@ pub fn request(data: &[u8]) {
             headers.append(name, value);
         }
     }
+    let policy = PolicySet::empty();
     let request = EdgeRequest {
+        policy: &policy,
         peer: PROXY,
         method: &Method::POST,
         uri: &uri,

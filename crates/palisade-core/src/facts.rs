@@ -173,6 +173,9 @@ pub struct RequestFacts {
     pub kind: RequestKind,
     /// The layers that are asked.
     pub layers: Layers,
+    /// It came with a token that proves nothing: a guess, which counts in the auth
+    /// class of its address besides its own class (I-JWT).
+    pub guess: bool,
     /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
     pub bot: bool,
     /// Echoed in the answer and in logs.
@@ -200,6 +203,7 @@ impl RequestFacts {
             cost: None,
             kind: RequestKind::Http,
             layers: Layers::All,
+            guess: false,
             bot: false,
             request_id: None,
             correlation_id: None,

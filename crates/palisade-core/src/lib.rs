@@ -23,6 +23,7 @@ pub mod headers;
 pub mod key;
 pub mod limit;
 pub mod lockout;
+pub mod path;
 pub mod plan;
 pub mod policy;
 pub mod record;

@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
-use crate::extract::path::{EncodedSlash, normalise_path};
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason};
 use palisade_core::facts::{
@@ -16,6 +15,7 @@ use palisade_core::facts::{
     Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, bounded,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
+use palisade_core::path::{EncodedSlash, normalise};
 use palisade_core::rule::Rule;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -225,15 +225,25 @@ pub struct RawClient<'a> {
 }
 
 impl RawRequest<'_> {
-    /// Validates the facts.
+    /// Validates the facts, as [`RawRequest::into_facts_of`] under a policy that says
+    /// nothing about escaped slashes.
     ///
     /// # Errors
     /// A missing field or one outside its bounds.
     pub fn into_facts(self) -> Result<RequestFacts, FieldError> {
+        self.into_facts_of(EncodedSlash::default())
+    }
+
+    /// Validates the facts of a request to an application with this reading of escaped
+    /// slashes.
+    ///
+    /// # Errors
+    /// A missing field or one outside its bounds.
+    pub fn into_facts_of(self, slash: EncodedSlash) -> Result<RequestFacts, FieldError> {
         let kind = self.op.unwrap_or_default();
         let (ip, method, path) = match kind {
-            RequestKind::Http => self.line()?,
-            RequestKind::Job => self.job_line()?,
+            RequestKind::Http => self.line(slash)?,
+            RequestKind::Job => self.job_line(slash)?,
         };
         Ok(RequestFacts {
             ip,
@@ -250,23 +260,24 @@ impl RawRequest<'_> {
             cost: cost(self.cost)?,
             kind,
             layers: self.layers.unwrap_or_default(),
+            guess: false,
             bot: false,
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
         })
     }
 
-    fn line(&self) -> Result<Line, FieldError> {
+    fn line(&self, slash: EncodedSlash) -> Result<Line, FieldError> {
         Ok((
             address(self.ip.as_deref())?,
             method(self.method.as_deref())?,
-            request_path(self.path.as_deref())?,
+            request_path(self.path.as_deref(), slash)?,
         ))
     }
 
     /// A job counts for its organisation and token (T-JOBS); where it came from may be
     /// said and need not be.
-    fn job_line(&self) -> Result<Line, FieldError> {
+    fn job_line(&self, slash: EncodedSlash) -> Result<Line, FieldError> {
         if self.org.is_none() && self.token.is_none() {
             let problem = "or `token` is required for a job: it counts for no address";
             return Err(FieldError::new("org", problem));
@@ -277,7 +288,8 @@ impl RawRequest<'_> {
         }
         let ip = self.ip.as_deref().map(|ip| address(Some(ip)));
         let verb = self.method.as_deref().map(|verb| method(Some(verb)));
-        let path = self.path.as_deref().map(|path| request_path(Some(path)));
+        let path = self.path.as_deref();
+        let path = path.map(|path| request_path(Some(path), slash));
         Ok((
             ip.transpose()?.unwrap_or(NO_ADDRESS),
             verb.transpose()?.unwrap_or_else(|| "POST".into()),
@@ -305,15 +317,14 @@ fn method(text: Option<&str>) -> Result<Box<str>, FieldError> {
     Ok(text.to_ascii_uppercase().into())
 }
 
-fn request_path(text: Option<&str>) -> Result<Box<str>, FieldError> {
+fn request_path(text: Option<&str>, slash: EncodedSlash) -> Result<Box<str>, FieldError> {
     let text = text.ok_or(FieldError::new("path", "is required"))?;
     bounded("path", text, PATH_BYTES_MAX)?;
     if !text.starts_with('/') {
         return Err(FieldError::new("path", "must start with `/`"));
     }
     let path = text.split(['?', '#']).next().unwrap_or(text);
-    let path = normalise_path(path.as_bytes(), EncodedSlash::default())?;
-    Ok(path.into())
+    Ok(normalise(path.as_bytes(), slash)?.into_judged())
 }
 
 fn id(field: &'static str, text: Option<&str>) -> Result<Option<Id>, FieldError> {

@@ -22,9 +22,10 @@ use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, JwtKeys, JwtRules, TokenRefusal, TokenVerifier};
 use palisade::extract::path::EncodedSlash;
 use palisade::extract::{
-    EdgeConfig, EdgeRequest, ExtractError, Extracted, TokenStatus, extract, extract_forward_auth,
+    EdgeConfig, EdgeRequest, ExtractError, Extracted, TokenStatus, arrive, extract,
+    extract_forward_auth,
 };
-use palisade_core::{Id, Micros};
+use palisade_core::{Id, Micros, PolicySet};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -46,6 +47,7 @@ fn config() -> EdgeConfig {
 /// One request under test.
 struct Case {
     config: EdgeConfig,
+    policy: PolicySet,
     peer: &'static str,
     method: Method,
     target: String,
@@ -56,6 +58,7 @@ struct Case {
 fn get(target: &str) -> Case {
     Case {
         config: config(),
+        policy: PolicySet::empty(),
         peer: CLIENT,
         method: Method::GET,
         target: target.to_owned(),
@@ -101,14 +104,18 @@ impl Case {
         F: Fn(&EdgeConfig, EdgeRequest<'_>, Micros) -> Result<Extracted, ExtractError>,
     {
         let uri: Uri = self.target.parse().unwrap();
-        let request = EdgeRequest {
+        surface(&self.config, self.request(&uri), NOW)
+    }
+
+    fn request<'a>(&'a self, uri: &'a Uri) -> EdgeRequest<'a> {
+        EdgeRequest {
+            policy: &self.policy,
             peer: self.peer.parse().unwrap(),
             method: &self.method,
-            uri: &uri,
+            uri,
             headers: &self.headers,
             body: self.body.as_deref(),
-        };
-        surface(&self.config, request, NOW)
+        }
     }
 
     fn run(&self) -> Result<Extracted, ExtractError> {
@@ -172,6 +179,7 @@ fn i_jwt_an_unverifiable_token_is_flagged_and_unauthenticated() {
         assert!(
             found.facts.user.is_none() && found.facts.org.is_none() && found.facts.token.is_none()
         );
+        assert!(found.facts.guess && found.facts.class.is_none(), "{value}");
     }
     assert_eq!(get("/me").run().unwrap().token, TokenStatus::Absent);
     let mut without_keys = get("/me").header("authorization", "Bearer opaque");
@@ -239,7 +247,7 @@ fn i_client_comes_from_the_query_on_authorize() {
         Some("my app")
     );
     assert_eq!(
-        get("/auth//%61uthorize/?client_id=spa").client().as_deref(),
+        get("/auth/%61uthorize/?client_id=spa").client().as_deref(),
         Some("spa")
     );
     assert_eq!(
@@ -280,7 +288,7 @@ fn i_client_comes_from_the_form_or_the_basic_header_on_token_routes() {
 fn i_client_routes_are_configurable_in_any_spelling() {
     let routes = OAuthRoutes::new(
         &["/oauth/authorize/"],
-        &["/oauth//%74oken"],
+        &["/oauth/./%74oken"],
         EncodedSlash::Separator,
     );
     let configured = |mut case: Case| {
@@ -313,23 +321,57 @@ fn i_client_named_twice_must_be_the_same() {
 }
 
 #[test]
-fn i_client_bodies_are_bounded_and_only_forms_are_read() {
+fn i_client_bodies_are_bounded_and_forms_and_json_are_read() {
     let long = format!("client_id=spa&x={}", "y".repeat(FORM_BYTES_MAX));
     assert_eq!(post("/auth/token").form(&long).error(), (413, "body"));
     assert!(post("/other").form(&long).run().is_ok());
-    let mut json = post("/auth/token").header("content-type", "application/json");
-    json.body = Some(b"client_id=spa".to_vec());
-    assert_eq!(json.client(), None);
-    json.headers.clear();
-    assert_eq!(
-        json.client().as_deref(),
-        Some("spa"),
-        "a body without a type may be a form"
+    let body = |kind: Option<&str>, body: &str| {
+        let mut case = post("/auth/token");
+        case.body = Some(body.as_bytes().to_vec());
+        match kind {
+            Some(kind) => case.header("content-type", kind),
+            None => case,
+        }
+    };
+    let json = r#"{"grant_type":"x","client_id":"spa"}"#;
+    for kind in [
+        Some("application/json"),
+        Some("Application/JSON; charset=utf-8"),
+        Some("application/vnd.oauth+json"),
+        Some("text/plain"),
+        None,
+    ] {
+        assert_eq!(
+            body(kind, json).client().as_deref(),
+            Some("spa"),
+            "{kind:?}"
+        );
+    }
+    for kind in [Some("text/plain"), None] {
+        let form = body(kind, "client_id=spa").client();
+        assert_eq!(form.as_deref(), Some("spa"), "it may be a form: {kind:?}");
+    }
+    let wrong = body(Some("application/json"), "client_id=spa");
+    assert_eq!(wrong.client(), None, "nobody reads a form here");
+    let twice = body(
+        Some("application/json"),
+        r#"{"client_id":"a","client_id":"b"}"#,
     );
-    let uri = |text: &str| text.parse::<Uri>().unwrap();
-    assert!(config().reads_body(&Method::POST, &uri("/auth/./token?x")));
-    assert!(!config().reads_body(&Method::GET, &uri("/auth/token")));
-    assert!(!config().reads_body(&Method::POST, &uri("/upload")));
+    assert_eq!(twice.error(), (400, "client_id"));
+    let other = body(Some("application/json"), json).basic("other:x");
+    assert_eq!(other.error(), (400, "client_id"));
+}
+
+#[test]
+fn i_client_bodies_are_asked_for_where_a_client_may_be_named() {
+    let reads = |case: Case| {
+        let uri: Uri = case.target.parse().unwrap();
+        let arrived = arrive(&case.config, case.request(&uri), NOW).unwrap();
+        arrived.reads_body
+    };
+    assert!(reads(post("/auth/./token?x")));
+    assert!(!reads(get("/auth/token")));
+    assert!(!reads(post("/upload")));
 }
 
 #[test]
@@ -345,30 +387,109 @@ fn i_client_malformed_basic_credentials_are_refused() {
     );
 }
 
+/// A policy with this text after the header that leaves the defaults out.
+fn policy(text: &str) -> PolicySet {
+    let text = format!("[policy]\ndefaults = false\n{text}");
+    let loaded = palisade_policy::load_text(
+        std::path::Path::new("test.toml"),
+        &text,
+        &palisade_policy::Env::default(),
+        &palisade_policy::Overrides::default(),
+    );
+    (*loaded.unwrap().bundle.policy).clone()
+}
+
+const ROUTED: &str = "[[route]]\npath = \"/paid/*\"\nclass = \"paid\"\napi_key = true\n\
+    [[route]]\npath = \"/health\"\nclass = \"health\"\n\
+    [[limit]]\nname = \"l\"\nby = [\"ip\"]\nrate = \"5/min\"\n";
+
+fn keyed(target: &str) -> Case {
+    let key = format!(
+        "[[api_key]]\nhash = \"{}\"\ntier = \"free\"\n[[tier]]\nname = \"free\"\nquota = 10\n{ROUTED}",
+        "0".repeat(64)
+    );
+    Case {
+        policy: policy(&key),
+        ..get(target)
+    }
+}
+
 #[test]
 fn i_apikey_comes_from_its_header_once() {
-    let found = get("/").header("x-api-key", "k-1").run().unwrap();
+    let found = keyed("/").header("x-api-key", "k-1").run().unwrap();
     assert_eq!(text(&found.facts.api_key), Some("k-1"));
-    assert!(get("/").run().unwrap().facts.api_key.is_none());
-    assert!(
-        get("/")
-            .header("x-api-key", " ")
-            .run()
-            .unwrap()
-            .facts
-            .api_key
-            .is_none()
-    );
+    assert!(keyed("/").run().unwrap().facts.api_key.is_none());
+    let blank = keyed("/").header("x-api-key", " ").run().unwrap();
+    assert!(blank.facts.api_key.is_none());
+    let twice = keyed("/").header("x-api-key", "a").header("x-api-key", "b");
+    assert_eq!(twice.error(), (400, "X-API-Key"));
+    let long = keyed("/").header("x-api-key", &"k".repeat(600));
+    assert_eq!(long.error(), (400, "X-API-Key"));
+    let mut renamed = keyed("/").header("x-key", "k-1").header("x-api-key", "k-2");
+    renamed.config.api_key_header = HeaderName::from_static("x-key");
+    assert_eq!(text(&renamed.run().unwrap().facts.api_key), Some("k-1"));
+}
+
+#[test]
+fn i_apikey_an_applications_own_header_is_no_concern_of_ours() {
+    let without_keys = |target: &str| Case {
+        policy: policy(ROUTED),
+        ..get(target).header("x-api-key", &"k".repeat(600))
+    };
+    let found = without_keys("/mine").run().unwrap();
+    assert!(found.facts.api_key.is_none());
+    assert_eq!(without_keys("/paid/x").error(), (400, "X-API-Key"));
+}
+
+#[test]
+fn i_path_what_an_application_reads_otherwise_is_refused() {
+    let routed = |case: Case| Case {
+        policy: policy(ROUTED),
+        ..case
+    };
+    // The proxy passes the judged spelling on: escapes and dots lead one way only.
+    let passed_on = routed(get("/x/../%68ealth")).run().unwrap();
+    assert_eq!(&*passed_on.facts.path, "/health");
+    assert_eq!(passed_on.forward_path.as_deref(), Some("/health"));
+    assert_eq!(routed(get("/health")).run().unwrap().forward_path, None);
+    let slash = routed(get("/docs/")).run().unwrap();
+    assert_eq!(slash.forward_path.as_deref(), Some("/docs/"));
+    assert_eq!(routed(get("/health;x")).error(), (400, "path"));
+    assert!(routed(get("/docs;x")).run().is_ok());
+    // What a proxy asks about goes on as the client wrote it.
+    let asked = |target: &str| routed(asks("original", None, target)).forward_auth();
+    assert!(asked("/health").is_ok() && asked("/a/../b").is_ok());
+    for target in ["/x/../health", "/%68ealth", "//health", "/paid/../x"] {
+        let refused = asked(target).unwrap_err();
+        assert_eq!(
+            (refused.status(), refused.field()),
+            (400, "path"),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn i_cost_a_request_says_beforehand_whether_it_costs_more_than_a_look() {
+    let costs = |case: &Case| {
+        let uri: Uri = case.target.parse().unwrap();
+        let arrived = arrive(&case.config, case.request(&uri), NOW);
+        arrived.unwrap().is_costly()
+    };
+    assert!(!costs(&get("/me")));
+    assert!(costs(&post("/auth/token")));
+    assert!(costs(&get("/me").header("authorization", "Bearer junk")));
+    let good = get("/me").header("authorization", &token("u-1"));
+    assert!(costs(&good), "nobody has verified it yet");
+    assert_eq!(good.run().unwrap().token, TokenStatus::Verified);
+    assert!(!costs(&good), "it was found good before");
+    assert_eq!(good.run().unwrap().token, TokenStatus::Verified);
+    let uri: Uri = good.target.parse().unwrap();
+    let later = Micros(NOW.0 + 3_600_000_000);
+    let expired = extract(&good.config, good.request(&uri), later).unwrap();
     assert_eq!(
-        get("/")
-            .header("x-api-key", "a")
-            .header("x-api-key", "b")
-            .error(),
-        (400, "X-API-Key")
-    );
-    assert_eq!(
-        get("/").header("x-api-key", &"k".repeat(600)).error(),
-        (400, "X-API-Key")
+        expired.token,
+        TokenStatus::Unverified(TokenRefusal::Expired)
     );
 }
 
@@ -413,7 +534,7 @@ fn i_key_methods_are_capital_tokens_within_bounds() {
 #[test]
 fn i_key_paths_are_normalised_and_lose_their_query() {
     let path = |target: &str| get(target).run().unwrap().facts.path;
-    assert_eq!(&*path("/auth//%74oken/?x=/../y"), "/auth/token");
+    assert_eq!(&*path("/auth/./%74oken/?x=/../y"), "/auth/token");
     assert_eq!(get("/a%00").error(), (400, "path"));
     assert_eq!(
         get(&format!("/{}", "x".repeat(9000))).error(),

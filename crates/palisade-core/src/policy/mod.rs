@@ -363,6 +363,8 @@ pub struct Settings {
     pub urls: crate::bodies::Urls,
     /// Header families.
     pub headers: crate::headers::HeaderFamilies,
+    /// What an escaped slash in a path is (I-PATH).
+    pub encoded_slash: crate::path::EncodedSlash,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
@@ -527,6 +529,13 @@ impl PolicySet {
     #[must_use]
     pub fn api_key(&self, hash: &str) -> Option<&ApiKey> {
         self.api_keys.get(hash)
+    }
+
+    /// Whether any API key is registered: where none is, and no route asks for one, an
+    /// application's own header of that name is no concern of ours (I-APIKEY).
+    #[must_use]
+    pub fn has_api_keys(&self) -> bool {
+        !self.api_keys.is_empty()
     }
 
     /// Every registered API key's hash and registration.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 use sha2::{Digest as _, Sha256};
 
-use super::{Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
+use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{Charge, Plan, QuotaPlan, Refusal};
@@ -143,6 +143,39 @@ fn charge_limits<'p>(
             plan.charges.push(charge);
         }
     }
+    if facts.guess {
+        charge_guess(policy, identity, facts, plan);
+    }
+}
+
+/// The class that guessing tokens counts in.
+const GUESS_CLASS: &str = "auth";
+
+/// I-JWT: a token that proves nothing counts like a guessed password, besides what its
+/// request counts as, and in no bucket twice.
+fn charge_guess<'p>(
+    policy: &'p PolicySet,
+    identity: &mut Identity<'_>,
+    facts: &RequestFacts,
+    plan: &mut Plan<'p>,
+) {
+    if policy.class_kind(GUESS_CLASS) != ClassKind::Auth {
+        return;
+    }
+    for limit in policy.candidates(GUESS_CLASS) {
+        let is_new = plan
+            .charges
+            .iter()
+            .all(|known| known.limit.name != limit.name);
+        if is_new
+            && limit.scope == Scope::Ip
+            && limit.applies_to(GUESS_CLASS, None)
+            && let Some(charge) = identity.charge(limit, None, facts.cost)
+        {
+            plan.charges.push(charge);
+        }
+    }
+    plan.charges.sort_by_key(|charge| charge.limit.scope);
 }
 
 fn charge_quota<'p>(

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::path::{has_escaped_slash, normalise_pattern};
+
 /// Why a pattern cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
@@ -15,12 +17,15 @@ pub enum PatternError {
     /// Longer than a path may be.
     #[error("the path is too long")]
     TooLong,
+    /// No request has such a path when routes are found (I-PATH).
+    #[error("the path can never match: {0}")]
+    NeverMatches(&'static str),
 }
 
 /// A route of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Literal part of the pattern.
+    /// Literal part of the pattern, spelt as requests' paths are.
     literal: Box<str>,
     /// Whether anything may follow it.
     open: bool,
@@ -53,12 +58,13 @@ impl Route {
         }
         let (literal, open) = match pattern.strip_suffix('*') {
             Some(prefix) => (prefix, true),
-            None if pattern.len() > 1 => (pattern.trim_end_matches('/'), false),
+            None if pattern.len() > 1 => (pattern.strip_suffix('/').unwrap_or(pattern), false),
             None => (pattern, false),
         };
         if literal.contains('*') {
             return Err(PatternError::InnerWildcard);
         }
+        let literal = normalise_pattern(literal, open).map_err(PatternError::NeverMatches)?;
         Ok(Self {
             literal: literal.into(),
             open,
@@ -75,6 +81,13 @@ impl Route {
     #[must_use]
     pub fn pattern(&self) -> &str {
         &self.pattern
+    }
+
+    /// True if it asks for an escaped slash, which only
+    /// [`EncodedSlash::Literal`](crate::path::EncodedSlash) lets through.
+    #[must_use]
+    pub fn needs_literal_slash(&self) -> bool {
+        has_escaped_slash(&self.literal)
     }
 
     /// True for a path under an open pattern. `/x/*` covers `/x` itself: that is how
@@ -103,7 +116,7 @@ pub struct Routes {
 }
 
 /// What the routes say about one request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteMatch<'p> {
     /// Its class; `None` if no route assigns one.
     pub class: Option<&'p Arc<str>>,
@@ -129,7 +142,7 @@ impl Routes {
             } else {
                 all.exact.entry(route.literal.clone()).or_default()
             };
-            list.retain(|old| old.pattern != route.pattern || old.method != route.method);
+            list.retain(|old| old.literal != route.literal || old.method != route.method);
             list.push(route);
         }
         all.open
@@ -143,6 +156,16 @@ impl Routes {
     /// Every route, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.exact.values().flatten().chain(&self.open)
+    }
+
+    /// True if each of `readings` leads where `path` leads: whoever reads them, the
+    /// request is the one that was judged.
+    #[must_use]
+    pub fn agree(&self, method: &str, path: &str, readings: &[String]) -> bool {
+        let judged = self.find(method, path);
+        readings
+            .iter()
+            .all(|reading| self.find(method, without_trailing_slash(reading)) == judged)
     }
 
     /// What applies to a request.
@@ -164,6 +187,13 @@ impl Routes {
             found.operation = found.operation.or(route.operation.as_ref());
         }
         found
+    }
+}
+
+fn without_trailing_slash(path: &str) -> &str {
+    match path.strip_suffix('/') {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => path,
     }
 }
 
@@ -223,5 +253,22 @@ mod tests {
     fn patterns_are_checked() {
         assert_eq!(Route::new("a"), Err(PatternError::NotAbsolute));
         assert_eq!(Route::new("/a/*/b"), Err(PatternError::InnerWildcard));
+        for never in ["/a//b", "/a/../b", "/a;b", "/a\\b", "/a%0"] {
+            let error = Route::new(never).unwrap_err();
+            assert!(matches!(error, PatternError::NeverMatches(_)), "{never}");
+        }
+    }
+
+    #[test]
+    fn i_path_patterns_match_every_spelling_of_a_request() {
+        for (pattern, path) in [
+            ("ANY /café/* -> x", "/caf%C3%A9/menu"),
+            ("ANY /%7euser -> x", "/~user"),
+            ("ANY /a%3Ab -> x", "/a:b"),
+        ] {
+            assert_eq!(class_of(&[pattern], "GET", path).as_deref(), Some("x"));
+        }
+        let twice = ["ANY /~a -> x", "ANY /%7Ea -> y"];
+        assert_eq!(class_of(&twice, "GET", "/~a").as_deref(), Some("y"));
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::headers::HeaderFamilies;
+use palisade_core::path::EncodedSlash;
 use palisade_core::policy::{PolicySet, Settings};
 
 use crate::document::env::{Env, Overrides};
@@ -96,7 +97,7 @@ pub fn load_text(
 pub(crate) fn load_revision(input: Input<'_>, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
     let tables: Vec<Schema> = sections::schemas().collect();
     let mut document = open(input, &tables)?;
-    let bundle = document.policy(revision, HeaderFamilies::default());
+    let bundle = document.policy(revision, HeaderFamilies::default(), EncodedSlash::default());
     document.finish(bundle)
 }
 
@@ -171,7 +172,12 @@ const NO_BOTS: Bots = Bots {
 
 impl Document<'_> {
     /// What its tables say about the policy; `None` if something was reported.
-    pub fn policy(&mut self, revision: u64, headers: HeaderFamilies) -> Option<PolicyBundle> {
+    pub fn policy(
+        &mut self,
+        revision: u64,
+        headers: HeaderFamilies,
+        encoded_slash: EncodedSlash,
+    ) -> Option<PolicyBundle> {
         let source = self.table::<PolicyTable>();
         let candidate = self.table::<Candidate>();
         let file = candidate
@@ -182,6 +188,10 @@ impl Document<'_> {
             .as_deref()
             .and_then(|file| self.candidate(file, revision));
         let settings = figures::settings(&self.root, headers, &mut self.sink);
+        let settings = settings.map(|settings| Settings {
+            encoded_slash,
+            ..settings
+        });
         let bundle = self.enforced(revision, source.as_ref(), settings);
         candidate?;
         Some(PolicyBundle {

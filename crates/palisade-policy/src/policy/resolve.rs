@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use palisade_core::path::EncodedSlash;
 use palisade_core::policy::{ApiKey, Class, ClassKind, LimitDef, PolicyParts, Route, Settings};
 use palisade_core::record::Flow;
 
@@ -57,7 +58,7 @@ pub(crate) fn resolve(
     enabled: bool,
     sink: &mut Sink,
 ) -> Resolved {
-    let (mut routes, outcomes) = routes(root, sink);
+    let (mut routes, outcomes) = routes(root, settings.encoded_slash, sink);
     add_default_class(&mut routes, default_class);
     let classes = classes(root, sink);
     let known = known(&routes, &classes);
@@ -84,7 +85,7 @@ pub(crate) fn resolve(
     Resolved { parts, outcomes }
 }
 
-fn routes(root: &Table, sink: &mut Sink) -> (Vec<Route>, Vec<OutcomeRoute>) {
+fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Vec<OutcomeRoute>) {
     let mut routes = Vec::new();
     let mut outcomes = Vec::new();
     for (table, item) in read_array::<RouteTable>(root, sink) {
@@ -96,6 +97,11 @@ fn routes(root: &Table, sink: &mut Sink) -> (Vec<Route>, Vec<OutcomeRoute>) {
                 continue;
             }
         };
+        if route.needs_literal_slash() && slash != EncodedSlash::Literal {
+            let message = "`route.path`: the path can never match: an escaped slash is only \
+                part of a path with `identity.encoded_slash = \"literal\"`";
+            sink.report(&member_origin(item, "path"), message.to_owned());
+        }
         route.method = table.method.as_ref().map(|method| method.0.as_str().into());
         route.class = table.class.as_deref().map(Into::into);
         route.operation = table.operation.as_deref().map(Into::into);

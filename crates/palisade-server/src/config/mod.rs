@@ -118,7 +118,8 @@ fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Opti
     let log = document.table::<Log>();
     let metrics = document.table::<Metrics>();
     let headers = server.as_ref().map(families).unwrap_or_default();
-    let bundle = document.policy(revision, headers);
+    let slash = identity.as_ref().map(|identity| identity.encoded_slash);
+    let bundle = document.policy(revision, headers, slash.unwrap_or_default());
     agree::check(document, secrets.as_ref(), jwt.as_ref(), admin.as_ref());
     let bundle = bundle?;
     Some(Config {

@@ -136,13 +136,17 @@ section! {
         token_header: HeaderName = "x-palisade-token";
         /// Header with scopes, separated by spaces or commas.
         scopes_header: HeaderName = "x-palisade-scopes";
+        /// Header with the API key. It is looked at only where the policy has API keys or
+        /// the route requires one.
+        api_key_header: HeaderName = "x-api-key";
         /// Which headers describe the original request in forward-auth.
         original: OriginalHeaders = "either";
-        /// Whether an escaped slash in a path separates segments or is part of one.
-        encoded_slash: EncodedSlash = "separator";
+        /// What `%2F` or `%5C` in a path is: refused, a separator of segments, or part
+        /// of one. It must be what the application takes it for.
+        encoded_slash: EncodedSlash = "refuse";
         /// Paths on which an OAuth client names itself in the query.
         oauth_authorize: Vec<String> = "/auth/authorize";
-        /// Paths on which it does in the form or the Basic header.
+        /// Paths on which it does in the body (form or JSON) or the Basic header.
         oauth_credentials: Vec<String> = "/auth/token,/auth/revoke,/auth/introspect";
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeCo
         chain_bytes_max: usize::try_from(identity.forwarded_bytes_max).unwrap_or(usize::MAX),
         jwt: jwt.map(Arc::new),
         identity_headers: identity_headers(identity),
+        api_key_header: identity.api_key_header.0.clone(),
         oauth_routes: oauth_routes(identity, identity.encoded_slash)?,
         encoded_slash: identity.encoded_slash,
         original_headers: identity.original,

@@ -5,17 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 use palisade::Engine;
-use palisade::engine::Observer;
-use palisade::extract::{EdgeConfig, ExtractError, Extracted, TokenStatus};
-use palisade_core::policy::ClassKind;
-use palisade_core::{Id, RequestFacts};
+use palisade::engine::{Observer, RequestAnswer};
+use palisade::extract::{Arrived, EdgeConfig, EdgeRequest, ExtractError, Refused, identify};
+use palisade_core::facts::Layers;
+use palisade_core::{Micros, PolicySet, RequestFacts};
 
+use super::exchange::ids::{self, RequestId};
 use super::exchange::problem::Problem;
 use crate::store::AnyStore;
-
-/// The class that guessing tokens counts in.
-const AUTH_CLASS: &str = "auth";
 
 /// Shared by the decision API and the proxy.
 pub(crate) struct Enforcer {
@@ -24,24 +23,115 @@ pub(crate) struct Enforcer {
     pub(crate) observer: Arc<dyn Observer>,
 }
 
-impl Enforcer {
-    /// The facts to decide on. A token that was refused makes a request count as a
-    /// guess (I-JWT).
-    pub(crate) fn facts(
-        &self,
-        peer: IpAddr,
-        extracted: Result<Extracted, ExtractError>,
-    ) -> Result<RequestFacts, Problem> {
-        let extracted = extracted.inspect_err(|error| self.refused(peer, error))?;
-        let mut facts = extracted.facts;
-        let guess = matches!(extracted.token, TokenStatus::Unverified(_));
-        if guess && self.engine.policy().class_kind(AUTH_CLASS) == ClassKind::Auth {
-            facts.class = Id::new("class", AUTH_CLASS).ok();
+/// A request on its way in, and what it is read by.
+#[derive(Clone, Copy)]
+pub(super) struct Visit<'a> {
+    pub(super) edge: &'a EdgeConfig,
+    pub(super) policy: &'a PolicySet,
+    pub(super) peer: IpAddr,
+    pub(super) parts: &'a Parts,
+    pub(super) now: Micros,
+}
+
+impl<'a> Visit<'a> {
+    pub(super) fn request(self, body: Option<&'a [u8]>) -> EdgeRequest<'a> {
+        EdgeRequest {
+            policy: self.policy,
+            peer: self.peer,
+            method: &self.parts.method,
+            uri: &self.parts.uri,
+            headers: &self.parts.headers,
+            body,
         }
-        Ok(facts)
+    }
+}
+
+/// Whether a request may say who it is.
+pub(super) enum Admitted<'a> {
+    In(Box<Arrived<'a>>),
+    Out(RequestAnswer),
+}
+
+/// A decision, and the path to go on with if it is an admission.
+pub(super) struct Decided {
+    pub(super) answer: RequestAnswer,
+    pub(super) forward_path: Option<Box<str>>,
+}
+
+impl Enforcer {
+    /// What is asked before anything costly happens (I-COST).
+    pub(super) async fn admit<'a>(
+        &self,
+        visit: Visit<'a>,
+        arrived: Result<Arrived<'a>, Refused>,
+    ) -> Result<Admitted<'a>, Problem> {
+        let arrived = match arrived {
+            Ok(arrived) => arrived,
+            Err(refused) => {
+                self.tell(visit.peer, &refused.error);
+                let answer = self.turn_away(refused.ip, refused.error.into()).await?;
+                return Ok(Admitted::Out(answer));
+            }
+        };
+        if arrived.is_costly()
+            && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await
+        {
+            return Ok(Admitted::Out(refusal));
+        }
+        Ok(Admitted::In(Box::new(arrived)))
     }
 
-    fn refused(&self, peer: IpAddr, error: &ExtractError) {
+    /// Decides a request that was admitted, by all that it says.
+    pub(super) async fn decide(
+        &self,
+        visit: Visit<'_>,
+        arrived: Box<Arrived<'_>>,
+        body: Option<&[u8]>,
+        id: &mut RequestId,
+    ) -> Result<Decided, Problem> {
+        let ip = arrived.facts.ip;
+        let request = EdgeRequest {
+            body,
+            ..visit.request(None)
+        };
+        let extracted = match identify(visit.edge, request, *arrived, visit.now) {
+            Ok(extracted) => extracted,
+            Err(error) => {
+                let answer = self.turn_away(ip, error.into()).await?;
+                return Ok(Decided {
+                    answer,
+                    forward_path: None,
+                });
+            }
+        };
+        let mut facts = extracted.facts;
+        ids::identify(&mut facts, id);
+        Ok(Decided {
+            answer: self.engine.check(&facts).await,
+            forward_path: extracted.forward_path,
+        })
+    }
+
+    /// A request that is refused unread counts for its address all the same: when that
+    /// has used up its limits, it hears so instead of what is wrong.
+    pub(super) async fn turn_away(
+        &self,
+        ip: IpAddr,
+        problem: Problem,
+    ) -> Result<RequestAnswer, Problem> {
+        // No path: the most general route, whatever it is that could not be read.
+        let facts = RequestFacts {
+            layers: Layers::Edge,
+            ..RequestFacts::new(ip, "GET", "")
+        };
+        let answer = self.engine.check(&facts).await;
+        if answer.decision.is_allowed() {
+            return Err(problem);
+        }
+        Ok(answer)
+    }
+
+    fn tell(&self, peer: IpAddr, error: &ExtractError) {
         if error.is_audited() {
             let now = self.engine.clock().now();
             self.observer.edge_refused(peer, error.field(), now);

@@ -5,11 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Method, Request};
 use hyper::body::Incoming;
+use palisade::extract::arrive_forward_auth;
 use palisade::extract::client_id::FORM_BYTES_MAX;
-use palisade::extract::{EdgeRequest, extract_forward_auth};
 
 use utoipa::openapi::path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
@@ -19,11 +18,12 @@ use utoipa::openapi::{ContentBuilder, Ref, Required, ResponseBuilder};
 
 use super::Enforcer;
 use super::decide::document::{problem, text_header};
-use super::exchange::ids::{RequestId, identify};
+use super::enforcer::{Admitted, Visit};
+use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{Reply, body, reply};
 
-/// Answers about the request that a proxy holds; its form has `timeout` to arrive.
+/// Answers about the request that a proxy holds; its body has `timeout` to arrive.
 pub(super) async fn answer(
     enforcer: &Enforcer,
     timeout: Duration,
@@ -31,33 +31,43 @@ pub(super) async fn answer(
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
-    let (parts, body) = take_form(request, timeout).await?;
-    let asked = EdgeRequest {
+    let (parts, body) = request.into_parts();
+    let edge = enforcer.edge.load();
+    let policy = enforcer.engine.policy();
+    let visit = Visit {
+        edge: &edge,
+        policy: &policy,
         peer,
-        method: &parts.method,
-        uri: &parts.uri,
-        headers: &parts.headers,
-        body: body.as_deref(),
+        parts: &parts,
+        now: enforcer.engine.clock().wall(),
     };
-    let now = enforcer.engine.clock().wall();
-    let extracted = extract_forward_auth(&enforcer.edge.load(), asked, now);
-    let mut facts = enforcer.facts(peer, extracted)?;
-    identify(&mut facts, id);
-    Ok(reply::enforced(&enforcer.engine.check(&facts).await, id))
+    let arrived = arrive_forward_auth(&edge, visit.request(None), visit.now);
+    let arrived = match enforcer.admit(visit, arrived).await? {
+        Admitted::In(arrived) => arrived,
+        Admitted::Out(answer) => return Ok(reply::enforced(&answer, id)),
+    };
+    let ip = arrived.facts.ip;
+    let answer = match posted(&parts.method, body, timeout).await {
+        Ok(form) => {
+            let decided = enforcer.decide(visit, arrived, form.as_deref(), id).await;
+            decided?.answer
+        }
+        Err(problem) => enforcer.turn_away(ip, problem).await?,
+    };
+    Ok(reply::enforced(&answer, id))
 }
 
 /// Proxies that pass bodies on do so for POST; on other methods there is none to
 /// wait for.
-async fn take_form(
-    request: Request<Incoming>,
+async fn posted(
+    method: &Method,
+    body: Incoming,
     timeout: Duration,
-) -> Result<(Parts, Option<Bytes>), Problem> {
-    let (parts, body) = request.into_parts();
-    if parts.method != Method::POST {
-        return Ok((parts, None));
+) -> Result<Option<Bytes>, Problem> {
+    if *method != Method::POST {
+        return Ok(None);
     }
-    let bytes = body::read(body, FORM_BYTES_MAX, timeout).await?;
-    Ok((parts, Some(bytes)))
+    body::read(body, FORM_BYTES_MAX, timeout).await.map(Some)
 }
 
 /// What a client is told in place of the application's answer.
@@ -150,6 +160,10 @@ fn form() -> utoipa::openapi::request_body::RequestBody {
     RequestBodyBuilder::new()
         .content(
             "application/x-www-form-urlencoded",
+            ContentBuilder::new().schema(Some(form.clone())).build(),
+        )
+        .content(
+            "application/json",
             ContentBuilder::new().schema(Some(form)).build(),
         )
         .required(Some(Required::False))

@@ -20,8 +20,8 @@ pub(super) fn lower_hex(bytes: &[u8]) -> String {
 }
 
 /// The key that the request presents.
-pub(super) fn api_key(headers: &HeaderMap) -> Result<Option<Id>, FieldError> {
-    header::single(headers, &X_API_KEY, "X-API-Key")?
+pub(super) fn api_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Id>, FieldError> {
+    header::single(headers, name, "X-API-Key")?
         .map(|text| Id::new("X-API-Key", text))
         .transpose()
 }

@@ -11,9 +11,10 @@ use palisade_core::{FieldError, Id};
 use super::authorization::Authorization;
 use super::error::ExtractError;
 use super::form;
-use super::path::{EncodedSlash, normalise_path};
+use super::json;
+use super::path::{EncodedSlash, normalise};
 
-/// Longest form body that is looked at, in bytes.
+/// Longest body that is looked at, in bytes.
 pub const FORM_BYTES_MAX: usize = 64 * 1024;
 
 const FIELD: &str = "client_id";
@@ -21,9 +22,9 @@ const FIELD: &str = "client_id";
 /// On which routes a client names itself, as normalised paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthRoutes {
-    /// In the query, or in the form when posted.
+    /// In the query, or in the body when posted.
     pub authorize: Vec<Box<str>>,
-    /// In the Basic header or in the form: token, revoke, introspect.
+    /// In the Basic header or in the body: token, revoke, introspect.
     pub credentials: Vec<Box<str>>,
 }
 
@@ -51,8 +52,8 @@ impl OAuthRoutes {
         slash: EncodedSlash,
     ) -> Result<Self, FieldError> {
         let normal = |path: &S| {
-            let path = normalise_path(path.as_ref().as_bytes(), slash)?;
-            Ok(path.into())
+            let path = normalise(path.as_ref().as_bytes(), slash)?;
+            Ok(path.into_judged())
         };
         Ok(Self {
             authorize: authorize.iter().map(normal).collect::<Result<_, _>>()?,
@@ -122,26 +123,45 @@ fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>
     }
 }
 
+/// A body of another type than the two, or of none, is read as either: some servers do.
 fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
-    let Some(body) = request.body.filter(|_| may_be_form(request.headers)) else {
+    let Some(body) = request.body else {
         return Ok(None);
     };
     if body.len() > FORM_BYTES_MAX {
         return Err(ExtractError::BodyTooLong);
     }
-    Ok(form::value(body, FIELD)?)
+    let found = match media_type(request.headers) {
+        Media::Form => form::value(body, FIELD)?,
+        Media::Json => json::value(body, FIELD)?,
+        Media::Other if json::looks_like(body) => json::value(body, FIELD)?,
+        Media::Other => form::value(body, FIELD)?,
+    };
+    Ok(found)
 }
 
-/// A body without a type counts as a form: some servers read it as one.
-fn may_be_form(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_none_or(|value| {
-        let mut parts = value.as_bytes().split(|byte| *byte == b';');
-        parts.next().is_some_and(|media| {
-            media
-                .trim_ascii()
-                .eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
-        })
-    })
+enum Media {
+    Form,
+    Json,
+    Other,
+}
+
+fn media_type(headers: &HeaderMap) -> Media {
+    let value = headers
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], |value| value.as_bytes());
+    let end = value
+        .iter()
+        .position(|byte| *byte == b';')
+        .unwrap_or(value.len());
+    let media = value[..end].trim_ascii().to_ascii_lowercase();
+    if media == b"application/x-www-form-urlencoded" {
+        Media::Form
+    } else if media == b"application/json" || media.ends_with(b"+json") {
+        Media::Json
+    } else {
+        Media::Other
+    }
 }
 
 /// RFC 6749 §2.3.1: id and secret are form-encoded, then joined by a colon.

@@ -2,6 +2,7 @@
 //!
 //! Time is an argument.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -16,6 +17,7 @@ use super::claims::{Payload, Unusable};
 pub use super::keys::{
     Algorithm, HMAC_BYTES_MIN, JwtKeys, KEY_FILE_BYTES_MAX, KEYS_MAX, KeyError, parse_algorithm,
 };
+use super::known::{self, Accepted, KnownTokens};
 use super::signature;
 
 /// Longest token that is looked at, in bytes.
@@ -111,18 +113,30 @@ impl From<Unusable> for TokenRefusal {
     }
 }
 
+/// When a token is valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    expires: Option<Micros>,
+    starts: Option<Micros>,
+}
+
 /// Verifies tokens with one set of keys under one set of rules.
 #[derive(Debug)]
 pub struct TokenVerifier {
     keys: JwtKeys,
     rules: JwtRules,
+    known: KnownTokens,
 }
 
 impl TokenVerifier {
     /// A verifier with these keys and rules.
     #[must_use]
-    pub const fn new(keys: JwtKeys, rules: JwtRules) -> Self {
-        Self { keys, rules }
+    pub fn new(keys: JwtKeys, rules: JwtRules) -> Self {
+        Self {
+            keys,
+            rules,
+            known: KnownTokens::default(),
+        }
     }
 
     /// The claims of a token that is genuine and valid at `now`.
@@ -133,13 +147,43 @@ impl TokenVerifier {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::TooLong);
         }
+        let digest = known::digest(token);
+        if let Some(accepted) = self.known.get(&digest) {
+            self.judge_times(accepted.times, now)?;
+            return Ok(accepted.claims.clone());
+        }
+        let accepted = self.accept(token)?;
+        self.judge_times(accepted.times, now)?;
+        let claims = accepted.claims.clone();
+        self.known.insert(digest, Arc::new(accepted));
+        Ok(claims)
+    }
+
+    /// The claims of a token that [`TokenVerifier::verify`] has found good before, and
+    /// that is still valid: at the cost of a lookup.
+    #[must_use]
+    pub fn recall(&self, token: &str, now: Micros) -> Option<Claims> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let accepted = self.known.get(&known::digest(token))?;
+        self.judge_times(accepted.times, now).ok()?;
+        Some(accepted.claims.clone())
+    }
+
+    /// All but the times, which change.
+    fn accept(&self, token: &str) -> Result<Accepted, TokenRefusal> {
         let parts = Parts::split(token).ok_or(TokenRefusal::Malformed)?;
         self.verify_signature(token, &parts)?;
         let json = decoded(parts.payload)?;
         let payload = Payload::parse(&json).ok_or(TokenRefusal::Malformed)?;
-        self.judge_times(&payload, now)?;
+        let times = Times {
+            expires: payload.time("exp")?,
+            starts: payload.time("nbf")?,
+        };
         self.judge_origin(&payload)?;
-        self.claims(&payload, parts.signed)
+        let claims = self.claims(&payload, parts.signed)?;
+        Ok(Accepted { claims, times })
     }
 
     fn verify_signature(&self, token: &str, parts: &Parts<'_>) -> Result<(), TokenRefusal> {
@@ -160,14 +204,14 @@ impl TokenVerifier {
         Ok(())
     }
 
-    fn judge_times(&self, payload: &Payload, now: Micros) -> Result<(), TokenRefusal> {
+    fn judge_times(&self, times: Times, now: Micros) -> Result<(), TokenRefusal> {
         let leeway = u64::try_from(self.rules.leeway.as_micros()).unwrap_or(u64::MAX);
-        match payload.time("exp")? {
+        match times.expires {
             Some(end) if now >= end.plus(leeway) => return Err(TokenRefusal::Expired),
             None if self.rules.expiry == Expiry::Required => return Err(TokenRefusal::Expired),
             Some(_) | None => {}
         }
-        match payload.time("nbf")? {
+        match times.starts {
             Some(start) if now.plus(leeway) < start => Err(TokenRefusal::NotYetValid),
             Some(_) | None => Ok(()),
         }

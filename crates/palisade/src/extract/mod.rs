@@ -1,8 +1,12 @@
 //! Identity at the edge: an HTTP request → facts.
 //!
 //! Pure functions over what a surface has in hand: headers, the peer's address,
-//! the request line, and on OAuth routes the form body. Nothing here waits, and
-//! time is an argument.
+//! the request line, and on OAuth routes the body. Nothing here waits, and time is an
+//! argument.
+//!
+//! Two steps (I-COST): [`arrive`] reads what is there to be looked up, and
+//! [`identify`] does what costs more, a signature or a body. A surface asks the
+//! throttle and the address's own limits in between.
 //!
 //! Whose word counts:
 //!
@@ -10,11 +14,12 @@
 //! | --- | --- |
 //! | address | the peer; behind trusted proxies the chain they wrote ([`client_ip`]) |
 //! | user, org, token, scopes | a verified JWT ([`jwt`]); only without a bearer token, headers of a trusted proxy ([`identity`]) |
-//! | client | query, form or Basic header of OAuth routes ([`client_id`]) |
-//! | API key | `X-API-Key` ([`api_key`]) |
+//! | client | query, body or Basic header of OAuth routes ([`client_id`]) |
+//! | API key | `X-API-Key`, where the policy has keys or the route asks for one ([`api_key`]) |
 //! | path | normalised, so that one resource has one spelling ([`path`]) |
 
 pub mod api_key;
+mod arrive;
 mod authorization;
 pub mod bot;
 mod claims;
@@ -26,8 +31,10 @@ pub mod forward_auth;
 mod forwarded;
 mod header;
 pub mod identity;
+mod json;
 pub mod jwt;
 mod keys;
+mod known;
 mod names;
 pub mod path;
 pub mod request_id;
@@ -37,9 +44,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::USER_AGENT;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 use palisade_core::facts::{ClientFacts, HEADER_BYTES_MAX};
-use palisade_core::{FieldError, Id, Micros, RequestFacts};
+use palisade_core::{FieldError, Id, Micros, PolicySet, RequestFacts};
 
 use authorization::Authorization;
 use bot::{BotPatterns, MissingUserAgent};
@@ -51,8 +58,8 @@ use jwt::{TokenRefusal, TokenVerifier};
 use path::EncodedSlash;
 
 pub use api_key::hash_api_key;
+pub use arrive::{Arrived, Refused, arrive, arrive_forward_auth};
 pub use error::ExtractError;
-pub use path::normalise_path;
 
 /// Longest method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
@@ -83,6 +90,8 @@ pub struct EdgeConfig {
     pub encoded_slash: EncodedSlash,
     /// Which headers describe the original request in forward-auth.
     pub original_headers: OriginalHeaders,
+    /// Which header an API key comes in.
+    pub api_key_header: HeaderName,
 }
 
 impl Default for EdgeConfig {
@@ -98,23 +107,17 @@ impl Default for EdgeConfig {
             missing_user_agent: MissingUserAgent::default(),
             encoded_slash: EncodedSlash::default(),
             original_headers: OriginalHeaders::default(),
+            api_key_header: api_key::X_API_KEY,
         }
-    }
-}
-
-impl EdgeConfig {
-    /// True if [`extract`] wants this request's body: a surface that streams
-    /// bodies buffers this one, up to [`client_id::FORM_BYTES_MAX`].
-    #[must_use]
-    pub fn reads_body(&self, method: &Method, uri: &Uri) -> bool {
-        normalise_path(uri.path().as_bytes(), self.encoded_slash)
-            .is_ok_and(|path| self.oauth_routes.reads_body(method.as_str(), &path))
     }
 }
 
 /// A request as a surface received it.
 #[derive(Clone, Copy)]
 pub struct EdgeRequest<'a> {
+    /// The policy in force: its routes must be found whoever reads the path, and it
+    /// says where API keys are asked for.
+    pub policy: &'a PolicySet,
     /// Address of the other end of the connection.
     pub peer: IpAddr,
     /// Method of the request line.
@@ -135,7 +138,8 @@ pub enum TokenStatus {
     /// Genuine and valid.
     Verified,
     /// Not accepted: the request is unauthenticated and counts in the auth class
-    /// of its address, so that guessing tokens is limited like guessing passwords.
+    /// of its address besides its own, so that guessing tokens is limited like
+    /// guessing passwords.
     Unverified(TokenRefusal),
 }
 
@@ -148,9 +152,12 @@ pub struct Extracted {
     pub token: TokenStatus,
     /// Roles of a verified token, for administration.
     pub roles: Vec<Id>,
+    /// The path that an application must be given, if the client spelt it otherwise.
+    pub forward_path: Option<Box<str>>,
 }
 
-/// Facts of a request that reached an enforcing surface itself.
+/// Facts of a request that reached an enforcing surface itself, and that goes on
+/// with [`Extracted::forward_path`].
 ///
 /// # Errors
 /// A field that is malformed, or a forwarding chain that cannot be read (I-XFF).
@@ -159,12 +166,8 @@ pub fn extract(
     request: EdgeRequest<'_>,
     now: Micros,
 ) -> Result<Extracted, ExtractError> {
-    let line = Line {
-        method: request.method.as_str(),
-        path: request.uri.path().as_bytes(),
-        query: request.uri.query().map(str::as_bytes),
-    };
-    extract_line(config, request, line, now)
+    let arrived = arrive(config, request, now).map_err(|refused| refused.error)?;
+    identify(config, request, arrived, now)
 }
 
 /// Facts of the original request that a proxy asks about (forward-auth).
@@ -177,77 +180,51 @@ pub fn extract_forward_auth(
     request: EdgeRequest<'_>,
     now: Micros,
 ) -> Result<Extracted, ExtractError> {
-    if !config.trusted_proxies.contains(request.peer) {
-        return Err(ExtractError::UntrustedForwarder);
-    }
-    let original = forward_auth::original(request.headers, config.original_headers)?;
-    let (path, query) = path::split_target(original.target.as_bytes());
-    let line = Line {
-        method: original.method.unwrap_or(request.method.as_str()),
-        path,
-        query,
-    };
-    extract_line(config, request, line, now)
+    let arrived = arrive_forward_auth(config, request, now).map_err(|refused| refused.error)?;
+    identify(config, request, arrived, now)
 }
 
-/// The request line that counts.
-#[derive(Clone, Copy)]
-struct Line<'a> {
-    method: &'a str,
-    path: &'a [u8],
-    query: Option<&'a [u8]>,
-}
-
-fn extract_line(
+/// Completes a request's facts with who it says it is: verifies its signature and
+/// looks into its body.
+///
+/// # Errors
+/// Credentials that are malformed, or a client that is named in two ways.
+pub fn identify(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    line: Line<'_>,
+    arrived: Arrived<'_>,
     now: Micros,
 ) -> Result<Extracted, ExtractError> {
-    let headers = request.headers;
-    let ip = client_ip::client_ip(
-        headers,
-        request.peer,
-        &config.trusted_proxies,
-        config.chain_header,
-        config.chain_bytes_max,
-    )?;
-    let path = normalise_path(line.path, config.encoded_slash)?;
-    let mut facts = RequestFacts::new(ip, &normalise_method(line.method)?, &path);
-
-    let authorization = Authorization::read(headers)?;
-    let (identity, token) = identify(config, request, authorization, now)?;
+    let (identity, token) = match arrived.recalled {
+        Some(claims) => (claims.into(), TokenStatus::Verified),
+        None => identity_of(config, request, arrived.authorization, now)?,
+    };
+    let mut facts = arrived.facts;
+    let named = Named {
+        path: &facts.path,
+        query: arrived.query,
+        headers: request.headers,
+        authorization: arrived.authorization,
+        body: request.body,
+    };
+    let client = client_id::client_id(&config.oauth_routes, named)?;
+    facts.client = client.map(|id| ClientFacts { id, kind: None });
+    facts.guess = matches!(token, TokenStatus::Unverified(_));
     facts.user = identity.user;
     facts.org = identity.org;
     facts.token = identity.token;
     facts.scopes = identity.scopes;
-    let named = Named {
-        path: &path,
-        query: line.query,
-        headers,
-        authorization,
-        body: request.body,
-    };
-    facts.client =
-        client_id::client_id(&config.oauth_routes, named)?.map(|id| ClientFacts { id, kind: None });
-    facts.api_key = api_key::api_key(headers)?;
-
-    facts.user_agent = user_agent(headers);
-    facts.bot = config
-        .bots
-        .marks(facts.user_agent.as_deref(), config.missing_user_agent);
-    facts.request_id = request_id::request_id(headers);
-    facts.correlation_id = request_id::correlation_id(headers);
     Ok(Extracted {
         facts,
         token,
         roles: identity.roles,
+        forward_path: arrived.forward_path,
     })
 }
 
 /// Where keys are configured a bearer token decides alone, for good or ill:
 /// identity headers beside a token that was refused count for nothing.
-fn identify(
+fn identity_of(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
     authorization: Authorization<'_>,

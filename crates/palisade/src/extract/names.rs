@@ -6,7 +6,6 @@ use palisade_policy::named;
 use super::client_ip::ChainHeader;
 use super::forward_auth::OriginalHeaders;
 use super::jwt::Expiry;
-use super::path::EncodedSlash;
 
 named!(ChainHeader {
     "x-forwarded-for" => Self::XForwardedFor,
@@ -19,11 +18,6 @@ named!(OriginalHeaders {
     "either" => Self::Either,
     "x-forwarded" => Self::XForwarded,
     "x-original" => Self::XOriginal,
-});
-
-named!(EncodedSlash {
-    "separator" => Self::Separator,
-    "literal" => Self::Literal,
 });
 
 named!(Expiry {

@@ -127,6 +127,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
             upgrade: urls.upgrade_url.as_str().into(),
         },
         headers,
+        ..Settings::default()
     })
 }
 

@@ -1,10 +1,17 @@
 //! Names that have a form.
 
 use palisade_core::headers::HeaderFamily;
+use palisade_core::path::EncodedSlash;
 
 use crate::document::decode::{Decode, Problem, Problems, text_of};
 use crate::document::tree::{Node, Value};
 use crate::named;
+
+named!(EncodedSlash {
+    "refuse" => Self::Refused,
+    "separator" => Self::Separator,
+    "literal" => Self::Literal,
+});
 
 named!(HeaderFamily {
     "x-ratelimit" => Self::XRateLimit,

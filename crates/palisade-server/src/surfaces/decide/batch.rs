@@ -51,10 +51,11 @@ pub(super) async fn batch(
         let problem = format!("must have 1 to {} members", decide.bounds.batch_max);
         return Err(Problem::field("checks", &problem));
     }
+    let slash = decide.encoded_slash();
     let mut checks = Vec::with_capacity(batch.checks.len());
     for (index, raw) in batch.checks.into_iter().enumerate() {
         let mut facts = raw
-            .into_facts()
+            .into_facts_of(slash)
             .map_err(|error| Problem::from(error).within(&format!("checks[{index}]")))?;
         facts.correlation_id = facts.correlation_id.or_else(|| correlation.clone());
         let mut own = RequestId::generate();

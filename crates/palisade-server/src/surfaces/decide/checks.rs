@@ -78,7 +78,7 @@ async fn facts(
     )
     .await?;
     let raw: RawRequest<'_> = wire::parse(&bytes)?;
-    let mut facts = raw.into_facts()?;
+    let mut facts = raw.into_facts_of(decide.encoded_slash())?;
     facts.correlation_id = facts.correlation_id.or(correlation);
     identify(&mut facts, id);
     Ok(facts)

@@ -16,6 +16,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use palisade::deadline::within;
 use palisade_core::facts::GuardOp;
+use palisade_core::path::EncodedSlash;
 
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
@@ -85,6 +86,11 @@ impl Handler for Decide {
 }
 
 impl Decide {
+    /// What an escaped slash is in the paths that are asked about.
+    fn encoded_slash(&self) -> EncodedSlash {
+        self.enforcer.engine.policy().settings.encoded_slash
+    }
+
     async fn route(
         &self,
         peer: IpAddr,

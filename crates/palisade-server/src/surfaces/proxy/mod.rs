@@ -1,11 +1,11 @@
-//! The reverse proxy: every request is decided first, then handed to the
-//! application as it came.
+//! The reverse proxy: every request is decided first, then handed to the application
+//! with the path that was judged (I-PATH).
 
 mod body;
 mod headers;
 mod upgrade;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use palisade::engine::RequestAnswer;
 use palisade::extract::client_id::FORM_BYTES_MAX;
-use palisade::extract::{EdgeConfig, EdgeRequest, extract};
+use palisade::extract::{EdgeConfig, arrive};
 
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place, Surface};
-use crate::surfaces::exchange::ids::{RequestId, identify};
+use crate::surfaces::enforcer::{Admitted, Decided, Visit};
+use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::reply::enforced;
 use crate::surfaces::exchange::{Reply, body as whole};
@@ -129,67 +129,86 @@ impl Proxy {
     ) -> Result<Response<Relayed>, Problem> {
         let edge = self.enforcer.edge.load_full();
         let (parts, body) = request.into_parts();
-        let body = self.take_body(&edge, &parts, body).await?;
-        let answer = self.decide(&edge, peer, &parts, &body, id).await?;
-        if !answer.decision.is_allowed() {
-            return Ok(enforced(&answer, id).map(Relayed::Own));
-        }
+        let (decided, body) = self.decide(&edge, peer.ip(), &parts, body, id).await?;
+        let answer = decided.answer;
+        let Some(body) = body.filter(|_| answer.decision.is_allowed()) else {
+            return Ok(own(enforced(&answer, id)));
+        };
         let mut request = Request::from_parts(parts, body);
         let method = request.method().clone();
         headers::towards_upstream(&method, request.headers_mut(), peer.ip(), &edge, id);
-        *request.uri_mut() = self.target(request.uri())?;
+        *request.uri_mut() = self.target(request.uri(), decided.forward_path.as_deref())?;
         *request.version_mut() = http::Version::HTTP_11;
         let mut response = self.forward(request).await?;
         headers::towards_client(response.headers_mut(), &answer);
         Ok(response)
     }
 
-    /// Bodies are streamed; only an OAuth form is read first, to learn whose it is.
-    async fn take_body(
+    /// The decision, and the body of a request that may go on.
+    async fn decide(
         &self,
         edge: &EdgeConfig,
+        peer: IpAddr,
         parts: &Parts,
         body: Incoming,
-    ) -> Result<Outgoing, Problem> {
-        if !edge.reads_body(&parts.method, &parts.uri) {
+        id: &mut RequestId,
+    ) -> Result<(Decided, Option<Outgoing>), Problem> {
+        let enforcer = &self.enforcer;
+        let out = |answer| {
+            let decided = Decided {
+                answer,
+                forward_path: None,
+            };
+            (decided, None)
+        };
+        let policy = enforcer.engine.policy();
+        let visit = Visit {
+            edge,
+            policy: &policy,
+            peer,
+            parts,
+            now: enforcer.engine.clock().wall(),
+        };
+        let arrived = arrive(edge, visit.request(None), visit.now);
+        let arrived = match enforcer.admit(visit, arrived).await? {
+            Admitted::In(arrived) => arrived,
+            Admitted::Out(answer) => return Ok(out(answer)),
+        };
+        let ip = arrived.facts.ip;
+        let body = match self.take_body(arrived.reads_body, body).await {
+            Ok(body) => body,
+            Err(problem) => return Ok(out(enforcer.turn_away(ip, problem).await?)),
+        };
+        let decided = enforcer.decide(visit, arrived, body.bytes(), id).await?;
+        Ok((decided, Some(body)))
+    }
+
+    /// Bodies are streamed; only one that may name an OAuth client is read first.
+    async fn take_body(&self, is_read: bool, body: Incoming) -> Result<Outgoing, Problem> {
+        if !is_read {
             return Ok(Outgoing::Streamed(body));
         }
         let bytes = whole::read(body, FORM_BYTES_MAX, self.upstream.read_timeout).await?;
         Ok(Outgoing::Buffered(Full::new(bytes.clone()), bytes))
     }
 
-    async fn decide(
-        &self,
-        edge: &EdgeConfig,
-        peer: SocketAddr,
-        parts: &Parts,
-        body: &Outgoing,
-        id: &mut RequestId,
-    ) -> Result<RequestAnswer, Problem> {
-        let seen = EdgeRequest {
-            peer: peer.ip(),
-            method: &parts.method,
-            uri: &parts.uri,
-            headers: &parts.headers,
-            body: body.bytes(),
+    /// Where the request goes: to the application, with the path that was judged.
+    fn target(&self, uri: &Uri, forward_path: Option<&str>) -> Result<Uri, Problem> {
+        let unfit = || Problem::field("path", "cannot be passed on");
+        let path = match (forward_path, uri.query()) {
+            (None, _) => uri.path_and_query().cloned(),
+            (Some(path), None) => Some(path.parse().map_err(|_| unfit())?),
+            (Some(path), Some(query)) => {
+                let target = format!("{path}?{query}");
+                Some(target.parse().map_err(|_| unfit())?)
+            }
         };
-        let now = self.enforcer.engine.clock().wall();
-        let mut facts = self.enforcer.facts(peer.ip(), extract(edge, seen, now))?;
-        identify(&mut facts, id);
-        Ok(self.enforcer.engine.check(&facts).await)
-    }
-
-    fn target(&self, uri: &Uri) -> Result<Uri, Problem> {
-        let path = uri
-            .path_and_query()
-            .cloned()
-            .unwrap_or_else(|| PathAndQuery::from_static("/"));
         Uri::builder()
             .scheme(Scheme::HTTP)
             .authority(self.upstream.authority.clone())
-            .path_and_query(path)
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
             .build()
-            .map_err(|_| Problem::field("path", "cannot be passed on"))
+            .map_err(|_| unfit())
     }
 
     async fn forward(&self, mut request: Request<Outgoing>) -> Result<Response<Relayed>, Problem> {

@@ -101,7 +101,7 @@ impl<S: Store> Engine<S> {
         policy.tier(self.registries.tiers().get(hash)?)
     }
 
-    fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
+    pub(super) fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
         let allowlist = self.registries.allowlist();
         allowlist.find(&self.keyring, facts, || self.now())
     }
@@ -150,7 +150,7 @@ impl<S: Store> Engine<S> {
         (!decision.is_allowed()).then_some(decision)
     }
 
-    async fn judge(&self, asked: Asked<'_>) -> Decision {
+    pub(super) async fn judge(&self, asked: Asked<'_>) -> Decision {
         let Asked { plan, class, .. } = asked;
         if plan.charges.is_empty() {
             return unlimited(class, self.now());

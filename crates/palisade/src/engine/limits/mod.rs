@@ -7,6 +7,7 @@ mod charge;
 mod check;
 mod denials;
 mod fallback;
+mod foresee;
 mod lease;
 mod near;
 mod refund;

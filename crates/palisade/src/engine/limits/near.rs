@@ -54,7 +54,7 @@ impl<'p> Leased<'p> {
 }
 
 impl Limits {
-    fn local_of<'p>(&self, near: &[Charge<'p>]) -> Vec<Charge<'p>> {
+    pub(super) fn local_of<'p>(&self, near: &[Charge<'p>]) -> Vec<Charge<'p>> {
         let local = near.iter().filter(|charge| self.is_local(charge));
         local.cloned().collect()
     }

@@ -1,0 +1,196 @@
+//! What a request says at a look: nothing here costs more than a lookup (I-COST).
+
+use std::net::IpAddr;
+
+use palisade_core::path::normalise;
+use palisade_core::{FieldError, Micros, RequestFacts};
+
+use super::authorization::Authorization;
+use super::error::ExtractError;
+use super::jwt::Claims;
+use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, path, request_id};
+
+/// A request that was refused before it had facts, and whom that is charged to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub error: ExtractError,
+    /// The client, or the peer where it cannot be told.
+    pub ip: IpAddr,
+}
+
+/// A request before it has said who it is.
+#[derive(Clone)]
+pub struct Arrived<'a> {
+    /// Address, method, path, user agent and ids; no identity yet.
+    pub facts: RequestFacts,
+    /// The path that an application must be given, if the client spelt it otherwise.
+    pub forward_path: Option<Box<str>>,
+    /// True if it holds a token that must be verified to be believed.
+    pub unknown_token: bool,
+    /// True if its body may name the client: a surface that streams bodies buffers
+    /// this one, up to [`super::client_id::FORM_BYTES_MAX`].
+    pub reads_body: bool,
+    /// What a token says that was verified before.
+    pub(super) recalled: Option<Claims>,
+    pub(super) query: Option<&'a [u8]>,
+    pub(super) authorization: Authorization<'a>,
+}
+
+impl Arrived<'_> {
+    /// True if [`super::identify`] has more to do than to look things up.
+    #[must_use]
+    pub const fn is_costly(&self) -> bool {
+        self.unknown_token || self.reads_body
+    }
+}
+
+/// The request line that counts.
+struct Line<'a> {
+    method: &'a str,
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
+    /// Whether the application gets the client's own bytes.
+    as_written: bool,
+}
+
+/// A request that reached an enforcing surface itself, and that goes on with
+/// [`Arrived::forward_path`].
+///
+/// # Errors
+/// A field that is malformed, a path that applications read differently (I-PATH), or
+/// a forwarding chain that cannot be read (I-XFF).
+pub fn arrive<'a>(
+    config: &EdgeConfig,
+    request: EdgeRequest<'a>,
+    now: Micros,
+) -> Result<Arrived<'a>, Refused> {
+    let line = Line {
+        method: request.method.as_str(),
+        path: request.uri.path().as_bytes(),
+        query: request.uri.query().map(str::as_bytes),
+        as_written: false,
+    };
+    read(config, request, Ok(line), now)
+}
+
+/// The original request that a proxy asks about, and that goes on as it came.
+///
+/// # Errors
+/// As [`arrive`]; also a peer that is no trusted proxy, and headers that do not say, or
+/// disagree on, which request it is.
+pub fn arrive_forward_auth<'a>(
+    config: &EdgeConfig,
+    request: EdgeRequest<'a>,
+    now: Micros,
+) -> Result<Arrived<'a>, Refused> {
+    if !config.trusted_proxies.contains(request.peer) {
+        return Err(Refused {
+            error: ExtractError::UntrustedForwarder,
+            ip: request.peer,
+        });
+    }
+    let original = forward_auth::original(request.headers, config.original_headers);
+    let line = original.map(|original| {
+        let (path, query) = path::split_target(original.target.as_bytes());
+        Line {
+            method: original.method.unwrap_or(request.method.as_str()),
+            path,
+            query,
+            as_written: true,
+        }
+    });
+    read(config, request, line, now)
+}
+
+fn read<'a>(
+    config: &EdgeConfig,
+    request: EdgeRequest<'a>,
+    line: Result<Line<'a>, FieldError>,
+    now: Micros,
+) -> Result<Arrived<'a>, Refused> {
+    let ip = client_ip::client_ip(
+        request.headers,
+        request.peer,
+        &config.trusted_proxies,
+        config.chain_header,
+        config.chain_bytes_max,
+    );
+    let ip = ip.map_err(|error| Refused {
+        error,
+        ip: request.peer,
+    })?;
+    line.and_then(|line| looked_at(config, request, ip, &line, now))
+        .map_err(|error| Refused {
+            error: error.into(),
+            ip,
+        })
+}
+
+fn looked_at<'a>(
+    config: &EdgeConfig,
+    request: EdgeRequest<'a>,
+    ip: IpAddr,
+    line: &Line<'a>,
+    now: Micros,
+) -> Result<Arrived<'a>, FieldError> {
+    let headers = request.headers;
+    let method = super::normalise_method(line.method)?;
+    let (facts, forward_path) = placed(config, request, ip, &method, line)?;
+    let authorization = Authorization::read(headers)?;
+    let reads_body = config.oauth_routes.reads_body(&method, &facts.path);
+    let mut arrived = Arrived {
+        facts,
+        forward_path,
+        unknown_token: false,
+        reads_body,
+        recalled: None,
+        query: line.query,
+        authorization,
+    };
+    if let (Some(verifier), Authorization::Bearer(token)) = (&config.jwt, authorization) {
+        arrived.recalled = verifier.recall(token, now);
+        arrived.unknown_token = arrived.recalled.is_none();
+        arrived.facts.guess = arrived.unknown_token;
+    }
+    let facts = &mut arrived.facts;
+    let route = request.policy.routes().find(&facts.method, &facts.path);
+    if request.policy.has_api_keys() || route.api_key_required {
+        facts.api_key = api_key::api_key(headers, &config.api_key_header)?;
+    }
+    facts.user_agent = super::user_agent(headers);
+    facts.bot = config
+        .bots
+        .marks(facts.user_agent.as_deref(), config.missing_user_agent);
+    facts.request_id = request_id::request_id(headers);
+    facts.correlation_id = request_id::correlation_id(headers);
+    Ok(arrived)
+}
+
+/// The request with its path in one spelling, and the path to pass on.
+fn placed(
+    config: &EdgeConfig,
+    request: EdgeRequest<'_>,
+    ip: IpAddr,
+    method: &str,
+    line: &Line<'_>,
+) -> Result<(RequestFacts, Option<Box<str>>), FieldError> {
+    let path = normalise(line.path, config.encoded_slash)?;
+    let readings = if line.as_written {
+        path.readings()
+    } else {
+        path.forwarded_reading()
+    };
+    if !request
+        .policy
+        .routes()
+        .agree(method, path.judged(), readings)
+    {
+        return Err(FieldError::new(
+            "path",
+            "would be read differently by different applications: write it plainly",
+        ));
+    }
+    let forward = (!path.is_as_written()).then(|| path.forwarded().into());
+    Ok((RequestFacts::new(ip, method, path.judged()), forward))
+}

@@ -1,0 +1,97 @@
+//! I-JWT and I-COST as a caller of the engine sees them: what a guessed token counts as,
+//! and what is refused before it has cost anything.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod engine_support;
+
+use engine_support::{Bench, remaining, render, request};
+use palisade::cases::StoreState;
+use palisade::core::RequestFacts;
+use palisade::core::time::MINUTE;
+use palisade::engine::{AllowlistKind, NewAllowlistEntry};
+
+const READ: &str = r#"{"ip":"203.0.113.1","method":"GET","path":"/things"}"#;
+const ADMIN: &str = r#"{"ip":"203.0.113.1","method":"GET","path":"/admin/users"}"#;
+
+fn guess(facts: &str) -> RequestFacts {
+    RequestFacts {
+        guess: true,
+        ..request(facts)
+    }
+}
+
+#[tokio::test]
+async fn i_jwt_a_guess_counts_in_the_auth_class_besides_its_own_and_nowhere_twice() {
+    let bench = Bench::with("");
+    let answer = render(&bench.engine.check(&guess(READ)).await);
+    assert_eq!(answer["decision"], "allow");
+    assert_eq!(remaining(&answer, "ip-read"), 99);
+    assert_eq!(remaining(&answer, "ip-auth"), 9);
+    assert_eq!(remaining(&answer, "ip-all"), 999);
+    for _ in 0..9 {
+        assert!(bench.engine.check(&guess(READ)).await.decision.is_allowed());
+    }
+    let denied = bench.engine.check(&guess(READ)).await.decision;
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.class.as_deref(), Some("read"));
+    let honest = bench.check(READ).await;
+    assert_eq!(honest["decision"], "allow");
+    assert_eq!(remaining(&honest, "ip-read"), 89);
+}
+
+#[tokio::test]
+async fn i_jwt_a_guess_opens_no_class_that_an_outage_closes() {
+    let bench = Bench::with("");
+    bench.store(StoreState::Down);
+    let status = bench.engine.check(&guess(ADMIN)).await.decision.status;
+    assert_eq!(status, bench.check(ADMIN).await["status"]);
+    assert_eq!(status, 503);
+}
+
+#[tokio::test]
+async fn i_cost_a_refusal_that_is_coming_is_seen_beforehand_and_charges_nothing() {
+    let bench = Bench::with("");
+    for _ in 0..10 {
+        assert!(bench.engine.foresee(&guess(READ)).await.is_none());
+        assert!(bench.engine.check(&guess(READ)).await.decision.is_allowed());
+    }
+    assert_eq!(bench.engine.check(&guess(READ)).await.decision.status, 429);
+    for _ in 0..50 {
+        let refusal = bench.engine.foresee(&guess(READ)).await.unwrap();
+        assert_eq!(refusal.decision.status, 429);
+        assert!(bench.engine.foresee(&request(READ)).await.is_none());
+    }
+    assert_eq!(remaining(&bench.check(READ).await, "ip-read"), 89);
+    bench.sleep(MINUTE).await;
+    assert!(bench.engine.foresee(&guess(READ)).await.is_none());
+}
+
+#[tokio::test]
+async fn i_cost_an_allowlisted_address_is_heard_and_shed_load_is_not() {
+    let throttle = "[[limit]]\nname = \"global-instance\"\nby = []\nrate = \"20/s\"\n\
+        algorithm = \"token-bucket\"\naccuracy = \"local\"\nthrottle = true\n";
+    let bench = Bench::with(throttle);
+    let entry = NewAllowlistEntry {
+        kind: AllowlistKind::Ip,
+        identifier: "203.0.113.1".to_owned(),
+        org: None,
+        reason: "test".to_owned(),
+        expires_at: None,
+    };
+    for _ in 0..11 {
+        bench.engine.check(&guess(READ)).await;
+    }
+    assert!(bench.engine.foresee(&guess(READ)).await.is_some());
+    bench.engine.allowlist_add(entry).await.unwrap();
+    assert!(bench.engine.foresee(&guess(READ)).await.is_none());
+    while bench.engine.check(&guess(READ)).await.decision.status != 503 {}
+    let shed = bench.engine.foresee(&guess(READ)).await.unwrap();
+    assert_eq!(shed.decision.status, 503);
+}

@@ -1,0 +1,229 @@
+//! The programs that read. Each answers with the path it would route by, spelt like
+//! route patterns are, or with nothing if it refuses or redirects.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+type Answers = Vec<Option<String>>;
+
+/// Every reader's answers, in the order of the targets.
+pub(crate) fn read(targets: &[&String]) -> Vec<(&'static str, Answers)> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/path_readers");
+    let node = scripted(Path::new("node"), &here.join("read.mjs"), targets);
+    let python = scripted(&python(), &here.join("read.py"), targets);
+    let mut all = Vec::new();
+    for (index, name) in ["node, relative", "node, absolute"].into_iter().enumerate() {
+        let answers = node.iter().map(|row| row[index].as_deref().map(capital));
+        all.push((name, answers.collect()));
+    }
+    let names = ["urlsplit", "urlparse", "http.server", "wsgi", "asgi"];
+    for (index, name) in names.into_iter().enumerate() {
+        let answers = python.iter().map(|row| row[index].as_deref().map(spelt));
+        all.push((name, answers.collect()));
+    }
+    all.push(("go", targets.iter().map(|target| go(target)).collect()));
+    all.push(("nginx", nginx(targets)));
+    all
+}
+
+fn python() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("target/tools/uvicorn/bin/python")
+}
+
+/// One process reads all targets, a JSON string a line, and answers an array a line.
+fn scripted(program: &Path, script: &Path, targets: &[&String]) -> Vec<Vec<Option<String>>> {
+    let child = Command::new(program)
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.unwrap_or_else(|error| {
+        panic!(
+            "`{}` cannot be started ({error}): `scripts/test` installs it",
+            program.display()
+        )
+    });
+    let lines: String = targets
+        .iter()
+        .map(|target| serde_json::to_string(target).unwrap() + "\n")
+        .collect();
+    let mut stdin = child.stdin.take().unwrap();
+    let writing = std::thread::spawn(move || stdin.write_all(lines.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    assert!(output.status.success(), "`{}` failed", script.display());
+    let rows: Vec<Vec<Option<String>>> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(rows.len(), targets.len());
+    rows
+}
+
+/// A decoded path, spelt like patterns.
+fn spelt(path: &str) -> String {
+    spelt_bytes(path.as_bytes())
+}
+
+fn spelt_bytes(path: &[u8]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@;".contains(&byte);
+    let mut text = String::new();
+    for byte in path {
+        if plain(*byte) {
+            text.push(char::from(*byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// A path that keeps its escapes, with capital digits.
+fn capital(path: &str) -> String {
+    let mut parts = path.split('%');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at(part.len().min(2));
+        text.push('%');
+        text.push_str(&digits.to_ascii_uppercase());
+        text.push_str(rest);
+    }
+    text
+}
+
+/// Go's net/http: the path is unescaped once, a malformed escape is 400, and ServeMux
+/// redirects whatever path.Clean would change (a trailing slash stays).
+fn go(target: &str) -> Option<String> {
+    let raw = target.split('?').next()?.as_bytes();
+    let mut path = Vec::new();
+    let mut at = 0;
+    while at < raw.len() {
+        if raw[at] == b'%' {
+            let digits = std::str::from_utf8(raw.get(at + 1..at + 3)?).ok()?;
+            path.push(u8::from_str_radix(digits, 16).ok()?);
+            at += 3;
+        } else {
+            path.push(raw[at]);
+            at += 1;
+        }
+    }
+    (cleaned(&path) == path).then(|| spelt_bytes(&path))
+}
+
+fn cleaned(path: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => {
+                kept.pop();
+            }
+            _ => kept.push(segment),
+        }
+    }
+    let mut clean = [b"/", &kept.join(&b'/')[..]].concat();
+    if path.ends_with(b"/") && clean.len() > 1 {
+        clean.push(b'/');
+    }
+    clean
+}
+
+/// nginx that answers with its own `$uri`.
+struct Nginx {
+    child: Child,
+    address: SocketAddr,
+    _home: tempfile::TempDir,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // A quick shutdown, which takes the worker with it.
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+        let _ = self.child.wait();
+    }
+}
+
+fn start_nginx() -> Nginx {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().display();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
+        .concat();
+    let config = format!(
+        "user root;\npid {folder}/pid;\nerror_log {folder}/error.log;\ndaemon off;\n\
+         worker_processes 1;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}\
+         keepalive_requests 1000000;\nserver {{\nlisten {address};\n\
+         location / {{\nreturn 200 \"$uri\";\n}}\n}}\n}}\n"
+    );
+    std::fs::write(home.path().join("nginx.conf"), config).unwrap();
+    let child = Command::new("nginx")
+        .arg("-p")
+        .arg(home.path())
+        .args(["-e", "stderr", "-c", "nginx.conf"])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("nginx, which `scripts/test` installs");
+    let mut nginx = Nginx {
+        child,
+        address,
+        _home: home,
+    };
+    for _ in 0..1_000 {
+        assert!(nginx.child.try_wait().unwrap().is_none(), "nginx ended");
+        if TcpStream::connect(nginx.address).is_ok() {
+            return nginx;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("nginx does not listen");
+}
+
+fn nginx(targets: &[&String]) -> Answers {
+    let nginx = start_nginx();
+    let mut connection = None;
+    targets
+        .iter()
+        .map(|target| {
+            let open = || BufReader::new(TcpStream::connect(nginx.address).unwrap());
+            let mut stream = connection.take().unwrap_or_else(open);
+            let request = format!("GET {target} HTTP/1.1\r\nhost: app\r\n\r\n");
+            stream.get_mut().write_all(request.as_bytes()).unwrap();
+            let (status, body) = answer(&mut stream);
+            if status == 200 {
+                connection = Some(stream);
+            }
+            (status == 200).then(|| spelt_bytes(&body))
+        })
+        .collect()
+}
+
+fn answer(stream: &mut BufReader<TcpStream>) -> (u16, Vec<u8>) {
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    let status = line.split(' ').nth(1).unwrap().parse().unwrap();
+    let mut length = 0;
+    loop {
+        line.clear();
+        stream.read_line(&mut line).unwrap();
+        let header = line.trim_end().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        if let Some(value) = header.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    (status, body)
+}
