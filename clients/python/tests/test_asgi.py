@@ -189,7 +189,7 @@ def test_palisade_that_does_not_answer_costs_no_more_than_the_deadline() -> None
         with served(app.asgi) as site:
             began = time.monotonic()
             assert site.send("GET", "/").status == 503
-            assert 0.3 <= time.monotonic() - began < 2
+            assert 0.3 <= time.monotonic() - began < 8
 
 
 def test_a_websocket_is_checked_at_its_handshake(palisade: Server) -> None:

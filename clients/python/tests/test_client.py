@@ -30,7 +30,7 @@ def sign_in(ip: str = "203.0.113.7", **more: Any) -> RequestFacts:
 
 
 def test_ten_pass_and_the_eleventh_is_refused_with_headers_and_body(palisade: Server) -> None:
-    with Palisade(palisade.url) as client:
+    with Palisade(palisade.url, deadline=30) as client:
         for left in range(9, -1, -1):
             answer = client.check(sign_in(), on_unavailable="closed")
             assert answer.allowed
@@ -43,7 +43,7 @@ def test_ten_pass_and_the_eleventh_is_refused_with_headers_and_body(palisade: Se
 
 
 def test_peek_counts_nothing(palisade: Server) -> None:
-    with Palisade(palisade.url) as client:
+    with Palisade(palisade.url, deadline=30) as client:
         for _ in range(3):
             seen = client.peek(sign_in(), on_unavailable="closed")
         assert seen.allowed
@@ -52,7 +52,7 @@ def test_peek_counts_nothing(palisade: Server) -> None:
 
 
 def test_a_batch_is_answered_in_its_order(palisade: Server) -> None:
-    with Palisade(palisade.url) as client:
+    with Palisade(palisade.url, deadline=30) as client:
         checks = [sign_in() for _ in range(12)]
         answers = client.batch(checks, on_unavailable="closed")
     assert [answer.status for answer in answers] == [200] * 10 + [429] * 2
@@ -122,7 +122,7 @@ def test_a_forked_process_has_connections_of_its_own(palisade: Server) -> None:
 
 
 def test_a_wrong_field_is_named_and_its_value_is_not(palisade: Server) -> None:
-    with Palisade(palisade.url) as client, pytest.raises(BadFacts) as caught:
+    with Palisade(palisade.url, deadline=30) as client, pytest.raises(BadFacts) as caught:
         client.check(sign_in(ip="not-an-address"), on_unavailable="open")
     assert caught.value.field == "ip"
     assert "not-an-address" not in str(caught.value)
@@ -132,10 +132,13 @@ def test_a_wrong_caller_token_opens_nothing(tmp_path: Path) -> None:
     token = "a-token-that-callers-show-0123456789"
     server = Server(tmp_path, '[server]\ncaller_token = "env:CALLER"\n', CALLER=token)
     try:
-        with Palisade(server.url, token=token) as client:
+        with Palisade(server.url, token=token, deadline=30) as client:
             assert client.check(sign_in(), on_unavailable="closed").decided_by == "palisade"
         for wrong in (None, "another"):
-            with Palisade(server.url, token=wrong) as client, pytest.raises(Misconfigured):
+            with (
+                Palisade(server.url, token=wrong, deadline=30) as client,
+                pytest.raises(Misconfigured),
+            ):
                 client.check(sign_in(), on_unavailable="open")
     finally:
         server.stop()
@@ -154,7 +157,7 @@ def drip(connection: socket.socket) -> None:
     read_request(connection)
     for byte in http_answer({"decision": "allow", "status": 200}):
         connection.sendall(bytes([byte]))
-        time.sleep(0.05)
+        time.sleep(0.25)
 
 
 @pytest.mark.parametrize("slow", [never, drip])
@@ -168,7 +171,7 @@ def test_the_deadline_bounds_the_whole_question(slow: Callable[[socket.socket], 
         with Palisade(url, deadline=0.3) as client:
             refused = client.check(sign_in(), on_unavailable="closed")
         assert asyncio.run(asked(url)) == "fail_closed"
-        assert 0.6 <= time.monotonic() - began < 2
+        assert 0.6 <= time.monotonic() - began < 8
     assert refused.status == 503 and refused.mode == "fail_closed"
     assert refused.headers["Retry-After"] and refused.body
     assert refused.body["code"] == "throttling.enforcement_degraded"
@@ -182,7 +185,7 @@ def test_waiting_for_a_connection_is_within_the_deadline() -> None:
                 threads.submit(client.check, sign_in(), on_unavailable="open") for _ in range(8)
             ]
             assert all(future.result().mode == "fail_open" for future in asked)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8
 
 
 def test_closed_open_and_caps_are_what_they_say() -> None:
@@ -198,7 +201,7 @@ def test_closed_open_and_caps_are_what_they_say() -> None:
 
 
 def test_there_is_no_choice_by_default(palisade: Server) -> None:
-    with Palisade(palisade.url) as client:
+    with Palisade(palisade.url, deadline=30) as client:
         with pytest.raises(TypeError):
             client.check(sign_in())  # type: ignore[call-arg]
         with pytest.raises(ValueError, match="on_unavailable"):
@@ -234,14 +237,14 @@ def test_a_late_answer_is_never_given_to_the_next_question() -> None:
     def late(connection: socket.socket) -> None:
         facts = read_request(connection)
         if facts["path"] == "/slow":
-            time.sleep(0.5)
+            time.sleep(1.5)
         answer = {"decision": "allow", "status": 200, "request_id": facts["request_id"]}
         connection.sendall(http_answer(answer))
 
-    with stub(late) as url, Palisade(url, deadline=0.3) as client:
+    with stub(late) as url, Palisade(url, deadline=1) as client:
         slow = RequestFacts(ip="203.0.113.1", method="GET", path="/slow")
         assert client.check(slow, on_unavailable="closed").status == 503
-        time.sleep(0.4)
+        time.sleep(1)
         assert client.check(sign_in(), on_unavailable="closed").decided_by == "palisade"
 
 
@@ -260,7 +263,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(palisade: Server) -
 def test_palisade_going_and_coming_is_said_once(
     palisade: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Palisade(palisade.url) as client:
+    with Palisade(palisade.url, deadline=30) as client:
         client.check(sign_in(), on_unavailable="closed")
         palisade.stop()
         for _ in range(3):

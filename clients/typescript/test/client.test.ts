@@ -67,7 +67,7 @@ const slow = {
   "answers a byte at a time": (socket: net.Socket) => {
     const bytes = 'HTTP/1.1 200 OK\r\nContent-Length: 35\r\n\r\n{"decision":"allow","status":200}   ';
     let sent = 0;
-    const timer = setInterval(() => (sent < bytes.length ? socket.write(bytes[sent++] ?? "") : 0), 40);
+    const timer = setInterval(() => (sent < bytes.length ? socket.write(bytes[sent++] ?? "") : 0), 250);
     socket.on("close", () => clearInterval(timer));
     socket.on("error", () => clearInterval(timer));
   },
@@ -80,7 +80,7 @@ for (const [name, play] of Object.entries(slow)) {
     const began = performance.now();
     const refused = await client.check(signIn(), CLOSED);
     const took = performance.now() - began;
-    assert.ok(took >= 290 && took < 2_000, `${took}`);
+    assert.ok(took >= 290 && took < 8_000, `${took}`);
     assert.equal(refused.status, 503);
     assert.equal(refused.mode, "fail_closed");
     assert.equal(refused.body?.["code"], "throttling.enforcement_degraded");
@@ -93,7 +93,7 @@ test("so many questions at once, and waiting for a turn is within the deadline",
   const client = new Palisade(url, { deadlineMs: 300, connectionsMax: 2, log: () => undefined });
   const began = performance.now();
   const answers = await Promise.all(Array.from({ length: 9 }, () => client.check(signIn(), OPEN)));
-  assert.ok(performance.now() - began < 2_000);
+  assert.ok(performance.now() - began < 8_000);
   assert.ok(answers.every((answer) => answer.mode === "fail_open"));
   assert.equal(asked.length, 2);
   const server = await Server.start();

@@ -226,7 +226,7 @@ for (const [name, front] of Object.entries(fronts)) {
     const began = performance.now();
     assert.equal((await send(port, "GET", "/")).status, 503);
     const took = performance.now() - began;
-    assert.ok(took >= 290 && took < 2_000, `${took}`);
+    assert.ok(took >= 290 && took < 8_000, `${took}`);
   });
 
   test(`${name}: a login stops guessing`, async () => {
