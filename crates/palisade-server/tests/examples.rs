@@ -147,6 +147,23 @@ fn the_readme_asks_before_and_after_a_login() {
     assert!(script.contains(r#"\"request_id\":\"$id\""#));
 }
 
+#[test]
+fn the_policy_of_the_checklist_is_accepted() {
+    let home = tempfile::tempdir().unwrap();
+    let policy = block_below("docs/production.md", "A policy file to start from", "toml");
+    std::fs::write(home.path().join("policy.toml"), policy).unwrap();
+    let output = common::palisade()
+        .current_dir(home.path())
+        .args(["check", "policy.toml"])
+        .env("PALISADE_KEY", "0123456789abcdef0123456789abcdef")
+        .env("PALISADE_CALLER", "0123456789abcdef0123456789abcdef")
+        .env("PALISADE_ADMIN", "0123456789abcdef0123456789abcdef")
+        .output()
+        .unwrap();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{failed}");
+}
+
 /// A policy of the page about coming from elsewhere, and what shows that it holds.
 fn migrates(heading: &str, cases: &str) {
     let home = tempfile::tempdir().unwrap();

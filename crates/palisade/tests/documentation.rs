@@ -211,6 +211,25 @@ fn every_rule_error_and_problem_has_a_line_that_says_what_to_do() {
 }
 
 #[test]
+fn the_checklist_names_alerts_that_are_there() {
+    let page = fs::read_to_string(root().join("docs/production.md")).unwrap();
+    let alerts = fs::read_to_string(root().join("deploy/prometheus/alerts.yml")).unwrap();
+    let named = |text: &str, prefix: &str| -> Vec<String> {
+        let after = text.split(prefix).skip(1);
+        after
+            .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next())
+            .map(|name| format!("Palisade{name}"))
+            .collect()
+    };
+    let on_page = named(&page, "`Palisade");
+    let loaded = named(&alerts, "alert: Palisade");
+    assert!(!on_page.is_empty());
+    for alert in &on_page {
+        assert!(loaded.contains(alert), "{alert} is no alert");
+    }
+}
+
+#[test]
 fn a_link_that_leads_nowhere_is_found() {
     let page = root().join("docs/README.md");
     let text = "[a](nowhere.md) [b](guard.md#no-such-heading) [c](guard.md#answers)\n\
