@@ -17,7 +17,7 @@ const UNUSED: &str = "Not used yet";
 
 /// Keys that reach the service under another name: what it must mention to use them.
 /// The other tables of a policy are checked by the tests of what they mean.
-const UNDER_ANOTHER_NAME: [(&str, &str); 9] = [
+const UNDER_ANOTHER_NAME: [(&str, &str); 15] = [
     ("server.grpc", "ShouldRateLimit"),
     ("server.headers", "settings.headers"),
     ("route.outcome", ".outcomes"),
@@ -27,6 +27,12 @@ const UNDER_ANOTHER_NAME: [(&str, &str); 9] = [
     ("route.success_status", ".outcomes"),
     ("limit.domain", "ShouldRateLimit"),
     ("limit.descriptor", "ShouldRateLimit"),
+    ("limit.share", "ShouldRateLimit"),
+    ("limit.unlimited", "ShouldRateLimit"),
+    ("limit.replaces", "ShouldRateLimit"),
+    ("rls.shadow", "ShouldRateLimit"),
+    ("rls.count_denied", "ShouldRateLimit"),
+    ("rls.metadata", "ShouldRateLimit"),
 ];
 
 /// Tables that the service itself reads, and the name it gives each.

@@ -2,6 +2,7 @@
 //! a plan.
 
 mod debug;
+mod descriptor;
 mod resolve;
 mod route;
 
@@ -14,6 +15,7 @@ use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
 
+pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use resolve::{api_key_segment, hash_api_key, quota_charge, resolve};
 pub use route::{PatternError, Route, RouteMatch, Routes};
 
@@ -186,10 +188,8 @@ pub struct LimitDef {
     pub on_store_failure: OnStoreFailure,
     /// Burst limit or quota.
     pub family: Family,
-    /// Envoy domain; such a limit never applies to HTTP requests.
-    pub domain: Option<String>,
-    /// Envoy descriptor: key and, if fixed, value.
-    pub descriptor: Vec<(String, Option<String>)>,
+    /// What it answers an Envoy domain; such a limit never applies to HTTP requests.
+    pub descriptor: Option<DescriptorRule>,
 }
 
 impl LimitDef {
@@ -210,8 +210,7 @@ impl LimitDef {
             on_exceed: OnExceed::Deny,
             on_store_failure: OnStoreFailure::Fallback,
             family: Family::Limit,
-            domain: None,
-            descriptor: Vec::new(),
+            descriptor: None,
         }
     }
 }
@@ -257,6 +256,12 @@ impl Limit {
         }
     }
 
+    /// Whether it applies to requests, and not to descriptors of a domain.
+    #[must_use]
+    pub const fn is_of_requests(&self) -> bool {
+        self.def.descriptor.is_none()
+    }
+
     /// Whether it counts requests of any class and operation.
     pub(crate) fn covers_everything(&self) -> bool {
         self.def.classes.is_empty() && self.def.operations.is_empty()
@@ -266,7 +271,7 @@ impl Limit {
         let matches = |filter: &[String], value: Option<&str>| {
             filter.is_empty() || value.is_some_and(|value| filter.iter().any(|f| f == value))
         };
-        self.def.domain.is_none()
+        self.is_of_requests()
             && matches(&self.def.classes, Some(class))
             && matches(&self.def.operations, operation)
     }
@@ -365,6 +370,8 @@ pub struct Settings {
     pub headers: crate::headers::HeaderFamilies,
     /// What an escaped slash in a path is (I-PATH).
     pub encoded_slash: crate::path::EncodedSlash,
+    /// How limits of Envoy domains answer.
+    pub rls: RlsSettings,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
@@ -469,7 +476,7 @@ impl PolicySet {
 
     fn index(&mut self) {
         for (index, limit) in self.limits.iter().enumerate() {
-            if limit.def.domain.is_some() {
+            if !limit.is_of_requests() {
                 continue;
             }
             if limit.scope == Scope::Global {

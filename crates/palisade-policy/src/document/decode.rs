@@ -222,10 +222,18 @@ impl Decode for Duration {
 
     fn decode(node: &Node) -> Result<Self, Problems> {
         const EXAMPLE: &str =
-            "write a number and a unit: \"100ms\", \"30s\", \"5min\", \"1h\", \"1day\"";
-        let problem = || vec![Problem::new("must be a duration").hint(EXAMPLE)];
-        let text = node.as_str().ok_or_else(problem)?;
-        let micros = duration_micros(text.trim()).ok_or_else(problem)?;
+            "write a number and a unit: \"100ms\", \"30s\", \"5min\", \"1h\", \"1day\", \"1week\"";
+        let problem = |hint: String| vec![Problem::new("must be a duration").hint(hint)];
+        let text = node.as_str().ok_or_else(|| problem(EXAMPLE.into()))?;
+        let unit = text
+            .trim()
+            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');
+        let micros = duration_micros(text.trim()).ok_or_else(|| match meant_unit(unit) {
+            Some(meant) if UNITS.iter().any(|(name, _)| *name == meant) => {
+                problem(format!("did you mean the unit `{meant}`?"))
+            }
+            _ => problem(EXAMPLE.into()),
+        })?;
         Ok(Self::from_micros(micros))
     }
 
@@ -236,13 +244,35 @@ impl Decode for Duration {
 }
 
 /// Units of time, in microseconds.
-pub(crate) const UNITS: [(&str, u64); 5] = [
+pub(crate) const UNITS: [(&str, u64); 6] = [
     ("ms", 1_000),
     ("s", 1_000_000),
     ("min", 60_000_000),
     ("h", 3_600_000_000),
     ("day", 86_400_000_000),
+    ("week", 604_800_000_000),
 ];
+
+/// The unit that another spelling stands for: `m` is a minute to whoever writes it.
+pub(crate) fn meant_unit(written: &str) -> Option<&'static str> {
+    let written = written.trim().to_ascii_lowercase();
+    Some(match written.as_str() {
+        "m" | "mn" | "mins" | "minute" | "minutes" => "min",
+        "sec" | "secs" | "second" | "seconds" => "s",
+        "hr" | "hrs" | "hour" | "hours" => "h",
+        "d" | "days" => "day",
+        "w" | "wk" | "weeks" => "week",
+        "mo" | "mon" | "months" => "month",
+        "msec" | "millis" | "millisecond" | "milliseconds" => "ms",
+        "y" | "yr" | "year" | "years" => "365day",
+        _ => {
+            return UNITS
+                .iter()
+                .map(|(name, _)| *name)
+                .find(|name| *name == written);
+        }
+    })
+}
 
 /// `15min` → microseconds.
 pub(crate) fn duration_micros(text: &str) -> Option<u64> {

@@ -76,6 +76,16 @@ impl Node {
         }
     }
 
+    /// Whether a table has this member.
+    pub(crate) fn member_is_set(&self, key: &str) -> bool {
+        self.as_table().is_some_and(|table| table.contains_key(key))
+    }
+
+    /// Whether a table has one of these members.
+    pub(crate) fn has_any(&self, keys: &[&str]) -> bool {
+        keys.iter().any(|key| self.member_is_set(key))
+    }
+
     /// A string member of a table.
     pub(crate) fn member(&self, key: &str) -> Option<&str> {
         self.as_table()?.get(key)?.node.as_str()

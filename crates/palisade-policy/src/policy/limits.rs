@@ -3,13 +3,16 @@
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};
 use palisade_core::plan::OnExceed;
-use palisade_core::policy::{ClassKind, Dimension, Family, LimitDef, OnStoreFailure};
+use palisade_core::policy::{ClassKind, Dimension, Family, LimitDef, OnStoreFailure, Standing};
 
+use crate::document::decode::Decode;
 use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
-use crate::document::tree::{Node, Table, member_origin};
+use crate::document::tree::{Node, Table, Value, member_origin};
+use crate::policy::descriptors;
 use crate::policy::resolve::Known;
 use crate::policy::tables::LimitTable;
+use crate::policy::values::{MaybeZero, Rate};
 
 /// Most limits of a policy: each request looks at those of its class.
 const LIMITS_MAX: usize = 1_000;
@@ -22,9 +25,12 @@ const RESERVED: [&str; 4] = [
 ];
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// A window for limits that do not count.
+const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.
 pub(crate) fn read(root: &Table, known: &Known, sink: &mut Sink) -> Vec<LimitDef> {
+    zeros(root, sink);
     let tables = read_array::<LimitTable>(root, sink);
     if let Some((_, extra)) = tables.get(LIMITS_MAX) {
         sink.report(
@@ -32,20 +38,43 @@ pub(crate) fn read(root: &Table, known: &Known, sink: &mut Sink) -> Vec<LimitDef
             format!("a policy may have at most {LIMITS_MAX} limits"),
         );
     }
-    tables
-        .into_iter()
-        .filter_map(|(table, item)| Checker { item, known, sink }.limit(table))
-        .collect()
+    let mut limits = Vec::with_capacity(tables.len());
+    for (table, item) in tables {
+        let checker = Checker { item, known, sink };
+        limits.extend(checker.limit(table).map(|limit| (limit, item)));
+    }
+    descriptors::check(&limits, sink);
+    limits.into_iter().map(|(limit, _)| limit).collect()
 }
 
-struct Checker<'a> {
-    item: &'a Node,
+/// A limit of requests that lets nothing pass.
+fn zeros(root: &Table, sink: &mut Sink) {
+    let items = root.get("limit").map(|entry| &entry.node.value);
+    let Some(Value::Array(items)) = items else {
+        return;
+    };
+    for item in items.iter().filter(|item| !item.member_is_set("domain")) {
+        let rate = item.as_table().and_then(|table| table.get("rate"));
+        let decoded = rate.map(|rate| MaybeZero::decode(&rate.node));
+        if let Some(Ok(MaybeZero::Zero(_))) = decoded {
+            let message = "`limit.rate` must not be zero";
+            sink.report_with(
+                &member_origin(item, "rate"),
+                message,
+                "a rate is at least 1",
+            );
+        }
+    }
+}
+
+pub(super) struct Checker<'a> {
+    pub(super) item: &'a Node,
     known: &'a Known,
     sink: &'a mut Sink,
 }
 
 impl Checker<'_> {
-    fn refuse(&mut self, key: &str, problem: &str, hint: &str) {
+    pub(super) fn refuse(&mut self, key: &str, problem: &str, hint: &str) {
         let origin = member_origin(self.item, key);
         self.sink
             .report_with(&origin, format!("`limit.{key}` {problem}"), hint);
@@ -57,13 +86,14 @@ impl Checker<'_> {
         self.references(&table);
         self.auth_stays_bounded(&table);
         let by = self.dimensions(&table);
-        let spec = self.spec(&table);
-        let (by, spec) = (by?, spec?);
+        let figure = self.figure(&table);
+        let spec = figure.and_then(|(rate, _)| self.spec(&table, rate));
+        let (by, spec, (_, standing)) = (by?, spec?, figure?);
         if table.cost.get() > spec.capacity() {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);
         }
-        Some(define(table, by, spec))
+        Some(define(table, by, spec, standing))
     }
 
     fn name(&mut self, name: &str) {
@@ -100,14 +130,7 @@ impl Checker<'_> {
             let problem = "never applies to an Envoy domain";
             self.refuse("throttle", problem, "leave it out, or `domain`");
         }
-        match (&table.domain, &table.descriptor) {
-            (None, Some(_)) => self.refuse("descriptor", "needs `domain`", "add `domain = …`"),
-            (Some(_), descriptor) if descriptor.as_ref().is_none_or(Vec::is_empty) => {
-                let hint = "add `descriptor = [{ key = … }]`: the limit would never match";
-                self.refuse("domain", "needs `descriptor`", hint);
-            }
-            _ => {}
-        }
+        self.descriptor(table);
     }
 
     /// A class or operation that nothing assigns never matches.
@@ -155,7 +178,9 @@ impl Checker<'_> {
         match (&table.by, &table.domain) {
             (Some(by), None) => self.request_dimensions(by),
             (Some(by), Some(_)) => self.descriptor_dimensions(by, table),
-            (None, Some(_)) => Some(open_entries(table)),
+            (None, Some(_)) => self.open_entries(table),
+            // Under a name it no longer has, it is reported by itself.
+            (None, None) if self.item.has_any(&["key", "keys"]) => None,
             (None, None) => {
                 let hint =
                     "say what it counts by, for example `by = [\"ip\"]`; `[]` is one shared bucket";
@@ -203,30 +228,41 @@ impl Checker<'_> {
         Some(by.to_vec())
     }
 
-    fn descriptor_dimensions(
-        &mut self,
-        by: &[Dimension],
-        table: &LimitTable,
-    ) -> Option<Vec<Dimension>> {
-        let entries = table.descriptor.as_deref().unwrap_or_default();
-        let known = |one: &Dimension| match one {
-            Dimension::Descriptor(key) => entries.iter().any(|entry| *entry.key == **key),
-            _ => false,
-        };
-        if by.iter().all(known) && by.len() <= SEGMENTS_MAX {
-            return Some(by.to_vec());
+    /// How many, and whether it counts at all.
+    fn figure(&mut self, table: &LimitTable) -> Option<(Rate, Standing)> {
+        match (table.rate, table.unlimited) {
+            (Some(MaybeZero::Rate(rate)), false) => return Some((rate, Standing::Counted)),
+            (Some(MaybeZero::Zero(window)), false) if table.domain.is_some() => {
+                return Some((Rate::one_in(window), Standing::Denies));
+            }
+            (None, true) if table.domain.is_some() => {
+                return Some((Rate::one_in(A_SECOND), Standing::Admits));
+            }
+            // Reported with the table as it was written, whatever else is wrong with it.
+            (Some(MaybeZero::Zero(_)), false) => {}
+            (Some(_), true) => {
+                self.refuse(
+                    "unlimited",
+                    "and `rate` exclude each other",
+                    "keep one of them",
+                );
+            }
+            (None, true) => {
+                let hint = "leave the limit out: requests are counted by the others";
+                self.refuse("unlimited", "only means something with `domain`", hint);
+            }
+            // Under the name it no longer has, it is reported by itself.
+            (None, false) if self.item.has_any(&["limit"]) => {}
+            (None, false) => {
+                let message = "`limit.rate` is missing";
+                self.sink
+                    .report_with(&self.item.origin, message, "add `rate = …`");
+            }
         }
-        let hint = "name keys of `descriptor` as `descriptor:KEY`, or leave `by` out";
-        self.refuse(
-            "by",
-            "can never match: an Envoy request has descriptors only",
-            hint,
-        );
         None
     }
 
-    fn spec(&mut self, table: &LimitTable) -> Option<BucketSpec> {
-        let rate = table.rate;
+    fn spec(&mut self, table: &LimitTable, rate: Rate) -> Option<BucketSpec> {
         let algorithm = table.algorithm.unwrap_or(match rate.window {
             Window::Month => Algorithm::FixedWindow,
             Window::Span(_) if table.burst.is_some() => Algorithm::TokenBucket,
@@ -263,22 +299,13 @@ impl Checker<'_> {
     }
 }
 
-/// Without `by`, an Envoy limit counts by the entries whose value is open.
-fn open_entries(table: &LimitTable) -> Vec<Dimension> {
-    let entries = table.descriptor.iter().flatten();
-    entries
-        .filter(|entry| entry.value.is_none())
-        .map(|entry| Dimension::Descriptor(entry.key.as_str().into()))
-        .collect()
-}
-
-fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec) -> LimitDef {
+fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Standing) -> LimitDef {
     let family = table.family.unwrap_or(match spec.algorithm() {
         Algorithm::FixedWindow => Family::Quota,
         _ => Family::Limit,
     });
-    let entries = table.descriptor.unwrap_or_default();
     LimitDef {
+        descriptor: descriptors::rule(&table, standing),
         classes: table.class.map(|list| list.0).unwrap_or_default(),
         operations: table.operation.map(|list| list.0).unwrap_or_default(),
         client_type: table.client_type,
@@ -293,11 +320,6 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec) -> LimitDef {
         },
         on_store_failure: table.failure,
         family,
-        domain: table.domain,
-        descriptor: entries
-            .into_iter()
-            .map(|entry| (entry.key, entry.value))
-            .collect(),
         ..LimitDef::new(&table.name, by, spec)
     }
 }

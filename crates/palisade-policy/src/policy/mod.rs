@@ -1,5 +1,6 @@
 //! A document → the policy: what its tables mean, alone and together.
 
+mod descriptors;
 pub(crate) mod figures;
 mod file;
 pub(crate) mod limits;

@@ -4,13 +4,15 @@ use std::num::NonZeroU32;
 
 use palisade_core::facts::ClientType;
 use palisade_core::limit::Algorithm;
-use palisade_core::policy::{Accuracy, ClassKind, Dimension, Family, OnStoreFailure, Overage};
+use palisade_core::policy::{
+    Accuracy, ClassKind, Dimension, EntryMatch, Family, OnStoreFailure, Overage, ValueMatch,
+};
 use palisade_core::record::Flow;
 
 use crate::document::decode::{Decode, Problem, Problems, integer, one_of, text_of, wrong};
 use crate::document::schema::{Schema, Section};
 use crate::document::tree::{Node, Value};
-use crate::policy::values::{OneOrMany, Rate};
+use crate::policy::values::{MaybeZero, OneOrMany};
 use crate::{named, section};
 
 section! {
@@ -64,8 +66,8 @@ section! {
         class formerly "classes": Option<OneOrMany>;
         /// Operations it applies to; all if left out.
         operation: Option<OneOrMany>;
-        /// How many per window.
-        rate formerly "limit": Rate;
+        /// How many per window. With `domain`, `0/s` denies everything.
+        rate formerly "limit": Option<MaybeZero>;
         /// How it counts; `sliding-log` up to 256, `sliding-wheel` above, `fixed-window`
         /// for months if left out.
         algorithm: Option<Algorithm>;
@@ -90,8 +92,30 @@ section! {
         throttle: bool = "false";
         /// Envoy domain; such a limit never applies to HTTP requests. Not used yet.
         domain: Option<String>;
-        /// Envoy descriptor: entries with a key and, if it is fixed, a value. Not used yet.
+        /// Envoy descriptor: entries with a key and, unless any will do, a value or the
+        /// start of one and `*`. Not used yet.
         descriptor: Option<Vec<DescriptorEntry>>;
+        /// Whether all values that an open entry matches share one bucket. Not used yet.
+        share: bool = "false";
+        /// Admits everything, without a `rate`. Only with `domain`. Not used yet.
+        unlimited: bool = "false";
+        /// Limits of the same domain that do not count where this one matches too. Not
+        /// used yet.
+        replaces: Option<OneOrMany>;
+    }
+}
+
+section! {
+    /// How limits with a `domain` answer an Envoy rate-limit service.
+    pub(crate) struct RlsTable(Table "rls") {
+        /// Whether all of them only report and never deny. Not used yet.
+        shadow: bool = "false";
+        /// Whether descriptors that admit are charged though another denies; the others
+        /// are charged only if all admit. Not used yet.
+        count_denied: bool = "false";
+        /// Whether answers tell names of limits, rules, mode and policy revision as
+        /// metadata. Not used yet.
+        metadata: bool = "false";
     }
 }
 
@@ -140,11 +164,12 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 7] {
+pub(crate) fn schemas() -> [Schema; 8] {
     [
         RouteTable::SCHEMA,
         ClassTable::SCHEMA,
         LimitTable::SCHEMA,
+        RlsTable::SCHEMA,
         ClientTable::SCHEMA,
         ApiKeyTable::SCHEMA,
         TierTable::SCHEMA,
@@ -316,10 +341,7 @@ impl Plain {
 
 /// An entry of an Envoy descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DescriptorEntry {
-    pub(crate) key: String,
-    pub(crate) value: Option<String>,
-}
+pub(crate) struct DescriptorEntry(pub(crate) EntryMatch);
 
 impl Decode for DescriptorEntry {
     fn kind() -> String {
@@ -335,13 +357,26 @@ impl Decode for DescriptorEntry {
         let Some(key) = table.get("key").filter(|_| known) else {
             return wrong(SHAPE);
         };
-        Ok(Self {
-            key: String::decode(&key.node)?,
+        Ok(Self(EntryMatch {
+            key: String::decode(&key.node)?.into(),
             value: match table.get("value") {
-                Some(value) => Some(String::decode(&value.node)?),
-                None => None,
+                Some(value) => value_match(&value.node)?,
+                None => ValueMatch::Any,
             },
-        })
+        }))
+    }
+}
+
+fn value_match(node: &Node) -> Result<ValueMatch, Problems> {
+    let text = text_of(node)?;
+    match text.split_once('*') {
+        None => Ok(ValueMatch::Exact(text.into())),
+        Some(("", "")) => Ok(ValueMatch::Any),
+        Some((prefix, "")) => Ok(ValueMatch::Prefix(prefix.into())),
+        Some(_) => Err(vec![
+            Problem::new("has a value with `*` before its end")
+                .hint("only the end of a value may be open: \"/api/*\""),
+        ]),
     }
 }
 

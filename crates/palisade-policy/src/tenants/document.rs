@@ -109,7 +109,7 @@ fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, Refused
         .by
         .iter()
         .any(|one| matches!(one, Dimension::Org | Dimension::User | Dimension::Token));
-    if per_org && !limit.def.throttle && limit.def.domain.is_none() {
+    if per_org && !limit.def.throttle && limit.is_of_requests() {
         Ok(limit)
     } else {
         refuse(&field, "is not counted by organisation, user or token")

@@ -17,7 +17,7 @@ environment, the environment over the file, the file over the embedded default p
 - `RATE_LIMIT_ENABLED=false` switches all enforcement off.
 - `POLICY_CACHE_TTL` is `cache_ttl` in `[policy]`, in milliseconds.
 
-A duration is a number and a unit: `ms`, `s`, `min`, `h`, `day`. A rate is `N/window`, where the
+A duration is a number and a unit: `ms`, `s`, `min`, `h`, `day`, `week`. A rate is `N/window`, where the
 window is a unit, a number and a unit (`5/15min`), or `month`, a calendar month in UTC.
 Underscores may group digits: `1_000_000/day`.
 

@@ -11,13 +11,14 @@ use palisade_core::failure::fallback::{Share, Smoothing};
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy, LocalCap};
 use palisade_core::headers::HeaderFamilies;
 use palisade_core::lockout::LockoutPolicy;
-use palisade_core::policy::Settings;
+use palisade_core::policy::{RlsSettings, Settings};
 
 use crate::document::error::{Origin, Sink};
 use crate::document::schema::{Schema, Section, read_table};
 use crate::document::tree::{Table, lookup};
 use crate::named;
 use crate::policy::sections::Urls;
+use crate::policy::tables::RlsTable;
 use crate::section;
 
 named!(Level {
@@ -116,6 +117,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
     let fallback = fallback(root, sink);
     let availability = breaker(root, sink);
     let urls = read_table::<Urls>(root, sink);
+    let rls = read_table::<RlsTable>(root, sink);
     let urls = urls?;
     Some(Settings {
         guard: guard?,
@@ -127,6 +129,11 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
             upgrade: urls.upgrade_url.as_str().into(),
         },
         headers,
+        rls: rls.map(|rls| RlsSettings {
+            shadow: rls.shadow,
+            count_denied: rls.count_denied,
+            metadata: rls.metadata,
+        })?,
         ..Settings::default()
     })
 }

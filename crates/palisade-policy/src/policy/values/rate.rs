@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 
 use palisade_core::limit::Window;
 
-use crate::document::decode::{Decode, Problem, Problems, UNITS, digits, text_of};
-use crate::document::error::nearest;
+use crate::document::decode::{Decode, Problem, Problems, UNITS, digits, meant_unit, text_of};
 use crate::document::tree::Node;
 
 /// `N/window`, as in `250/min`, `5/15min`, `1_000_000/day`, `1000/month`.
@@ -18,6 +17,14 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// The least rate.
+    pub(crate) const fn one_in(window: Window) -> Self {
+        Self {
+            limit: NonZeroU32::MIN,
+            window,
+        }
+    }
+
     /// Parses a rate.
     ///
     /// # Errors
@@ -28,18 +35,42 @@ impl Rate {
 }
 
 fn parse_rate(text: &str) -> Result<Rate, Problem> {
+    match parse_maybe_zero(text)? {
+        MaybeZero::Rate(rate) => Ok(rate),
+        MaybeZero::Zero(_) => Err(Problem::new("must not be zero").hint("a rate is at least 1")),
+    }
+}
+
+/// A rate, or none at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaybeZero {
+    /// `0/window`.
+    Zero(Window),
+    /// At least one.
+    Rate(Rate),
+}
+
+impl Decode for MaybeZero {
+    fn kind() -> String {
+        Rate::kind()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        parse_maybe_zero(text_of(node)?.trim()).map_err(|problem| vec![problem])
+    }
+}
+
+fn parse_maybe_zero(text: &str) -> Result<MaybeZero, Problem> {
     const EXAMPLE: &str = "for example \"250/min\", \"5/15min\", \"1_000_000/day\", \"1000/month\"";
     let shape = || Problem::new("must be `N/window`").hint(EXAMPLE);
     let (count, window) = text.split_once('/').ok_or_else(shape)?;
     let count = digits_or_overflow(count.trim()).ok_or_else(shape)?;
-    let limit = match u32::try_from(count) {
-        Ok(count) => NonZeroU32::new(count)
-            .ok_or_else(|| Problem::new("must not be zero").hint("a rate is at least 1"))?,
-        Err(_) => return Err(Problem::new(format!("must be at most {}", u32::MAX))),
-    };
-    Ok(Rate {
-        limit,
-        window: parse_window(window.trim())?,
+    let count =
+        u32::try_from(count).map_err(|_| Problem::new(format!("must be at most {}", u32::MAX)))?;
+    let window = parse_window(window.trim())?;
+    Ok(match NonZeroU32::new(count) {
+        Some(limit) => MaybeZero::Rate(Rate { limit, window }),
+        None => MaybeZero::Zero(window),
     })
 }
 
@@ -64,11 +95,10 @@ fn parse_window(text: &str) -> Result<Window, Problem> {
         };
     }
     let Some((_, micros)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        let known = UNITS.iter().map(|(name, _)| *name).chain(["month"]);
-        let problem = Problem::new("must end in a unit: ms, s, min, h, day or month");
-        return Err(match nearest(unit, known) {
+        let problem = Problem::new("must end in a unit: ms, s, min, h, day, week or month");
+        return Err(match meant_unit(unit) {
             Some(name) => problem.hint(format!("did you mean `{name}`?")),
-            None => problem,
+            None => problem.hint("for example \"10/5min\" or \"100/h\""),
         });
     };
     let overflow = || Problem::new("must not have a window longer than 10 years");

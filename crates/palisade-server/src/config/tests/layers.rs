@@ -4,7 +4,7 @@ use std::path::Path;
 use palisade_core::facts::ClientType;
 use palisade_core::limit::{Algorithm, Window};
 use palisade_core::plan::OnExceed;
-use palisade_core::policy::{Dimension, Family};
+use palisade_core::policy::{Dimension, Family, ValueMatch};
 use palisade_core::record::Flow;
 use palisade_core::time::MINUTE;
 use palisade_policy::{Env, Overrides, Reload, SourceUrl, UsernameSource};
@@ -99,15 +99,13 @@ fn the_documented_example_loads_and_means_what_it_says() {
     assert_eq!(limit.classes, ["reports"]);
     assert_eq!(limit.spec.window(), Window::Span(MINUTE));
     let rls = &policy.limit("rls-generic").unwrap().def;
-    assert_eq!(rls.domain.as_deref(), Some("edge"));
     assert_eq!(rls.by, [Dimension::Descriptor("remote_address".into())]);
-    assert_eq!(
-        rls.descriptor,
-        [
-            ("generic_key".to_owned(), Some("slow".to_owned())),
-            ("remote_address".to_owned(), None)
-        ]
-    );
+    let rule = rls.descriptor.as_ref().unwrap();
+    assert_eq!(&*rule.domain, "edge");
+    let keys: Vec<&str> = rule.entries.iter().map(|entry| &*entry.key).collect();
+    assert_eq!(keys, ["generic_key", "remote_address"]);
+    assert_eq!(rule.entries[0].value, ValueMatch::Exact("slow".into()));
+    assert_eq!(rule.entries[1].value, ValueMatch::Any);
     assert_eq!(policy.client_type("spa"), ClientType::Public);
     assert_eq!(&*policy.api_key(&"0".repeat(64)).unwrap().tier, "starter");
     assert_eq!(

@@ -95,7 +95,7 @@ impl ResetSelector {
                 .as_ref()
                 .is_none_or(|c| limit.def.classes.contains(c))
             && self.limit.as_ref().is_none_or(|name| **name == *limit.name)
-            && limit.def.domain.is_none()
+            && limit.is_of_requests()
     }
 }
 

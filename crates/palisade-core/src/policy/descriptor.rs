@@ -1,0 +1,112 @@
+//! Limits that answer an Envoy rate-limit service: what a policy says about them.
+
+/// How the value of an entry is matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueMatch {
+    /// This value only.
+    Exact(Box<str>),
+    /// Values that start like this.
+    Prefix(Box<str>),
+    /// Any value.
+    Any,
+}
+
+impl ValueMatch {
+    /// Whether it matches; case counts (R-DEPTH).
+    #[must_use]
+    pub fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *value,
+            Self::Prefix(prefix) => value.starts_with(&**prefix),
+            Self::Any => true,
+        }
+    }
+
+    /// Orders matches of one value, the most specific highest: the exact one, then the
+    /// longest prefix, then any (R-VALUE).
+    #[must_use]
+    pub fn specificity(&self) -> (u8, usize) {
+        match self {
+            Self::Exact(_) => (2, 0),
+            Self::Prefix(prefix) => (1, prefix.len()),
+            Self::Any => (0, 0),
+        }
+    }
+
+    /// Whether more than one value matches.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !matches!(self, Self::Exact(_))
+    }
+}
+
+/// An entry of a descriptor: a key, and which of its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryMatch {
+    /// The key.
+    pub key: Box<str>,
+    /// Its values.
+    pub value: ValueMatch,
+}
+
+/// Whether a limit counts at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It counts up to its figure.
+    #[default]
+    Counted,
+    /// It denies everything: `rate = "0/s"` (R-ZERO).
+    Denies,
+    /// It admits everything without a call to the store: `unlimited = true`
+    /// (R-UNLIMITED).
+    Admits,
+}
+
+/// What a limit of a domain says beside its figure. Its buckets are counted by
+/// [`LimitDef::by`](super::LimitDef::by), which names the entries whose values are told
+/// apart: with `share`, none (R-VALUE).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorRule {
+    /// The domain it answers (R-DOMAIN).
+    pub domain: Box<str>,
+    /// Exactly so many entries, in this order (R-DEPTH).
+    pub entries: Box<[EntryMatch]>,
+    /// Whether it counts.
+    pub standing: Standing,
+    /// Limits that are neither evaluated nor charged where this one matches the same call
+    /// (R-REPLACES).
+    pub replaces: Box<[Box<str>]>,
+}
+
+/// `[rls]`: how all limits of domains answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RlsSettings {
+    /// Evaluated, charged and reported, never over the limit (R-SHADOW).
+    pub shadow: bool,
+    /// Over the limit, the descriptors that admit are charged (R-ATOMIC).
+    pub count_denied: bool,
+    /// Whether answers carry metadata (R-META).
+    pub metadata: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_value_exact_before_the_longest_prefix_before_any() {
+        let mut matches = [
+            ValueMatch::Any,
+            ValueMatch::Prefix("/a".into()),
+            ValueMatch::Exact("/a/b".into()),
+            ValueMatch::Prefix("/a/".into()),
+        ];
+        matches.sort_by_key(|value| std::cmp::Reverse(value.specificity()));
+        assert!(matches.iter().all(|value| value.matches("/a/b")));
+        assert_eq!(matches[0], ValueMatch::Exact("/a/b".into()));
+        assert_eq!(matches[1], ValueMatch::Prefix("/a/".into()));
+        assert_eq!(matches[3], ValueMatch::Any);
+        assert!(!ValueMatch::Exact("a".into()).matches("A"));
+        assert!(!ValueMatch::Prefix("a".into()).matches("A"));
+    }
+}
