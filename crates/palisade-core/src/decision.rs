@@ -357,6 +357,30 @@ pub struct Decision {
     pub at: Micros,
     /// Revisions of the guard records it was computed from: (kind name, revision).
     pub revisions: Vec<(&'static str, u64)>,
+    /// What a flow of the guard in shadow mode would have answered.
+    pub shadow: Option<Box<ShadowAnswer>>,
+}
+
+/// What a flow of the guard would have answered if it were not in shadow mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ShadowAnswer {
+    /// What to do.
+    pub decision: Outcome,
+    /// Ladder level of a block.
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    pub retry_after: Option<u64>,
+    /// The rule that would have decided.
+    pub rule: Option<Rule>,
+    /// Every candidate.
+    pub reasons: Vec<Reason>,
+    /// Progressive delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u32>,
+    /// Challenge to offer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<Challenge>,
 }
 
 impl Decision {
@@ -386,6 +410,34 @@ impl Decision {
             class: None,
             at,
             revisions: Vec::new(),
+            shadow: None,
+        }
+    }
+
+    /// True if only shadow mode let the caller go on.
+    #[must_use]
+    pub fn would_refuse(&self) -> bool {
+        let refuses = |shadow: &ShadowAnswer| shadow.decision != Outcome::Allow;
+        self.shadow.as_deref().is_some_and(refuses)
+    }
+
+    /// The decision of a flow in shadow mode: go on, and see what would have been.
+    #[must_use]
+    pub fn in_shadow(self) -> Self {
+        let shadow = ShadowAnswer {
+            decision: self.outcome,
+            level: self.level,
+            retry_after: self.retry_after,
+            rule: self.rule,
+            reasons: self.reasons,
+            delay_ms: self.delay_ms,
+            challenge: self.challenge,
+        };
+        Self {
+            shadow: Some(Box::new(shadow)),
+            mode: self.mode,
+            revisions: self.revisions,
+            ..Self::allow(self.at)
         }
     }
 

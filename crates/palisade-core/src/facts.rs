@@ -265,6 +265,16 @@ pub struct DeviceFacts {
     pub trusted: bool,
 }
 
+impl DeviceFacts {
+    /// True if the host asserts a trusted session and says whose: a session id, or a
+    /// fingerprint of HIGH confidence.
+    #[must_use]
+    pub fn is_vouched_for(&self) -> bool {
+        let strong = self.fingerprint.is_some() && self.confidence == Some(Confidence::High);
+        self.trusted && (self.session_id.is_some() || strong)
+    }
+}
+
 /// One guard command's facts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GuardFacts {
@@ -291,6 +301,24 @@ pub struct GuardFacts {
 }
 
 impl GuardFacts {
+    /// Refuses facts that `op` cannot be judged by.
+    ///
+    /// # Errors
+    /// A login or OTP command without an account; `trusted` beside nothing that could
+    /// be.
+    pub fn validate(&self, op: GuardOp) -> Result<(), FieldError> {
+        if self.account.is_none() && op.attempt().is_some() {
+            return Err(FieldError::new("account", "is required"));
+        }
+        if self.device.trusted && !self.device.is_vouched_for() {
+            return Err(FieldError::new(
+                "device.trusted",
+                "needs a `session_id`, or a `fingerprint` of `confidence` high, beside it",
+            ));
+        }
+        Ok(())
+    }
+
     /// The facts of a bare command.
     #[must_use]
     pub fn new(ip: IpAddr) -> Self {
@@ -417,6 +445,26 @@ mod tests {
         );
         assert!(Id::new("user", "a\nb").is_err());
         assert!(Id::new("user", &"x".repeat(ID_BYTES_MAX)).is_ok());
+    }
+
+    #[test]
+    fn trust_beside_nothing_is_refused_by_name() {
+        let mut facts = GuardFacts::new("203.0.113.5".parse().unwrap());
+        facts.device.trusted = true;
+        let refused = facts.validate(GuardOp::ApiHit).unwrap_err();
+        assert_eq!(refused.field, "device.trusted");
+        facts.device.fingerprint = Some(Id::new("id", "f").unwrap());
+        assert!(facts.validate(GuardOp::ApiHit).is_err(), "of what device");
+        facts.device.confidence = Some(Confidence::High);
+        assert_eq!(facts.validate(GuardOp::ApiHit), Ok(()));
+        facts.device = DeviceFacts {
+            trusted: true,
+            session_id: Some(Id::new("id", "s").unwrap()),
+            ..DeviceFacts::default()
+        };
+        assert_eq!(facts.validate(GuardOp::ApiHit), Ok(()));
+        let refused = facts.validate(GuardOp::LoginCheck).unwrap_err();
+        assert_eq!(refused.field, "account");
     }
 
     #[test]

@@ -78,6 +78,8 @@ rules! {
     G_SCORE_REPEAT_MISSING = "G-SCORE-REPEAT-MISSING";
     /// Guard: score that a spray block adds to the prefix.
     G_SCORE_SPRAY = "G-SCORE-SPRAY";
+    /// Guard: attempts under way weigh as if they had failed.
+    G_PENDING = "G-PENDING";
     /// Guard: a score crossed a threshold.
     G_THRESHOLD = "G-THRESHOLD";
     /// Guard: the daily failure budget is used up.

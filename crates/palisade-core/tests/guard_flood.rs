@@ -17,7 +17,7 @@ use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Keyring, time::MINUTE};
 
 const DEVICES: u32 = 1_000_000;
-const ACCOUNT_BYTES_MAX: usize = 4 * 1024;
+const ACCOUNT_BYTES_MAX: usize = 4608;
 
 fn facts(ip: u32, device: &str) -> GuardFacts {
     let mut facts = GuardFacts::new(std::net::IpAddr::from(ip.to_be_bytes()));

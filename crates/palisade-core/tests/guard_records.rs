@@ -12,6 +12,7 @@ mod support;
 
 use palisade_core::decision::{KeyKind, Outcome};
 use palisade_core::facts::{GuardFacts, GuardOp, Id};
+use palisade_core::guard::policy::OwnerLane;
 use palisade_core::guard::signals::session_digest;
 use palisade_core::guard::{Account, DecodeError, Device, GuardPolicy, Lift, Network, Signals};
 use palisade_core::key::Keyring;
@@ -130,10 +131,8 @@ const STRANGERS_LOCK: &str = "
 
 #[test]
 fn owner_lane_strangers_cannot_lock_the_owner_out() {
-    let mut world = World::new(GuardPolicy {
-        owner_lane: true,
-        ..GuardPolicy::default()
-    });
+    let mut world = World::default();
+    world.policy.login.owner_lane = OwnerLane::Trusted;
     check(&mut world, STRANGERS_LOCK).unwrap();
     let own = "
         4s     check d=own+trusted => allow
@@ -256,7 +255,7 @@ fn newer_and_corrupt_records_are_told_apart() {
     check(&mut world, "0 x3/1s fail d=x user=bob => *").unwrap();
     for bytes in world.records.values() {
         let mut newer = bytes.clone();
-        newer[0] = 2;
+        newer[0] = 9;
         assert_eq!(Account::decode(&newer), Err(DecodeError::NewerVersion));
         let decoded = [
             Account::decode(&bytes[..bytes.len() - 1]).is_err(),

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use palisade_core::bodies::{Body, Urls, body};
-use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason};
+use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason, ShadowAnswer};
 use palisade_core::facts::{
     ClientFacts, ClientType, Confidence, DeviceFacts, FieldError, GuardFacts, HEADER_BYTES_MAX, Id,
     Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, bounded,
@@ -507,6 +507,9 @@ pub struct Answer<'a> {
     /// Challenge to offer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
+    /// What a flow of the guard in shadow mode would have answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<&'a ShadowAnswer>,
     /// Headers, ready to copy.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
@@ -541,6 +544,7 @@ impl<'a> Answer<'a> {
             error: decision.error.map(palisade_core::decision::ErrorCode::name),
             delay_ms: decision.delay_ms,
             challenge: decision.challenge,
+            shadow: decision.shadow.as_deref(),
             headers: headers(decision, families),
             status: decision.status,
             body: body(decision, urls, request_id),

@@ -43,6 +43,8 @@ pub struct Command<'a> {
     pub(super) arrival: Option<Arrival>,
     /// A rotation was met that had not been counted yet.
     pub(super) episode: bool,
+    /// A rule has answered for all that follow.
+    pub(super) ended: bool,
     pub(super) orders: Vec<(KeyKind, Order)>,
     /// A budget or recovery answer was given, or a SOFT block on K4 or K5 issued.
     pub(super) soft_issued: bool,
@@ -88,6 +90,7 @@ impl<'a> Command<'a> {
             counted: Counted::Plain,
             arrival: None,
             episode: false,
+            ended: false,
             orders: Vec::new(),
             soft_issued: false,
             trace: Trace::default(),
@@ -97,6 +100,9 @@ impl<'a> Command<'a> {
     /// Applies rules in their order.
     pub(super) fn apply(&mut self, steps: &[Step]) {
         for (_, step) in steps {
+            if self.ended {
+                return;
+            }
             step(self);
         }
     }

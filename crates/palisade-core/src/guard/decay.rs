@@ -156,6 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn g_decay_pauses_for_blocks_that_leave_no_level_as_well() {
+        let policy = GuardPolicy::default();
+        let mut key = KeyState::default();
+        let unremembered = Order {
+            memory: Memory::Leave,
+            ..hard(Level::L2)
+        };
+        key.add(&policy, TEN, 9, at(0));
+        key.place(&policy, TEN, unremembered, at(2));
+        key.place(&policy, TEN, unremembered, at(6));
+        assert_eq!(key.level(&policy, at(6)), None);
+        assert_eq!(key.score(&policy, TEN, at(19)), 9);
+        assert_eq!(key.score(&policy, TEN, at(20)), 8);
+    }
+
+    #[test]
     fn a_score_never_exceeds_its_maximum() {
         let policy = GuardPolicy::default();
         let mut key = KeyState::default();

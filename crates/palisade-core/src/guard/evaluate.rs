@@ -13,11 +13,11 @@ use super::aggregate::{Answer, Candidate};
 use super::command::Command;
 use super::evaluation::{Evaluation, Trace};
 use super::ladder::Issuer;
-use super::policy::GuardPolicy;
+use super::policy::{GuardMode, GuardPolicy};
 use super::records::Records;
 use super::rules::{
     advisory, budget, churn, dilution, ephemeral, equilibrium, familiar, flood, owner_lane,
-    recovery, rotation, rotation_repeat, running, score, spray, threshold,
+    pending, recovery, rotation, rotation_repeat, running, score, spray, threshold,
 };
 use super::signals::Signals;
 
@@ -62,6 +62,7 @@ pub static RULES: Rules = Rules {
         ("G-OWNER-LANE", owner_lane::frees),
     ]),
     scores: Cow::Borrowed(&[
+        ("G-PENDING", pending::end),
         ("G-SCORE-KNOWN", score::known),
         ("G-SCORE-NEW", score::new),
         ("G-SCORE-MISSING", score::missing),
@@ -71,6 +72,7 @@ pub static RULES: Rules = Rules {
     judges: Cow::Borrowed(&[
         ("G-THRESHOLD", threshold::judge),
         ("G-ORDER", running::soft_blocks),
+        ("G-PENDING", pending::judge),
         ("G-SPRAY", spray::judge),
         ("G-EPHEMERAL", ephemeral::arrive),
         ("G-ROTATION", rotation::judge),
@@ -83,6 +85,7 @@ pub static RULES: Rules = Rules {
         ("G-BUDGET", budget::answer),
     ]),
     successes: Cow::Borrowed(&[
+        ("G-PENDING", pending::end),
         ("G-SCORE-KNOWN", familiar::learn),
         ("G-SPRAY", familiar::leave_sets),
     ]),
@@ -149,11 +152,13 @@ impl Rules {
         let denied = locking && records.lockout.is_denying(lockout, now);
 
         let mut trace = Trace::default();
-        let mut void = attempt == Attempt::Success && denied;
+        // In shadow every attempt goes on: its success is learnt from, whatever would
+        // have refused it.
+        let refusable = attempt == Attempt::Success && guard.mode(flow) == GuardMode::Enforce;
+        let mut void = refusable && denied;
         if let Some(policy) = policy.filter(|policy| policy.enabled) {
             let command = Command::new(self, guard, policy, attempt, signals, &mut records, now);
-            void |= attempt == Attempt::Success
-                && running::hard_block(&command, Attempt::Check).is_some();
+            void |= refusable && running::hard_block(&command, Attempt::Check).is_some();
             trace = self.run(command, void);
         }
         let verdict = if !locking {
@@ -179,6 +184,7 @@ impl Rules {
             replayed: false,
             records,
         };
+        evaluation.reserve(trace.reservation, signals);
         evaluation.close(policies, policy, signals, now);
         evaluation
     }
@@ -191,13 +197,12 @@ impl Rules {
         if attempt == Attempt::Failure {
             command.apply(&self.scores);
         }
-        if let Some(block) = block {
-            command.trace.candidates.push(block);
-        } else if attempt != Attempt::Success {
-            command.apply(&self.judges);
-        } else if !void {
-            command.apply(&self.successes);
+        match attempt {
+            Attempt::Check | Attempt::Failure if block.is_none() => command.apply(&self.judges),
+            Attempt::Success if !void => command.apply(&self.successes),
+            _ => {}
         }
+        command.trace.candidates.extend(block);
         command.finish()
     }
 }

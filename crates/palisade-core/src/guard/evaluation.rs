@@ -1,6 +1,6 @@
 //! What one command led to.
 
-use crate::decision::KeyKind;
+use crate::decision::{KeyKind, Outcome};
 use crate::rule::Rule;
 use crate::time::Micros;
 
@@ -8,6 +8,7 @@ use super::aggregate::{Answer, Candidate};
 use super::evaluate::Policies;
 use super::policy::FlowPolicy;
 use super::records::Records;
+use super::records::pending::Pending;
 use super::signals::Signals;
 
 /// Which records must be written.
@@ -49,6 +50,8 @@ pub struct Trace {
     pub(super) scored: Vec<Scored>,
     pub(super) issued: Vec<Candidate>,
     pub(super) changed: Changed,
+    /// What a check reserves if the answer is ALLOW.
+    pub(super) reservation: Option<Pending>,
 }
 
 /// What a command led to.
@@ -86,6 +89,16 @@ impl Evaluation {
             issued: Vec::new(),
             locked: false,
             replayed: true,
+        }
+    }
+
+    /// G-PENDING: an attempt that is let through is under way until its outcome comes.
+    pub(super) fn reserve(&mut self, attempt: Option<Pending>, signals: &Signals) {
+        let allowed = self.answer.outcome == Outcome::Allow;
+        let reserved = attempt.zip(signals.attempt_id).filter(|_| allowed);
+        if let Some((attempt, id)) = reserved {
+            self.records.account.pending.open(&id, attempt);
+            self.changed.account = true;
         }
     }
 

@@ -66,6 +66,11 @@ impl FlowPolicy {
         )?;
         self.budget.validate()?;
         require(
+            (SECOND..=HOUR).contains(&self.pending_ttl),
+            "pending_ttl",
+            "must be between 1 second and 1 hour",
+        )?;
+        require(
             within(self.equilibrium.soft_blocks, HISTORY_MAX) && self.equilibrium.window <= DAY,
             "equilibrium",
             "counts 1 to 8 soft blocks within at most 1 day",

@@ -36,9 +36,8 @@ pub enum Issuer {
     Stranger,
 }
 
-/// Whether a HARD block is remembered: as the key's level, and as a cycle that slows
-/// decay. A block that must not climb may do neither: a budget's answers would
-/// otherwise hold the score up until a longer block follows.
+/// Whether a HARD block is remembered as the key's level. One that must not climb is
+/// not; it pauses decay like any other (G-DECAY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// It is.
@@ -180,13 +179,15 @@ impl KeyState {
     /// Starts the block. `interval` is the key's decay interval.
     pub(super) fn place(&mut self, policy: &GuardPolicy, interval: u64, order: Order, now: Micros) {
         let until = now.plus(policy.duration(order.level));
-        if order.class == Class::Hard && order.memory == Memory::Keep {
+        if order.class == Class::Hard {
             self.settle(policy, interval, now);
             self.note_hard_block(policy, now);
-            self.remembered = Some(Remembered {
-                level: order.level,
-                since: until,
-            });
+            if order.memory == Memory::Keep {
+                self.remembered = Some(Remembered {
+                    level: order.level,
+                    since: until,
+                });
+            }
         }
         self.block = Some(Block {
             class: order.class,

@@ -1,6 +1,7 @@
 //! Blocks on a command's own keys: asked for by rules, placed at the end.
 
 use crate::decision::{KeyKind, Level, Outcome};
+use crate::facts::Attempt;
 use crate::rule::Rule;
 use crate::time::retry_after_seconds;
 
@@ -9,6 +10,8 @@ use super::command::Command;
 use super::evaluation::Trace;
 use super::keys::interval;
 use super::ladder::{Class, KeyState, Memory, Order};
+use super::records::account::SoftIssue;
+use super::rules::pending;
 
 impl Command<'_> {
     pub(super) fn candidate(
@@ -37,6 +40,9 @@ impl Command<'_> {
         rule: Rule,
         memory: Memory,
     ) -> bool {
+        if class == Class::Soft && self.frees_itself() {
+            return false;
+        }
         let stands = |state: &KeyState| !state.gives_way_to(class, level, self.now);
         if self.state(key).is_some_and(stands) {
             return false;
@@ -55,6 +61,12 @@ impl Command<'_> {
             self.trace.candidates.push(candidate);
         }
         true
+    }
+
+    /// A SOFT block yields to a passed challenge: on a check also the one that it would
+    /// issue itself.
+    fn frees_itself(&self) -> bool {
+        self.attempt == Attempt::Check && self.signals.challenge_passed
     }
 
     /// An answer that is not stored as a block.
@@ -83,9 +95,13 @@ impl Command<'_> {
                 self.place(key, *order);
             }
         }
+        self.trace.reservation = pending::reservation(&self);
         let answer = (self.rules.aggregate)(self.trace.candidates.clone());
         if self.soft_issued && answer.outcome == Outcome::SoftBlock {
-            self.account.soft_blocks.push(self.now);
+            self.account.soft_blocks.push(SoftIssue {
+                at: self.now,
+                issuer: self.issuer(),
+            });
             self.trace.changed.account = true;
         }
         self.trace

@@ -40,8 +40,6 @@ pub struct GuardPolicy {
     /// How long a known device or a session is remembered after its last use, in
     /// microseconds.
     pub familiar_for: u64,
-    /// Strangers' blocks on the account do not bind a trusted session device.
-    pub owner_lane: bool,
 }
 
 impl GuardPolicy {
@@ -52,6 +50,16 @@ impl GuardPolicy {
             Flow::Login => Some(&self.login),
             Flow::Otp => Some(&self.otp),
             Flow::Api => None,
+        }
+    }
+
+    /// Whether the answers of `flow` bind.
+    #[must_use]
+    pub const fn mode(&self, flow: Flow) -> GuardMode {
+        match flow {
+            Flow::Login => self.login.mode,
+            Flow::Otp => self.otp.mode,
+            Flow::Api => self.api.mode,
         }
     }
 
@@ -71,9 +79,30 @@ impl Default for GuardPolicy {
             decay: DecayPolicy::default(),
             once_window: 10 * MINUTE,
             familiar_for: 365 * DAY,
-            owner_lane: false,
         }
     }
+}
+
+/// Whether a flow's answers bind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuardMode {
+    /// They do.
+    #[default]
+    Enforce,
+    /// Rules run, count and show what they would have answered; the decision is ALLOW.
+    Shadow,
+}
+
+/// Which of the owner's devices strangers cannot lock out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnerLane {
+    /// None: an account's block binds everybody.
+    #[default]
+    Off,
+    /// A trusted session device.
+    Trusted,
+    /// That, and a known device of MEDIUM or HIGH confidence.
+    Known,
 }
 
 /// The figures of login or OTP.
@@ -81,6 +110,14 @@ impl Default for GuardPolicy {
 pub struct FlowPolicy {
     /// Off: every command of the flow is allowed and nothing is kept.
     pub enabled: bool,
+    /// Whether its answers bind.
+    pub mode: GuardMode,
+    /// Which of the owner's devices strangers cannot lock out.
+    pub owner_lane: OwnerLane,
+    /// Attempts under way weigh on later checks (G-PENDING).
+    pub pending: bool,
+    /// How long an attempt without an outcome is under way, in microseconds.
+    pub pending_ttl: u64,
     /// Points per failure.
     pub scores: ScorePolicy,
     /// Bands of a score (G-THRESHOLD).
@@ -99,6 +136,10 @@ impl FlowPolicy {
     pub fn login() -> Self {
         Self {
             enabled: true,
+            mode: GuardMode::Enforce,
+            owner_lane: OwnerLane::Off,
+            pending: true,
+            pending_ttl: 15 * SECOND,
             scores: ScorePolicy {
                 known: 2,
                 new: 3,
@@ -124,6 +165,10 @@ impl FlowPolicy {
     pub fn otp() -> Self {
         Self {
             enabled: true,
+            mode: GuardMode::Enforce,
+            owner_lane: OwnerLane::Off,
+            pending: true,
+            pending_ttl: 15 * SECOND,
             scores: ScorePolicy {
                 known: 4,
                 new: 5,
@@ -403,6 +448,8 @@ impl Default for DecayPolicy {
 pub struct ApiPolicy {
     /// Off: every hit is allowed and nothing is counted.
     pub enabled: bool,
+    /// Whether its answers bind.
+    pub mode: GuardMode,
     /// The sliding window, in microseconds.
     pub window: u64,
     /// More than this on K2.
@@ -427,6 +474,7 @@ impl Default for ApiPolicy {
         let limit = |limit, level| ApiLimit { limit, level };
         Self {
             enabled: true,
+            mode: GuardMode::Enforce,
             window: 60 * SECOND,
             minor: limit(120, Level::L1),
             moderate: limit(240, Level::L2),

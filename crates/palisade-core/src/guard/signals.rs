@@ -9,7 +9,7 @@ use super::user_agent::UserAgent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Source {
-    /// A session id: HIGH if it is the account's, else LOW.
+    /// A session id: HIGH if it is the account's or the host vouches for it, else LOW.
     Session = 1,
     /// A client-assisted id.
     Client = 2,
@@ -57,6 +57,8 @@ pub struct Signals {
     pub username: Option<Rotating>,
     /// The command and its request id (G-ONCE).
     pub request: Option<Rotating>,
+    /// The request id alone: it ties an outcome to its check (G-PENDING).
+    pub attempt_id: Option<Rotating>,
     /// The host asserts that the device is known.
     pub known: bool,
     /// The host asserts a trusted session of its own.
@@ -95,8 +97,12 @@ impl Signals {
                 .request_id
                 .as_ref()
                 .map(|id| keyring.hmac(Domain::Request, &[op.name().as_bytes(), id.as_bytes()])),
+            attempt_id: facts
+                .request_id
+                .as_ref()
+                .map(|id| keyring.hmac(Domain::Request, &[id.as_bytes()])),
             known: facts.device.known,
-            trusted: facts.device.trusted,
+            trusted: facts.device.is_vouched_for(),
             challenge_passed: facts.challenge_passed,
         }
     }
@@ -123,8 +129,9 @@ fn device_digest(keyring: &Keyring, source: Source, parts: &[&[u8]]) -> Rotating
 }
 
 /// The strongest fingerprint that the facts allow without knowing the account's
-/// sessions. A session id that stands alone still tells devices apart, but proves
-/// nothing: LOW.
+/// sessions: of two the one with the higher confidence, then the one named first in
+/// session, client, host, passive. A session id that neither we nor the host vouch for
+/// still tells devices apart when it stands alone, but proves nothing: LOW.
 fn fingerprint(keyring: &Keyring, facts: &GuardFacts, user_agent: &str) -> Option<Fingerprint> {
     let device = &facts.device;
     let keyed = |source, confidence, parts: &[&[u8]]| {
@@ -134,6 +141,10 @@ fn fingerprint(keyring: &Keyring, facts: &GuardFacts, user_agent: &str) -> Optio
             source,
         })
     };
+    let session = device.session_id.as_ref();
+    if let Some(id) = session.filter(|_| device.trusted) {
+        return keyed(Source::Session, Confidence::High, &[id.as_bytes()]);
+    }
     let host = device.fingerprint.as_ref();
     let confidence = device.confidence.unwrap_or(Confidence::Low);
     let client = device.client_id.as_ref();
@@ -215,6 +226,45 @@ mod tests {
         assert_eq!(resolved(&facts), Some((Source::Passive, Confidence::Low)));
         facts.user_agent = None;
         assert_eq!(resolved(&facts), Some((Source::Session, Confidence::Low)));
+    }
+
+    /// Every pair of ids, and which of the two is the device.
+    #[test]
+    fn the_strongest_id_of_each_pair_is_the_device() {
+        type Give = fn(&mut GuardFacts);
+        let session: Give = |f| (f.device.session_id, f.device.trusted) = (id("s"), true);
+        let unproven: Give = |f| f.device.session_id = id("s");
+        let client: Give = |f| f.device.client_id = id("c");
+        let high: Give = |f| {
+            (f.device.fingerprint, f.device.confidence) = (id("f"), Some(Confidence::High));
+        };
+        let medium: Give = |f| {
+            (f.device.fingerprint, f.device.confidence) = (id("f"), Some(Confidence::Medium));
+        };
+        let passive: Give = |f| {
+            (f.user_agent, f.accept_language) = (Some("Firefox/1".into()), Some("de".into()));
+        };
+        let pairs = [
+            (session, client, Source::Session, Confidence::High),
+            (session, high, Source::Session, Confidence::High),
+            (session, medium, Source::Session, Confidence::High),
+            (session, passive, Source::Session, Confidence::High),
+            (high, client, Source::Host, Confidence::High),
+            (client, medium, Source::Client, Confidence::Medium),
+            (client, passive, Source::Client, Confidence::Medium),
+            (medium, passive, Source::Host, Confidence::Medium),
+            (client, unproven, Source::Client, Confidence::Medium),
+            (medium, unproven, Source::Host, Confidence::Medium),
+        ];
+        for (index, (stronger, weaker, source, confidence)) in pairs.into_iter().enumerate() {
+            let mut facts = facts();
+            stronger(&mut facts);
+            let alone = Signals::resolve(&ring(), GuardOp::LoginCheck, &facts).fingerprint;
+            weaker(&mut facts);
+            let both = Signals::resolve(&ring(), GuardOp::LoginCheck, &facts).fingerprint;
+            assert_eq!(alone, both, "pair {index}");
+            assert_eq!(resolved(&facts), Some((source, confidence)), "pair {index}");
+        }
     }
 
     #[test]

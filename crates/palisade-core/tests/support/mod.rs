@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test")]
 
+pub(crate) mod page;
 pub(crate) mod script;
 pub(crate) mod without;
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Commands: check fail ok otp.check otp.fail otp.ok hit rotate. Facts: `a=` account,
-//! `ip=` last byte, `d=NAME[/low|/high][+known][+trusted]`, `ua=` Chrome's version,
+//! `ip=` last byte, `d=NAME[/low|/high][+known][+trusted]` (trusted is HIGH), `ua=` Chrome's version,
 //! `user=`, `id=` and `pass`; `#` in a value is the repetition's number. Expectations:
 //! the decision or `*`, level, seconds, the deciding rule, `+RULE` among the reasons,
 //! `score:KEY+N`, `delay=N`, `captcha`, `nothing` (no record is written).
@@ -106,11 +106,16 @@ fn device(text: &str) -> DeviceFacts {
         None => (text.split('+').next().unwrap(), Confidence::Medium),
     };
     let flags: Vec<&str> = parts.collect();
+    let trusted = flags.contains(&"trusted");
     DeviceFacts {
         fingerprint: id(name),
-        confidence: Some(confidence),
+        confidence: Some(if trusted {
+            Confidence::High
+        } else {
+            confidence
+        }),
         known: flags.contains(&"known"),
-        trusted: flags.contains(&"trusted"),
+        trusted,
         ..DeviceFacts::default()
     }
 }

@@ -86,7 +86,7 @@ pub fn parse_event(line: &str) -> Result<Event, CaseError> {
 }
 
 /// What an answer may be asked for; `rules` stands for the rules of its reasons.
-const MEMBERS: [&str; 15] = [
+const MEMBERS: [&str; 16] = [
     "body",
     "challenge",
     "decision",
@@ -101,6 +101,7 @@ const MEMBERS: [&str; 15] = [
     "retry_after",
     "rule",
     "rules",
+    "shadow",
     "status",
 ];
 
@@ -206,7 +207,7 @@ mod tests {
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
                 "`expect` has a member that no answer has; it may have body, challenge, decision, \
                  delay_ms, error, headers, level, limits, mode, reasons, request_id, retry_after, \
-                 rule, rules, status",
+                 rule, rules, shadow, status",
             ),
         ];
         for (line, message) in cases {

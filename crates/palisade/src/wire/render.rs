@@ -44,6 +44,10 @@ impl Answer<'_> {
             raw(out, ",\"challenge\":");
             serde_json::to_writer(&mut *out, challenge)?;
         }
+        if let Some(shadow) = self.shadow {
+            raw(out, ",\"shadow\":");
+            serde_json::to_writer(&mut *out, shadow)?;
+        }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {
             raw(out, "\"");

@@ -7,11 +7,13 @@ use crate::time::{DAY, Micros};
 use super::budget::Budget;
 use super::codec::{DecodeError, Reader, Writer, pack};
 use super::once::Once;
+use super::pending::PendingAttempts;
 use super::sets::{Short, SlidingSet, Watch, keep_recent};
-use crate::guard::ladder::KeyState;
+use crate::guard::ladder::{Issuer, KeyState};
 use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 
-const VERSION: u8 = 1;
+/// 2 added pending attempts.
+const VERSION: u8 = 2;
 
 /// Devices known to the account, or asserted by the host to be.
 pub const FAMILIAR_MAX: usize = 10;
@@ -20,6 +22,8 @@ pub const FAMILIAR_MAX: usize = 10;
 pub const STRANGERS_MAX: usize = 10;
 /// Session hashes of an account.
 pub const SESSIONS_MAX: usize = 20;
+/// SOFT blocks that are remembered: so many of known devices, so many of others.
+const SOFT_ISSUES_MAX: usize = 2 * HISTORY_MAX;
 /// How long a stranger's entry without anything in it is kept.
 const STRANGER_IDLE: u64 = DAY;
 
@@ -71,6 +75,13 @@ struct Session {
     issued: Micros,
 }
 
+/// A SOFT block or answer that was issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::guard) struct SoftIssue {
+    pub(in crate::guard) at: Micros,
+    pub(in crate::guard) issuer: Issuer,
+}
+
 /// The account's previous failure in this flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::guard) struct LastFailure {
@@ -87,8 +98,8 @@ pub struct Account {
     pub(in crate::guard) devices: Vec<DeviceEntry>,
     sessions: Vec<Session>,
     pub(in crate::guard) budget: Budget,
-    /// When SOFT blocks were issued (G-EQUILIBRIUM).
-    pub(in crate::guard) soft_blocks: Vec<Micros>,
+    /// SOFT blocks that were issued, oldest first (G-EQUILIBRIUM).
+    pub(in crate::guard) soft_blocks: Vec<SoftIssue>,
     pub(in crate::guard) last_failure: Option<LastFailure>,
     /// Unknown devices seen lately (G-ROTATION, G-FLOOD).
     pub(in crate::guard) recent: SlidingSet,
@@ -100,6 +111,8 @@ pub struct Account {
     /// When rotations were met (G-ROTATION-REPEAT).
     pub(in crate::guard) episodes: Vec<Micros>,
     pub(in crate::guard) once: Once,
+    /// Attempts that were let through and whose outcome is not known yet.
+    pub(in crate::guard) pending: PendingAttempts,
 }
 
 impl Account {
@@ -225,12 +238,7 @@ impl Account {
         self.sessions
             .retain(|session| now.since(session.issued) < guard.familiar_for);
         self.budget.prune(&flow.budget, now);
-        keep_recent(
-            &mut self.soft_blocks,
-            flow.equilibrium.window,
-            (flow.equilibrium.soft_blocks as usize).min(HISTORY_MAX),
-            now,
-        );
+        self.prune_soft_blocks(flow, now);
         let repeat = &sets.rotation_repeat;
         let episodes = (repeat.threshold as usize).min(HISTORY_MAX);
         keep_recent(&mut self.episodes, repeat.window, episodes, now);
@@ -244,7 +252,30 @@ impl Account {
         self.rotation_watch.prune(sets.watch_window, now);
         self.flood_watch.prune(sets.watch_window, now);
         self.once.prune(guard.once_window, now);
+        self.pending.prune(flow.pending_ttl, now);
         self.touched = now;
+    }
+
+    /// As many of each issuer as the rule asks for: strangers' issues must not push out
+    /// the owner's, which count alone in the owner's lane.
+    fn prune_soft_blocks(&mut self, flow: &FlowPolicy, now: Micros) {
+        let window = flow.equilibrium.window;
+        self.soft_blocks.retain(|soft| now.since(soft.at) < window);
+        let kept = (flow.equilibrium.soft_blocks as usize).min(HISTORY_MAX);
+        for issuer in [Issuer::Familiar, Issuer::Stranger] {
+            let of = |soft: &&SoftIssue| soft.issuer == issuer;
+            let mut surplus = self
+                .soft_blocks
+                .iter()
+                .filter(of)
+                .count()
+                .saturating_sub(kept);
+            self.soft_blocks.retain(|soft| {
+                let leaves = soft.issuer == issuer && surplus > 0;
+                surplus -= usize::from(leaves);
+                !leaves
+            });
+        }
     }
 
     /// Ends the episode if the metric has fallen.
@@ -277,7 +308,10 @@ impl Account {
         [
             self.key.expires_at(guard, guard.decay.account),
             self.budget.expires_at(&flow.budget),
-            after(self.soft_blocks.last(), flow.equilibrium.window),
+            after(
+                self.soft_blocks.last().map(|soft| &soft.at),
+                flow.equilibrium.window,
+            ),
             after(self.episodes.last(), sets.rotation_repeat.window),
             after(failure.as_ref(), window),
             after(self.recent.0.last().map(|m| &m.last), young),
@@ -285,6 +319,7 @@ impl Account {
             after(self.flood_watch.0.as_ref(), sets.watch_window),
             after(self.sessions.last().map(|s| &s.issued), guard.familiar_for),
             self.once.expires_at(guard.once_window),
+            self.pending.expires_at(flow.pending_ttl),
         ]
         .into_iter()
         .chain(self.devices.iter().map(|d| d.expires_at(guard, flow)))
@@ -303,7 +338,7 @@ impl Account {
             w.far(session.issued);
         });
         self.budget.encode(&mut writer);
-        writer.times(&self.soft_blocks);
+        writer.list(&self.soft_blocks, |w, soft| w.near(soft.at));
         writer.byte(self.rotating);
         writer.byte(pack(&[
             self.last_failure.is_some(),
@@ -317,6 +352,11 @@ impl Account {
         writer.watch(self.flood_watch);
         writer.times(&self.episodes);
         self.once.encode(&mut writer);
+        self.pending.encode(&mut writer);
+        let familiar = |soft: &SoftIssue| soft.issuer == Issuer::Familiar;
+        writer.list(&self.soft_blocks, |w, soft| {
+            w.byte(u8::from(familiar(soft)))
+        });
         writer.finish()
     }
 
@@ -338,7 +378,7 @@ impl Account {
                 })
             })?,
             budget: Budget::decode(r)?,
-            soft_blocks: r.times(HISTORY_MAX)?,
+            soft_blocks: r.list(SOFT_ISSUES_MAX, SoftIssue::decode)?,
             ..Self::default()
         };
         account.rotating = r.byte()?;
@@ -354,8 +394,35 @@ impl Account {
         account.flood_watch = r.watch()?;
         account.episodes = r.times(HISTORY_MAX)?;
         account.once = Once::decode(r)?;
+        if r.version() >= 2 {
+            account.pending = PendingAttempts::decode(r)?;
+            account.name_issuers(r)?;
+        }
         reader.finish()?;
         Ok(account)
+    }
+
+    fn name_issuers(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let familiar = reader.list(SOFT_ISSUES_MAX, Reader::byte)?;
+        if familiar.len() != self.soft_blocks.len() {
+            return Err(DecodeError::Corrupt);
+        }
+        for (soft, familiar) in self.soft_blocks.iter_mut().zip(familiar) {
+            if familiar == 1 {
+                soft.issuer = Issuer::Familiar;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SoftIssue {
+    /// The first version did not say whose they were: strangers', as most are.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            at: reader.instant()?,
+            issuer: Issuer::Stranger,
+        })
     }
 }
 
@@ -459,7 +526,13 @@ impl Account {
             devices,
             sessions: vec![session; sessions],
             budget: Budget::full(),
-            soft_blocks: vec![FAR_OFF; HISTORY_MAX],
+            soft_blocks: vec![
+                SoftIssue {
+                    at: FAR_OFF,
+                    issuer: Issuer::Familiar,
+                };
+                SOFT_ISSUES_MAX
+            ],
             last_failure: Some(LastFailure {
                 at: FAR_OFF,
                 missing: true,
@@ -470,6 +543,52 @@ impl Account {
             rotating: u8::MAX,
             episodes: vec![FAR_OFF; HISTORY_MAX],
             once: full_once(),
+            pending: PendingAttempts::full(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soft(at: u64, issuer: Issuer) -> SoftIssue {
+        SoftIssue {
+            at: Micros(at),
+            issuer,
+        }
+    }
+
+    #[test]
+    fn a_record_of_the_first_version_is_still_read_and_a_newer_one_is_not() {
+        let account = Account {
+            touched: Micros(DAY),
+            rotating: 3,
+            soft_blocks: vec![soft(DAY - 5, Issuer::Stranger)],
+            ..Account::default()
+        };
+        let mut bytes = account.encode();
+        assert_eq!(Account::decode(&bytes), Ok(account.clone()));
+        bytes[0] = VERSION + 1;
+        assert_eq!(Account::decode(&bytes), Err(DecodeError::NewerVersion));
+        // The first version ended before the pending attempts and the issuers.
+        bytes[0] = 1;
+        bytes.truncate(bytes.len() - 3);
+        assert_eq!(Account::decode(&bytes), Ok(account));
+    }
+
+    #[test]
+    fn strangers_soft_blocks_do_not_push_out_the_owners() {
+        let mut account = Account::default();
+        account.soft_blocks = vec![soft(DAY, Issuer::Familiar); 2];
+        account
+            .soft_blocks
+            .extend([soft(DAY + 1, Issuer::Stranger); 5]);
+        account.prune_soft_blocks(&FlowPolicy::login(), Micros(DAY + 2));
+        let of = |issuer| {
+            let mine = |soft: &&SoftIssue| soft.issuer == issuer;
+            account.soft_blocks.iter().filter(mine).count()
+        };
+        assert_eq!((of(Issuer::Familiar), of(Issuer::Stranger)), (2, 3));
     }
 }

@@ -32,7 +32,7 @@ const NEAR: u64 = (1 << 41) - 1;
 const FAR: u64 = (1 << 48) - 1;
 
 /// Rules that records name. A code is never reused.
-const RULES: [(u8, Rule); 14] = [
+const RULES: [(u8, Rule); 15] = [
     (1, Rule::G_THRESHOLD),
     (2, Rule::G_BUDGET),
     (3, Rule::G_RECOVERY),
@@ -47,6 +47,7 @@ const RULES: [(u8, Rule); 14] = [
     (12, Rule::G_API),
     (13, Rule::A_WINDOW),
     (14, Rule::A_HARD),
+    (15, Rule::G_PENDING),
 ];
 
 const KEYS: [KeyKind; 7] = [
@@ -244,6 +245,7 @@ pub(crate) fn pack(flags: &[bool]) -> u8 {
 
 /// Reads a record.
 pub(crate) struct Reader<'a> {
+    version: u8,
     bytes: &'a [u8],
     base: Micros,
 }
@@ -259,9 +261,15 @@ impl<'a> Reader<'a> {
         }
         let (base, rest) = rest.split_first_chunk().ok_or(DecodeError::Corrupt)?;
         Ok(Self {
+            version: found,
             bytes: rest,
             base: Micros(u64::from_le_bytes(*base)),
         })
+    }
+
+    /// The version that wrote the record.
+    pub(crate) const fn version(&self) -> u8 {
+        self.version
     }
 
     pub(crate) const fn base(&self) -> Micros {

@@ -1,5 +1,6 @@
 //! The device record: where one fingerprint was seen, and a block on it everywhere.
 
+use crate::facts::Confidence;
 use crate::guard::rules::watch::Reach;
 use crate::key::Rotating;
 use crate::time::Micros;
@@ -41,14 +42,21 @@ impl Device {
     pub(in crate::guard) fn see(
         &mut self,
         policy: &CorrelationPolicy,
+        confidence: Confidence,
         prefix: &Rotating,
         now: Micros,
     ) -> Spread {
         self.roll(policy.dilution.window, now);
+        let judge = match confidence {
+            Confidence::Low => Reach::of,
+            // One window must confirm another: a flag that the first of them used up
+            // would never see them both.
+            Confidence::Medium | Confidence::High => Reach::hovering,
+        };
         let reach = if self.sight(prefix) {
             let metric = self.prefixes.len();
             let threshold = policy.dilution.threshold;
-            Reach::of(metric, threshold, &mut self.watch, policy.watch_window, now)
+            judge(metric, threshold, &mut self.watch, policy.watch_window, now)
         } else {
             Reach::Below
         };
@@ -57,6 +65,11 @@ impl Device {
             reach,
             confirmed: self.met_before,
         }
+    }
+
+    /// True if the store has such a record.
+    pub(in crate::guard) fn exists(&self) -> bool {
+        self.touched > Micros(0)
     }
 
     /// Moves on to the window of `now`.

@@ -9,6 +9,7 @@ pub mod codec;
 pub mod device;
 pub mod network;
 pub mod once;
+pub mod pending;
 pub mod sets;
 
 use crate::lockout::Lockout;

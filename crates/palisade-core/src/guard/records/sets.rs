@@ -123,6 +123,16 @@ impl Watch {
         second
     }
 
+    /// The same for a rule that needs two windows in a row: the flag stays armed for its
+    /// time, so that each further arrival in it counts.
+    pub(in crate::guard) fn hover(&mut self, window: u64, now: Micros) -> bool {
+        let armed = self.0.is_some_and(|first| now.since(first) < window);
+        if !armed {
+            self.0 = Some(now);
+        }
+        armed
+    }
+
     pub(in crate::guard) fn prune(&mut self, window: u64, now: Micros) {
         self.0 = self.0.filter(|first| now.since(*first) < window);
     }

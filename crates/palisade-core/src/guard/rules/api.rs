@@ -103,7 +103,13 @@ impl Hit<'_> {
             ),
         ]
         .into_iter()
+        .filter(|(key, _)| self.is_bound(*key))
         .find_map(|(key, block)| block.map(|block| Candidate::running(key, &block, now)))
+    }
+
+    /// A trusted session device is not bound by what its network did (G-ADVISORY).
+    const fn is_bound(&self, key: KeyKind) -> bool {
+        !self.signals.trusted || !matches!(key, KeyKind::Prefix | KeyKind::PrefixAgent)
     }
 
     fn judge(&mut self, readings: ApiReadings) {
@@ -138,7 +144,8 @@ impl Hit<'_> {
             .issued
             .iter()
             .any(|issued| issued.key == KeyKind::PrefixAgent);
-        if fresh || self.signals.challenge_passed {
+        let bound = self.is_bound(KeyKind::PrefixAgent);
+        if fresh || self.signals.challenge_passed || !bound {
             return;
         }
         let agent = self.network.agent(&self.signals.user_agent);
@@ -162,10 +169,12 @@ impl Hit<'_> {
             memory: Memory::Leave,
             issuer: Issuer::Stranger,
         };
-        if self.place(key, order) {
+        let placed = self.place(key, order);
+        if placed {
             self.issued.push(candidate);
-            self.candidates.push(candidate);
-        } else if self.issued.iter().any(|issued| issued.key == key) {
+        }
+        let fresh = placed || self.issued.iter().any(|issued| issued.key == key);
+        if fresh && self.is_bound(key) {
             self.candidates.push(candidate);
         }
     }
@@ -227,6 +236,26 @@ impl Hit<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::support::{World, script};
+
+    #[test]
+    fn g_advisory_a_trusted_session_is_not_bound_by_its_network_at_heavy_endpoints() {
+        let mut world = World::default();
+        world.policy.api.minor.limit = 3;
+        world.policy.api.moderate.limit = 7;
+        world.policy.api.severe.limit = 5;
+        let text = "
+            0 x3/0 hit d=x             => allow
+            0 x2/0 hit d=x             => soft G-API
+            0      hit d=x             => hard L3 300s G-API
+            1s     hit d=y             => hard L3 299s G-API
+            1s x4/0 hit d=own+trusted  => allow
+            302s x7/0 hit d=own+trusted => allow
+            303s   hit d=own+trusted   => hard L2 60s G-API
+        ";
+        script::check(&mut world, text).unwrap();
+    }
+
     crate::scenarios::scenarios! {
         #[test]
         fn g_api_rates_are_judged_per_key() proves "G-API" {"

@@ -9,6 +9,8 @@ use crate::guard::records::account::{Kin, LastFailure};
 use crate::guard::records::sets::count_recent;
 use crate::rule::Rule;
 
+use super::owner_lane;
+
 /// G-BUDGET-EPOCH: counts a failure for the marker of missing fingerprints, the
 /// device's micro-cap and the account's day.
 pub(in crate::guard) fn count(command: &mut Command<'_>) {
@@ -50,6 +52,7 @@ pub(in crate::guard) fn answer(command: &mut Command<'_>) {
     let budget = &command.flow.budget;
     let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;
     if !command.account.budget.may_answer(budget, command.now)
+        || owner_lane::frees_from_budget(command)
         || command.trace.candidates.iter().any(hard)
         || (command.attempt == Attempt::Check && !answers_check(command))
     {

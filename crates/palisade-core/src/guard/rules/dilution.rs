@@ -12,10 +12,18 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     let Some(found) = command.fingerprint.filter(|_| command.is_observed()) else {
         return;
     };
+    // A device that found no room gets no record either: a flood of checks with ever new
+    // fingerprints would leave one key each.
+    let room = command.arrival.is_some_and(|arrival| arrival.room);
+    if !room && !command.device.exists() {
+        return;
+    }
     let policy = &command.flow.correlation;
     let before = command.device.clone();
     let prefix = &command.signals.prefix;
-    let spread = command.device.see(policy, prefix, command.now);
+    let spread = command
+        .device
+        .see(policy, found.confidence, prefix, command.now);
     command.trace.changed.device |= before != *command.device;
     let level = policy.dilution.level;
     if found.confidence == Confidence::Low {
@@ -44,6 +52,15 @@ mod tests {
             10m5s  check a=e5 d=m ip=55       => hard L2 60s G-DILUTION +G-WATCH
             10m6s  check a=z d=m+known ip=99  => hard L2 59s G-DILUTION
             50m x7/1s check a=f# d=m ip=6#    => allow
+        "}
+
+        #[test]
+        fn g_dilution_hovering_one_below_is_confirmed_in_the_third_window() proves "G-DILUTION" {"
+            0 x5/1s check a=d# d=m ip=4#      => allow
+            10m x5/1s check a=e# d=m ip=5#    => allow
+            20m x4/1s check a=f# d=m ip=6#    => allow
+            20m5s  check a=g d=m ip=70        => hard L2 60s G-DILUTION +G-WATCH
+            20m6s  check a=z d=m+known ip=99  => hard L2 59s G-DILUTION
         "}
 
         #[test]

@@ -13,6 +13,8 @@ pub(in crate::guard) struct Arrival {
     pub(super) sight: Sight,
     /// It was never seen before, as far as the record reaches.
     pub(super) newcomer: bool,
+    /// There is a place for what is kept of it.
+    pub(super) room: bool,
 }
 
 /// G-EPHEMERAL: notes an unknown device on its account. Beyond ten new ones per
@@ -38,13 +40,15 @@ pub(in crate::guard) fn arrive(command: &mut Command<'_>) {
     let fits_prefix = command.network.visit(policy, who, now);
     let new = command.account.recent.recent(policy.new_window, now);
     let fits_account = new <= policy.new_per_account as usize;
-    if exists || (fits_account && fits_prefix) {
+    let room = exists || (fits_account && fits_prefix);
+    if room {
         command.account.enter(who, Kin::Stranger, now);
     }
     command.arrival = Some(Arrival {
         before,
         sight,
         newcomer,
+        room,
     });
 }
 

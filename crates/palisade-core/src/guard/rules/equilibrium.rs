@@ -3,17 +3,29 @@
 use crate::decision::KeyKind;
 use crate::facts::Attempt;
 use crate::guard::command::Command;
-use crate::guard::ladder::{Class, Memory};
-use crate::guard::records::sets::count_recent;
+use crate::guard::ladder::{Class, Issuer, Memory};
+use crate::guard::records::account::SoftIssue;
 use crate::rule::Rule;
 
+use super::owner_lane;
+
 /// G-EQUILIBRIUM: after three SOFT blocks issued in six hours the next failure is HARD
-/// L2 on the account (K4); always L2, so that it cannot climb.
+/// L2 on the account (K4); always L2, so that it cannot climb. In the owner's lane it is
+/// the device (K5) that answers for it, and only for what known devices were issued.
 pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     let policy = &command.flow.equilibrium;
-    let issued = count_recent(&command.account.soft_blocks, policy.window, command.now);
+    let lane = owner_lane::is_open(command);
+    let counts = |soft: &&SoftIssue| {
+        let recent = command.now.since(soft.at) < policy.window;
+        recent && (!lane || soft.issuer == Issuer::Familiar)
+    };
+    let issued = command.account.soft_blocks.iter().filter(counts).count();
     if command.attempt == Attempt::Failure && issued >= policy.soft_blocks as usize {
-        let (key, rule) = (KeyKind::Account, Rule::G_EQUILIBRIUM);
+        let rule = Rule::G_EQUILIBRIUM;
+        let key = match lane {
+            true => KeyKind::AccountDevice,
+            false => KeyKind::Account,
+        };
         command.order(key, Class::Hard, policy.level, rule, Memory::Leave);
     }
 }

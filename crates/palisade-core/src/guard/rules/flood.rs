@@ -29,6 +29,24 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use crate::support::{World, script};
+
+    #[test]
+    fn g_flood_yields_to_a_challenge_that_the_same_check_passed() {
+        let run = |text| {
+            let mut world = World::default();
+            world.policy.login.correlation.rotation.threshold = 16;
+            script::check(&mut world, "0 x5/1s check d=n# ip=1# => allow").unwrap();
+            script::check(&mut world, text)
+        };
+        run("5s check d=n5 ip=20      => soft L1 15s G-FLOOD
+             6s check d=me+known ip=3 => soft L1 14s G-FLOOD")
+        .unwrap();
+        run("5s check d=n5 ip=20 pass => allow
+             6s check d=me+known ip=3 => allow")
+        .unwrap();
+    }
+
     crate::scenarios::scenarios! {
         #[test]
         fn g_flood_six_new_devices_throttle_the_account() proves "G-FLOOD" {"

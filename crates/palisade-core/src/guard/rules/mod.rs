@@ -11,6 +11,7 @@ pub(super) mod equilibrium;
 pub(super) mod familiar;
 pub(super) mod flood;
 pub(super) mod owner_lane;
+pub(super) mod pending;
 pub(super) mod recovery;
 pub(super) mod rotation;
 pub(super) mod rotation_repeat;

@@ -4,11 +4,13 @@ use crate::guard::command::Command;
 use crate::guard::records::budget::Counted;
 use crate::rule::Rule;
 
+use super::owner_lane;
+
 /// G-RECOVERY: the OTP failure that would use the budget up, by a device that is HIGH or
 /// known, is answered SOFT L2 once instead; the next one makes the budget active.
 pub(in crate::guard) fn answer(command: &mut Command<'_>) {
-    let level = command.flow.budget.recovery;
-    if let Some(level) = level.filter(|_| command.counted == Counted::Recovered) {
+    let recovers = command.counted == Counted::Recovered && !owner_lane::frees_from_budget(command);
+    if let Some(level) = command.flow.budget.recovery.filter(|_| recovers) {
         command.soft_answer(Rule::G_RECOVERY, level);
     }
 }

@@ -29,10 +29,25 @@ impl Reach {
         window: u64,
         now: Micros,
     ) -> Self {
+        Self::judge(metric, threshold, || watch.arrive(window, now))
+    }
+
+    /// The same with a flag that is not used up.
+    pub(in crate::guard) fn hovering(
+        metric: usize,
+        threshold: u32,
+        watch: &mut Watch,
+        window: u64,
+        now: Micros,
+    ) -> Self {
+        Self::judge(metric, threshold, || watch.hover(window, now))
+    }
+
+    fn judge(metric: usize, threshold: u32, arrive: impl FnOnce() -> bool) -> Self {
         let threshold = threshold as usize;
         if metric >= threshold {
             Self::Met
-        } else if metric + 1 == threshold && watch.arrive(window, now) {
+        } else if metric + 1 == threshold && arrive() {
             Self::Watched
         } else {
             Self::Below

@@ -5,8 +5,8 @@ use std::time::Duration;
 use palisade_core::decision::Level;
 use palisade_core::guard::policy::{
     ApiLimit, ApiPolicy, BudgetPolicy, BudgetScope, CorrelationPolicy, DecayPolicy, Eligible,
-    EquilibriumPolicy, FlowPolicy, GuardPolicy, LadderPolicy, Pattern, ScorePolicy,
-    ThresholdPolicy,
+    EquilibriumPolicy, FlowPolicy, GuardMode, GuardPolicy, LadderPolicy, OwnerLane, Pattern,
+    ScorePolicy, ThresholdPolicy,
 };
 
 use super::micros;
@@ -21,6 +21,17 @@ named!(Eligible {
     "every" => Self::Every,
 });
 
+named!(GuardMode {
+    "enforce" => Self::Enforce,
+    "shadow" => Self::Shadow,
+});
+
+named!(OwnerLane {
+    "off" => Self::Off,
+    "trusted" => Self::Trusted,
+    "known" => Self::Known,
+});
+
 named!(BudgetScope {
     "failures-and-checks" => Self::FailuresAndChecks,
     "failures" => Self::Failures,
@@ -29,9 +40,18 @@ named!(BudgetScope {
 section! {
     /// The guard as a whole.
     pub(crate) struct GuardTable(Table "guard") {
-        /// Whether blocks that strangers cause on an account leave its trusted session
-        /// devices alone.
-        owner_lane: bool = "false";
+        /// Whether the answers of every flow bind: `shadow` lets everything pass and shows
+        /// what would have been answered.
+        mode: GuardMode = "enforce";
+        /// Which of the owner's devices blocks that strangers cause on an account leave
+        /// alone: none, trusted session devices, or known devices of MEDIUM or HIGH
+        /// confidence, too.
+        owner_lane: OwnerLane = "off";
+        /// Whether attempts whose outcome is not known yet weigh on later checks as if
+        /// they had failed.
+        pending: bool = "true";
+        /// How long an attempt without an outcome does so.
+        pending_ttl: Duration = "15s" where "1s"..="1h";
         /// How long a `request_id` is remembered, so that a retry changes nothing.
         once_window: Duration = "10min" where "0s"..="1day";
         /// How long a known device or a session is remembered after its last use.
@@ -72,6 +92,14 @@ macro_rules! flow {
                 pub(crate) struct Flow(Table $flow) {
                     /// Whether it runs at all.
                     enabled: bool = "true";
+                    /// Instead of `guard.mode`, for this flow.
+                    mode: Option<GuardMode>;
+                    /// Instead of `guard.owner_lane`, for this flow.
+                    owner_lane: Option<OwnerLane>;
+                    /// Instead of `guard.pending`, for this flow.
+                    pending: Option<bool>;
+                    /// Instead of `guard.pending_ttl`, for this flow.
+                    pending_ttl: Option<Duration> where "1s"..="1h";
                 }
             }
 
@@ -206,15 +234,24 @@ macro_rules! flow {
                 Correlation::SCHEMA,
             ];
 
-            pub(crate) fn read(root: &Table, sink: &mut Sink) -> Option<FlowPolicy> {
+            pub(crate) fn read(
+                root: &Table,
+                all: &GuardTable,
+                sink: &mut Sink,
+            ) -> Option<FlowPolicy> {
                 let flow = read_table::<Flow>(root, sink);
                 let scores = read_table::<Scores>(root, sink);
                 let thresholds = read_table::<Thresholds>(root, sink);
                 let budget = read_table::<Budget>(root, sink);
                 let equilibrium = read_table::<Equilibrium>(root, sink);
                 let correlation = read_table::<Correlation>(root, sink);
+                let flow = flow?;
                 Some(FlowPolicy {
-                    enabled: flow?.enabled,
+                    enabled: flow.enabled,
+                    mode: flow.mode.unwrap_or(all.mode),
+                    owner_lane: flow.owner_lane.unwrap_or(all.owner_lane),
+                    pending: flow.pending.unwrap_or(all.pending),
+                    pending_ttl: micros(flow.pending_ttl.unwrap_or(all.pending_ttl)),
                     scores: scores_policy(&scores?),
                     thresholds: thresholds_policy(&thresholds?),
                     budget: budget_policy(&budget?),
@@ -310,6 +347,8 @@ section! {
     pub(crate) struct ApiTable(Table "guard.api") {
         /// Whether it runs at all.
         enabled: bool = "true";
+        /// Instead of `guard.mode`, for this flow.
+        mode: Option<GuardMode>;
         /// The sliding window.
         window: Duration = "60s" where "1s"..="1day";
         /// More hits than this per network and user agent are softly blocked.
@@ -337,10 +376,12 @@ pub(super) fn schemas() -> impl Iterator<Item = Schema> {
 
 /// The guard's figures, each part checked by the core's own bounds.
 pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
-    let table = read_table::<GuardTable>(root, sink).map(|table| whole(&table));
-    let login = login::read(root, sink);
-    let otp = otp::read(root, sink);
-    let api = read_table::<ApiTable>(root, sink).map(|table| api(&table));
+    // Without the table that all flows share nothing more can be said of them.
+    let all = read_table::<GuardTable>(root, sink)?;
+    let table = Some(whole(&all));
+    let login = login::read(root, &all, sink);
+    let otp = otp::read(root, &all, sink);
+    let api = read_table::<ApiTable>(root, sink).map(|table| api(&table, &all));
     // One part at a time beside defaults, so that the error can name its table.
     let others = GuardPolicy::default;
     let parts = [
@@ -387,15 +428,15 @@ fn whole(from: &GuardTable) -> GuardPolicy {
         },
         once_window: micros(from.once_window),
         familiar_for: micros(from.familiar_for),
-        owner_lane: from.owner_lane,
         ..GuardPolicy::default()
     }
 }
 
-fn api(from: &ApiTable) -> ApiPolicy {
+fn api(from: &ApiTable, all: &GuardTable) -> ApiPolicy {
     let limit = |limit, level| ApiLimit { limit, level };
     ApiPolicy {
         enabled: from.enabled,
+        mode: from.mode.unwrap_or(all.mode),
         window: micros(from.window),
         minor: limit(from.minor, from.minor_level),
         moderate: limit(from.moderate, from.moderate_level),

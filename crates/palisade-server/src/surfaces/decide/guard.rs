@@ -33,6 +33,8 @@ pub(super) fn operation(path: &str) -> Option<GuardOp> {
 ///
 /// Only an id among the facts makes a retry harmless (G-ONCE): one in a header may
 /// be the end user's, who could then have every failure after the first ignored.
+/// Without one the command gets an id of its own, which the answer returns: the host
+/// passes it on with the outcome (G-PENDING).
 pub(super) async fn command(
     decide: &Decide,
     op: GuardOp,
@@ -48,7 +50,10 @@ pub(super) async fn command(
     }
     match &facts.request_id {
         Some(given) => *id = RequestId::given(given),
-        None => facts.request_id = RequestId::generate().id(),
+        None => {
+            *id = RequestId::generate();
+            facts.request_id = id.id();
+        }
     }
     let answer = decide.enforcer.engine.guard(op, &facts).await?;
     Ok(reply::as_data(&answer, id))

@@ -7,6 +7,7 @@ use palisade_core::decision::{Decision, Enforcement, KeyKind};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::modes::fail_closed;
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
+use palisade_core::guard::policy::GuardMode;
 use palisade_core::guard::{Candidate, GuardKeys, Signals};
 use palisade_core::key::{Digest, Keyring};
 use palisade_core::policy::PolicySet;
@@ -81,15 +82,13 @@ impl<S: Store> Engine<S> {
     /// Decides a guard command.
     ///
     /// # Errors
-    /// A missing account on login or OTP; nothing is touched then.
+    /// A missing account on login or OTP, or trust in nothing; nothing is touched then.
     pub async fn guard(
         &self,
         op: GuardOp,
         facts: &GuardFacts,
     ) -> Result<RequestAnswer, FieldError> {
-        if facts.account.is_none() && op.flow() != Flow::Api {
-            return Err(FieldError::new("account", "is required"));
-        }
+        facts.validate(op)?;
         let policy = self.policy.load_full();
         let (decision, notes) = if policy.enabled {
             let signals = Signals::resolve(&self.keyring, op, facts);
@@ -125,6 +124,10 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let keys = degraded_keys(signals);
         match applied {
+            // What shadow mode did not enforce must not bind in an outage either.
+            Ok(applied) if policy.settings.guard.mode(flow) == GuardMode::Shadow => {
+                (applied.decision.in_shadow(), applied.notes)
+            }
             Ok(applied) => {
                 self.remember_blocks(flow, keys, &applied, now);
                 (applied.decision, applied.notes)

@@ -76,6 +76,8 @@ kinds! {
     Lockout = "auth.lockout", Warning, Security;
     /// The guard blocked an attempt.
     GuardBlock = "guard.block", Warning, Security;
+    /// The guard would have blocked an attempt: its flow is in shadow mode.
+    GuardShadow = "guard.shadow_block", Info, Security;
     /// An allowlist entry was added.
     AllowlistAdded = "rate_limit_allowlist_added", Info, Security;
     /// An allowlist entry was removed.

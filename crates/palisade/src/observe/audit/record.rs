@@ -123,7 +123,8 @@ impl Audit {
         let (replayed, locked) = seen
             .guard
             .map_or((false, false), |notes| (notes.replayed, notes.locked));
-        !replayed && (locked || seen.bypassed.is_some() || !seen.decision.is_allowed())
+        let refused = !seen.decision.is_allowed() || seen.decision.would_refuse();
+        !replayed && (locked || seen.bypassed.is_some() || refused)
     }
 
     /// Records a decision that [`Audit::concerns`] it.
@@ -173,11 +174,18 @@ impl Audit {
         let decision = seen.decision;
         let locked = seen.guard.is_some_and(|notes| notes.locked);
         let kind = match decision.error {
+            _ if decision.shadow.is_some() => EventKind::GuardShadow,
             _ if locked => EventKind::Lockout,
             Some(ErrorCode::AccountLocked) => EventKind::Lockout,
             _ => EventKind::GuardBlock,
         };
         let mut event = with_decision(Event::new(kind, decision.at), decision);
+        if let Some(shadow) = &decision.shadow {
+            event.rule = shadow.rule;
+            event.decision = Some(shadow.decision.name());
+            event.level = shadow.level;
+            event.retry_after = shadow.retry_after;
+        }
         event.class = Some(flow_name(op.flow()).into());
         event.op = Some(op.name());
         event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());

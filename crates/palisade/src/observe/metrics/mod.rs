@@ -177,6 +177,9 @@ impl Observer for Metrics {
         if is_exceeded(decision) {
             self.cells.count_exceeded(place);
         }
+        if decision.would_refuse() {
+            self.cells.count_shadow(place);
+        }
         if decision.mode != Mode::Normal {
             self.count_fallback(decision);
         }
