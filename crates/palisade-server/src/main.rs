@@ -2,9 +2,9 @@
 
 mod cli;
 mod config;
+mod connect;
 mod failure;
 mod output;
-
 mod serve;
 mod store;
 mod surfaces;

@@ -150,8 +150,16 @@ fn the_readme_asks_before_and_after_a_login() {
 #[test]
 fn the_policy_of_the_checklist_is_accepted() {
     let home = tempfile::tempdir().unwrap();
-    let policy = block_below("docs/production.md", "A policy file to start from", "toml");
+    let policy = block_below("docs/production.md", "A policy file to start from", "toml")
+        .replace("/etc/palisade", common::text(home.path()));
     std::fs::write(home.path().join("policy.toml"), policy).unwrap();
+    let certificates = block("tls.md", "sh");
+    let made = Command::new("sh")
+        .current_dir(home.path())
+        .args(["-e", "-c", &certificates])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
     let output = common::palisade()
         .current_dir(home.path())
         .args(["check", "policy.toml"])

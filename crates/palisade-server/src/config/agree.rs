@@ -2,7 +2,7 @@
 
 use palisade_policy::document::Document;
 
-use super::sections::{Admin, Jwt, Secrets};
+use super::sections::{Admin, Jwt, Proxy, Secrets, TlsTable};
 
 /// Reports those that do not.
 pub(super) fn check(
@@ -52,6 +52,44 @@ fn check_jwt(jwt: &Jwt, document: &mut Document<'_>) {
                 "use `key`, or the public-key algorithm of the set",
             ),
         _ => {}
+    }
+}
+
+/// A certificate chain and its private key go together.
+pub(super) fn check_certificates(
+    document: &mut Document<'_>,
+    tls: Option<&TlsTable>,
+    proxy: Option<&Proxy>,
+) {
+    let mut pair = |table, [cert, key]: [&'static str; 2], given: [bool; 2]| {
+        let (there, missing) = match given {
+            [true, false] => (cert, key),
+            [false, true] => (key, cert),
+            _ => return,
+        };
+        document.refuse(
+            table,
+            there,
+            format!("`{table}.{there}` needs `{table}.{missing}`"),
+            "a certificate chain and its private key go together",
+        );
+    };
+    if let Some(tls) = tls {
+        pair(
+            "tls",
+            ["cert", "key"],
+            [tls.cert.is_some(), tls.key.is_some()],
+        );
+        let plain = tls.cert.is_none() && tls.key.is_none();
+        pair(
+            "tls",
+            ["client_ca", "cert"],
+            [tls.client_ca.is_some() && plain, false],
+        );
+    }
+    if let Some(proxy) = proxy {
+        let given = [proxy.tls_cert.is_some(), proxy.tls_key.is_some()];
+        pair("proxy", ["tls_cert", "tls_key"], given);
     }
 }
 

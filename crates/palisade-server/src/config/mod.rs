@@ -23,7 +23,7 @@ use palisade_policy::{
 };
 
 pub(crate) use sections::{
-    Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store,
+    Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store, TlsTable,
 };
 pub(crate) use values::{LogFormat, LogLevel, PostgresUrl, Secret, SecretRef, StoreUrl};
 
@@ -33,6 +33,7 @@ pub(crate) struct Config {
     /// The file it was read from.
     pub(crate) path: Option<PathBuf>,
     pub(crate) server: Server,
+    pub(crate) tls: TlsTable,
     pub(crate) proxy: Proxy,
     pub(crate) store: Store,
     pub(crate) secrets: Secrets,
@@ -61,6 +62,7 @@ impl Config {
     fn tables_that_need_a_restart(&self, other: &Self) -> Vec<&'static str> {
         let tables = [
             ("server", self.server != other.server),
+            ("tls", self.tls != other.tls),
             ("proxy", self.proxy != other.proxy),
             ("store", self.store != other.store),
             ("secrets", self.secrets != other.secrets),
@@ -107,6 +109,7 @@ fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors
 
 fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Option<Config> {
     let server = document.table::<Server>();
+    let tls = document.table::<TlsTable>();
     let proxy = document.table::<Proxy>();
     let store = document.table::<Store>();
     let secrets = document.table::<Secrets>();
@@ -121,10 +124,12 @@ fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Opti
     let slash = identity.as_ref().map(|identity| identity.encoded_slash);
     let bundle = document.policy(revision, headers, slash.unwrap_or_default());
     agree::check(document, secrets.as_ref(), jwt.as_ref(), admin.as_ref());
+    agree::check_certificates(document, tls.as_ref(), proxy.as_ref());
     let bundle = bundle?;
     Some(Config {
         path: path.map(Path::to_owned),
         server: server?,
+        tls: tls?,
         proxy: proxy?,
         store: store?,
         secrets: secrets?,

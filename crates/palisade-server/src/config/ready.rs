@@ -2,6 +2,7 @@
 //! makes it and throws it away: what the one refuses, the other refuses.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use palisade::extract::EdgeConfig;
@@ -11,17 +12,18 @@ use palisade_policy::{ConfigError, ConfigErrors, Env};
 
 use super::Config;
 use crate::failure::Failure;
-use crate::serve::{Elsewhere, GivenSecrets, audit_table, edge};
+use crate::serve::{Elsewhere, GivenSecrets, Tls, TlsFiles, audit_table, edge};
 use crate::store::Opening;
-use crate::surfaces::CallerToken;
 use crate::surfaces::admin;
 use crate::surfaces::proxy::Upstream;
+use crate::surfaces::{CallerToken, Certificates};
 
 /// Secrets and keys that were read, addresses and certificates that were parsed.
 pub(crate) struct Ready {
     pub(crate) secrets: GivenSecrets,
     pub(crate) edge: EdgeConfig,
     pub(crate) caller: Option<Arc<CallerToken>>,
+    pub(crate) certificates: Certificates,
     pub(crate) store: Opening,
     pub(crate) tenants: Elsewhere,
     pub(crate) audit_table: Option<PostgresConfig>,
@@ -47,6 +49,7 @@ impl Ready {
             edge::edge(config, jwt.flatten()),
         );
         let caller = refused.keep("server.caller_token", caller(config, env));
+        let certificates = refused.keep("tls.cert", certificates(config));
         let store = refused.keep("store.url", Opening::of(&config.store));
         let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
         let audit_table = refused.keep("audit.postgres", audit_table(config));
@@ -57,6 +60,7 @@ impl Ready {
                 secrets: secrets?,
                 edge: edge?,
                 caller: caller?,
+                certificates: certificates?,
                 store: store?,
                 tenants: tenants?,
                 audit_table: audit_table?,
@@ -103,23 +107,17 @@ impl Refused<'_> {
             .ok()
     }
 
-    /// An address beyond loopback needs a caller token.
+    /// Off loopback callers prove who they are, and nobody else reads what they say.
     fn open_to_strangers(&mut self, config: &Config) {
-        if config.server.caller_token.is_some() {
-            return;
-        }
         let addresses = [
             ("listen", config.server.listen),
             ("grpc", config.server.grpc),
             ("admin", config.server.admin),
         ];
-        for (key, address) in addresses {
-            if !is_loopback(address) {
-                self.push(
-                    &format!("server.{key}"),
-                    format!("`server.{key}` is not loopback and there is no `server.caller_token`"),
-                    "set `caller_token = \"env:NAME\"`, or listen on 127.0.0.1",
-                );
+        for (key, _) in addresses.iter().filter(|(_, at)| !is_loopback(*at)) {
+            if let Some((lack, hint)) = lacking(config) {
+                let message = format!("`server.{key}` is not loopback and there is {lack}");
+                self.push(&format!("server.{key}"), message, hint);
             }
         }
     }
@@ -147,6 +145,48 @@ impl Refused<'_> {
         }
         self.keep("secrets.key", GivenSecrets::read(config, env))
     }
+}
+
+/// What an address off loopback lacks, and what to do about it.
+fn lacking(config: &Config) -> Option<(&'static str, &'static str)> {
+    let tls = &config.tls;
+    if config.server.caller_token.is_none() && tls.client_ca.is_none() {
+        return Some((
+            "neither `server.caller_token` nor `tls.client_ca`",
+            "set `caller_token = \"env:NAME\"`, ask for certificates with `tls.client_ca`, or listen on 127.0.0.1",
+        ));
+    }
+    (tls.cert.is_none() && !tls.insecure).then_some((
+        "no `tls.cert`",
+        "set `tls.cert` and `tls.key`; with `tls.insecure = true` the caller token passes in plain text",
+    ))
+}
+
+/// The certificates that are configured.
+fn certificates(config: &Config) -> Result<Certificates, Failure> {
+    let (tls, proxy) = (&config.tls, &config.proxy);
+    let load = |keys, pair: (&Option<PathBuf>, &Option<PathBuf>), client_ca: Option<PathBuf>| {
+        let (Some(cert), Some(key)) = (pair.0.clone(), pair.1.clone()) else {
+            return Ok(None);
+        };
+        Tls::load(TlsFiles {
+            keys,
+            cert,
+            key,
+            client_ca,
+        })
+        .map(Some)
+    };
+    let (shared, shared_keys) = ((&tls.cert, &tls.key), ["tls.cert", "tls.key"]);
+    let own_keys = ["proxy.tls_cert", "proxy.tls_key"];
+    let own = load(own_keys, (&proxy.tls_cert, &proxy.tls_key), None)?;
+    let callers = load(shared_keys, shared, tls.client_ca.clone())?;
+    let proxy = match own {
+        Some(own) => Some(own),
+        None if tls.client_ca.is_none() || proxy.upstream.is_none() => callers.clone(),
+        None => load(shared_keys, shared, None)?,
+    };
+    Ok(Certificates { callers, proxy })
 }
 
 fn key_of_tokens(config: &Config) -> &'static str {

@@ -53,12 +53,35 @@ section! {
 }
 
 section! {
+    /// TLS of every address. Files are read again when they change.
+    pub(crate) struct TlsTable(Table "tls") {
+        /// Certificate chain, in PEM; without one the addresses speak plain text.
+        cert: Option<PathBuf>;
+        /// Its private key, in PEM.
+        key: Option<PathBuf>;
+        /// Authority of callers' certificates, in PEM: who has none of it cannot use the
+        /// decision API, gRPC and the admin address.
+        client_ca: Option<PathBuf>;
+        /// Whether these addresses may speak plain text off loopback: something else
+        /// keeps others from reading it.
+        insecure: bool = "false";
+    }
+}
+
+section! {
     /// The reverse proxy.
     pub(crate) struct Proxy(Table "proxy") {
         /// The application behind it (`--upstream`); without one there is no proxy.
         upstream: Option<WebUrl>;
+        /// Authority of an `https` application's certificate, in PEM; the system's if left
+        /// out.
+        upstream_ca: Option<PathBuf>;
         /// Address of the proxy (`--proxy`).
         listen: SocketAddr = "127.0.0.1:8000";
+        /// Certificate chain of the proxy, in PEM, if it is not that of `[tls]`.
+        tls_cert: Option<PathBuf>;
+        /// Its private key, in PEM.
+        tls_key: Option<PathBuf>;
         /// Time to connect to the application.
         connect_timeout: Duration = "5s" where "10ms"..="5min";
         /// Time until the application's answer starts.
@@ -243,6 +266,7 @@ section! {
 pub(crate) fn schemas() -> Vec<Schema> {
     let service = [
         Server::SCHEMA,
+        TlsTable::SCHEMA,
         Proxy::SCHEMA,
         Store::SCHEMA,
         Secrets::SCHEMA,

@@ -10,11 +10,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Live, Patience};
-use super::line::Line;
+use super::line::{Line, Stream};
 use super::stop::Stop;
 use super::surface::Protocol;
+use super::tls::Tls;
 
 /// Pause after the system refused to accept (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -24,16 +26,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Bounds {
     gate: Arc<Semaphore>,
     patience: Patience,
+    /// Time to agree on TLS, if it is spoken.
+    handshake: Duration,
     drain: Duration,
 }
 
 impl Bounds {
-    /// At most so many connections at once; `drain` is the time that they get at
-    /// the end.
-    pub(crate) fn new(connections_max: usize, patience: Patience, drain: Duration) -> Self {
+    /// At most so many connections at once, with so much time for a request's head
+    /// and without one; `drain` is the time that they get at the end.
+    pub(crate) fn new(
+        connections_max: usize,
+        header: Duration,
+        idle: Duration,
+        drain: Duration,
+    ) -> Self {
         Self {
             gate: Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))),
-            patience,
+            patience: Patience::new(header, idle),
+            handshake: header,
             drain,
         }
     }
@@ -43,6 +53,7 @@ impl Bounds {
 pub(crate) async fn run<P: Protocol>(
     socket: TcpListener,
     protocol: Arc<P>,
+    tls: Option<Arc<Tls>>,
     bounds: Bounds,
     stop: Stop,
 ) {
@@ -57,6 +68,7 @@ pub(crate) async fn run<P: Protocol>(
     let patience = bounds.patience;
     let door = Door {
         protocol,
+        tls,
         bounds,
         stop: stop.clone(),
         live: &live,
@@ -89,6 +101,7 @@ type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
 /// Where connections come in.
 struct Door<'a, P> {
     protocol: Arc<P>,
+    tls: Option<Arc<Tls>>,
     bounds: Bounds,
     stop: Stop,
     live: &'a Live,
@@ -146,8 +159,38 @@ impl<P: Protocol> Door<'_, P> {
         let Some((stream, peer, permit)) = accepted else {
             return;
         };
-        let line = Line::new(stream, peer, permit, self.live.add(), self.stop.clone());
+        let _ = stream.set_nodelay(true);
+        let (activity, stop) = (self.live.add(), self.stop.clone());
         let protocol = Arc::clone(&self.protocol);
-        connections.spawn(protocol.converse(line));
+        let Some(tls) = &self.tls else {
+            let line = Line::new(Stream::Plain(stream), peer, permit, activity, stop);
+            connections.spawn(protocol.converse(line));
+            return;
+        };
+        let (acceptor, handshake) = (tls.acceptor(), self.bounds.handshake);
+        connections.spawn(async move {
+            if let Some(stream) = agree(&acceptor, stream, handshake, &stop).await {
+                let line = Line::new(stream, peer, permit, activity, stop);
+                protocol.converse(line).await;
+            }
+        });
+    }
+}
+
+/// The handshake, if it succeeds in time. Nothing is under way before its end: a
+/// stopping process does not wait for it.
+async fn agree(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    longest: Duration,
+    stop: &Stop,
+) -> Option<Stream> {
+    let mut stop = stop.clone();
+    tokio::select! {
+        agreed = tokio::time::timeout(longest, acceptor.accept(stream)) => {
+            let stream = agreed.ok()?.ok()?;
+            Some(Stream::Secure(Box::new(stream)))
+        }
+        () = stop.closing() => None,
     }
 }

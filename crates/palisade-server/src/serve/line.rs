@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_rustls::server::TlsStream;
 
 use super::activity::Activity;
 use super::stop::Stop;
@@ -24,14 +25,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(
-        stream: TcpStream,
+    pub(super) fn new(
+        stream: Stream,
         peer: SocketAddr,
         permit: OwnedSemaphorePermit,
         activity: Arc<Activity>,
         stop: Stop,
     ) -> Self {
-        let _ = stream.set_nodelay(true);
         Self {
             stream: Watched {
                 stream,
@@ -45,10 +45,26 @@ impl Line {
     }
 }
 
+/// Bytes as they are, or within TLS.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Secure(Box<TlsStream<TcpStream>>),
+}
+
+/// The same call on either.
+macro_rules! on_either {
+    ($stream:expr, $inner:ident => $call:expr) => {
+        match $stream {
+            Stream::Plain($inner) => $call,
+            Stream::Secure($inner) => $call,
+        }
+    };
+}
+
 /// A stream that tells when bytes arrive, and counts as a connection for as long
 /// as anybody holds it.
 pub(crate) struct Watched {
-    stream: TcpStream,
+    stream: Stream,
     activity: Arc<Activity>,
     _permit: OwnedSemaphorePermit,
 }
@@ -60,7 +76,7 @@ impl AsyncRead for Watched {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let result = on_either!(&mut self.stream, inner => Pin::new(inner).poll_read(cx, buf));
         if buf.filled().len() > before {
             self.activity.received(&buf.filled()[before..]);
         }
@@ -74,17 +90,17 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let result = on_either!(&mut self.stream, inner => Pin::new(inner).poll_write(cx, buf));
         self.activity.wrote(result.is_pending());
         result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        on_either!(&mut self.stream, inner => Pin::new(inner).poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        on_either!(&mut self.stream, inner => Pin::new(inner).poll_shutdown(cx))
     }
 
     fn poll_write_vectored(
@@ -92,12 +108,13 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let result =
+            on_either!(&mut self.stream, inner => Pin::new(inner).poll_write_vectored(cx, bufs));
         self.activity.wrote(result.is_pending());
         result
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        on_either!(&self.stream, inner => inner.is_write_vectored())
     }
 }

@@ -15,6 +15,7 @@ mod sockets;
 mod stop;
 mod surface;
 mod tenants;
+mod tls;
 mod trace;
 mod workers;
 
@@ -35,7 +36,7 @@ use crate::config::{Config, ConfigFile};
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::store::AnyStore;
-use crate::surfaces::{self, Enforcer, Given, Metrics};
+use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
 use data::Secrets;
 use observers::Observers;
@@ -44,13 +45,13 @@ use tenants::Policies;
 use workers::Workers;
 
 pub(crate) use accept::Bounds;
-pub(crate) use activity::Patience;
 pub(crate) use data::GivenSecrets;
 pub(crate) use http::Handler;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
 pub(crate) use surface::{On, Place, Surface};
 pub(crate) use tenants::Elsewhere;
+pub(crate) use tls::{Tls, TlsFiles};
 
 /// Longest time that audit events get to be written at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -91,6 +92,7 @@ struct Service<'a> {
     policies: Arc<Policies>,
     stopper: Stopper,
     stop: Stop,
+    tls: Certificates,
     workers: usize,
     /// What traffic goes through, the decision API first.
     surfaces: Vec<Box<dyn Surface>>,
@@ -142,8 +144,10 @@ impl<'a> Service<'a> {
             enforcer: &enforcer,
             caller: ready.caller,
             metrics: metrics(&enforcer.engine, &observers),
+            tls: ready.certificates,
             stop: &stop,
         };
+        let tls = given.tls.clone();
         let workers = workers_of(config);
         let mut surfaces = surfaces::of_traffic(&given)?;
         for surface in &mut surfaces {
@@ -158,6 +162,7 @@ impl<'a> Service<'a> {
             policies,
             stopper,
             stop,
+            tls,
             workers,
             surfaces,
             admin,
@@ -183,6 +188,11 @@ impl<'a> Service<'a> {
             &admin_stop,
         )?;
         let background = tokio::spawn(background(Arc::clone(&self.enforcer.engine)));
+        let followed: Vec<_> = self
+            .tls
+            .all()
+            .map(|tls| tokio::spawn(tls.follow()))
+            .collect();
         let source = self.plan.source.as_ref().filter(|_| config.source.reload);
         let watching =
             source.and_then(|source| reload::follow(source, &self.enforcer, &self.policies));
@@ -197,6 +207,7 @@ impl<'a> Service<'a> {
         admin_stopper.stop(Duration::ZERO).await;
         admin.drain().await;
         background.abort();
+        followed.iter().for_each(tokio::task::JoinHandle::abort);
         drop(watching);
         self.finish().await?;
         tracing::info!("stopped");

@@ -9,6 +9,7 @@ use super::accept::{self, Bounds};
 use super::line::Line;
 use super::sockets;
 use super::stop::Stop;
+use super::tls::Tls;
 use crate::failure::Failure;
 
 /// How to speak with one peer. A surface is a protocol on an address: requests
@@ -60,6 +61,7 @@ pub(crate) struct On<P, M> {
     place: Place,
     make: M,
     bounds: Bounds,
+    tls: Option<Arc<Tls>>,
     sockets: Vec<TcpListener>,
     of: std::marker::PhantomData<fn() -> P>,
 }
@@ -72,15 +74,29 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
             place,
             make,
             bounds,
+            tls: None,
             sockets: Vec::new(),
             of: std::marker::PhantomData,
         }
+    }
+
+    /// The same within TLS.
+    pub(crate) fn within(mut self, tls: Option<Arc<Tls>>) -> Self {
+        self.tls = tls;
+        self
     }
 }
 
 impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
     fn place(&self) -> Place {
-        self.place
+        let scheme = match (self.place.scheme, &self.tls) {
+            ("http", Some(_)) => "https",
+            (scheme, _) => scheme,
+        };
+        Place {
+            scheme,
+            ..self.place
+        }
     }
 
     fn bind(&mut self, workers: usize) -> Result<SocketAddr, Failure> {
@@ -94,6 +110,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
         Some(Box::pin(accept::run(
             socket,
             protocol,
+            self.tls.clone(),
             self.bounds.clone(),
             stop.clone(),
         )))

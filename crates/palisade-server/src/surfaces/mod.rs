@@ -20,7 +20,7 @@ pub(crate) use exchange::CallerToken;
 
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::serve::{Bounds, Patience, Stop, Surface};
+use crate::serve::{Bounds, Stop, Surface, Tls};
 
 /// Renders what `/metrics` shows.
 pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
@@ -32,8 +32,30 @@ pub(crate) struct Given<'a> {
     pub(crate) enforcer: &'a Arc<Enforcer>,
     pub(crate) caller: Option<Arc<CallerToken>>,
     pub(crate) metrics: Metrics,
+    pub(crate) tls: Certificates,
     /// Tells when the service ends.
     pub(crate) stop: &'a Stop,
+}
+
+/// Certificates of listeners; none where plain text is spoken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Certificates {
+    /// For addresses that callers and operators use.
+    pub(crate) callers: Option<Arc<Tls>>,
+    /// For the proxy, whose clients are anybody.
+    pub(crate) proxy: Option<Arc<Tls>>,
+}
+
+impl Certificates {
+    /// All that are in use.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<Tls>> {
+        let same = |other: &&Arc<Tls>| {
+            let callers = self.callers.as_ref();
+            callers.is_some_and(|callers| Arc::ptr_eq(callers, other))
+        };
+        let of_proxy = self.proxy.iter().filter(move |other| !same(other));
+        self.callers.iter().chain(of_proxy).cloned()
+    }
 }
 
 impl Given<'_> {
@@ -42,7 +64,8 @@ impl Given<'_> {
         let server = &self.config.server;
         Bounds::new(
             size(server.connections_max),
-            Patience::new(server.header_timeout, server.idle_timeout),
+            server.header_timeout,
+            server.idle_timeout,
             server.drain_timeout,
         )
     }

@@ -183,7 +183,7 @@ pub(crate) fn address_of(banner: &str, name: &str) -> Option<SocketAddr> {
     let row = banner
         .lines()
         .find(|line| line.trim_start().starts_with(name))?;
-    let rest = row.split("http://").nth(1)?;
+    let rest = row.split("://").nth(1)?;
     rest.split_whitespace().next()?.parse().ok()
 }
 

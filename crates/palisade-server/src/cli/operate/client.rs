@@ -1,16 +1,20 @@
 //! One call to the admin API.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
 use serde_json::Value;
 
 use super::super::offline;
+use crate::connect::{self, Named};
 use crate::failure::{Ending, Failure};
 use crate::output;
 
@@ -22,12 +26,21 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Which server to ask, and how to print what it says.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Server {
-    /// Admin address of the running server
+    /// Admin address of the running server; https://HOST:PORT if it speaks TLS
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     admin: String,
+    /// Authority of its certificate, in PEM [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Certificate to show it, in PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Private key of `--cert`, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// File with the admin token [default: the variable `PALISADE_ADMIN_TOKEN`]
     #[arg(long, value_name = "FILE")]
-    token_file: Option<std::path::PathBuf>,
+    token_file: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,7 +79,7 @@ impl Server {
     ) -> Result<(StatusCode, Value), Failure> {
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("http://{}{path}", self.admin))
+            .uri(self.url(path))
             .header(header::CONTENT_TYPE, "application/json");
         if let Some(token) = self.token()? {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
@@ -78,9 +91,10 @@ impl Server {
                 "`--admin` takes host:port; the token must be one line of plain text",
             )
         })?;
+        let tls = self.tls()?;
         let runtime = offline::runtime()?;
         runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, send(request)).await })
+            .block_on(async { tokio::time::timeout(PATIENCE, send(tls, request)).await })
             .unwrap_or(None)
             .ok_or_else(|| {
                 Failure::unavailable(
@@ -88,6 +102,31 @@ impl Server {
                     "start the server with `palisade serve`, or pass its `--admin` address",
                 )
             })
+    }
+
+    fn url(&self, path: &str) -> String {
+        match self.admin.contains("://") {
+            true => format!("{}{path}", self.admin.trim_end_matches('/')),
+            false => format!("http://{}{path}", self.admin),
+        }
+    }
+
+    fn tls(&self) -> Result<ClientConfig, Failure> {
+        let authority = self.ca.as_deref().map(|path| Named { name: "--ca", path });
+        let pair = self.cert.as_deref().zip(self.key.as_deref());
+        let pair = pair.map(|(cert, key)| {
+            (
+                Named {
+                    name: "--cert",
+                    path: cert,
+                },
+                Named {
+                    name: "--key",
+                    path: key,
+                },
+            )
+        });
+        connect::client(authority, pair)
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {
@@ -101,8 +140,13 @@ impl Server {
     }
 }
 
-async fn send(request: Request<Full<Bytes>>) -> Option<(StatusCode, Value)> {
-    let client = Client::builder(TokioExecutor::new()).build_http();
+async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Value)> {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let client = Client::builder(TokioExecutor::new()).build(connector);
     let answer = client.request(request).await.ok()?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);

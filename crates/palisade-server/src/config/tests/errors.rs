@@ -392,8 +392,19 @@ fn serving_strangers_needs_a_token_and_sharing_a_store_a_secret() {
         "[server]\nlisten = \"0.0.0.0:8080\"\ngrpc = \"[::1]:8081\"\nadmin = \"192.0.2.1:9090\"\n[store]\nurl = \"redis://h\"\n",
         &Env::default(),
     ));
-    let text = "[server]\nlisten = \"0.0.0.0:8080\"\ncaller_token = \"env:T\"\n";
-    assert_eq!(refused(text, &Env::from([("T", "secret")])), "ready");
+    let open = "[server]\nlisten = \"0.0.0.0:8080\"\n";
+    let token = "caller_token = \"env:T\"\n";
+    for (config, lacks) in [
+        (format!("{open}{token}[tls]\ninsecure = true\n"), "ready"),
+        (format!("{open}{token}"), "there is no `tls.cert`"),
+        (
+            format!("{open}[tls]\ninsecure = true\n"),
+            "neither `server.caller_token` nor `tls.client_ca`",
+        ),
+    ] {
+        let said = refused(&config, &Env::from([("T", "secret")]));
+        assert!(said.contains(lacks), "{said}");
+    }
 }
 
 #[test]
@@ -415,7 +426,7 @@ algorithm = "RS256"
 [admin]
 token = "env:EMPTY"
 [proxy]
-upstream = "https://app:3000"
+upstream = "https://app:3000/path"
 [policy]
 source = "postgres://u@h:notaport/db"
 "#,

@@ -68,9 +68,8 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
         scheme: "http",
         address: given.config.server.admin,
     };
-    Ok(Box::new(On::new(place, given.bounds(), move || {
-        Arc::clone(&served)
-    })))
+    let surface = On::new(place, given.bounds(), move || Arc::clone(&served));
+    Ok(Box::new(surface.within(given.tls.callers.clone())))
 }
 
 /// Who may administer.

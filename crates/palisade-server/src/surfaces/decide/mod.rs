@@ -63,9 +63,8 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
         scheme: "http",
         address: server.listen,
     };
-    Box::new(On::new(address, given.bounds(), move || {
-        Arc::clone(&decide)
-    }))
+    let surface = On::new(address, given.bounds(), move || Arc::clone(&decide));
+    Box::new(surface.within(given.tls.callers.clone()))
 }
 
 impl Handler for Decide {

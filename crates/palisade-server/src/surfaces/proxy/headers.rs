@@ -34,12 +34,21 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
+/// Where a request comes from, as far as this hop knows it.
+pub(super) struct Hop<'a> {
+    pub(super) peer: IpAddr,
+    /// `http` or `https`.
+    pub(super) spoken: &'static str,
+    /// The host of the request's target, which counts for more than the header.
+    pub(super) authority: Option<HeaderValue>,
+    pub(super) edge: &'a EdgeConfig,
+}
+
 /// Prepares a request's headers for the application.
 pub(super) fn towards_upstream(
     method: &Method,
     headers: &mut HeaderMap,
-    peer: IpAddr,
-    edge: &EdgeConfig,
+    hop: &Hop<'_>,
     id: &RequestId,
 ) {
     let websocket = *method == Method::GET && is_websocket(headers);
@@ -54,13 +63,16 @@ pub(super) fn towards_upstream(
     if websocket {
         upgrade(headers);
     }
-    forward(headers, peer, edge);
+    forward(headers, hop);
     id.mark(headers);
 }
 
 /// A peer that is no proxy of ours cannot say where a request came from.
-fn forward(headers: &mut HeaderMap, peer: IpAddr, edge: &EdgeConfig) {
-    if !edge.trusted_proxies.contains(peer) {
+fn forward(headers: &mut HeaderMap, hop: &Hop<'_>) {
+    if let Some(authority) = &hop.authority {
+        headers.insert(HOST, authority.clone());
+    }
+    if !hop.edge.trusted_proxies.contains(hop.peer) {
         for name in [
             X_FORWARDED_FOR,
             X_FORWARDED_HOST,
@@ -70,7 +82,7 @@ fn forward(headers: &mut HeaderMap, peer: IpAddr, edge: &EdgeConfig) {
             headers.remove(name);
         }
     }
-    if let Ok(value) = HeaderValue::from_str(&chain(headers, peer)) {
+    if let Ok(value) = HeaderValue::from_str(&chain(headers, hop.peer)) {
         headers.insert(X_FORWARDED_FOR, value);
     }
     if let Some(host) = headers.get(HOST).cloned() {
@@ -78,7 +90,7 @@ fn forward(headers: &mut HeaderMap, peer: IpAddr, edge: &EdgeConfig) {
     }
     headers
         .entry(X_FORWARDED_PROTO)
-        .or_insert(HeaderValue::from_static("http"));
+        .or_insert(HeaderValue::from_static(hop.spoken));
 }
 
 /// One line: applications that look at the first line only see all of it.
@@ -135,6 +147,31 @@ pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 mod tests {
     use super::*;
 
+    fn hop(edge: &EdgeConfig) -> Hop<'_> {
+        Hop {
+            peer: [192, 0, 2, 1].into(),
+            spoken: "http",
+            authority: None,
+            edge,
+        }
+    }
+
+    #[test]
+    fn the_host_of_the_target_counts_for_more_than_the_header() {
+        let mut headers = of(&[("host", "elsewhere")]);
+        let authority = Some(HeaderValue::from_static("here:8000"));
+        let edge = EdgeConfig::default();
+        forward(
+            &mut headers,
+            &Hop {
+                authority,
+                ..hop(&edge)
+            },
+        );
+        assert_eq!(headers["host"], "here:8000");
+        assert_eq!(headers["x-forwarded-host"], "here:8000");
+    }
+
     fn of(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
@@ -156,8 +193,7 @@ mod tests {
         towards_upstream(
             &Method::GET,
             &mut headers,
-            [192, 0, 2, 1].into(),
-            &EdgeConfig::default(),
+            &hop(&EdgeConfig::default()),
             &id,
         );
         for gone in ["connection", "x-private", "keep-alive"] {
@@ -174,7 +210,7 @@ mod tests {
             ("forwarded", "for=10.0.0.1"),
         ];
         let mut headers = of(&forged);
-        forward(&mut headers, [192, 0, 2, 1].into(), &EdgeConfig::default());
+        forward(&mut headers, &hop(&EdgeConfig::default()));
         assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
         assert!(!headers.contains_key("forwarded"));
 
@@ -183,7 +219,7 @@ mod tests {
             ..EdgeConfig::default()
         };
         let mut headers = of(&[("x-forwarded-for", "203.0.113.1")]);
-        forward(&mut headers, [192, 0, 2, 1].into(), &trusting);
+        forward(&mut headers, &hop(&trusting));
         assert_eq!(headers["x-forwarded-for"], "203.0.113.1, 192.0.2.1");
     }
 }

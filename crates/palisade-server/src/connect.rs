@@ -1,0 +1,73 @@
+//! How this program speaks TLS to others: the application behind the proxy, and the
+//! admin address that the command line asks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::failure::Failure;
+
+/// A file of certificates or keys, and how the user calls it.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) path: &'a Path,
+}
+
+/// Trusts this authority, or the system's; shows this pair, if there is one.
+pub(crate) fn client(
+    authority: Option<Named<'_>>,
+    pair: Option<(Named<'_>, Named<'_>)>,
+) -> Result<ClientConfig, Failure> {
+    let roots = match authority {
+        Some(file) => roots_of(file)?,
+        None => system_roots(),
+    };
+    let builder = ClientConfig::builder().with_root_certificates(Arc::new(roots));
+    let Some((cert, key)) = pair else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let private = PrivateKeyDer::from_pem_file(key.path)
+        .map_err(|_| refused(key, "cannot be read, or holds no private key in PEM"))?;
+    builder
+        .with_client_auth_cert(certificates(cert)?, private)
+        .map_err(|_| refused(cert, "and its key do not belong together"))
+}
+
+fn roots_of(file: Named<'_>) -> Result<RootCertStore, Failure> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        roots
+            .add(certificate)
+            .map_err(|_| refused(file, "holds a certificate that is no authority"))?;
+    }
+    Ok(roots)
+}
+
+/// What the system trusts; single certificates that cannot be used are left out.
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let read = CertificateDer::pem_file_iter(file.path).and_then(Iterator::collect);
+    match read {
+        Ok(all) if !Vec::is_empty(&all) => Ok(all),
+        _ => Err(refused(
+            file,
+            "cannot be read, or holds no certificate in PEM",
+        )),
+    }
+}
+
+fn refused(file: Named<'_>, problem: &str) -> Failure {
+    Failure::usage(
+        format!("`{}` {problem}", file.name),
+        "give PEM files; docs/tls.md makes some to try",
+    )
+}

@@ -1,0 +1,216 @@
+//! TLS of listeners: certificates that are read again when their files change, and
+//! callers that must show one of their own.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use sha2::{Digest, Sha256};
+use tokio_rustls::TlsAcceptor;
+
+use crate::failure::Failure;
+
+/// How often the files are looked at: a renewed certificate is in use soon after.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Protocols that clients are offered, the best first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+const CLIENT_CA: &str = "tls.client_ca";
+
+/// Where a listener's certificates are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// How the configuration calls the two.
+    pub(crate) keys: [&'static str; 2],
+    /// The chain shown to clients.
+    pub(crate) cert: PathBuf,
+    /// Its private key.
+    pub(crate) key: PathBuf,
+    /// Clients must show a certificate of this authority.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+/// The certificates in use.
+pub(crate) struct Tls {
+    files: TlsFiles,
+    config: ArcSwap<ServerConfig>,
+    /// Digest of the files as they were last looked at, good or bad.
+    seen: Mutex<[u8; 32]>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file that is missing, is not what it should be, or does not fit the others.
+    pub(crate) fn load(files: TlsFiles) -> Result<Arc<Self>, Failure> {
+        let contents = Contents::read(&files)?;
+        let config = contents.config()?;
+        Ok(Arc::new(Self {
+            config: ArcSwap::from_pointee(config),
+            seen: Mutex::new(contents.digest()),
+            files,
+        }))
+    }
+
+    /// What new connections get.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
+    }
+
+    /// Looks at the files for as long as it is polled. What cannot be used is said
+    /// once, and what was in use stays.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let tls = Arc::clone(&self);
+            let _ = tokio::task::spawn_blocking(move || tls.look_again()).await;
+        }
+    }
+
+    fn look_again(&self) {
+        match self.reread() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("renewed certificates are in use"),
+            Err(failure) => {
+                tracing::error!(%failure, "the certificates in use stay");
+            }
+        }
+    }
+
+    /// True if there was something new and it is in use. An error is told once for
+    /// each change of the files.
+    fn reread(&self) -> Result<bool, Failure> {
+        let contents = match Contents::read(&self.files) {
+            Ok(contents) => contents,
+            Err(failure) => {
+                return self
+                    .first_time([0; 32])
+                    .map_or(Ok(false), |()| Err(failure));
+            }
+        };
+        if self.first_time(contents.digest()).is_none() {
+            return Ok(false);
+        }
+        self.config.store(Arc::new(contents.config()?));
+        Ok(true)
+    }
+
+    fn first_time(&self, digest: [u8; 32]) -> Option<()> {
+        let mut seen = self.seen.lock();
+        let is_new = *seen != digest;
+        *seen = digest;
+        is_new.then_some(())
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The files as they were read, together: a certificate is never paired with the
+/// key of another reading.
+struct Contents {
+    keys: [&'static str; 2],
+    cert: Vec<u8>,
+    key: zeroize::Zeroizing<Vec<u8>>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Contents {
+    fn read(files: &TlsFiles) -> Result<Self, Failure> {
+        let [cert, key] = files.keys;
+        Ok(Self {
+            keys: files.keys,
+            cert: read(cert, &files.cert)?,
+            key: read(key, &files.key)?.into(),
+            client_ca: match &files.client_ca {
+                Some(path) => Some(read(CLIENT_CA, path)?),
+                None => None,
+            },
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        for part in [
+            &self.cert[..],
+            &self.key[..],
+            self.client_ca.as_deref().unwrap_or_default(),
+        ] {
+            digest.update(part.len().to_be_bytes());
+            digest.update(part);
+        }
+        digest.finalize().into()
+    }
+
+    fn config(&self) -> Result<ServerConfig, Failure> {
+        let [cert_name, key_name] = self.keys;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|_| refused(key_name, "holds no private key in PEM"))?;
+        let builder = ServerConfig::builder();
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(pem) => builder.with_client_cert_verifier(verifier(pem)?),
+        };
+        let mut config = builder
+            .with_single_cert(certificates(cert_name, &self.cert)?, key)
+            .map_err(|_| {
+                refused(
+                    cert_name,
+                    &format!("and `{key_name}` do not belong together"),
+                )
+            })?;
+        config.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
+        Ok(config)
+    }
+}
+
+fn verifier(pem: &[u8]) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, Failure> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(CLIENT_CA, pem)? {
+        roots
+            .add(certificate)
+            .map_err(|_| refused(CLIENT_CA, "holds a certificate that is no authority"))?;
+    }
+    WebPkiClientVerifier::builder(Arc::new(roots))
+        .build()
+        .map_err(|_| refused(CLIENT_CA, "cannot be used to verify callers"))
+}
+
+fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(refused(key, "holds no certificate in PEM")),
+    }
+}
+
+fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| {
+        Failure::usage(
+            format!("`{key}` cannot be read: {} ({error})", path.display()),
+            "check the path and its permissions",
+        )
+    })
+}
+
+fn refused(key: &str, problem: &str) -> Failure {
+    Failure::usage(
+        format!("`{key}` {problem}"),
+        "give the chain and its private key as PEM files; docs/tls.md makes a pair to try",
+    )
+}
