@@ -196,6 +196,16 @@ impl BucketSpec {
         }
     }
 
+    /// How long a use is remembered at most, in microseconds: the window, or the time in
+    /// which a token bucket refills from empty.
+    #[must_use]
+    pub const fn memory_us(&self) -> u64 {
+        match self.algorithm {
+            Algorithm::TokenBucket => self.tolerance_ticks / gcra::TICKS_PER_MICRO,
+            _ => self.window_us(),
+        }
+    }
+
     /// Slot length in microseconds: an instant is held until the end of its slot.
     #[must_use]
     pub const fn slot_us(&self) -> u64 {

@@ -10,7 +10,6 @@ use palisade_core::policy::Family;
 use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 
-use super::Lifetime;
 use super::evaluate::evaluate;
 use super::gcra::Taken;
 use super::overflow::{self, Shared, States};
@@ -18,6 +17,7 @@ use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
+use super::{Lifetime, survives_a_crash};
 use crate::Take;
 
 /// How often a decision looks for room before it shares the overflow bucket.
@@ -131,7 +131,7 @@ impl Table {
         lifetime: Lifetime,
     ) -> (bool, Vec<Reading>) {
         if let ([charge], Take::Consume) = (charges, take)
-            && is_simple(charge)
+            && is_simple(charge, lifetime)
             && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
         {
             let (arrival, retry_at) = match taken {
@@ -415,8 +415,8 @@ impl<'t> Decision<'t> {
         let mut inserted = 0;
         let states = self.places.into_iter().zip(self.states).zip(has_changed);
         for (charge, ((place, state), has_changed)) in charges.iter().zip(states) {
-            let durability = match (lifetime, charge.limit.family) {
-                (Lifetime::Durable, Family::Quota) => Durability::Dirty,
+            let durability = match lifetime {
+                Lifetime::Durable if survives_a_crash(charge) => Durability::Dirty,
                 _ => Durability::Volatile,
             };
             match place {
@@ -446,11 +446,12 @@ impl<'t> Decision<'t> {
     }
 }
 
-/// True if the lock-free path may serve it.
-fn is_simple(charge: &Charge<'_>) -> bool {
+/// True if the lock-free path may serve it: that path marks nothing as changed.
+fn is_simple(charge: &Charge<'_>, lifetime: Lifetime) -> bool {
     charge.spec.algorithm() == Algorithm::TokenBucket
         && charge.on_exceed == OnExceed::Deny
         && charge.limit.family == Family::Limit
+        && (lifetime == Lifetime::Process || !survives_a_crash(charge))
 }
 
 /// A new bucket's state.

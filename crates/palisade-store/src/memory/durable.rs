@@ -8,17 +8,18 @@ use palisade_core::time::Clock;
 
 use super::journal::codec::{Batch, Change, Name};
 use super::journal::disk::{Directory, Disk};
-use super::journal::files::Files;
+use super::journal::files::{Files, Source};
 use super::journal::{Durable, OpenError, RecoveryReport, Writer};
-use super::segment::{Kept, Which};
+use super::segment::{Durability, Kept, Which};
 use super::{Inner, Lifetime, MemoryConfig, MemoryStore};
 
 impl<C: Clock> MemoryStore<C> {
-    /// A store that keeps quotas, records and registries in `directory`, which it
-    /// creates if need be and holds alone. After a crash it starts by itself: what
-    /// was not written whole is cut off and reported. At most the last 100 ms of what
-    /// was acknowledged is lost by a crash, nothing by a graceful end; burst limits
-    /// always start empty.
+    /// A store that keeps its content in `directory`, which it creates if need be and
+    /// holds alone (L-DURABLE). A graceful end, by [`Vitals::flush`](crate::Vitals::flush)
+    /// or by dropping the store, loses nothing. After a crash it starts by itself:
+    /// quotas, windows of ten minutes and longer, records and registries are there but
+    /// for at most the last 100 ms, shorter windows start empty, and what was not
+    /// written whole is cut off and reported.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -36,15 +37,18 @@ impl<C: Clock> MemoryStore<C> {
         config: &MemoryConfig,
     ) -> Result<(Self, RecoveryReport), OpenError> {
         let inner = Arc::new(Inner::new(clock, config, Lifetime::Durable));
-        let (files, report) = Files::open(disk, config.journal.compact_bytes, |change| {
-            inner.restore(change);
+        let compact_bytes = config.journal.compact_bytes;
+        let (files, read) = Files::open(disk, compact_bytes, |change, source| {
+            inner.restore(change, source);
         })?;
-        if report.torn_bytes > 0 || report.damaged_files > 0 {
-            tracing::warn!(
-                torn_bytes = report.torn_bytes,
-                damaged_files = report.damaged_files,
-                "the journal was repaired after a crash"
-            );
+        let report = RecoveryReport {
+            buckets: inner.table.tracked(),
+            records: inner.records.len(),
+            entries: inner.registries.len(),
+            ..read
+        };
+        if report.is_damaged() {
+            tracing::warn!("the journal is damaged: {report}");
         }
         let source: Arc<dyn Durable> = Arc::clone(&inner) as _;
         let writer = Writer::start(source, files, &config.journal)?;
@@ -53,10 +57,14 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Inner<C> {
-    fn restore(&self, change: Change) {
+    fn restore(&self, change: Change, source: Source) {
         let now = self.clock.now();
+        let durability = match source {
+            Source::Journal => Durability::Saved,
+            Source::Burst => Durability::Volatile,
+        };
         match change {
-            Change::Bucket(id, held) => self.table.restore(id, held, now),
+            Change::Bucket(id, held) => self.table.restore(id, held, durability, now),
             Change::Record(key, held) => self.records.restore(key, held, now),
             Change::Entry(registry, id, held) => self.registries.restore(registry, id, held, now),
         }
@@ -105,6 +113,20 @@ impl<C: Clock> Durable for Inner<C> {
                 if kept.expires_at > now {
                     batch.bucket(kept.id, present(kept));
                 }
+            });
+        }
+        true
+    }
+
+    fn collect_burst(&self, part: usize, batch: &mut Batch) -> bool {
+        let number = u32::try_from(part).unwrap_or(u32::MAX);
+        if number >= self.table.allocated() {
+            return false;
+        }
+        let now = self.clock.now();
+        if let Some(segment) = self.table.segment(number) {
+            segment.collect_volatile(now, |id, state, expires_at| {
+                batch.bucket(id, Some((state, expires_at)));
             });
         }
         true

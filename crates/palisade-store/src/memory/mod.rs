@@ -5,8 +5,9 @@
 //! are in, and there is no global lock. Ids are keyed digests, so nobody who sends
 //! requests can choose where they fall.
 //!
-//! [`MemoryStore::new`] keeps nothing. [`MemoryStore::open`] keeps quotas, records
-//! and registries in a directory; burst limits start empty there too.
+//! [`MemoryStore::new`] keeps nothing. [`MemoryStore::open`] keeps everything in a
+//! directory: a graceful end loses nothing, a crash only windows under ten minutes
+//! (L-DURABLE).
 
 mod charge;
 mod durable;
@@ -32,7 +33,7 @@ use palisade_core::limit::{BucketSpec, State};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Family;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{Clock, Micros};
+use palisade_core::time::{Clock, MINUTE, Micros};
 
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone,
@@ -178,8 +179,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn note_charges(&self, charges: &[Charge<'_>]) {
-        let is_quota = |charge: &Charge<'_>| charge.limit.family == Family::Quota;
-        if self.writer.is_some() && charges.iter().any(is_quota) {
+        if self.writer.is_some() && charges.iter().any(survives_a_crash) {
             self.note_change();
         }
     }
@@ -202,6 +202,12 @@ impl<C: Clock> MemoryStore<C> {
     pub fn set_aside_records(&self) -> Vec<(RecordKey, Record)> {
         self.inner.records.aside(self.inner.clock.now())
     }
+}
+
+/// L-DURABLE: quotas, and windows that would otherwise take ten minutes and longer to
+/// count again. Shorter ones are not worth a write each.
+fn survives_a_crash(charge: &Charge<'_>) -> bool {
+    charge.limit.family == Family::Quota || charge.spec.memory_us() >= 10 * MINUTE
 }
 
 /// How much of the table one turn of the background sweep covers: ten million keys

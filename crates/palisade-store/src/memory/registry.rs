@@ -117,6 +117,11 @@ impl Registries {
         };
     }
 
+    pub(crate) fn len(&self) -> u64 {
+        let len = |list: &RwLock<List>| list.read().entries.len() as u64;
+        self.lists.iter().map(len).sum()
+    }
+
     pub(crate) fn sweep(&self, now: Micros) {
         for list in &self.lists {
             list.write().drop_expired(now);

@@ -77,7 +77,7 @@ pub(crate) struct Kept {
 /// Whether a bucket survives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It may start empty.
+    /// A crash may lose it.
     Volatile,
     /// Written to the log, as it is there.
     Saved,
@@ -462,6 +462,35 @@ impl Segment {
             {
                 kept.family = Durability::Saved;
                 each(kept);
+            }
+        }
+    }
+
+    /// Buckets that no log knows and that still count. Of an id that a slot holds the
+    /// middle bits are not kept: neither the way to a segment nor a tag needs them.
+    pub(crate) fn collect_volatile(
+        &self,
+        now: Micros,
+        mut each: impl FnMut(Digest, &State, Micros),
+    ) {
+        let body = self.lock();
+        for (at, slot) in self.slots.iter().enumerate() {
+            match slot.word().held() {
+                Held::Ticks(ticks @ 1..) if self.origin.expiry(ticks) > now => {
+                    let id = u128::from(body.highs[at]) << 96 | u128::from(slot.tag());
+                    let state = State::Gcra(self.origin.arrival(ticks));
+                    each(Digest(id), &state, self.origin.expiry(ticks));
+                }
+                Held::Slab(index) => {
+                    let kept = body.slab.get(usize::from(index)).and_then(Option::as_ref);
+                    let live = kept.filter(|kept| {
+                        kept.family == Durability::Volatile && kept.expires_at > now
+                    });
+                    if let Some(kept) = live {
+                        each(kept.id, &kept.state, kept.expires_at);
+                    }
+                }
+                Held::Ticks(_) | Held::Empty | Held::Locked => {}
             }
         }
     }

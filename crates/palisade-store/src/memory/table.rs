@@ -236,8 +236,14 @@ impl Table {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Brings a durable bucket back from the log, or takes it away.
-    pub(crate) fn restore(&self, id: Digest, held: Option<(State, Micros)>, now: Micros) {
+    /// Brings a bucket back from a file, or takes it away.
+    pub(crate) fn restore(
+        &self,
+        id: Digest,
+        held: Option<(State, Micros)>,
+        durability: Durability,
+        now: Micros,
+    ) {
         let (state, expires_at) = held
             .filter(|(_, expires_at)| *expires_at > now)
             .unwrap_or((State::Empty, Micros(0)));
@@ -245,7 +251,7 @@ impl Table {
             id,
             state,
             expires_at,
-            family: Durability::Saved,
+            family: durability,
         };
         let Some((segment, mut body)) = self.lock(id) else {
             return;

@@ -1,25 +1,27 @@
 //! What the journal's files hold: frames of changes.
 //!
-//! A frame is its payload's length and CRC-32, four bytes each, then the payload.
-//! The first frame of a file names format and version; the others hold changes. A
-//! change carries the whole new state, so that replaying one twice does no harm.
+//! A frame is a mark, its payload's length and CRC-32, four bytes each, then the
+//! payload. The first frame of a file names format and version; the others hold
+//! changes. A change carries the whole new state, so that replaying one twice does no
+//! harm, and leaving one out costs no more than what it held. See [`super::frames`] for
+//! how frames are found again behind a damaged one.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 
 use palisade_core::Digest;
 use palisade_core::limit::{Hits, State};
 use palisade_core::record::{RecordKey, RecordKind};
 use palisade_core::time::Micros;
 
+use super::frames::{Found, Frames, frame};
 use crate::memory::records::Stored;
 use crate::{Entry, Record, Registry};
 
 const MAGIC: &[u8; 8] = b"palisade";
-const VERSION: u8 = 1;
+/// 1 was the same without marks; it is still read.
+const VERSION: u8 = 2;
 /// A frame is closed when it has grown beyond this.
 const FRAME_BYTES: usize = 8 << 20;
-/// A longer frame is no frame.
-const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// One change. `None` is a removal.
 #[derive(Clone, Debug)]
@@ -38,16 +40,29 @@ pub(crate) enum Name {
 }
 
 /// Changes on their way to a file.
-#[derive(Default)]
 pub(crate) struct Batch {
     framed: Vec<u8>,
     payload: Vec<u8>,
     names: Vec<Name>,
+    keeps_names: bool,
+    is_empty: bool,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            framed: Vec::new(),
+            payload: Vec::new(),
+            names: Vec::new(),
+            keeps_names: true,
+            is_empty: true,
+        }
+    }
 }
 
 impl Batch {
     pub(crate) fn bucket(&mut self, id: Digest, held: Option<(&State, Micros)>) {
-        self.names.push(Name::Bucket(id));
+        self.name(|| Name::Bucket(id));
         self.tag(1, held.is_some());
         self.bytes(&id.to_bytes());
         if let Some((state, expires_at)) = held {
@@ -58,7 +73,7 @@ impl Batch {
     }
 
     pub(crate) fn record(&mut self, key: RecordKey, held: Option<&Stored>) {
-        self.names.push(Name::Record(key));
+        self.name(|| Name::Record(key));
         self.tag(2, held.is_some());
         self.bytes(&[key.kind.code()]);
         self.bytes(&key.digest.to_bytes());
@@ -71,7 +86,7 @@ impl Batch {
     }
 
     pub(crate) fn entry(&mut self, registry: Registry, id: &str, held: Option<&Entry>) {
-        self.names.push(Name::Entry(registry, id.to_owned()));
+        self.name(|| Name::Entry(registry, id.to_owned()));
         self.tag(3, held.is_some());
         self.bytes(&[code_of(registry)]);
         self.text(id.as_bytes());
@@ -82,8 +97,24 @@ impl Batch {
         self.close_if_long();
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty()
+    /// One that does not remember what it changes: a snapshot is written anew as a
+    /// whole, or not at all.
+    pub(crate) fn nameless() -> Self {
+        Self {
+            keeps_names: false,
+            ..Self::default()
+        }
+    }
+
+    fn name(&mut self, name: impl FnOnce() -> Name) {
+        self.is_empty = false;
+        if self.keeps_names {
+            self.names.push(name());
+        }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.is_empty
     }
 
     /// The frames, ready to be written, and what they change.
@@ -155,13 +186,6 @@ const fn code_of(registry: Registry) -> u8 {
     }
 }
 
-fn frame(out: &mut Vec<u8>, payload: &[u8]) {
-    let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
-    out.extend_from_slice(payload);
-}
-
 /// The first frame of every file.
 pub(crate) fn header() -> Vec<u8> {
     let mut payload = MAGIC.to_vec();
@@ -185,93 +209,51 @@ pub(crate) struct ReadThrough {
     pub(crate) good: u64,
     /// Bytes behind it.
     pub(crate) torn: u64,
+    /// Damaged frames before it, which were left out.
+    pub(crate) skipped: u32,
     /// A snapshot's last frame was there.
     pub(crate) is_whole: bool,
     /// Written by a newer version; nothing was read.
     pub(crate) is_newer: bool,
 }
 
-/// Reads a file up to its end or to the first frame that is not whole.
-pub(crate) fn read(mut file: impl Read, mut each: impl FnMut(Change)) -> io::Result<ReadThrough> {
+/// Reads a file to its end. A damaged frame is left out and those behind it are read
+/// all the same; what follows the last whole frame had not been written whole.
+pub(crate) fn read(file: impl Read, mut each: impl FnMut(Change)) -> io::Result<ReadThrough> {
     let mut through = ReadThrough::default();
-    let mut is_first = true;
+    let mut frames = Frames::new(file)?;
+    let mut damaged = 0;
     loop {
-        let payload = match read_frame(&mut file)? {
-            Frame::Whole(payload) => payload,
-            Frame::End => return Ok(through),
-            Frame::Torn(bytes) => {
-                through.torn = bytes + drain(&mut file)?;
+        let payload = match frames.next()? {
+            Found::Whole(payload) => payload,
+            Found::Damaged => {
+                damaged += 1;
+                continue;
+            }
+            Found::End => {
+                through.torn = frames.position() - through.good;
                 return Ok(through);
             }
         };
-        let len = 8 + payload.len() as u64;
-        let is_read = if is_first {
-            match payload.strip_prefix(MAGIC) {
-                Some([VERSION]) => true,
-                Some([_, ..]) => {
-                    through.is_newer = true;
-                    return Ok(through);
-                }
-                _ => false,
+        let is_read = match payload.strip_prefix(MAGIC) {
+            Some([version]) if *version <= VERSION => true,
+            Some([_, ..]) => {
+                through.is_newer = true;
+                return Ok(through);
             }
-        } else if *payload == [0] {
-            through.is_whole = true;
-            true
-        } else {
-            changes(&payload, &mut each).is_some()
+            _ if *payload == [0] => {
+                through.is_whole = true;
+                true
+            }
+            _ => changes(&payload, &mut each).is_some(),
         };
-        if !is_read {
-            through.torn = len + drain(&mut file)?;
-            return Ok(through);
-        }
-        is_first = false;
-        through.good += len;
-    }
-}
-
-enum Frame {
-    Whole(Vec<u8>),
-    Torn(u64),
-    End,
-}
-
-fn read_frame(file: &mut impl Read) -> io::Result<Frame> {
-    let mut head = [0; 8];
-    let got = fill(file, &mut head)?;
-    if got == 0 {
-        return Ok(Frame::End);
-    }
-    let [a, b, c, d, e, f, g, h] = head;
-    let len = u32::from_le_bytes([a, b, c, d]);
-    if got < head.len() || len > FRAME_BYTES_MAX {
-        return Ok(Frame::Torn(got as u64));
-    }
-    let mut payload = Vec::new();
-    let read = file.take(u64::from(len)).read_to_end(&mut payload)?;
-    let is_whole = payload.len() as u64 == u64::from(len)
-        && crc32fast::hash(&payload) == u32::from_le_bytes([e, f, g, h]);
-    Ok(if is_whole {
-        Frame::Whole(payload)
-    } else {
-        Frame::Torn(got as u64 + read as u64)
-    })
-}
-
-fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match file.read(&mut buffer[got..]) {
-            Ok(0) => break,
-            Ok(count) => got += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        if is_read {
+            through.good = frames.position();
+            through.skipped += std::mem::take(&mut damaged);
+        } else {
+            damaged += 1;
         }
     }
-    Ok(got)
-}
-
-fn drain(file: &mut impl Read) -> io::Result<u64> {
-    io::copy(file, &mut io::sink())
 }
 
 /// Reads the changes of one frame; `None` if they make no sense.

@@ -1,8 +1,9 @@
 //! The few things the journal asks of a directory; a trait so that a full disk, a
 //! torn write and a failed sync can be tested.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A directory of files.
@@ -79,12 +80,14 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(path)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join(LOCK))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        // Whoever can open the file can hold its lock: nobody else may.
+        let lock = owned(OpenOptions::new().create(true).truncate(false))
+            .open(path.join(LOCK))
+            .and_then(|lock| {
+                lock.set_permissions(Permissions::from_mode(0o600))?;
+                Ok(lock)
+            })?;
         match lock.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
@@ -94,6 +97,12 @@ impl Directory {
             Err(TryLockError::Error(error)) => Err(error.into()),
         }
     }
+}
+
+/// For writing, and readable by this user alone: the names of buckets are keyed, what
+/// they count is nobody else's concern all the same.
+fn owned(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.write(true).mode(0o600)
 }
 
 impl Disk for Directory {
@@ -113,7 +122,9 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn Sink>> {
-        Ok(Box::new(File::create(self.path.join(name))?))
+        let path = self.path.join(name);
+        let file = owned(OpenOptions::new().create(true).truncate(true)).open(path)?;
+        Ok(Box::new(file))
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {

@@ -3,31 +3,91 @@
 //!
 //! A log that could not be written or synced is left as it is, for nobody knows
 //! what reached the disk; what it should have held goes to the next one. Replaying
-//! in the order of numbers, each up to its first frame that is not whole, gives the
-//! newest state.
+//! in the order of numbers gives the newest state. A frame that something has damaged
+//! is left out and reported; those behind it count.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::codec::{self, Change, ReadThrough};
+use super::codec::{self, Batch, Change, ReadThrough};
 use super::disk::{Disk, OpenError, Sink};
 
 const LOG: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
 const UNFINISHED: &str = ".tmp";
+/// Buckets of short windows, as they were at the last graceful end.
+const BURST: &str = "burst";
 /// More logs than this are replaced by a snapshot, however short they are.
 const LOGS_MAX: u64 = 16;
 
-/// What starting from a data directory came to.
+/// What starting from a data directory came to. Its text is a sentence for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Quota buckets, records and registry entries that were read; one that was
-    /// written several times counts several times.
+    /// Changes that were read from the logs; what was written several times counts
+    /// several times.
     pub changes: u64,
+    /// Buckets of short windows that a graceful end had kept.
+    pub bursts: u64,
+    /// Buckets that count again.
+    pub buckets: u64,
+    /// Records that are there again.
+    pub records: u64,
+    /// Entries of registries that are there again.
+    pub entries: u64,
     /// Bytes at the end of a log that had not been written whole, and were cut off.
     pub torn_bytes: u64,
-    /// Files that end before they should otherwise: something has damaged them.
+    /// Frames that something has damaged: what they held is lost, the rest is not.
+    pub skipped_frames: u32,
+    /// Snapshots that end before they should: something has damaged them.
     pub damaged_files: u32,
+}
+
+impl RecoveryReport {
+    /// True if something was lost that had been written: not by a crash alone.
+    #[must_use]
+    pub const fn is_damaged(&self) -> bool {
+        self.skipped_frames > 0 || self.damaged_files > 0
+    }
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            buckets,
+            bursts,
+            records,
+            entries,
+            ..
+        } = self;
+        write!(
+            f,
+            "recovered {buckets} buckets, {records} records and {entries} registry entries"
+        )?;
+        if *bursts == 0 {
+            f.write_str("; windows under 10 minutes start empty")?;
+        }
+        if self.torn_bytes > 0 {
+            let torn = self.torn_bytes;
+            write!(f, "; {torn} bytes of an unfinished write were cut off")?;
+        }
+        if self.skipped_frames > 0 {
+            write!(f, "; damaged frames left out: {}", self.skipped_frames)?;
+        }
+        if self.damaged_files > 0 {
+            write!(f, "; damaged files: {}", self.damaged_files)?;
+        }
+        Ok(())
+    }
+}
+
+/// Which file a change was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A log or a snapshot: it is on disk.
+    Journal,
+    /// What a graceful end kept of short windows.
+    Burst,
 }
 
 /// The files.
@@ -74,7 +134,7 @@ impl Files {
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         compact_bytes: u64,
-        mut each: impl FnMut(Change),
+        mut each: impl FnMut(Change, Source),
     ) -> Result<(Self, RecoveryReport), OpenError> {
         let names = disk.list()?;
         let mut report = RecoveryReport::default();
@@ -90,12 +150,13 @@ impl Files {
         };
         let mut count = |change: Change| {
             report.changes += 1;
-            each(change);
+            each(change, Source::Journal);
         };
-        let mut damaged = 0;
+        let (mut damaged, mut skipped) = (0, 0);
         if let Some(number) = numbers(&names, SNAPSHOT).last().copied() {
             let through = files.read(&snapshot_name(number), &mut count)?;
             damaged += u32::from(!through.is_whole || through.torn > 0);
+            skipped += through.skipped;
             files.snapshot_bytes = through.good;
             files.first = number;
             files.number = number;
@@ -111,14 +172,68 @@ impl Files {
                 files.disk.truncate(&name, through.good)?;
             }
             torn_bytes += through.torn;
+            skipped += through.skipped;
             files.log_bytes += through.good;
             files.number = number + 1;
         }
         report.torn_bytes = torn_bytes;
         report.damaged_files = damaged;
+        report.skipped_frames = skipped;
+        files.read_burst(&names, &mut report, &mut each)?;
         files.remove_outdated(&names);
         files.begin_log()?;
         Ok((files, report))
+    }
+
+    /// Reads what the last graceful end kept of short windows, once: see the module.
+    fn read_burst(
+        &self,
+        names: &[String],
+        report: &mut RecoveryReport,
+        each: &mut impl FnMut(Change, Source),
+    ) -> Result<(), OpenError> {
+        if !names.iter().any(|name| name == BURST) {
+            return Ok(());
+        }
+        let through = self.read(BURST, &mut |change| {
+            report.bursts += 1;
+            each(change, Source::Burst);
+        })?;
+        report.skipped_frames += through.skipped;
+        report.damaged_files += u32::from(!through.is_whole);
+        let _ = self.disk.remove(BURST);
+        Ok(())
+    }
+
+    /// Keeps buckets of short windows for the next start, a part at a time; `false` of
+    /// `collect` says that there is no such part.
+    pub(crate) fn write_burst(
+        &self,
+        mut collect: impl FnMut(usize, &mut Batch) -> bool,
+    ) -> io::Result<()> {
+        let unfinished = BURST.to_owned() + UNFINISHED;
+        let mut sink: Option<Box<dyn Sink>> = None;
+        for part in 0.. {
+            let mut batch = Batch::nameless();
+            if !collect(part, &mut batch) {
+                break;
+            }
+            if batch.is_empty() {
+                continue;
+            }
+            let begun = match sink.take() {
+                Some(begun) => begun,
+                None => self.begin(&unfinished)?,
+            };
+            sink.insert(begun).append(&batch.finish().0)?;
+        }
+        let Some(mut sink) = sink else {
+            return Ok(());
+        };
+        sink.append(&codec::trailer())?;
+        sink.sync()?;
+        self.disk.rename(&unfinished, BURST)?;
+        self.disk.sync()
     }
 
     fn read(&self, name: &str, each: &mut impl FnMut(Change)) -> Result<ReadThrough, OpenError> {
@@ -139,11 +254,18 @@ impl Files {
                     .and_then(|n| n.parse::<u64>().ok());
                 number.is_some_and(|number| number < self.first)
             };
-            let is_unfinished = name.starts_with(SNAPSHOT) && name.ends_with(UNFINISHED);
+            let is_ours = name.starts_with(SNAPSHOT) || name.starts_with(BURST);
+            let is_unfinished = is_ours && name.ends_with(UNFINISHED);
             if is_outdated(LOG) || is_outdated(SNAPSHOT) || is_unfinished {
                 let _ = self.disk.remove(name);
             }
         }
+    }
+
+    fn begin(&self, name: &str) -> io::Result<Box<dyn Sink>> {
+        let mut sink = self.disk.create(name)?;
+        sink.append(&codec::header())?;
+        Ok(sink)
     }
 
     fn begin_log(&mut self) -> io::Result<()> {
@@ -203,8 +325,7 @@ impl Files {
         self.has_changes = true;
         self.end_log();
         let number = self.number;
-        let mut sink = self.disk.create(&(snapshot_name(number) + UNFINISHED))?;
-        sink.append(&codec::header())?;
+        let sink = self.begin(&(snapshot_name(number) + UNFINISHED))?;
         Ok(Snapshot {
             number,
             sink,

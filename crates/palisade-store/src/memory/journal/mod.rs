@@ -1,4 +1,5 @@
-//! What survives the process: quotas, records and registries.
+//! What survives the process (L-DURABLE): a crash quotas, windows of ten minutes and
+//! longer, records and registries; a graceful end every bucket.
 //!
 //! Changed entries are marked, and a background thread writes their present state
 //! at most [`JournalConfig::commit_every`] later, all in one go, and syncs. A bucket
@@ -6,10 +7,15 @@
 //! the marks stay, nothing queues up. A crash therefore loses at most what was
 //! acknowledged in the last `commit_every` and the time of one write and sync:
 //! 100 ms with the default of 50 ms and a disk that syncs within 50 ms.
+//!
+//! Buckets of shorter windows are written once, to a file of their own, at a flush or
+//! at the end; the next start reads that file and removes it, so that a crash later on
+//! does not bring back what was reset or used up since.
 
 pub(crate) mod codec;
 pub(crate) mod disk;
 pub(crate) mod files;
+mod frames;
 mod writer;
 
 #[cfg(test)]

@@ -19,6 +19,11 @@ pub(crate) trait Durable: Send + Sync + 'static {
     fn collect_changed(&self, batch: &mut Batch);
     /// Adds part of everything; false if there is no such part.
     fn collect_part(&self, part: usize, batch: &mut Batch) -> bool;
+    /// Adds part of what is only kept by a graceful end; false if there is no such
+    /// part.
+    fn collect_burst(&self, _part: usize, _batch: &mut Batch) -> bool {
+        false
+    }
     /// Marks as changed what could not be written.
     fn mark_changed(&self, names: Vec<Name>);
 }
@@ -145,7 +150,10 @@ impl Turns {
     fn run(&mut self) {
         loop {
             let (end, flushes) = self.wait();
-            let done = self.commit();
+            let mut done = self.commit();
+            if end || !flushes.is_empty() {
+                done = done.and_then(|()| self.keep_burst());
+            }
             for answer in flushes {
                 let _ = answer.send(done.clone());
             }
@@ -192,12 +200,8 @@ impl Turns {
             .store(self.files.bytes(), Ordering::Relaxed);
         match written {
             Ok(()) => {
-                self.pause = Duration::ZERO;
                 self.shared.commits.fetch_add(1, Ordering::Relaxed);
-                let healed = self.shared.health.lock().take().is_some();
-                if healed {
-                    tracing::info!("the journal is written again");
-                }
+                self.note_success();
                 Ok(())
             }
             Err(error) => {
@@ -205,6 +209,28 @@ impl Turns {
                 self.shared.has_changes.store(true, Ordering::Release);
                 Err(self.note_failure(&error))
             }
+        }
+    }
+
+    fn keep_burst(&mut self) -> Result<(), StoreError> {
+        let source = &self.source;
+        let kept = self
+            .files
+            .write_burst(|part, batch| source.collect_burst(part, batch));
+        match kept {
+            Ok(()) => {
+                self.note_success();
+                Ok(())
+            }
+            Err(error) => Err(self.note_failure(&error)),
+        }
+    }
+
+    fn note_success(&mut self) {
+        self.pause = Duration::ZERO;
+        let healed = self.shared.health.lock().take().is_some();
+        if healed {
+            tracing::info!("the journal is written again");
         }
     }
 
@@ -244,7 +270,7 @@ impl Turns {
         mut snapshot: Snapshot,
         first: usize,
     ) -> std::io::Result<Option<(Snapshot, usize)>> {
-        let mut batch = Batch::default();
+        let mut batch = Batch::nameless();
         for part in first..first + PARTS_PER_TURN {
             if !self.source.collect_part(part, &mut batch) {
                 snapshot.append(&batch.finish().0)?;
