@@ -298,7 +298,8 @@ pub trait Registries: Send + Sync + 'static {
 
 /// How the store itself is: signs of life, the end, figures.
 pub trait Vitals: Send + Sync + 'static {
-    /// Asks for a sign of life; answers with the store's clock.
+    /// Asks for a sign of life that only a store which takes writes can give, and
+    /// answers with its clock: one that is read-only would fail the next charge.
     fn probe(&self) -> impl Future<Output = Result<Micros, StoreError>> + Send;
 
     /// Makes what was acknowledged durable; part of a graceful end.

@@ -122,19 +122,32 @@ async fn nodes_that_start_together_migrate_once() {
 }
 
 /// The statements of a decision, as the server plans them.
-async fn plan(server: &PostgresServer, sql: &str) -> String {
-    let sql = format!(
-        "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-         SET plan_cache_mode = force_generic_plan; EXPLAIN (ANALYZE, COSTS OFF) {sql}"
-    );
-    server.sql(&server.last_database(), &sql).await.join("\n")
+/// What the server plans and runs in the store's own sessions, statements within
+/// functions included.
+const EXPLAINED: [&str; 6] = [
+    "session_preload_libraries=auto_explain",
+    "auto_explain.log_min_duration=0",
+    "auto_explain.log_nested_statements=on",
+    "auto_explain.log_analyze=on",
+    "auto_explain.log_timing=off",
+    "log_line_prefix=@@ ",
+];
+
+/// The last plan in the log whose statement has `part`.
+fn plan(server: &PostgresServer, part: &str) -> String {
+    let log = server.log();
+    let plans = log.split("@@ ").filter(|one| one.contains("Query Text:"));
+    let found = plans.filter(|one| one.contains(part)).last();
+    found
+        .unwrap_or_else(|| panic!("no plan of `{part}`:\n{log}"))
+        .to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_reads_one_partition_per_bucket_by_its_index() {
-    let server = PostgresServer::start(&[]).await;
+    let server = PostgresServer::start(&EXPLAINED).await;
     let config = server.database().await;
-    PostgresStore::connect(&config).await.unwrap();
+    let store = PostgresStore::connect(&config).await.unwrap();
     let database = server.last_database();
     server
         .sql(
@@ -156,20 +169,13 @@ async fn a_decision_reads_one_partition_per_bucket_by_its_index() {
     assert_eq!(index.len(), 1, "one index to maintain: {index:?}");
     assert!(index[0].contains("(key) INCLUDE (window_end)"), "{index:?}");
 
-    let one = plan(
-        &server,
-        "SELECT * FROM palisade.bucket WHERE key = 'rl:77' FOR UPDATE",
-    )
-    .await;
-    assert_eq!(one.matches("Index Scan using bucket_").count(), 1, "{one}");
-    assert!(!one.contains("Seq Scan"), "{one}");
-
-    let several = plan(
-        &server,
-        "SELECT b.* FROM unnest(ARRAY['rl:1', 'rl:2', 'rl:3']) WITH ORDINALITY AS u (key, ord)
-         JOIN palisade.bucket b ON b.key = u.key ORDER BY u.ord FOR UPDATE OF b",
-    )
-    .await;
+    let limits = limits(100);
+    let charges =
+        ["a", "b", "c"].map(|subject| limits.charge(Algorithm::SlidingLog.name(), subject));
+    for _ in 0..2 {
+        store.charge(&charges, Take::Consume).await.unwrap();
+    }
+    let several = plan(&server, "FOR UPDATE OF b");
     let scans: Vec<&str> = several
         .lines()
         .filter(|l| l.contains("on bucket_"))
@@ -187,12 +193,15 @@ async fn a_decision_reads_one_partition_per_bucket_by_its_index() {
         "partitions are pruned:\n{several}"
     );
 
-    let window = plan(
-        &server,
-        "SELECT key, window_end FROM palisade.bucket
-         WHERE key > 'rl:5' AND window_end <= 7 ORDER BY key LIMIT 100",
-    )
-    .await;
+    let mut config = config;
+    config.sweep = Some(Sweep {
+        pause: Duration::from_millis(10),
+        step: 100,
+    });
+    let _sweeping = PostgresStore::connect(&config).await.unwrap();
+    let sweep = "FILTER (WHERE p.window_end <=";
+    eventually("a sweep", async || server.log().contains(sweep)).await;
+    let window = plan(&server, sweep);
     assert_eq!(
         window.matches("Index Only Scan using").count(),
         8,

@@ -189,7 +189,7 @@ impl Registries for PostgresStore {
 
 impl Vitals for PostgresStore {
     async fn probe(&self) -> Result<Micros, StoreError> {
-        self.connections.clock(self.now()).await
+        self.connections.probe(self.now()).await
     }
 
     /// Nothing waits to be made durable: an answer follows its commit.

@@ -25,7 +25,7 @@ const ENTRIES: &str = "SELECT g.version, e.id, e.bytes, e.expires_at
      AND (e.expires_at IS NULL OR e.expires_at > coalesce($1, palisade.clock()))
     WHERE g.name = $2 AND g.version IS DISTINCT FROM $3
     ORDER BY e.id";
-const CLOCK: &str = "SELECT coalesce($1, palisade.clock())";
+const PROBE: &str = "SELECT palisade.probe($1)";
 
 fn odd() -> StoreError {
     StoreError::Corrupt("a record of another shape".to_owned())
@@ -43,8 +43,9 @@ fn first(rows: &[Row]) -> Result<&Row, StoreError> {
 }
 
 impl Connections {
-    pub(super) async fn clock(&self, now: Option<i64>) -> Result<Micros, StoreError> {
-        let rows = self.query(CLOCK, &[&now]).await?;
+    /// Writes, and answers with the clock.
+    pub(super) async fn probe(&self, now: Option<i64>) -> Result<Micros, StoreError> {
+        let rows = self.query(PROBE, &[&now]).await?;
         column(first(&rows)?, 0).map(unsigned)
     }
 

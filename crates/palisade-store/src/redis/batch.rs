@@ -66,7 +66,7 @@ impl Queue {
     }
 }
 
-/// See the module.
+/// Gathers decisions while every lane waits for an answer.
 pub(super) struct Batcher {
     queue: Mutex<Queue>,
     options: Options,

@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -59,9 +60,11 @@ enum Known {
     Map(Arc<Map>),
 }
 
-/// See the module.
+/// The cluster: its nodes' connections, and what is known of who has which slots.
 pub(super) struct Cluster {
     seeds: Vec<ConnectionInfo>,
+    /// Calls without an answer yet.
+    waiting: AtomicU64,
     links: Mutex<HashMap<Arc<str>, Arc<Link>>>,
     known: watch::Sender<Known>,
     looking: AtomicBool,
@@ -73,6 +76,7 @@ impl Cluster {
     pub(super) fn new(seeds: Vec<ConnectionInfo>, options: Options) -> Arc<Self> {
         Arc::new(Self {
             seeds,
+            waiting: AtomicU64::new(0),
             links: Mutex::default(),
             known: watch::Sender::new(Known::Nothing(0)),
             looking: AtomicBool::new(false),
@@ -87,13 +91,14 @@ impl Cluster {
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
+        let _waiting = Waiting::new(&self.waiting);
         let slot = slot_of(call.slot_key());
         let mut address = self.owner(slot, due).await?;
         let mut asked = false;
         for hop in 1.. {
             let link = self.link(&address)?;
             let result = if asked {
-                link.script_asking(call, due).await
+                link.script_asking(call, replicas, due).await
             } else {
                 link.script(call, replicas, due).await
             };
@@ -118,6 +123,11 @@ impl Cluster {
             };
         }
         Err(Fault::Down)
+    }
+
+    /// Calls that wait for an answer.
+    pub(super) fn depth(&self) -> u64 {
+        self.waiting.load(Relaxed)
     }
 
     /// A connection to every master, in a stable order.
@@ -231,6 +241,22 @@ impl Cluster {
         addresses.sort_unstable();
         addresses.dedup();
         addresses
+    }
+}
+
+/// One call on its way; over when dropped, answered or not.
+struct Waiting<'c>(&'c AtomicU64);
+
+impl<'c> Waiting<'c> {
+    fn new(count: &'c AtomicU64) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -38,7 +38,7 @@ enum Phase {
     Pausing(Fault),
 }
 
-/// See the module.
+/// One connection to one server, made when somebody calls and made anew when it breaks.
 pub(super) struct Link {
     client: Client,
     deadline: Duration,
@@ -99,25 +99,21 @@ impl Link {
         let mut pipe = Pipeline::with_capacity(2);
         pipe.add_command(call.command(by)).add_command(wait);
         let mut answers = self.pipeline(&pipe, due).await?.into_iter();
-        let (Some(answer), Some(confirmed)) = (answers.next(), answers.next()) else {
-            return Err(Fault::Misread);
-        };
-        let answer = answer.extract_error()?;
-        match confirmed.extract_error()? {
-            Value::Int(count) if replicas.are_met(count) => Ok(answer),
-            _ => Err(Fault::Unconfirmed),
-        }
+        let answer = answers.next().ok_or(Fault::Misread)?.extract_error()?;
+        confirmed(answers.next(), replicas)?;
+        Ok(answer)
     }
 
     /// The same at a node that is taking over the slot: each try after `ASKING`.
     pub(super) async fn script_asking(
         self: &Arc<Self>,
         call: &Call,
+        replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        match self.send_asking(call, By::Digest, due).await {
+        match self.send_asking(call, By::Digest, replicas, due).await {
             Err(fault) if fault.is_unknown_script() => {
-                self.send_asking(call, By::Source, due).await
+                self.send_asking(call, By::Source, replicas, due).await
             }
             result => result,
         }
@@ -127,13 +123,23 @@ impl Link {
         self: &Arc<Self>,
         call: &Call,
         by: By,
+        replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        let mut pipe = Pipeline::with_capacity(2);
+        let wait = replicas.wait(due);
+        let is_confirmed = wait.is_some();
+        let mut pipe = Pipeline::with_capacity(3);
         pipe.add_command(redis::cmd("ASKING"))
             .add_command(call.command(by));
-        let answer = self.pipeline(&pipe, due).await?.into_iter().nth(1);
-        Ok(answer.ok_or(Fault::Misread)?.extract_error()?)
+        if let Some(wait) = wait {
+            pipe.add_command(wait);
+        }
+        let mut answers = self.pipeline(&pipe, due).await?.into_iter().skip(1);
+        let answer = answers.next().ok_or(Fault::Misread)?.extract_error()?;
+        if is_confirmed {
+            confirmed(answers.next(), replicas)?;
+        }
+        Ok(answer)
     }
 
     /// Sends several commands in one go; answers in order, errors among them.
@@ -254,6 +260,14 @@ impl Link {
             tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
         }
         self.phase.send_replace(Phase::Idle);
+    }
+}
+
+/// Whether the answer to `WAIT` says that enough replicas have the write.
+fn confirmed(answer: Option<Value>, replicas: Replicas) -> Result<(), Fault> {
+    match answer.ok_or(Fault::Misread)?.extract_error()? {
+        Value::Int(count) if replicas.are_met(count) => Ok(()),
+        _ => Err(Fault::Unconfirmed),
     }
 }
 

@@ -421,7 +421,7 @@ impl Vitals for RedisStore {
     fn stats(&self) -> StoreStats {
         let queue_depth = match &self.shared.backend {
             Backend::Single(single) => single.batcher.depth() as u64,
-            Backend::Cluster(_) => 0,
+            Backend::Cluster(cluster) => cluster.depth(),
         };
         StoreStats {
             queue_depth,

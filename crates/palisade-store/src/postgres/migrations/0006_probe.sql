@@ -1,0 +1,16 @@
+-- A sign of life that only a server which takes writes can give: a standby, a read-only
+-- server or one with a full disk answers every read.
+CREATE TABLE palisade.probe (
+    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    at   bigint NOT NULL
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000);
+INSERT INTO palisade.probe (at) VALUES (0);
+
+-- Nodes that probe at the same moment do not wait for each other: whoever finds the row
+-- locked has the proof already, for its holder is writing.
+CREATE FUNCTION palisade.probe(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE palisade.probe SET at = palisade.clock()
+     WHERE only IN (SELECT only FROM palisade.probe FOR UPDATE SKIP LOCKED);
+    RETURN coalesce(p_now, palisade.clock());
+END $$;
