@@ -55,7 +55,7 @@ fn beyond_the_bound_new_keys_share_one_strict_bucket_and_a_metric_says_so() {
     let metrics = scraped.text();
     for line in [
         "rate_limiter_tracked_keys 1000",
-        "rate_limiter_evictions_total 0",
+        "rate_limiter_evictions_total{reason=\"capacity\"} 0",
         "rate_limiter_overflowed_keys_total 20",
     ] {
         assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");

@@ -209,6 +209,8 @@ pub struct StoreStats {
     pub tracked_keys: u64,
     /// Entries that had to leave before they expired.
     pub evictions: u64,
+    /// Entries that this process removed because they no longer counted.
+    pub expired: u64,
     /// New keys that had to share the overflow bucket.
     pub overflowed: u64,
     /// Commands waiting for the store.

@@ -89,6 +89,27 @@ async fn expired_buckets_go_first() {
 }
 
 #[tokio::test]
+async fn what_the_background_sweep_removes_is_counted() {
+    for algorithm in ALGORITHMS {
+        let (store, clock) = store(100);
+        let limits = limits(algorithm);
+        for number in 0..50 {
+            assert!(admits(&store, &limits, "short", &format!("{number}")).await);
+        }
+        assert_eq!(store.stats().expired, 0);
+        clock.advance(2 * SECOND);
+        store.sweep(u32::MAX);
+        let stats = store.stats();
+        assert_eq!(
+            (stats.tracked_keys, stats.expired),
+            (0, 50),
+            "{algorithm:?}"
+        );
+        assert_eq!(stats.evictions, 0, "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
 async fn then_idle_ones_and_nothing_that_still_counts() {
     for algorithm in ALGORITHMS {
         let (store, _) = store(100);
@@ -373,6 +394,12 @@ async fn beyond_that_new_keys_share_a_strict_bucket() {
         assert_eq!((stats.tracked_keys, stats.evictions), (10, 0));
         clock.advance(2 * HOUR);
         assert!(admits(&store, &limits, "long", "later").await, "room again");
+        assert_eq!(
+            store.stats().evictions,
+            0,
+            "what has expired is not evicted"
+        );
+        assert!(store.stats().expired > 0, "{algorithm:?}");
         assert_eq!(store.stats().overflowed, 50, "{algorithm:?}");
     }
 }

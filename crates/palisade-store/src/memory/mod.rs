@@ -334,6 +334,7 @@ impl<C: Clock> Vitals for MemoryStore<C> {
         StoreStats {
             tracked_keys: table.tracked() + records.len(),
             evictions: table.evictions() + records.evictions(),
+            expired: table.expired() + records.expired(),
             overflowed: table.overflow.counted(),
             queue_depth: 0,
         }

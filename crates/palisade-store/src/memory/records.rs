@@ -75,6 +75,7 @@ pub(crate) struct Records {
     cut: RwLock<()>,
     aside: Mutex<BTreeMap<RecordKey, (Record, Micros)>>,
     evictions: AtomicU64,
+    expired: AtomicU64,
 }
 
 /// The digests are keyed; their bits are hash enough.
@@ -101,6 +102,7 @@ impl Records {
             cut: RwLock::default(),
             aside: Mutex::default(),
             evictions: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
         }
     }
 
@@ -204,7 +206,8 @@ impl Records {
     ) -> bool {
         let is_full = |shard: &Shard| shard.counts[index_of(kind)] + count > self.count_max;
         if is_full(shard) {
-            shard.drop_expired(now);
+            let dropped = shard.drop_expired(now);
+            self.expired.fetch_add(dropped, Ordering::Relaxed);
         }
         if is_full(shard) {
             let evicted = shard.evict(kind, count, now, needed);
@@ -285,13 +288,18 @@ impl Records {
     /// Drops expired records of all shards.
     pub(crate) fn sweep(&self, now: Micros) {
         for shard in &self.shards {
-            shard.lock().drop_expired(now);
+            let dropped = shard.lock().drop_expired(now);
+            self.expired.fetch_add(dropped, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn len(&self) -> u64 {
         let len = |shard: &Mutex<Shard>| shard.lock().records.len() as u64;
         self.shards.iter().map(len).sum()
+    }
+
+    pub(crate) fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
     }
 
     pub(crate) fn evictions(&self) -> u64 {
@@ -388,10 +396,12 @@ impl Shard {
         Some(stored)
     }
 
-    fn drop_expired(&mut self, now: Micros) {
+    /// How many records no longer matter and are gone.
+    fn drop_expired(&mut self, now: Micros) -> u64 {
         if self.next_expiry > now {
-            return;
+            return 0;
         }
+        let before = self.records.len();
         let mut soonest = Micros(u64::MAX);
         let counts = &mut self.counts;
         self.records.retain(|stored| {
@@ -404,6 +414,7 @@ impl Shard {
             is_live
         });
         self.next_expiry = soonest;
+        (before - self.records.len()) as u64
     }
 
     /// Takes away records of `kind` without a running block, soonest to expire

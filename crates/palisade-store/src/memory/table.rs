@@ -41,6 +41,7 @@ pub(crate) struct Table {
     keys_max: u64,
     tracked: AtomicU64,
     evictions: AtomicU64,
+    expired: AtomicU64,
     pub(super) overflow: Overflow,
 }
 
@@ -71,6 +72,7 @@ impl Table {
             keys_max,
             tracked: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             overflow: Overflow::default(),
         };
         for number in 0..1_u32 << start {
@@ -184,6 +186,7 @@ impl Table {
 
     fn drop_spent(&self, segment: &Segment, body: &mut Body, now: Micros) {
         let dropped = segment.drop_spent(body, now);
+        self.expired.fetch_add(dropped as u64, Ordering::Relaxed);
         self.release(dropped as u64);
     }
 
@@ -230,6 +233,10 @@ impl Table {
 
     pub(crate) fn tracked(&self) -> u64 {
         self.tracked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
     }
 
     pub(crate) fn evictions(&self) -> u64 {

@@ -44,7 +44,7 @@ pub struct PostgresStore {
     connections: Arc<Connections>,
     lanes: Arc<Lanes>,
     clock: Option<Arc<dyn Clock>>,
-    _sweeper: Option<Sweeper>,
+    sweeper: Option<Sweeper>,
 }
 
 impl PostgresStore {
@@ -94,7 +94,7 @@ impl PostgresStore {
             lanes: Arc::new(Lanes::new(config, Arc::clone(&connections), clock.clone())),
             connections,
             clock,
-            _sweeper: sweeper,
+            sweeper,
         })
     }
 
@@ -204,6 +204,7 @@ impl Vitals for PostgresStore {
     fn stats(&self) -> StoreStats {
         StoreStats {
             queue_depth: self.lanes.depth() as u64,
+            expired: self.sweeper.as_ref().map_or(0, Sweeper::removed),
             ..StoreStats::default()
         }
     }

@@ -2,6 +2,7 @@
 //! steady pace, faster while there is much to remove.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_core::time::Clock;
@@ -22,7 +23,10 @@ const RECORDS: &str =
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// A task that ends with its owner.
-pub(super) struct Sweeper(JoinHandle<()>);
+pub(super) struct Sweeper {
+    task: JoinHandle<()>,
+    removed: Arc<AtomicU64>,
+}
 
 impl Sweeper {
     pub(super) fn start(
@@ -35,14 +39,23 @@ impl Sweeper {
             clock,
             step: i32::try_from(sweep.step.max(1)).unwrap_or(i32::MAX),
             place: Place::start(),
+            removed: Arc::default(),
         };
-        Self(tokio::spawn(walk.run(sweep.pause)))
+        Self {
+            removed: Arc::clone(&walk.removed),
+            task: tokio::spawn(walk.run(sweep.pause)),
+        }
+    }
+
+    /// Rows that this process removed.
+    pub(super) fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Sweeper {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -64,12 +77,18 @@ pub(super) struct Walk {
     clock: Option<Arc<dyn Clock>>,
     step: i32,
     place: Place,
+    removed: Arc<AtomicU64>,
 }
 
 impl Walk {
     async fn run(mut self, pause: Duration) {
         loop {
-            let rest = match self.step().await {
+            let step = self.step().await;
+            if let Ok(removed) = &step {
+                let removed = u64::try_from(*removed).unwrap_or(0);
+                self.removed.fetch_add(removed, Ordering::Relaxed);
+            }
+            let rest = match step {
                 // Much to do: hardly a pause but the server's own pace.
                 Ok(removed) if removed > self.step / 20 => pause / 100,
                 Ok(_) => pause,

@@ -38,6 +38,7 @@ impl<S: Store> Engine<S> {
         let mut store = self.link.store().stats();
         for local in here {
             store.evictions += local.evictions;
+            store.expired += local.expired;
             store.overflowed += local.overflowed;
         }
         let buckets: u64 = here.iter().map(|local| local.tracked_keys).sum();

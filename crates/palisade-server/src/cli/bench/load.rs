@@ -1,6 +1,6 @@
 //! What every load counts.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::time::{Clock, Micros, SECOND};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ pub(super) struct Tally {
     pub(super) errors: AtomicU64,
     started: Micros,
     ends: Micros,
+    interrupted: AtomicBool,
 }
 
 impl Tally {
@@ -31,11 +32,27 @@ impl Tally {
             errors: AtomicU64::new(0),
             started,
             ends: started.plus(seconds * SECOND),
+            interrupted: AtomicBool::new(false),
         }
     }
 
     pub(super) fn is_over(&self, now: Micros) -> bool {
-        now >= self.ends
+        now >= self.ends || self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the load before its time.
+    pub(super) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
+    }
+
+    /// Callers of whom something was counted.
+    pub(super) fn callers(&self) -> Vec<u32> {
+        let counted = |key: &u32| {
+            let admitted = self.admitted.get(*key as usize);
+            admitted.is_some_and(|count| count.load(Ordering::Relaxed) > 0)
+        };
+        let all = u32::try_from(self.admitted.len()).unwrap_or(u32::MAX);
+        (0..all).filter(counted).collect()
     }
 
     pub(super) fn decided(&self, key: u32, allowed: bool, took_us: u64) {

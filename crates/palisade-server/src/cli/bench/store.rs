@@ -15,6 +15,7 @@ use palisade::engine::{Observer, Seen};
 use palisade::store::{StoreError, Vitals};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Bench;
 use super::load::{Report, Tally};
@@ -48,17 +49,72 @@ pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
             tokio::spawn(work)
         })
         .collect();
+    let interrupted = tokio::spawn(interrupt(Arc::clone(&tally)));
     for task in tasks {
         let _ = task.await;
     }
+    interrupted.abort();
+    let ended = clock.now();
+    clean(&engine, &tally, bench.concurrency).await?;
     let scheme = bench.store.split(':').next().unwrap_or_default();
     let what = format!(
         "engine on {scheme}, one exact limit, {} keys, {} at once, {} threads",
         bench.keys, bench.concurrency, bench.threads
     );
-    let mut report = tally.report(what, bench.limit, clock.now());
+    let mut report = tally.report(what, bench.limit, ended);
     report.store_calls = Some(calls.0.load(Ordering::Relaxed));
     Ok(report)
+}
+
+/// The first signal ends the load, so that what it counted is removed; a second one
+/// ends the process.
+async fn interrupt(tally: Arc<Tally>) {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    tally.interrupt();
+    let _ = tokio::signal::ctrl_c().await;
+    std::process::exit(130);
+}
+
+/// Removes every bucket that the load has made: nobody else's limit is to find them in
+/// its store.
+async fn clean(
+    engine: &Arc<Engine<AnyStore>>,
+    tally: &Tally,
+    concurrency: u32,
+) -> Result<(), Failure> {
+    let callers = tally.callers();
+    let share = callers.len().div_ceil(concurrency as usize).max(1);
+    let mut tasks = tokio::task::JoinSet::new();
+    for callers in callers.chunks(share).map(<[u32]>::to_vec) {
+        let engine = Arc::clone(engine);
+        tasks.spawn(async move {
+            for key in callers {
+                engine.reset(&facts(key)).await?;
+            }
+            Ok::<(), StoreError>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        if !matches!(ended, Ok(Ok(()))) {
+            return Err(Failure::unavailable(
+                "the buckets of this run could not be removed; they end by themselves within 30 hours",
+                "see that the store answers",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn facts(key: u32) -> RequestFacts {
+    let mut facts = RequestFacts::new(std::net::IpAddr::from([127, 0, 0, 1]), "GET", "/bench");
+    facts.user = Id::new("user", &format!("user-{key:011}")).ok();
+    facts
 }
 
 /// Counts store calls.
@@ -98,7 +154,7 @@ fn policy(limit: u32) -> Result<PolicySet, Failure> {
 async fn work(engine: Arc<Engine<AnyStore>>, tally: Arc<Tally>, task: u32, keys: u32) {
     let clock = Arc::clone(engine.clock());
     let mut key = task.wrapping_mul(2_654_435_761) % keys;
-    let mut facts = RequestFacts::new(std::net::IpAddr::from([127, 0, 0, 1]), "GET", "/bench");
+    let mut facts = facts(key);
     let mut turn = 0_u32;
     loop {
         let started = clock.now();

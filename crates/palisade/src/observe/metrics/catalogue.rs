@@ -121,8 +121,8 @@ catalogue! {
         "0 while the kill switch disables enforcement";
     TRACKED_KEYS = Gauge "rate_limiter_tracked_keys" []
         "Buckets and records held in this process";
-    EVICTIONS = Counter "rate_limiter_evictions_total" []
-        "Entries that had to leave before they expired";
+    EVICTIONS = Counter "rate_limiter_evictions_total" ["reason"]
+        "Entries that this process removed: `expired` no longer counted, `capacity` had to leave before";
     OVERFLOWED = Counter "rate_limiter_overflowed_keys_total" []
         "New keys that had to share the overflow bucket";
     ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org"]

@@ -112,7 +112,10 @@ impl Metrics {
             names::POLICY_REVISION => one(figures.policy_revision),
             names::ENABLED => one(u64::from(figures.enabled)),
             names::TRACKED_KEYS => one(figures.store.tracked_keys + figures.local_keys),
-            names::EVICTIONS => one(figures.store.evictions),
+            names::EVICTIONS => Value::Series(vec![
+                (vec!["capacity".to_owned()], figures.store.evictions),
+                (vec!["expired".to_owned()], figures.store.expired),
+            ]),
             names::OVERFLOWED => one(figures.store.overflowed),
             _ => self.counted(metric),
         }

@@ -36,7 +36,7 @@ const CONTRACT: &[(&str, &[&str])] = &[
     ("rate_limiter_policy_cache_size", &[]),
     ("rate_limiter_policy_refresh_failures_total", &[]),
     ("rate_limiter_tracked_keys", &[]),
-    ("rate_limiter_evictions_total", &[]),
+    ("rate_limiter_evictions_total", &["reason"]),
 ];
 
 fn events(all: &[Event]) -> Events {
