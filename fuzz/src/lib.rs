@@ -165,7 +165,9 @@ pub fn path(data: &[u8]) {
         }
         let again = normalise(once.forwarded().as_bytes(), slash);
         assert_eq!(
-            again.as_ref().map(|again| again.forwarded()),
+            again
+                .as_ref()
+                .map(palisade::core::path::NormalPath::forwarded),
             Ok(once.forwarded())
         );
         finds_itself(once.judged());

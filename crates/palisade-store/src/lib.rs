@@ -1,7 +1,8 @@
 //! Palisade's stores. What is asked of a store is named by what it keeps: [`Buckets`],
 //! [`Records`], [`Registries`]; one that keeps all three and shows its [`Vitals`] is a
 //! [`Store`]. Three engines, one conformance suite: embedded ([`memory`]), Redis
-//! ([`redis`]) and Postgres ([`postgres`]).
+//! (`redis`) and Postgres (`postgres`), the latter two behind features of their names
+//! that are on by default.
 //!
 //! The pure functions of `palisade_core::limit` are the definition; a script or a
 //! statement here is a translation of them.
@@ -10,7 +11,9 @@
 pub mod conformance;
 pub mod memory;
 pub mod model;
+#[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
 pub mod redis;
 
 use std::future::Future;

@@ -208,7 +208,11 @@ async fn f_store_full_a_read_only_server_is_exhausted() {
     let error = tokio::time::timeout(BOUND, refused).await.unwrap();
     assert_eq!(error.kind().name(), "exhausted", "{error:?}");
     let probed = store.probe().await.unwrap_err();
-    assert_eq!(probed.kind().name(), "exhausted", "a probe writes: {probed:?}");
+    assert_eq!(
+        probed.kind().name(),
+        "exhausted",
+        "a probe writes: {probed:?}"
+    );
     set("off").await;
     recovered(&store, 0).await;
 }

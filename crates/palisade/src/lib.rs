@@ -39,11 +39,13 @@ pub mod clock;
 pub mod deadline;
 pub mod engine;
 pub mod extract;
+pub mod limiter;
 pub mod observe;
 pub mod tenants;
 pub mod wire;
 
 pub use clock::{OsTime, SystemClock, TimeSource, VirtualClock};
 pub use engine::{Engine, EngineConfig};
+pub use limiter::{Limiter, LimiterConfig, Quota, Verdict};
 pub use palisade_core as core;
 pub use palisade_store as store;

@@ -396,7 +396,7 @@ fn policy(text: &str) -> PolicySet {
         &palisade_policy::Env::default(),
         &palisade_policy::Overrides::default(),
     );
-    (*loaded.unwrap().bundle.policy).clone()
+    (*loaded.unwrap().policy).clone()
 }
 
 const ROUTED: &str = "[[route]]\npath = \"/paid/*\"\nclass = \"paid\"\napi_key = true\n\

@@ -56,7 +56,7 @@ fn policy() -> Arc<PolicySet> {
         &Env::default(),
         &Overrides::default(),
     );
-    loaded.unwrap().bundle.policy
+    loaded.unwrap().policy
 }
 
 /// What an application is given, and the path by which its request was judged.

@@ -197,6 +197,43 @@ impl Table {
         readings
     }
 
+    /// One bucket of `limit` as a request of `cost` finds it.
+    pub(crate) fn read_one(
+        &self,
+        limit: Digest,
+        id: Digest,
+        spec: &BucketSpec,
+        cost: u32,
+        now: Micros,
+    ) -> Reading {
+        if let Some((segment, mut body)) = self.lock(id)
+            && let Some(slot) = segment.find(id)
+        {
+            let (word, state) = segment.take(&mut body, slot);
+            let reading = spec.read(&state, now, cost);
+            segment.put_back(&mut body, slot, word, state);
+            return reading;
+        }
+        let state = self.overflow.seed(&Shared::new(limit, spec), now);
+        spec.read(&state, now, cost)
+    }
+
+    /// Clears one bucket, if it is known.
+    pub(crate) fn clear_one(&self, id: Digest) {
+        if let Some((segment, mut body)) = self.lock(id)
+            && let Some(slot) = segment.find(id)
+        {
+            let (word, _) = segment.take(&mut body, slot);
+            let kept = Kept {
+                id,
+                state: State::Empty,
+                expires_at: Micros(0),
+                family: Durability::Volatile,
+            };
+            segment.put(&mut body, (slot, word), kept);
+        }
+    }
+
     /// Takes from one bucket of `limit`.
     pub(crate) fn take_locked(
         &self,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use palisade_core::Digest;
 use palisade_core::key::Namer;
-use palisade_core::limit::{Algorithm, BucketSpec};
+use palisade_core::limit::{Algorithm, BucketSpec, Reading};
 use palisade_core::time::{Clock, Micros};
 
 use super::Inner;
@@ -17,7 +17,7 @@ use super::gcra::{Pace, Taken};
 ///
 /// A decision allocates nothing once the identifier is known; on a token bucket it
 /// takes no lock either, and consists of one keyed name, one look at the clock and one
-/// compare-and-swap. Not for quotas: what is taken here is not written to disk.
+/// compare-and-swap. Not for quotas: what is taken here survives a graceful end only.
 pub struct Limiter<C> {
     inner: Arc<Inner<C>>,
     limit: Digest,
@@ -26,7 +26,27 @@ pub struct Limiter<C> {
     pace: Option<Pace>,
 }
 
+impl<C> Clone for Limiter<C> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            limit: self.limit,
+            namer: self.namer.clone(),
+            spec: self.spec,
+            pace: self.pace,
+        }
+    }
+}
+
 /// What a limiter says.
+///
+/// ```
+/// use palisade_core::time::Micros;
+/// use palisade_store::memory::Verdict;
+///
+/// let denied = Verdict::Denied { retry_at: Micros(5) };
+/// assert!(!denied.is_admitted() && Verdict::Admitted.is_admitted());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -71,14 +91,38 @@ impl<C: Clock> Limiter<C> {
         let now = self.inner.clock.now();
         match self.pace {
             Some(pace) if self.inner.table.admits(id, pace, cost, now) => Verdict::Admitted,
-            _ => self.decide(id, cost, now),
+            _ => self.decide(id, &self.spec, cost, now),
         }
+    }
+
+    /// The same by another limit than the usual one, for this identifier and now. What
+    /// was used stays used.
+    pub fn check_by(&self, identifier: &[u8], spec: &BucketSpec, cost: u32) -> Verdict {
+        let now = self.inner.clock.now();
+        self.decide(self.namer.id(identifier), spec, cost, now)
+    }
+
+    /// The identifier's bucket as a request of `cost` would find it; takes nothing.
+    pub fn peek(&self, identifier: &[u8], spec: &BucketSpec, cost: u32) -> Reading {
+        let now = self.inner.clock.now();
+        let id = self.namer.id(identifier);
+        self.inner.table.read_one(self.limit, id, spec, cost, now)
+    }
+
+    /// Clears the identifier's bucket.
+    pub fn reset(&self, identifier: &[u8]) {
+        self.inner.table.clear_one(self.namer.id(identifier));
+    }
+
+    /// The usual limit.
+    pub const fn spec(&self) -> &BucketSpec {
+        &self.spec
     }
 
     /// What the shortest way does not.
     #[inline(never)]
-    fn decide(&self, id: Digest, cost: u32, now: Micros) -> Verdict {
-        let Self { inner, spec, .. } = self;
+    fn decide(&self, id: Digest, spec: &BucketSpec, cost: u32, now: Micros) -> Verdict {
+        let inner = &self.inner;
         if spec.algorithm() == Algorithm::TokenBucket
             && let Some(taken) = inner.table.take_unlocked(id, spec, cost, now)
         {

@@ -1,6 +1,7 @@
 //! Tenants' own policies: the cache as the engine asks it, and the sources that need
 //! a store's connection.
 
+#[cfg(feature = "postgres")]
 mod postgres;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ pub use palisade_policy::tenants::{
 };
 #[cfg(feature = "mongodb")]
 pub use palisade_policy::tenants::{MongoAddressError, MongoTenants};
+#[cfg(feature = "postgres")]
 pub use postgres::{PostgresTenants, TableName, TableNameError};
 
 use crate::engine::{TenantStats, Tenants};

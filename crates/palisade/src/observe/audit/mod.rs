@@ -6,6 +6,7 @@
 
 mod event;
 mod per_second;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod probes;
 mod queue;
@@ -27,6 +28,7 @@ use palisade_core::key::Keyring;
 use palisade_core::time::{Clock, Micros};
 
 pub use event::{EventKind, Priority, Severity};
+#[cfg(feature = "postgres")]
 pub use postgres::PostgresSink;
 pub use sink::{FileSink, Sink, StdoutSink};
 
