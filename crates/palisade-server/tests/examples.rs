@@ -237,7 +237,9 @@ impl Nginx {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
-        let server = server.replace("listen 8000", &format!("listen {address}"));
+        let shown = "listen 127.0.0.1:8000;";
+        assert!(server.contains(shown), "the page listens on loopback");
+        let server = server.replace(shown, &format!("listen {address};"));
         let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
             .concat();
@@ -292,7 +294,13 @@ fn nginx_passes_ten_and_refuses_the_eleventh_with_the_headers_of_the_decision() 
         .replace("127.0.0.1:3000", &app.address.to_string());
     let nginx = Nginx::start(&config);
     let sign_in = |forged: &str| {
-        let headers = [("X-Forwarded-For", forged), ("X-Forwarded-Uri", "/free")];
+        let headers = [
+            ("X-Forwarded-For", forged),
+            ("Forwarded", "for=198.51.100.9"),
+            ("X-Forwarded-Uri", "/free"),
+            ("X-Original-URI", "/free"),
+            ("X-Original-Method", "GET"),
+        ];
         Client::connect(nginx.address).send("POST", "/auth/token", &headers, b"grant_type=x")
     };
     for number in 0..10 {
@@ -305,10 +313,16 @@ fn nginx_passes_ten_and_refuses_the_eleventh_with_the_headers_of_the_decision() 
     }
     let refused = sign_in("198.51.100.200");
     assert_eq!(refused.status, 429);
-    assert_eq!(refused.json()["error"], "rate_limit_exceeded");
+    let told = refused.json();
+    assert_eq!(told["error"], "rate_limit_exceeded");
+    assert_eq!(told["code"], "throttling.rate_limit_exceeded");
+    assert_eq!(told["request_id"].as_str(), refused.header("x-request-id"));
+    let at = told["timestamp"].as_str().unwrap();
+    assert!(palisade_core::Micros::parse_rfc3339(at).is_some(), "{at}");
     assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
     let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait));
+    assert_eq!(told["retry_after"], wait);
     assert_eq!(app.requests.load(Ordering::SeqCst), 10);
 
     drop(palisade);
