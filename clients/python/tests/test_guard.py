@@ -227,6 +227,31 @@ def test_delays_hold_a_bounded_number_of_threads() -> None:
     assert sum(took >= 1 for took in done) == 16
 
 
+def test_g_pending_guesses_at_once_gain_nothing(palisade: Server) -> None:
+    """As many are verified at once as one after the other: two."""
+
+    async def play() -> int:
+        verified = 0
+        client = AsyncPalisade(palisade.url, deadline=30)
+        guard = client.guard(on_unavailable="closed")
+        answered = asyncio.Barrier(50)
+
+        async def guess() -> None:
+            nonlocal verified
+            try:
+                async with guard.login(by("bob")):
+                    verified += 1
+                    await answered.wait()
+            except Blocked:
+                await answered.wait()
+
+        await asyncio.gather(*(guess() for _ in range(50)))
+        await client.aclose()
+        return verified
+
+    assert asyncio.run(play()) == 2
+
+
 def test_sessions_are_issued_and_revoked(palisade: Server) -> None:
     with Palisade(palisade.url, deadline=30) as client:
         guard = client.guard(on_unavailable="closed")

@@ -16,11 +16,16 @@ export interface RequestFacts {
   client?: { id: string; type?: "confidential" | "public" | undefined } | undefined;
   apiKey?: string | undefined;
   cost?: number | undefined;
+  /** Whether the answer carries a receipt, with which the charge can be given back. */
+  receipt?: boolean | undefined;
   requestId?: string | undefined;
   correlationId?: string | undefined;
 }
 
-/** A background job about to be queued (T-JOBS): organisation and token quotas. */
+/**
+ * A background job about to be queued (T-JOBS): organisation and token quotas. Its answer
+ * carries a receipt.
+ */
 export interface JobFacts {
   org: string;
   token?: string | undefined;

@@ -126,6 +126,31 @@ test("palisade away: closed and caps", async () => {
   assert.equal(verified, 3);
 });
 
+test("g_pending: guesses at once gain nothing", async () => {
+  const guard = await started();
+  let verified = 0;
+  let answered = 0;
+  let release: () => void = () => undefined;
+  const gate = new Promise<void>((resolve) => (release = resolve));
+  const arrive = () => {
+    answered += 1;
+    if (answered === 50) release();
+  };
+  const guess = () =>
+    guard
+      .login(by("bob"), async () => {
+        verified += 1;
+        arrive();
+        await gate;
+      })
+      .catch((error: unknown) => {
+        assert.ok(error instanceof Blocked);
+        arrive();
+      });
+  await Promise.all(Array.from({ length: 50 }, guess));
+  assert.equal(verified, 2, "as many as one after the other");
+});
+
 test("sessions are issued and revoked", async () => {
   const guard = await started();
   const sessionId = await guard.issueSession("ann");

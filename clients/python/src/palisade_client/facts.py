@@ -54,6 +54,8 @@ class RequestFacts:
     client: OAuthClient | None = None
     api_key: str | None = _hidden()
     cost: int | None = None
+    receipt: bool | None = None
+    """Whether the answer carries a receipt, with which the charge can be given back."""
     request_id: str = field(default_factory=new_request_id)
     correlation_id: str | None = None
 
@@ -74,7 +76,8 @@ class RequestFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobFacts:
-    """A background job about to be queued (T-JOBS): organisation and token quotas."""
+    """A background job about to be queued (T-JOBS): organisation and token quotas. Its
+    answer carries a receipt."""
 
     org: str = field(repr=False)
     token: str | None = _hidden()
