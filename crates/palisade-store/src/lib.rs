@@ -148,11 +148,13 @@ pub enum Registry {
     Tiers,
     /// Resets that other nodes must hear of (they drop cached denials).
     Resets,
+    /// What API keys used beyond their quotas, by month and hash.
+    Overages,
 }
 
 impl Registry {
     /// Every registry.
-    pub const ALL: [Self; 3] = [Self::Allowlist, Self::Tiers, Self::Resets];
+    pub const ALL: [Self; 4] = [Self::Allowlist, Self::Tiers, Self::Resets, Self::Overages];
 
     /// A short stable name.
     #[must_use]
@@ -161,6 +163,7 @@ impl Registry {
             Self::Allowlist => "allowlist",
             Self::Tiers => "tiers",
             Self::Resets => "resets",
+            Self::Overages => "overages",
         }
     }
 }

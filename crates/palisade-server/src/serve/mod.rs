@@ -218,6 +218,11 @@ impl<'a> Service<'a> {
     async fn finish(&self) -> Result<(), Failure> {
         let engine = &self.enforcer.engine;
         engine.return_leases().await;
+        if engine.settle_overage().await.is_err() {
+            tracing::warn!(
+                "what API keys used beyond their quotas in the last seconds is not kept"
+            );
+        }
         self.observers.flush(FLUSH_MAX);
         engine.store().flush().await.map_err(|error| {
             Failure::unavailable(
@@ -251,7 +256,8 @@ async fn background(engine: Arc<Engine<AnyStore>>) {
     tokio::join!(
         engine.probe_forever(),
         engine.follow_registries(),
-        engine.refill_forever()
+        engine.refill_forever(),
+        engine.settle_forever()
     );
 }
 

@@ -37,11 +37,12 @@ impl Registries {
     }
 
     fn of(&self, registry: Registry) -> &RwLock<List> {
-        let [allowlist, tiers, resets] = &self.lists;
+        let [allowlist, tiers, resets, overages] = &self.lists;
         match registry {
             Registry::Allowlist => allowlist,
             Registry::Tiers => tiers,
             Registry::Resets => resets,
+            Registry::Overages => overages,
         }
     }
 

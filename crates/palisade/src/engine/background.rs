@@ -18,6 +18,9 @@ const PROBES_EVERY: Duration = Duration::from_millis(250);
 /// they must bind.
 const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
 
+/// How often overage is shared: a node that is killed loses no more of it.
+const OVERAGE_EVERY: Duration = Duration::from_secs(5);
+
 impl<S: Store> Engine<S> {
     /// When the failure machinery next has something to do.
     pub fn next_due(&self) -> Option<Micros> {
@@ -51,6 +54,15 @@ impl<S: Store> Engine<S> {
             let _ = self.refresh_tiers().await;
             let _ = self.refresh_resets().await;
             tokio::time::sleep(REGISTRIES_EVERY).await;
+        }
+    }
+
+    /// Shares what API keys use beyond their quotas, and tells the totals of a month that
+    /// is over, for as long as it is polled.
+    pub async fn settle_forever(&self) {
+        loop {
+            tokio::time::sleep(OVERAGE_EVERY).await;
+            let _ = self.settle_overage().await;
         }
     }
 

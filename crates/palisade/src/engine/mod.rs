@@ -29,12 +29,12 @@ pub use health::{DependencyReport, HealthReport, PolicyReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX, BlockView,
-    Explanation, Finding, LiftTarget, NewAllowlistEntry, QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage,
-    ResetLine, ResetSelector, SELECTORS_MAX, meaning,
+    Explanation, Finding, LastMonth, LiftTarget, NewAllowlistEntry, QUOTAS_PAGE_MAX, QuotaPage,
+    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, meaning,
 };
 pub use ports::{
-    Administered, Change, NoObserver, NoTenants, Observer, Operator, Seen, Subject, TenantSeen,
-    TenantStats, Tenants,
+    Administered, Change, NoObserver, NoTenants, Observer, Operator, OverageSeen, Seen, Subject,
+    TenantSeen, TenantStats, Tenants,
 };
 
 /// What an engine is made of.

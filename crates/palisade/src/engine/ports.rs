@@ -116,8 +116,26 @@ pub trait Observer: Send + Sync + 'static {
     /// An operator changed something.
     fn administered(&self, _done: &Administered<'_>) {}
 
+    /// An API key went beyond its quota, or a month in which it did is over.
+    fn overage(&self, _seen: &OverageSeen<'_>) {}
+
     /// A surface refused a request whose origin could not be believed (I-XFF).
     fn edge_refused(&self, _peer: std::net::IpAddr, _field: &'static str, _now: Micros) {}
+}
+
+/// What an API key used beyond its quota.
+#[derive(Clone, Copy, Debug)]
+pub struct OverageSeen<'a> {
+    /// The key's hash.
+    pub api_key: &'a str,
+    /// Its tier.
+    pub tier: &'a str,
+    /// The month that is over; `None` if it begins now.
+    pub month: Option<&'a str>,
+    /// Requests beyond the quota.
+    pub overage: u64,
+    /// When.
+    pub at: Micros,
 }
 
 /// Something that an operator did.

@@ -11,7 +11,7 @@ use palisade_store::StoreError;
 
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
-use crate::engine::{Administered, Observer, Seen, TenantSeen};
+use crate::engine::{Administered, Observer, OverageSeen, Seen, TenantSeen};
 
 /// Metrics, log and audit of one process.
 pub struct Fanout {
@@ -97,6 +97,10 @@ impl Observer for Fanout {
 
     fn administered(&self, done: &Administered<'_>) {
         self.each().for_each(|one| one.administered(done));
+    }
+
+    fn overage(&self, seen: &OverageSeen<'_>) {
+        self.each().for_each(|one| one.overage(seen));
     }
 
     fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {

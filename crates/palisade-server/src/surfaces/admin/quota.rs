@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
-use palisade::engine::{AdminError, QUOTAS_PAGE_MAX, QuotaUsage};
+use palisade::engine::{AdminError, LastMonth, QUOTAS_PAGE_MAX, QuotaUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -37,6 +37,35 @@ pub(super) struct Usage {
     overage_price: Option<f64>,
     /// What they cost so far.
     overage_cost: Option<f64>,
+    /// The month before, if the key went beyond its quota in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_month: Option<Before>,
+}
+
+/// A month that is over, in which a key went beyond its quota.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LastMonth)]
+pub(super) struct Before {
+    /// Which, for example `2026-10`.
+    month: String,
+    /// Used in it, overage included.
+    quota_used: u64,
+    /// Requests beyond the quota.
+    overage: u64,
+    /// What they cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overage_cost: Option<f64>,
+}
+
+impl From<LastMonth> for Before {
+    fn from(last: LastMonth) -> Self {
+        Self {
+            month: last.month,
+            quota_used: last.quota_used,
+            overage: last.overage,
+            overage_cost: last.overage_cost,
+        }
+    }
 }
 
 impl From<QuotaUsage> for Usage {
@@ -51,6 +80,7 @@ impl From<QuotaUsage> for Usage {
             overage: usage.overage,
             overage_price: usage.overage_price,
             overage_cost: usage.overage_cost,
+            last_month: usage.last_month.map(Into::into),
         }
     }
 }

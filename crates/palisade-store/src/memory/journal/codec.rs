@@ -183,6 +183,7 @@ const fn code_of(registry: Registry) -> u8 {
         Registry::Allowlist => 1,
         Registry::Tiers => 2,
         Registry::Resets => 3,
+        Registry::Overages => 4,
     }
 }
 

@@ -67,6 +67,9 @@ impl<S: Store> Engine<S> {
         };
         let (decision, bypassed) = self.decide(asked).await;
         if take == Take::Consume {
+            if decision.quota.is_some() {
+                self.note_overage(&policy, facts, &decision);
+            }
             self.link.observer().decided(&Seen {
                 subject: Subject::Request(facts),
                 decision: &decision,

@@ -3,6 +3,7 @@
 mod allowlist;
 mod blocks;
 mod explain;
+mod overage;
 mod quotas;
 mod registries;
 mod resets;
@@ -17,6 +18,7 @@ use allowlist::entry_id;
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
 pub use blocks::{BLOCKS_LISTED_MAX, BlockView, LiftTarget};
 pub use explain::{Explanation, Finding, meaning};
+pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
 pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};

@@ -1,10 +1,11 @@
 //! API-key quotas as operators and billing see them. A key is named by its hash.
 
-use palisade_core::policy::{Overage, PolicySet, Tier, quota_charge};
+use palisade_core::policy::{PolicySet, Tier, quota_charge};
 use palisade_store::{Entry, Registry, Store, StoreError, Take};
 use serde::Serialize;
 
 use super::super::{Change, Engine};
+use super::overage::{LastMonth, price_of};
 use super::{Admin, AdminError};
 
 /// Most quotas on one page.
@@ -31,6 +32,8 @@ pub struct QuotaUsage {
     pub overage_price: Option<f64>,
     /// What the overage costs so far.
     pub overage_cost: Option<f64>,
+    /// The month before, if the key went beyond its quota in it.
+    pub last_month: Option<LastMonth>,
 }
 
 /// A page of quotas, ordered by hash.
@@ -50,7 +53,9 @@ impl<S: Store> Engine<S> {
     pub async fn quota(&self, hash: &str) -> Result<QuotaUsage, AdminError> {
         let policy = self.policy.load_full();
         let tier = self.tier_in_force(&policy, hash)?;
-        self.usage(tier, hash).await
+        let mut usage = self.usage(tier, hash).await?;
+        usage.last_month = self.last_month().await?.remove(hash);
+        Ok(usage)
     }
 
     /// Usage of registered API keys after `after`, in the order of their hashes.
@@ -79,10 +84,13 @@ impl<S: Store> Engine<S> {
                 .map(|last| (*last).to_owned()),
             ..QuotaPage::default()
         };
+        let mut before = self.last_month().await?;
         for hash in hashes {
             // A key on a tier that is gone is denied: it has no usage to show.
             if let Ok(tier) = self.tier_in_force(&policy, hash) {
-                page.quotas.push(self.usage(tier, hash).await?);
+                let mut usage = self.usage(tier, hash).await?;
+                usage.last_month = before.remove(hash);
+                page.quotas.push(usage);
             }
         }
         Ok(page)
@@ -109,10 +117,7 @@ impl<S: Store> Engine<S> {
         })?;
         let limit = tier.quota.map(|quota| u64::from(quota.get()));
         let overage = limit.map_or(0, |limit| reading.used.saturating_sub(limit));
-        let price = match tier.overage {
-            Overage::Priced(price) if limit.is_some() => Some(price),
-            Overage::Priced(_) | Overage::Blocked => None,
-        };
+        let price = price_of(tier);
         Ok(QuotaUsage {
             key: hash.to_owned(),
             tier: tier.name.to_string(),
@@ -123,6 +128,7 @@ impl<S: Store> Engine<S> {
             overage,
             overage_price: price,
             overage_cost: price.map(|price| price * as_f64(overage)),
+            last_month: None,
         })
     }
 }
@@ -131,7 +137,7 @@ impl<S: Store> Engine<S> {
     clippy::cast_precision_loss,
     reason = "a month's requests are far below 2^53"
 )]
-const fn as_f64(count: u64) -> f64 {
+pub(super) const fn as_f64(count: u64) -> f64 {
     count as f64
 }
 

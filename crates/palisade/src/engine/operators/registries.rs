@@ -9,6 +9,7 @@ use palisade_store::{Registry, Store, StoreError};
 
 use super::super::Engine;
 use super::allowlist::Allowlist;
+use super::overage::Overages;
 
 /// This node's copies.
 #[derive(Default)]
@@ -18,6 +19,7 @@ pub(in crate::engine) struct Registries {
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
     /// One more than the version of the resets that was seen last; 0 is none.
     resets_seen: AtomicU64,
+    pub(super) overages: Overages,
 }
 
 impl Registries {

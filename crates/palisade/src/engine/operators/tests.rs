@@ -8,7 +8,7 @@ use palisade_core::policy::{
     ApiKey, Dimension, LimitDef, Overage, PolicyParts, PolicySet, Route, hash_api_key,
 };
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{MINUTE, Micros, SECOND};
+use palisade_core::time::{HOUR, MINUTE, Micros, SECOND};
 use palisade_core::{Clock, Id, Keyring};
 use palisade_store::model::ModelStore;
 use palisade_store::{
@@ -118,6 +118,11 @@ impl Observer for Heard {
         _events: &palisade_core::failure::Events,
         _now: Micros,
     ) {
+    }
+    fn overage(&self, seen: &crate::engine::OverageSeen<'_>) {
+        let month = seen.month.unwrap_or("begins");
+        let said = format!("overage {} {month} {}", seen.tier, seen.overage);
+        self.0.lock().push(said);
     }
     fn administered(&self, done: &Administered<'_>) {
         self.0.lock().push(match done.change {
@@ -293,6 +298,73 @@ async fn q_quota_usage_shows_overage_and_what_it_costs() {
 }
 
 #[tokio::test]
+async fn q_overage_is_told_when_it_begins_and_its_total_when_the_month_turns() {
+    let Nodes {
+        one,
+        two,
+        clock,
+        heard,
+    } = nodes();
+    let (key, hash) = (with_key("k-starter"), hash_api_key("k-starter"));
+    assert_eq!(allowed(&one, &key, 3).await, 3);
+    assert_eq!(allowed(&two, &key, 4).await, 4);
+    assert_eq!(*heard.0.lock(), ["overage starter begins 1"], "once");
+    let settle = async || {
+        one.settle_overage().await.unwrap();
+        two.settle_overage().await.unwrap();
+    };
+    settle().await;
+    assert_eq!(one.quota(&hash).await.unwrap().last_month, None);
+
+    clock.advance(12 * HOUR + 10 * SECOND);
+    settle().await;
+    assert_eq!(heard.0.lock().len(), 1, "another node may still write");
+    clock.advance(30 * SECOND);
+    for _ in 0..3 {
+        settle().await;
+    }
+    assert_eq!(heard.0.lock()[1..], ["overage starter 2026-01 5"]);
+    let usage = two.quota(&hash).await.unwrap();
+    assert_eq!((usage.quota_used, usage.overage), (0, 0));
+    let last = usage.last_month.unwrap();
+    assert_eq!((last.month.as_str(), last.quota_used), ("2026-01", 7));
+    assert_eq!((last.overage, last.overage_cost), (5, Some(1.25)));
+
+    clock.advance(27 * 24 * HOUR);
+    assert!(one.quota(&hash).await.unwrap().last_month.is_some());
+    clock.advance(24 * HOUR);
+    assert_eq!(one.quota(&hash).await.unwrap().last_month, None, "in March");
+    assert_eq!(heard.0.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn q_overage_of_a_node_that_is_gone_is_told_by_another() {
+    let nodes = nodes();
+    allowed(&nodes.one, &with_key("k-starter"), 4).await;
+    nodes.one.settle_overage().await.unwrap();
+    drop(nodes.one);
+    nodes.clock.advance(12 * HOUR + MINUTE);
+    nodes.two.settle_overage().await.unwrap();
+    assert_eq!(nodes.heard.0.lock().len(), 1);
+    nodes.clock.advance(10 * MINUTE);
+    nodes.two.settle_overage().await.unwrap();
+    nodes.two.settle_overage().await.unwrap();
+    assert_eq!(nodes.heard.0.lock()[1..], ["overage starter 2026-01 2"]);
+}
+
+#[tokio::test]
+async fn q_overage_is_not_what_a_blocked_or_an_unlimited_tier_has() {
+    let nodes = nodes();
+    for key in ["k-free", "k-enterprise"] {
+        allowed(&nodes.one, &with_key(key), 5).await;
+    }
+    nodes.one.settle_overage().await.unwrap();
+    nodes.clock.advance(12 * HOUR + MINUTE);
+    nodes.one.settle_overage().await.unwrap();
+    assert!(nodes.heard.0.lock().is_empty());
+}
+
+#[tokio::test]
 async fn q_quota_of_an_unknown_key_is_not_found() {
     let nodes = nodes();
     let unknown = hash_api_key("nobody's");
@@ -371,7 +443,7 @@ async fn q_quota_change_of_tier_binds_at_once_here_and_within_a_second_elsewhere
     assert_eq!(allowed(&nodes.two, &facts, 1).await, 1);
     let usage = nodes.two.quota(&hash).await.unwrap();
     assert_eq!((usage.quota_used, usage.overage), (4, 2));
-    assert_eq!(*nodes.heard.0.lock(), ["tier free starter"]);
+    assert_eq!(nodes.heard.0.lock()[..1], ["tier free starter"]);
 }
 
 #[tokio::test]

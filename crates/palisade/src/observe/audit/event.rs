@@ -72,6 +72,9 @@ kinds! {
     ClientRateLimitExceeded = "client_rate_limit_exceeded", Warning, Ordinary;
     /// An API key's monthly quota refused a request.
     QuotaExceeded = "quota_exceeded", Warning, Ordinary;
+    /// An API key went beyond its quota, with its first request over it; or a month is
+    /// over, with the total.
+    QuotaOverage = "quota_overage", Info, Security;
     /// The lockout refused an attempt.
     Lockout = "auth.lockout", Warning, Security;
     /// The guard blocked an attempt.

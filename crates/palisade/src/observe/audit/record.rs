@@ -13,7 +13,9 @@ use palisade_core::time::Micros;
 
 use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::{Audit, Severity};
-use crate::engine::{Administered, Change, Observer, Operator, Seen, Subject, TenantSeen};
+use crate::engine::{
+    Administered, Change, Observer, Operator, OverageSeen, Seen, Subject, TenantSeen,
+};
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
 
@@ -96,6 +98,15 @@ impl Observer for Audit {
             Operator::TokenHolder => Actor::Role("admin_token"),
             Operator::Local => Actor::Role("local"),
         });
+        self.shared.push(event);
+    }
+
+    fn overage(&self, seen: &OverageSeen<'_>) {
+        let mut event = Event::new(EventKind::QuotaOverage, seen.at);
+        event.subject = Some(seen.api_key.into());
+        event.bucket = Some(seen.tier.into());
+        event.from = seen.month.map(Into::into);
+        event.count = Some(seen.overage);
         self.shared.push(event);
     }
 

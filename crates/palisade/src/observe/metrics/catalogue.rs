@@ -127,6 +127,8 @@ catalogue! {
         "New keys that had to share the overflow bucket";
     ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org"]
         "What is left of an organisation's longest window, for the busiest organisations; the label is a digest";
+    QUOTA_OVERAGE = Counter "rate_limiter_quota_overage_requests_total" []
+        "Requests admitted beyond the quota of their API key";
     DEFAULT_DENY = Counter "rate_limiter_default_deny_total" []
         "Requests refused because no limit is configured for them";
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []

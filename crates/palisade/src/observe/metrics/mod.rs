@@ -168,6 +168,12 @@ fn is_exceeded(decision: &Decision) -> bool {
     !decision.is_allowed() && (decision.status == 429 || decision.rule == Some(Rule::L_GLOBAL))
 }
 
+fn is_beyond_quota(decision: &Decision) -> bool {
+    let quota = decision.quota.as_ref();
+    let beyond = quota.is_some_and(|quota| quota.limit.is_some_and(|limit| quota.used > limit));
+    beyond && decision.is_allowed()
+}
+
 impl Observer for Metrics {
     fn decided(&self, seen: &Seen<'_>) {
         let decision = seen.decision;
@@ -185,6 +191,9 @@ impl Observer for Metrics {
         }
         if decision.rule == Some(Rule::L_DEFAULT_DENY) {
             self.bump(&names::DEFAULT_DENY, &[], 1);
+        }
+        if is_beyond_quota(decision) {
+            self.bump(&names::QUOTA_OVERAGE, &[], 1);
         }
         if seen.bypassed.is_some() {
             self.bump(&names::ALLOWLIST_BYPASSES, &[], 1);
