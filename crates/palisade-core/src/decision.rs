@@ -347,6 +347,8 @@ pub struct Decision {
     pub delay_ms: Option<u32>,
     /// Challenge to offer (A-CAPTCHA).
     pub challenge: Option<Challenge>,
+    /// With it what was charged can be given back; only if it was asked for.
+    pub receipt: Option<Box<str>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
@@ -405,6 +407,7 @@ impl Decision {
             status: 200,
             delay_ms: None,
             challenge: None,
+            receipt: None,
             quota: None,
             enforcement: Enforcement::Full,
             class: None,

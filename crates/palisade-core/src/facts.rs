@@ -176,6 +176,8 @@ pub struct RequestFacts {
     /// It came with a token that proves nothing: a guess, which counts in the auth
     /// class of its address besides its own class (I-JWT).
     pub guess: bool,
+    /// The answer is to carry a receipt, with which the charge can be given back.
+    pub receipt: bool,
     /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
     pub bot: bool,
     /// Echoed in the answer and in logs.
@@ -204,19 +206,22 @@ impl RequestFacts {
             kind: RequestKind::Http,
             layers: Layers::All,
             guess: false,
+            receipt: false,
             bot: false,
             request_id: None,
             correlation_id: None,
         }
     }
 
-    /// The facts of a background job that is about to be enqueued (T-JOBS).
+    /// The facts of a background job that is about to be enqueued (T-JOBS). It gets a
+    /// receipt: what could not be enqueued is given back.
     #[must_use]
     pub fn job(org: Option<Id>, token: Option<Id>) -> Self {
         Self {
             org,
             token,
             kind: RequestKind::Job,
+            receipt: true,
             ..Self::new(NO_ADDRESS, "POST", "")
         }
     }

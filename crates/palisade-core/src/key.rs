@@ -145,6 +145,24 @@ pub enum SegmentKind {
 }
 
 impl SegmentKind {
+    const ALL: [Self; 9] = [
+        Self::Org,
+        Self::Ip,
+        Self::User,
+        Self::Token,
+        Self::Client,
+        Self::ApiKey,
+        Self::Account,
+        Self::Endpoint,
+        Self::Descriptor,
+    ];
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
+    }
+
     /// The prefix of the segment in a T-KEYS key.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -193,6 +211,8 @@ pub enum Domain {
     Allowlist = 8,
     /// An identifier as it appears in logs and audits.
     Log = 9,
+    /// The seal of a receipt.
+    Receipt = 10,
 }
 
 /// A digest under the current secret and, while a rotation lasts, the previous one.

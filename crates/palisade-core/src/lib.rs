@@ -26,6 +26,7 @@ pub mod lockout;
 pub mod path;
 pub mod plan;
 pub mod policy;
+pub mod receipt;
 pub mod record;
 pub mod rule;
 pub mod time;

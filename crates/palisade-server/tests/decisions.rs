@@ -40,8 +40,8 @@ fn l_ip_the_eleventh_sign_in_of_a_minute_is_denied_with_429_as_data() {
 }
 
 #[test]
-fn peek_takes_nothing_and_refund_gives_back() {
-    let server = Server::start();
+fn peek_takes_nothing_and_refund_gives_back_to_who_configured_it() {
+    let server = Server::configured("[server]\nrefund_by_facts = true\n");
     let facts = sign_in("198.51.100.9");
     let remaining = |answer: &Value| answer["limits"][0]["remaining"].clone();
     for _ in 0..3 {
@@ -55,12 +55,65 @@ fn peek_takes_nothing_and_refund_gives_back() {
 }
 
 #[test]
+fn l_give_back_a_receipt_is_refunded_once_and_facts_alone_are_refused() {
+    let server = Server::start();
+    let facts = sign_in("198.51.100.9");
+    let mut wanted: Value = serde_json::from_str(&facts).unwrap();
+    wanted["receipt"] = json!(true);
+    let check = |facts: &str| server.post("/v1/check", facts).json();
+    assert!(
+        check(&facts).get("receipt").is_none(),
+        "it was not asked for"
+    );
+    let answer = check(&wanted.to_string());
+    assert_eq!(answer["limits"][0]["remaining"], 8);
+    let refund = |body: &Value| server.post("/v1/refund", &body.to_string());
+
+    let receipt = json!({"receipt": answer["receipt"], "request_id": "r-9"});
+    let first = refund(&receipt);
+    assert_eq!(first.header("x-request-id"), Some("r-9"));
+    assert_eq!(first.json()["refunded"], true);
+    assert_eq!(first.json()["limits"][0]["remaining"], 9);
+    assert_eq!(refund(&receipt).json()["refunded"], false, "once");
+    assert_eq!(check(&facts)["limits"][0]["remaining"], 8);
+
+    let mut both = receipt.clone();
+    both["ip"] = json!("198.51.100.9");
+    let facts: Value = serde_json::from_str(&facts).unwrap();
+    for wrong in [
+        facts,
+        both,
+        json!({"receipt": "canary"}),
+        json!({}),
+        json!({"receipt": 7}),
+    ] {
+        let refused = refund(&wrong);
+        assert_eq!(
+            (refused.status, &refused.json()["field"]),
+            (400, &json!("receipt"))
+        );
+        assert!(!refused.text().contains("canary"));
+    }
+    let asked = server.post("/v1/check", &receipt.to_string());
+    assert_eq!(
+        (asked.status, &asked.json()["field"]),
+        (400, &json!("receipt"))
+    );
+}
+
+#[test]
 fn t_jobs_are_checked_alone_and_in_a_batch_without_an_address() {
     let limits = "[[limit]]\nname = \"jobs\"\nby = [\"org\"]\nrate = \"3/min\"\n";
     let server = Server::configured(limits);
     let job = json!({"op": "job.enqueue", "org": "acme"});
     let one = server.post("/v1/check", &job.to_string()).json();
     assert_eq!(one["decision"], "allow", "{one}");
+    let back = json!({"receipt": one["receipt"]}).to_string();
+    assert_eq!(server.post("/v1/refund", &back).json()["refunded"], true);
+    assert_eq!(
+        server.post("/v1/check", &job.to_string()).json()["limits"][0]["remaining"],
+        2
+    );
     let batch = json!({"checks": [job, job, job, {"ip": "::1", "method": "GET", "path": "/"}]});
     let answers = server.post("/v1/batch", &batch.to_string()).json();
     let statuses: Vec<_> = (0..4)

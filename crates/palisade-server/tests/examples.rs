@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Options, PATIENCE, Server};
 use redis_server::RedisServer;
+use serde_json::Value;
 use tempfile::TempDir;
 use upstream::Upstream;
 
@@ -33,6 +34,73 @@ fn block(page: &str, language: &str) -> String {
     let fence = format!("```{language}\n");
     let after = text.split_once(&fence).expect("a block of this language").1;
     after.split_once("```").unwrap().0.to_owned()
+}
+
+/// Every block of this language on a page.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs").join(page)).unwrap();
+    let fence = format!("```{language}\n");
+    let found = text.split(&fence).skip(1);
+    found
+        .map(|after| after.split_once("```").unwrap().0.to_owned())
+        .collect()
+}
+
+/// What a shell block of a page prints, one answer a line.
+fn shell(server: &Server, block: &str) -> Vec<Value> {
+    let script = block
+        .replace("localhost:8080", &server.listen.to_string())
+        .replace("\ncurl", "\necho; curl");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let lines = printed.lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_examples_of_decisions_do_what_the_page_says() {
+    let server = Server::start();
+    let scopes = |answer: &Value| -> Vec<String> {
+        let limits = answer["limits"].as_array().unwrap().iter();
+        let mut scopes: Vec<_> = limits
+            .map(|l| l["scope"].as_str().unwrap().to_owned())
+            .collect();
+        scopes.sort();
+        scopes.dedup();
+        scopes
+    };
+    let page = blocks("decisions.md", "sh");
+    let [request, halves, job, refund] = page.as_slice() else {
+        panic!("the page has other examples");
+    };
+    let answers = shell(&server, request);
+    assert_eq!(answers[0]["decision"], "allow");
+    assert_eq!(
+        scopes(&answers[0]),
+        ["client", "ip", "org", "token", "user"]
+    );
+
+    let answers = shell(&server, halves);
+    assert_eq!(scopes(&answers[0]), ["ip"]);
+    assert_eq!(scopes(&answers[1]), ["org", "user"]);
+
+    let answers = shell(&server, job);
+    assert_eq!(scopes(&answers[0]), ["org", "token"]);
+    assert!(answers[0]["receipt"].is_string());
+
+    let answers = shell(&server, refund);
+    let shown: Value = serde_json::from_str(&block("decisions.md", "json")).unwrap();
+    assert_eq!(answers[0]["refunded"], shown["refunded"]);
+    let limits = answers[0]["limits"].as_array().unwrap();
+    for (name, value) in shown["limits"][0].as_object().unwrap() {
+        let named = limits
+            .iter()
+            .find(|l| l["name"] == shown["limits"][0]["name"]);
+        assert_eq!(&named.unwrap()[name], value, "{name}");
+    }
 }
 
 fn example(name: &str) -> PathBuf {

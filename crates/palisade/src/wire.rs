@@ -153,6 +153,10 @@ pub struct RawRequest<'a> {
     /// `all`, `edge` or `identity`.
     #[serde(default)]
     pub layers: Option<Layers>,
+    /// Whether the answer carries a receipt, with which the charge can be given back.
+    #[serde(borrow, default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
+    pub receipt: Option<RawReceipt<'a>>,
     /// Address of the client.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
@@ -210,6 +214,24 @@ pub struct RawRequest<'a> {
     pub correlation_id: Option<Text<'a>>,
 }
 
+/// A receipt that is wanted, or one that was given.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+pub enum RawReceipt<'a> {
+    /// Whether the answer is to carry one.
+    Wanted(bool),
+    /// One that an answer carried.
+    Given(#[serde(borrow)] Cow<'a, str>),
+}
+
+/// What a refund names.
+pub enum Refund<'a> {
+    /// A charge, by the receipt of its check.
+    Receipt(Text<'a>),
+    /// What a charge was made for.
+    Facts(Box<RawRequest<'a>>),
+}
+
 /// The OAuth client as it arrives.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ClientFacts))]
@@ -222,6 +244,24 @@ pub struct RawClient<'a> {
     /// `confidential` or `public`.
     #[serde(default, rename = "type")]
     pub kind: Option<ClientType>,
+}
+
+impl<'a> RawRequest<'a> {
+    /// What a refund names: a receipt, which says all there is to say, or facts.
+    ///
+    /// # Errors
+    /// A receipt beside facts.
+    pub fn into_refund(self) -> Result<Refund<'a>, FieldError> {
+        let has_facts = self.ip.is_some() || self.path.is_some() || self.op.is_some();
+        match self.receipt {
+            Some(RawReceipt::Given(_)) if has_facts => Err(FieldError::new(
+                "receipt",
+                "stands alone: it says what was charged",
+            )),
+            Some(RawReceipt::Given(receipt)) => Ok(Refund::Receipt(receipt)),
+            _ => Ok(Refund::Facts(Box::new(self))),
+        }
+    }
 }
 
 impl RawRequest<'_> {
@@ -241,6 +281,15 @@ impl RawRequest<'_> {
     /// A missing field or one outside its bounds.
     pub fn into_facts_of(self, slash: EncodedSlash) -> Result<RequestFacts, FieldError> {
         let kind = self.op.unwrap_or_default();
+        let receipt = match self.receipt {
+            // Jobs are few, and what could not be enqueued is given back.
+            None => kind == RequestKind::Job,
+            Some(RawReceipt::Wanted(is_wanted)) => is_wanted,
+            Some(RawReceipt::Given(_)) => {
+                let problem = "must be true or false here: a receipt itself is for `/v1/refund`";
+                return Err(FieldError::new("receipt", problem));
+            }
+        };
         let (ip, method, path) = match kind {
             RequestKind::Http => self.line(slash)?,
             RequestKind::Job => self.job_line(slash)?,
@@ -261,6 +310,7 @@ impl RawRequest<'_> {
             kind,
             layers: self.layers.unwrap_or_default(),
             guess: false,
+            receipt,
             bot: false,
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
@@ -510,6 +560,9 @@ pub struct Answer<'a> {
     /// What a flow of the guard in shadow mode would have answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<&'a ShadowAnswer>,
+    /// With it the charge can be given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<&'a str>,
     /// Headers, ready to copy.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
@@ -545,6 +598,7 @@ impl<'a> Answer<'a> {
             delay_ms: decision.delay_ms,
             challenge: decision.challenge,
             shadow: decision.shadow.as_deref(),
+            receipt: decision.receipt.as_deref(),
             headers: headers(decision, families),
             status: decision.status,
             body: body(decision, urls, request_id),

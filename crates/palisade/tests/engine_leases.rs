@@ -118,7 +118,7 @@ async fn l_atomic_a_busy_lease_is_refilled_before_it_is_empty() {
     let (first, rest) = asked.split_at(2);
     // The first takes what it uses; the second, at once after it, shows a rate.
     assert_eq!(first, [charge(By::Request, 1), charge(By::Request, 20)]);
-    assert!(rest.len() > 10, "{} calls", rest.len());
+    assert!(rest.len() >= 9, "{} calls", rest.len());
     for asked in rest {
         assert!(!matches!(asked, Asked::Charge(By::Request, _)));
     }

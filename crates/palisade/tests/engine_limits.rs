@@ -120,7 +120,7 @@ async fn l_atomic_a_peek_takes_nothing_and_a_refund_gives_back() {
         assert_eq!(remaining(&bench.peek(AUTH).await, "ip-auth"), 10);
     }
     assert_eq!(bench.admitted(AUTH, 10).await, 10);
-    bench.engine.refund(&request(AUTH)).await;
+    bench.engine.refund_facts(&request(AUTH)).await;
     assert_eq!(bench.admitted(AUTH, 10).await, 1);
 }
 

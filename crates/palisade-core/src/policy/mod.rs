@@ -556,6 +556,11 @@ impl PolicySet {
         self.tiers.get(name)
     }
 
+    /// The limits of the tiers' quotas.
+    pub fn tier_limits(&self) -> impl Iterator<Item = &Limit> {
+        self.tiers.values().map(|tier| &tier.limit)
+    }
+
     /// True if the user agent matches a bot pattern (I-BOT).
     #[must_use]
     pub fn is_bot(&self, user_agent: &str) -> bool {

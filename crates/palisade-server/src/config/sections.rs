@@ -37,6 +37,9 @@ section! {
         body_bytes_max: u32 = "65536" where "1024"..="16777216";
         /// Most checks in one batch.
         batch_max: u32 = "1000" where "1"..="1000";
+        /// Whether a refund may name the facts of its check instead of a receipt: it may
+        /// give back what others have used, and more is admitted than the limit.
+        refund_by_facts: bool = "false";
         /// Most open connections of one address.
         connections_max: u32 = "10000" where "1"..="1000000";
         /// Time to receive a request's headers.

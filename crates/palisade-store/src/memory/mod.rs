@@ -126,6 +126,15 @@ impl<C: Clock> MemoryStore<C> {
         Limiter::new(Arc::clone(&self.inner), limit, keyring.namer(limit), spec)
     }
 
+    /// Gives back without waiting; see [`Buckets::give_back`](crate::Buckets::give_back).
+    pub fn give_back_now(&self, taken: &[Taken<'_>]) -> Charged {
+        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+        self.change(&charges, |position, charge, state, now| {
+            let at = taken[position].at;
+            charge.spec.give_back_taken(state, at, now, charge.cost);
+        })
+    }
+
     /// [`Buckets::charge`] without the wait: this store never has to.
     pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
         let inner = &*self.inner;
@@ -240,11 +249,7 @@ impl<C: Clock> Buckets for MemoryStore<C> {
     }
 
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
-        Ok(self.change(&charges, |position, charge, state, now| {
-            let at = taken[position].at;
-            charge.spec.give_back_taken(state, at, now, charge.cost);
-        }))
+        Ok(self.give_back_now(taken))
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {

@@ -48,6 +48,10 @@ impl Answer<'_> {
             raw(out, ",\"shadow\":");
             serde_json::to_writer(&mut *out, shadow)?;
         }
+        if let Some(receipt) = self.receipt {
+            raw(out, ",\"receipt\":");
+            text(out, receipt)?;
+        }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {
             raw(out, "\"");
@@ -174,6 +178,7 @@ mod tests {
         refused.retry_after = Some(300);
         refused.delay_ms = Some(250);
         refused.challenge = Some(Challenge::Captcha);
+        refused.receipt = Some("AQID".into());
         refused.enforcement = Enforcement::Degraded;
         refused.quota = Some(QuotaReading {
             limit: Some(10),

@@ -181,8 +181,8 @@ struct Hit {
 #[derive(Default)]
 struct Admitted {
     hits: Vec<Hit>,
-    /// When so much was, or may have been, given back.
-    refunds: Vec<(Micros, u32)>,
+    /// When something was, or may have been, given back.
+    refunds: Vec<Micros>,
     bound: Option<Bound>,
     /// Hits that were refunded.
     gone: Vec<u64>,
@@ -204,8 +204,13 @@ struct Log {
 #[derive(Default)]
 struct Used {
     hits: Vec<(Micros, u32)>,
-    /// Token bucket: when all of it is free again.
-    free_at: Micros,
+    /// Token bucket: when all of it is free again, in ticks of 2⁻¹² µs.
+    free_at: u64,
+}
+
+/// Ticks of one token.
+fn token(per_second: u32) -> u64 {
+    (SECOND << 12).div_ceil(u64::from(per_second))
 }
 
 impl Used {
@@ -217,19 +222,22 @@ impl Used {
                 used + cost <= limit
             }
             Bound::Flow { burst, per_second } => {
-                let token = SECOND / u64::from(per_second);
-                let after = self.free_at.max(now).plus(u64::from(cost) * token);
-                after <= now.plus(u64::from(burst) * token)
+                let after = self.free_at.max(now.0 << 12) + u64::from(cost) * token(per_second);
+                after <= (now.0 << 12) + u64::from(burst) * token(per_second)
             }
-            Bound::Aligned(..) => unreachable!("no fallback counts by the calendar"),
+            Bound::Aligned(limit, window) => {
+                self.hits.retain(|(at, _)| at.0 / window == now.0 / window);
+                let used: u32 = self.hits.iter().map(|(_, cost)| cost).sum();
+                used + cost <= limit
+            }
         }
     }
 
     fn take(&mut self, bound: Bound, now: Micros, cost: u32) {
         match bound {
             Bound::Flow { per_second, .. } => {
-                let token = SECOND / u64::from(per_second);
-                self.free_at = self.free_at.max(now).plus(u64::from(cost) * token);
+                let taken = u64::from(cost) * token(per_second);
+                self.free_at = self.free_at.max(now.0 << 12) + taken;
             }
             _ => self.hits.push((now, cost)),
         }
@@ -296,7 +304,7 @@ impl Requests {
         for bucket in buckets(asked.class) {
             let admitted = log.normal.entry(asked.key(bucket)).or_default();
             admitted.gone.push(id);
-            admitted.refunds.push((now, asked.cost));
+            admitted.refunds.push(now);
         }
     }
 
@@ -399,7 +407,7 @@ impl Requests {
         let lately = |at: &Micros| now.since(*at) < 2 * MINUTE;
         let is_given_back = buckets(asked.class).iter().any(|bucket| {
             let admitted = log.normal.get(&asked.key(bucket));
-            admitted.is_some_and(|admitted| admitted.refunds.iter().any(|(at, _)| lately(at)))
+            admitted.is_some_and(|admitted| admitted.refunds.iter().any(lately))
         });
         let shared = self.world.shared.lock();
         let empty = State::default();
@@ -472,15 +480,32 @@ impl Requests {
         };
         let org = if asked.class == "fixed" { asked.org } else { 0 };
         let key = |name: &str| format!("{name} node {node} epoch {epoch} ip {ip} org {org}");
-        caps.iter()
-            .map(|(name, bound)| (key(name), *bound))
+        let caps = caps.iter().map(|(name, bound)| (key(name), *bound));
+        // An outage is never laxer than the request's own limits.
+        let own = buckets(asked.class)
+            .iter()
+            .filter(|bucket| bucket.by != By::NodeIp && asked.class != "auth");
+        let own_key = |bucket: &Bucket| format!("{} {node} {epoch}", asked.key(bucket));
+        caps.chain(own.map(|bucket| (own_key(bucket), bucket.bound)))
             .collect()
+    }
+
+    /// Whether everything that may refuse a request in an outage is counted here too. A
+    /// wheel holds hits for longer; local buckets count what was admitted before.
+    fn is_counted_exactly(asked: &Asked) -> bool {
+        !matches!(asked.class, "two" | "local" | "mixed")
     }
 
     /// F-FALLBACK: what fits is admitted and what does not is refused. Counters start
     /// anew with each recovery (F-CLEAN).
     fn fallback_is_exact(&self, asked: &Asked, at: Micros, outcome: Outcome) {
         let caps = self.fallback_of(asked);
+        let node_at = self.world.node_now(asked.node);
+        // A node aligns windows by its own clock.
+        let by_clock = |bound: &Bound| match bound {
+            Bound::Aligned(..) => node_at,
+            Bound::Sliding(..) | Bound::Flow { .. } => at,
+        };
         let mut log = self.log.lock();
         let costs: Vec<u32> = caps
             .iter()
@@ -488,18 +513,20 @@ impl Requests {
             .collect();
         let fits = caps.iter().zip(&costs).all(|((key, bound), cost)| {
             let used = log.fallback.entry(key.clone()).or_default();
-            used.fits(*bound, at, *cost)
+            used.fits(*bound, by_clock(bound), *cost)
         });
         let is_admitted = outcome == Outcome::Allow;
         if fits && is_admitted {
             for ((key, bound), cost) in caps.iter().zip(&costs) {
                 let used = log.fallback.entry(key.clone()).or_default();
-                used.take(*bound, at, *cost);
+                used.take(*bound, by_clock(bound), *cost);
             }
         }
         drop(log);
         match (fits, is_admitted) {
-            (true, false) => self.violated("F-FALLBACK", asked, "refused below its cap"),
+            (true, false) if Self::is_counted_exactly(asked) => {
+                self.violated("F-FALLBACK", asked, "refused below its cap");
+            }
             (false, true) => self.violated("F-FALLBACK", asked, "admitted over its cap"),
             _ => {}
         }
@@ -541,8 +568,7 @@ impl Admitted {
                 .filter(|loss| loss.plus(250_000) <= at)
                 .count()
         };
-        let counts =
-            |hit: &&Hit| !matches!(bound, Bound::Sliding(..)) || !self.gone.contains(&hit.id);
+        let counts = |hit: &&Hit| !self.gone.contains(&hit.id);
         let mut hits: Vec<Hit> = self.hits.iter().filter(counts).copied().collect();
         hits.sort_by_key(|hit| hit.from);
         for (index, first) in hits.iter().enumerate() {
@@ -566,27 +592,13 @@ impl Admitted {
                 }
                 last = end;
                 sum += u64::from(hit.cost);
-                let given_back = match bound {
-                    Bound::Sliding(..) => 0,
-                    _ => self.given_back(first.from, end),
-                };
                 let most = bound.most(span);
-                if sum > most + given_back {
+                if sum > most {
                     return Some(format!("{sum} in {span} µs, at most {most}"));
                 }
             }
         }
         None
-    }
-
-    /// What may have been given back in a slice, however late it was done.
-    fn given_back(&self, from: Micros, to: Micros) -> u64 {
-        let within = |(at, _): &&(Micros, u32)| from <= at.plus(500_000) && at.minus(500_000) <= to;
-        self.refunds
-            .iter()
-            .filter(within)
-            .map(|(_, cost)| u64::from(*cost))
-            .sum()
     }
 }
 

@@ -9,6 +9,8 @@ use crate::{limits, policy};
 pub(crate) enum Planted {
     /// The store admits now and then what does not fit.
     OverAdmits,
+    /// Returns are credited however late they come.
+    AlwaysCredits,
     /// A denied charge takes from the buckets that had room.
     TakesInPart,
     /// Commits compare nothing: the last writer wins.
@@ -86,6 +88,11 @@ fn finds(planted: Planted, property: &str) {
 #[test]
 fn l_atomic_a_store_that_admits_too_much_is_found() {
     finds(Planted::OverAdmits, "L-ATOMIC");
+}
+
+#[test]
+fn l_give_back_returns_that_are_always_credited_are_found_over_nodes() {
+    finds(Planted::AlwaysCredits, "L-ATOMIC");
 }
 
 #[test]

@@ -257,8 +257,7 @@ impl Sim {
             let sim = Arc::clone(&self);
             background.push(tokio::spawn(async move { sim.probe(node).await }));
             let sim = Arc::clone(&self);
-            let refills = async move { sim.nodes[node].engine.refill_forever().await };
-            background.push(tokio::spawn(refills));
+            background.push(tokio::spawn(async move { sim.refill(node).await }));
         }
         let sim = Arc::clone(&self);
         background.push(tokio::spawn(async move { sim.faults().await }));
@@ -289,7 +288,9 @@ impl Sim {
             }
         }
         let shared = self.world.shared.lock();
-        let (records, buckets) = (shared.records.len(), shared.buckets.len());
+        // Receipts that were used are remembered until they end.
+        let buckets = shared.buckets.len() - shared.marks.len();
+        let records = shared.records.len();
         let largest = |kind: RecordKind| match kind {
             RecordKind::Account(_) => 4096,
             RecordKind::Network(_) => 8192,
@@ -322,6 +323,21 @@ impl Sim {
             opened,
             refused: self.commands.was_refusing(),
             digest: *self.digest.lock(),
+        }
+    }
+
+    /// The node's other background task. It stalls now and then, as a process does that
+    /// gets no processor: its tokens are late on their way back.
+    async fn refill(&self, node: usize) {
+        loop {
+            let (runs, stalls) = self.rng(|rng| {
+                let stalls = if rng.chance(50) { rng.below(1_500) } else { 0 };
+                (rng.between(1, 3_000), stalls)
+            });
+            let runs = Duration::from_millis(runs);
+            let engine = &self.nodes[node].engine;
+            let _ = tokio::time::timeout(runs, engine.refill_forever()).await;
+            tokio::time::sleep(Duration::from_millis(stalls)).await;
         }
     }
 
@@ -371,6 +387,7 @@ impl Sim {
             if self.rng(|rng| rng.chance(15)) {
                 let mut shared = self.world.shared.lock();
                 shared.buckets.clear();
+                shared.marks.clear();
                 shared.records.clear();
                 shared.losses.push(self.world.now());
             }
@@ -480,7 +497,8 @@ impl Sim {
         };
         let json = asked.json();
         let raw: RawRequest<'_> = wire::parse(json.as_bytes()).unwrap();
-        let facts = raw.into_facts().unwrap();
+        let mut facts = raw.into_facts().unwrap();
+        facts.receipt = self.rng(|rng| rng.chance(self.pace.refund_percent));
         let node = &self.nodes[asked.node];
         let command = self.command_of(asked.node, Policy::Limits, false);
         if peeks {
@@ -495,22 +513,24 @@ impl Sim {
             node.changed.notify_one();
             return;
         }
-        let answer = COMMAND
+        let mut answer = COMMAND
             .scope(Arc::clone(&command), node.engine.check(&facts))
             .await;
         node.changed.notify_one();
+        let receipt = answer.decision.receipt.take();
         self.timed("a request", asked.from);
         self.take_note(|| format!("{}{:?}", asked.class, answer.decision));
         let admitted = self.requests.answered(&asked, &command, &answer.decision);
-        if let Some(id) = admitted
-            && self.rng(|rng| rng.chance(self.pace.refund_percent))
-        {
-            self.refund(&asked, &facts, id).await;
+        if let (Some(id), Some(receipt)) = (admitted, receipt) {
+            self.refund(&asked, &receipt, id).await;
+            if self.rng(|rng| rng.chance(30)) {
+                self.refund(&asked, &receipt, id).await;
+            }
         }
     }
 
-    /// Gives back what was taken a moment ago, perhaps through another node.
-    async fn refund(&self, asked: &limits::Asked, facts: &palisade::core::RequestFacts, id: u64) {
+    /// Gives back what was taken a while ago, perhaps through another node.
+    async fn refund(&self, asked: &limits::Asked, receipt: &str, id: u64) {
         let is_local = matches!(asked.class, "local" | "mixed");
         let (wait, node) = self.rng(|rng| {
             let node = if is_local {
@@ -518,17 +538,18 @@ impl Sim {
             } else {
                 rng.index(self.nodes.len())
             };
-            (rng.below(300), node)
+            let wait = if rng.chance(70) { 300 } else { 30_000 };
+            (rng.below(wait), node)
         });
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let from = self.world.now();
         let command = self.command_of(node, Policy::Limits, true);
         self.requests.refunded(asked, id);
-        let refund = self.nodes[node].engine.refund(facts);
+        let refund = self.nodes[node].engine.refund(receipt);
         let outcome = COMMAND.scope(Arc::clone(&command), refund).await;
         self.nodes[node].changed.notify_one();
         self.timed("a refund", from);
-        self.take_note(|| matches!(outcome, RefundOutcome::Done(_)).to_string());
+        self.take_note(|| matches!(outcome, Ok(RefundOutcome::Done(_))).to_string());
     }
 
     fn command_of(&self, node: usize, policy: Policy, refunds: bool) -> Arc<Command> {

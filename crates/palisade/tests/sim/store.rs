@@ -9,7 +9,7 @@ use palisade::core::failure::Policy;
 use palisade::core::limit::{BucketSpec, Reading, State};
 use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade::core::time::Micros;
+use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Records, Registries,
     Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
@@ -124,7 +124,9 @@ impl SimStore {
                 .openings;
             command.log.lock().permit = openings;
         }
-        command.log.lock().calls += 1;
+        let mut log = command.log.lock();
+        log.calls += 1;
+        log.is_tidying = call == Call::Tidying;
     }
 
     async fn deliver<T: Send + 'static>(
@@ -183,6 +185,10 @@ fn charge(
         let buckets = charges.iter().map(|charge| (charge.id, charge.spec));
         command.log.lock().asked.push(buckets.collect());
     }
+    let marks = charges
+        .iter()
+        .filter(|charge| charge.spec.window_us() >= HOUR / 4);
+    shared.marks.extend(marks.map(|charge| charge.id));
     let mut states: Vec<State> = charges
         .iter()
         .map(|charge| shared.buckets.remove(&charge.id).unwrap_or_default())
@@ -405,10 +411,14 @@ impl Buckets for SimStore {
         let charges = own(&charges);
         let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
         self.call(refunding(), move |shared, now, _| {
+            let is_always_credited = shared.is_planted(Planted::AlwaysCredits);
             give_back(shared, &charges, now, |at, charge, state| {
-                charge
-                    .spec
-                    .give_back_taken(state, taken_at[at], now, charge.cost);
+                let spec = &charge.spec;
+                if is_always_credited {
+                    spec.give_back(state, now, charge.cost);
+                } else {
+                    spec.give_back_taken(state, taken_at[at], now, charge.cost);
+                }
             })
         })
         .await

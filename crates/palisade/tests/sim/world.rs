@@ -1,6 +1,6 @@
 //! What every node shares: the store's state, the links to it, and who asked what.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use palisade::core::Digest;
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) rng: Rng,
     pub(crate) links: Vec<Link>,
     pub(crate) buckets: HashMap<Digest, State>,
+    /// Buckets of receipts that were used.
+    pub(crate) marks: HashSet<Digest>,
     pub(crate) records: BTreeMap<RecordKey, Stored>,
     /// When the store lost its data.
     pub(crate) losses: Vec<Micros>,
@@ -97,6 +99,8 @@ pub(crate) struct CommandLog {
     /// A call that counts for the breaker failed or was given up.
     pub(crate) failed: bool,
     pub(crate) calls: u32,
+    /// The running call puts something back: how it ends is nothing to the breaker.
+    pub(crate) is_tidying: bool,
     /// What the store was asked to charge, admitted or not.
     pub(crate) asked: Vec<Vec<(Digest, BucketSpec)>>,
     /// Charges that the store admitted and applied: each with its buckets' costs.
@@ -143,6 +147,7 @@ impl World {
                 rng: rng.fork(),
                 links: vec![Link::Up; nodes],
                 buckets: HashMap::new(),
+                marks: HashSet::new(),
                 records: BTreeMap::new(),
                 losses: Vec::new(),
                 timetables: vec![Timetables::new(); nodes],
@@ -230,7 +235,13 @@ impl Observer for Reporter {
             return;
         };
         let now = self.world.node_now(self.node);
-        let permit = command.log.lock().permit;
+        let (permit, is_tidying) = {
+            let log = command.log.lock();
+            (log.permit, log.is_tidying)
+        };
+        if is_tidying {
+            return;
+        }
         let mut shared = self.world.shared.lock();
         let table = shared.timetables[self.node].of(command.policy);
         table.called(permit, error.is_some(), now);

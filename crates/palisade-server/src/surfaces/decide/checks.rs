@@ -3,9 +3,9 @@
 use http::Request;
 use hyper::body::Incoming;
 use palisade::engine::RefundOutcome;
-use palisade::wire::{self, RawRequest};
-use palisade_core::RequestFacts;
+use palisade::wire::{self, RawRequest, Refund};
 use palisade_core::decision::LimitReading;
+use palisade_core::{Id, RequestFacts};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -38,10 +38,25 @@ pub(super) async fn peek(
     ))
 }
 
+/// A charge to give back.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct RefundFacts {
+    /// The receipt that a check answered with.
+    #[schema(min_length = 1, max_length = 5464)]
+    receipt: String,
+    #[schema(min_length = 1, max_length = 512)]
+    request_id: Option<String>,
+    #[schema(min_length = 1, max_length = 512)]
+    correlation_id: Option<String>,
+}
+
 /// What was given back.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Refunded<'a> {
+    /// False if the receipt was used before, or nothing of it counts any more.
     refunded: bool,
+    /// The buckets as they are now.
     limits: &'a [LimitReading],
     request_id: &'a str,
 }
@@ -51,18 +66,43 @@ pub(super) async fn refund(
     request: Request<Incoming>,
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
-    let facts = facts(decide, request, id).await?;
-    match decide.enforcer.engine.refund(&facts).await {
-        RefundOutcome::Done(limits) => Ok(reply::json(&Refunded {
-            refunded: true,
-            limits: &limits,
-            request_id: id.as_str(),
-        })),
-        RefundOutcome::Unavailable => Err(Problem::unavailable(
-            "the store did not answer and nothing was given back; try again",
-        )),
+    let (parts, body) = request.into_parts();
+    let bounds = decide.bounds;
+    let bytes = body::read(body, bounds.body_bytes_max, bounds.read_timeout).await?;
+    let raw: RawRequest<'_> = wire::parse(&bytes)?;
+    if let Some(given) = &raw.request_id {
+        *id = RequestId::given(&Id::new("request_id", given)?);
     }
+    let outcome = match raw.into_refund()? {
+        Refund::Receipt(receipt) => {
+            let refunded = decide.enforcer.engine.refund(&receipt).await;
+            refunded.map_err(|error| Problem::field("receipt", &error.to_string()))?
+        }
+        Refund::Facts(raw) if decide.refunds_by_facts => {
+            let mut facts = raw.into_facts_of(decide.encoded_slash())?;
+            facts.correlation_id = facts.correlation_id.or(correlation_id(&parts.headers));
+            decide.enforcer.engine.refund_facts(&facts).await
+        }
+        Refund::Facts(_) => return Err(Problem::field("receipt", NO_RECEIPT)),
+    };
+    let (refunded, limits) = match outcome {
+        RefundOutcome::Done(limits) => (true, limits),
+        RefundOutcome::Over(limits) => (false, limits),
+        RefundOutcome::Before => (false, Vec::new()),
+        RefundOutcome::Unavailable => return Err(Problem::unavailable(UNKNOWN)),
+    };
+    Ok(reply::json(&Refunded {
+        refunded,
+        limits: &limits,
+        request_id: id.as_str(),
+    }))
 }
+
+const NO_RECEIPT: &str = "is required: ask for one with `\"receipt\": true` in the check; \
+                          `server.refund_by_facts` accepts the check's facts instead";
+
+const UNKNOWN: &str = "the store did not answer: it is not known whether the charge was given \
+                       back; a second try gives back no more than the first";
 
 async fn facts(
     decide: &Decide,

@@ -19,7 +19,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use super::batch::{Answers, Batch};
-use super::checks::Refunded;
+use super::checks::{RefundFacts, Refunded};
 use super::guard::{Issued, NewSession, RawSession, Revoked};
 use super::{Route, forward_auth};
 use crate::surfaces::exchange::problem::Document as Problem;
@@ -137,9 +137,9 @@ fn words(route: Route, method: &Method) -> Words {
         Route::Peek => decides("peek", "Decides about a request and counts nothing"),
         Route::Refund => words(
             "refund",
-            "Gives back what a check took",
-            DATA,
-            "RequestFacts",
+            "Gives back what a check took, once",
+            "What was given back",
+            "RefundFacts",
             "Refunded",
         ),
         Route::Batch => words(
@@ -225,6 +225,7 @@ fn components() -> Components {
         with::<Batch<'_>>,
         with::<Answer<'_>>,
         with::<Answers<'_>>,
+        with::<RefundFacts>,
         with::<Refunded<'_>>,
         with::<NewSession>,
         with::<RawSession>,
@@ -275,12 +276,13 @@ impl PartialSchema for RequestFacts {
 impl ToSchema for RequestFacts {}
 
 /// A job counts for its organisation and token (T-JOBS).
-const JOB_FIELDS: [&str; 7] = [
+const JOB_FIELDS: [&str; 8] = [
     "org",
     "token",
     "class",
     "user",
     "cost",
+    "receipt",
     "request_id",
     "correlation_id",
 ];

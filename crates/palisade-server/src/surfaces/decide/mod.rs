@@ -42,6 +42,8 @@ struct Decide {
     enforcer: Arc<Enforcer>,
     caller: Option<Arc<CallerToken>>,
     bounds: Bounds,
+    /// A refund without a receipt is accepted.
+    refunds_by_facts: bool,
 }
 
 /// The decision API and, on the same address, forward-auth.
@@ -50,6 +52,7 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     let decide = Arc::new(Decide {
         enforcer: Arc::clone(given.enforcer),
         caller: given.caller.clone(),
+        refunds_by_facts: server.refund_by_facts,
         bounds: Bounds {
             body_bytes_max: size(server.body_bytes_max),
             read_timeout: server.header_timeout,

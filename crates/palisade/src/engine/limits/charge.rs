@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::link::{For, Link, NoAnswer};
 use super::Limits;
-use super::lease::Served;
+use super::lease::{Origin, Served};
+use super::near::WithoutAnswer;
 
 /// Store calls of limits and quotas.
 pub(super) const LIMITS: For = For::Decision(Policy::Limits);
@@ -30,6 +31,8 @@ pub(super) enum Answered<'c, 'p> {
 pub(super) struct Counters<'e, S> {
     pub(super) limits: &'e Limits,
     pub(super) link: &'e Link<S>,
+    /// Each bucket's instant is noted, for a receipt.
+    pub(super) notes: bool,
 }
 
 impl<S> Clone for Counters<'_, S> {
@@ -45,11 +48,20 @@ impl<S: Store> Engine<S> {
         Counters {
             limits: &self.limits,
             link: &self.link,
+            notes: false,
         }
     }
 }
 
 impl<S: Store> Counters<'_, S> {
+    /// The same, which note when each bucket was charged if a receipt is wanted.
+    pub(super) const fn noting(self, is_wanted: bool) -> Self {
+        Self {
+            notes: is_wanted,
+            ..self
+        }
+    }
+
     /// Charges the buckets of a decision all or nothing: those served in this
     /// process first, then the store's; what was taken here goes back if the store
     /// denies or cannot be asked.
@@ -75,13 +87,9 @@ impl<S: Store> Counters<'_, S> {
             .iter()
             .cloned()
             .partition(|charge| self.limits.is_exact(charge));
-        let taken = match self.take_near(&near, take, ends).await {
-            Ok(taken) => taken,
-            Err(no_answer) => {
-                self.refund_local(&near, take).await;
-                return Err(no_answer);
-            }
-        };
+        let mut taken = self
+            .take_near(&near, take, ends, WithoutAnswer::GoesBack)
+            .await?;
         if exact.is_empty() {
             return Ok(Answered::All(taken.charged));
         }
@@ -95,8 +103,7 @@ impl<S: Store> Counters<'_, S> {
         }
         let asked = self.ask(&exact, take, ends).await;
         if take == Take::Consume && !asked.as_ref().is_ok_and(|asked| asked.admitted) {
-            self.refund_local(&near, take).await;
-            self.put_back(taken.tokens, ends).await;
+            self.undo(&mut taken, take, ends).await;
         }
         Ok(Answered::All(self.merged(charges, taken.charged, asked?)))
     }
@@ -109,25 +116,26 @@ impl<S: Store> Counters<'_, S> {
             return None;
         }
         let mut readings = Vec::with_capacity(charges.len());
-        let mut batches = Vec::new();
+        let mut batches: Vec<Origin> = Vec::new();
         for charge in charges {
-            let Served::Taken(reading, until) = self.limits.leases.serve(charge, now) else {
-                for (charge, until) in charges.iter().zip(batches) {
-                    self.limits.leases.put_back(charge, until);
+            let Served::Taken(reading, origin) = self.limits.leases.serve(charge, now) else {
+                for (charge, origin) in charges.iter().zip(batches) {
+                    self.limits.leases.put_back(charge, origin);
                 }
                 return None;
             };
             readings.push(reading);
-            if readings.len() < charges.len() {
-                batches.push(until);
+            if self.notes || readings.len() < charges.len() {
+                batches.push(origin);
             }
         }
+        let instants = batches.into_iter().filter(|_| self.notes);
         Some(Charged {
             now,
             admitted: true,
             readings,
             rebuilt: 0,
-            instants: Vec::new(),
+            instants: instants.map(|origin| origin.taken_at).collect(),
         })
     }
 
@@ -154,13 +162,11 @@ impl<S: Store> Counters<'_, S> {
     /// Puts readings of two places back into the order of the charges, all by the
     /// store's clock.
     fn merged(self, charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
-        let far_instants: Vec<Micros> = (0..far.readings.len())
-            .map(|at| far.judged_at(at))
-            .collect();
-        let by_store = |reading| (moved(reading, near.now, far.now), near.now);
+        let instants = self.merged_instants(charges, &near, &far);
+        let by_store = |reading| moved(reading, near.now, far.now);
         let mut near_readings = near.readings.into_iter().map(by_store);
-        let mut far_readings = far.readings.into_iter().zip(far_instants);
-        let (readings, instants) = charges
+        let mut far_readings = far.readings.into_iter();
+        let readings = charges
             .iter()
             .filter_map(|charge| {
                 if self.limits.is_exact(charge) {
@@ -169,7 +175,7 @@ impl<S: Store> Counters<'_, S> {
                     near_readings.next()
                 }
             })
-            .unzip();
+            .collect();
         Charged {
             now: far.now,
             admitted: near.admitted && far.admitted,
@@ -177,6 +183,22 @@ impl<S: Store> Counters<'_, S> {
             rebuilt: near.rebuilt + far.rebuilt,
             instants,
         }
+    }
+
+    /// When each bucket was charged, by the clock of where it was, if that is noted.
+    fn merged_instants(self, charges: &[Charge<'_>], near: &Charged, far: &Charged) -> Vec<Micros> {
+        if !self.notes {
+            return Vec::new();
+        }
+        let (mut near_at, mut far_at) = (0.., 0..);
+        let instant = |charge: &Charge<'_>| {
+            if self.limits.is_exact(charge) {
+                far_at.next().map(|position| far.judged_at(position))
+            } else {
+                near_at.next().map(|position| near.judged_at(position))
+            }
+        };
+        charges.iter().filter_map(instant).collect()
     }
 }
 

@@ -12,9 +12,9 @@ use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
-use super::super::link::NoAnswer;
 use super::super::{Engine, Seen, Subject};
 use super::charge::Answered;
+use super::near::WithoutAnswer;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -116,11 +116,12 @@ impl<S: Store> Engine<S> {
             return (disabled(self.now(), class), None);
         }
         let throttled = self.throttle(asked).await;
-        if let Ok(Some(shed)) = throttled {
-            return (shed, None);
+        if let Throttled::Shed(shed) = throttled {
+            return (*shed, None);
         }
+        let has_failed = matches!(throttled, Throttled::WithoutStore);
         if let Some(refusal) = plan.refusal.filter(|refusal| refusal.denies_access()) {
-            let guessing = self.limit_guesses(asked, throttled.is_err()).await;
+            let guessing = self.limit_guesses(asked, has_failed).await;
             let decision = guessing.unwrap_or_else(|| refuse(refusal, class, self.now()));
             return (decision, None);
         }
@@ -130,7 +131,7 @@ impl<S: Store> Engine<S> {
         if let Some(refusal) = plan.refusal {
             return (refuse(refusal, class, self.now()), None);
         }
-        (self.judge_after(throttled.is_err(), asked).await, None)
+        (self.judge_after(has_failed, asked).await, None)
     }
 
     /// A store that has just failed this request is not asked twice by it.
@@ -158,7 +159,7 @@ impl<S: Store> Engine<S> {
         if plan.charges.is_empty() {
             return unlimited(class, self.now());
         }
-        let counters = self.counters();
+        let counters = self.counters().noting(asked.facts.receipt);
         match counters.charge(&plan.charges, asked.take, asked.ends).await {
             Ok(Answered::All(charged)) => {
                 if charged.rebuilt > 0 {
@@ -169,7 +170,13 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                decide(plan.quota, class, judged)
+                let mut decision = decide(plan.quota, class, judged);
+                if asked.facts.receipt && asked.take == Take::Consume {
+                    let limits = &self.limits;
+                    decision.receipt =
+                        limits.receipt(&self.keyring, class, &plan.charges, &charged);
+                }
+                decision
             }
             Ok(Answered::Denied(charge, reading, now)) => {
                 let judged = Judged {
@@ -193,24 +200,43 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// The global throttle, taken before any other work (L-GLOBAL). A store that
-    /// cannot be asked does not shed load: the instance's own bucket still binds.
-    async fn throttle(&self, asked: Asked<'_>) -> Result<Option<Decision>, NoAnswer> {
+    /// The global throttle, taken before any other work (L-GLOBAL). While the store
+    /// cannot be asked, the instance's own bucket still binds, and what all instances
+    /// share is counted here.
+    async fn throttle(&self, asked: Asked<'_>) -> Throttled {
         let throttle = &asked.plan.throttle;
         if throttle.is_empty() {
-            return Ok(None);
+            return Throttled::Passed;
         }
         let counters = self.counters();
-        let near = counters.take_near(throttle, asked.take, asked.ends).await?;
+        let taken = counters.take_near(throttle, asked.take, asked.ends, WithoutAnswer::Stays);
+        let Ok(near) = taken.await else {
+            let shed = counters.throttle_locally(asked);
+            return shed.map_or(Throttled::WithoutStore, Throttled::shed);
+        };
         if near.charged.admitted {
-            return Ok(None);
+            return Throttled::Passed;
         }
         let judged = Judged {
             charges: throttle,
             readings: &near.charged.readings,
             now: near.charged.now,
         };
-        Ok(Some(decide(None, asked.class, judged)))
+        Throttled::shed(decide(None, asked.class, judged))
+    }
+}
+
+/// What the global throttle said.
+enum Throttled {
+    Passed,
+    /// Passed, and the store could not be asked.
+    WithoutStore,
+    Shed(Box<Decision>),
+}
+
+impl Throttled {
+    fn shed(decision: Decision) -> Self {
+        Self::Shed(Box::new(decision))
     }
 }
 

@@ -105,7 +105,17 @@ impl Denials {
         self.known.lock().len()
     }
 
-    /// Forgets everything, after a reset, a refund or a change of policy.
+    /// Forgets what is known of these buckets: something was given back to them. An
+    /// answer that is on its way may be older than that, so none is remembered.
+    pub(super) fn forget(&self, charges: &[Charge<'_>]) {
+        let mut known = self.known.lock();
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        for charge in charges {
+            known.remove(&charge.memo());
+        }
+    }
+
+    /// Forgets everything, after a reset or a change of policy.
     pub(super) fn clear(&self) {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use palisade_core::decide::{Judged, decide};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
-use palisade_core::facts::RequestFacts;
+use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::fallback::{self, Affected, Share};
 use palisade_core::failure::{Caller, FallbackPolicy, FallbackRule, LocalCap};
 use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
@@ -50,28 +50,67 @@ impl<S: Store> Counters<'_, S> {
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
                 let charges = with_specs(&plan.charges, &specs);
-                let answer = self.charge_locally(class, &charges, take);
+                let answer = self.charge_locally(class, charges, take);
                 degraded(answer, Mode::Degraded)
             }
             FallbackRule::Local { cap, mode } => {
                 let bound = self.limits.cap_limits.load();
                 let limits = bound.of(&cap, request.caller);
-                let charges = cap_charges(keyring, &limits, &plan.charges, facts);
-                degraded(self.charge_locally(class, &charges, take), mode)
+                // The cap stands for who asks, not for where from: with two calls it is the
+                // second one's (L-LAYERS).
+                let mut charges = match facts.layers {
+                    Layers::Edge => Vec::new(),
+                    Layers::All | Layers::Identity => {
+                        cap_charges(keyring, &limits, &plan.charges, facts)
+                    }
+                };
+                // And never laxer than the request's own limits (D32).
+                charges.extend(plan.charges.iter().cloned());
+                degraded(self.charge_locally(class, charges, take), mode)
             }
         };
         decision.class = Some(Arc::clone(class));
         decision
     }
 
-    fn charge_locally(self, class: &Arc<str>, charges: &[Charge<'_>], take: Take) -> Decision {
-        let charged = self.link.fallback().charge_now(charges, take);
+    /// Charges local counters, all or nothing: buckets of this process where they are
+    /// counted at all times, the others where an outage counts.
+    fn charge_locally(self, class: &Arc<str>, charges: Vec<Charge<'_>>, take: Take) -> Decision {
+        let (here, mut charges): (Vec<_>, Vec<_>) = charges
+            .into_iter()
+            .partition(|charge| self.limits.is_local(charge));
+        let standing_in = self.link.fallback();
+        let mut charged = standing_in.charge_now(&charges, take);
+        if !here.is_empty() {
+            let take_here = if charged.admitted { take } else { Take::Peek };
+            let near = self.limits.local.charge_now(&here, take_here);
+            if take_here == Take::Consume && !near.admitted {
+                standing_in.give_back_now(&charged.taken(&charges));
+            }
+            charged.readings.extend(near.readings);
+            charges.extend(here);
+        }
         let judged = Judged {
-            charges,
+            charges: &charges,
             readings: &charged.readings,
             now: charged.now,
         };
         decide(None, class, judged)
+    }
+
+    /// The throttle that all instances share, counted here while the store is away: an
+    /// instance alone admits no more than all of them may (D32).
+    pub(super) fn throttle_locally(self, asked: Asked<'_>) -> Option<Decision> {
+        let throttle = asked.plan.throttle.iter();
+        let shared = throttle.filter(|charge| !self.limits.is_local(charge));
+        let shared: Vec<Charge<'_>> = shared.cloned().collect();
+        let charged = self.link.fallback().charge_now(&shared, asked.take);
+        let judged = Judged {
+            charges: &shared,
+            readings: &charged.readings,
+            now: charged.now,
+        };
+        (!charged.admitted).then(|| degraded(decide(None, asked.class, judged), Mode::Degraded))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Requests against limits and quotas. Read [`check`] first: a request from its facts
 //! to its decision. [`charge`] takes what it costs, from buckets that live here
 //! ([`near`], [`lease`]) and from the store; [`denials`] spares the store what it has
-//! refused already; [`fallback`] decides while it cannot be asked.
+//! refused already; [`fallback`] decides while it cannot be asked. [`receipts`] say what
+//! was charged, and [`refund`] gives it back.
 
 mod charge;
 mod check;
@@ -10,6 +11,7 @@ mod fallback;
 mod foresee;
 mod lease;
 mod near;
+mod receipts;
 mod refund;
 
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use super::link::{LocalStore, local_store};
 use denials::Denials;
 use fallback::CapLimits;
 use lease::{Leases, is_leasable};
+use receipts::Receipts;
 
 pub use check::RequestAnswer;
 pub use refund::RefundOutcome;
@@ -38,6 +41,7 @@ pub(super) struct Limits {
     leases: Leases,
     denials: Denials,
     cap_limits: ArcSwap<CapLimits>,
+    receipts: Receipts,
 }
 
 impl Limits {
@@ -48,6 +52,7 @@ impl Limits {
             leases: Leases::default(),
             denials: Denials::default(),
             cap_limits: ArcSwap::from_pointee(CapLimits::new(fallback)),
+            receipts: Receipts::new(),
         }
     }
 
@@ -60,6 +65,15 @@ impl Limits {
     pub(super) fn forget_cached(&self) {
         self.leases.clear();
         self.denials.clear();
+    }
+
+    /// Something was given back to these buckets: what is remembered of them goes, tokens
+    /// and all other buckets stay.
+    fn reopen(&self, charges: &[Charge<'_>]) {
+        self.denials.forget(charges);
+        for charge in charges {
+            self.leases.reopen(charge);
+        }
     }
 
     /// The buckets of this process alone.

@@ -6,41 +6,54 @@ use std::sync::Arc;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{Buckets, Charged, Store, Take};
+use palisade_store::{Charged, Store, Take, Taken};
 use tokio::time::Instant;
 
 use super::super::link::{For, NoAnswer};
 use super::Limits;
 use super::charge::{Counters, with_spec};
-use super::lease::Lease;
+use super::lease::{Lease, Origin};
 
 /// What the buckets that live here said, by this node's clock.
 pub(super) struct Near<'p> {
     pub(super) charged: Charged,
-    pub(super) tokens: Vec<Taken<'p>>,
+    pub(super) held: Vec<Held<'p>>,
+    local: Vec<Charge<'p>>,
+    /// What the local ones alone said.
+    here: Charged,
 }
 
 /// Something that was taken and can be put back.
-pub(super) enum Taken<'p> {
-    /// So many tokens of the lease's batch with this end.
-    Lease(Arc<Lease>, u32, Micros),
-    /// A charge in the store, as it was made there.
-    Store(Box<Charge<'p>>, BucketSpec),
+pub(super) enum Held<'p> {
+    /// So many tokens of this batch of the lease.
+    Lease(Arc<Lease>, u32, Origin),
+    /// A charge in the store, as it was made there, and when.
+    Store(Box<Charge<'p>>, BucketSpec, Micros),
+}
+
+/// What becomes of a charge in this process when the store that is asked for the rest
+/// does not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WithoutAnswer {
+    /// It stays: an instance's own throttle binds in an outage too.
+    Stays,
+    /// It goes back: the request is decided anew.
+    GoesBack,
 }
 
 /// What a leased bucket said, by this node's clock.
 pub(super) struct Leased<'p> {
     pub(super) reading: Reading,
     pub(super) admitted: bool,
-    pub(super) taken: Option<Taken<'p>>,
+    pub(super) held: Option<Held<'p>>,
 }
 
 impl<'p> Leased<'p> {
-    pub(super) const fn taken(reading: Reading, taken: Taken<'p>) -> Self {
+    pub(super) const fn taken(reading: Reading, held: Held<'p>) -> Self {
         Self {
             reading,
             admitted: true,
-            taken: Some(taken),
+            held: Some(held),
         }
     }
 
@@ -48,7 +61,17 @@ impl<'p> Leased<'p> {
         Self {
             reading,
             admitted: false,
-            taken: None,
+            held: None,
+        }
+    }
+}
+
+impl Leased<'_> {
+    /// When the store gave what was taken, by its clock.
+    fn taken_at(&self) -> Option<Micros> {
+        match self.held.as_ref()? {
+            Held::Lease(_, _, origin) => Some(origin.taken_at),
+            Held::Store(_, _, at) => Some(*at),
         }
     }
 }
@@ -61,28 +84,34 @@ impl Limits {
 }
 
 impl<S: Store> Counters<'_, S> {
-    /// Takes from buckets that live here, all or nothing. Without an answer what
-    /// was taken of local ones stays taken.
+    /// Takes from buckets that live here, all or nothing.
     pub(super) async fn take_near<'p>(
         self,
         near: &[Charge<'p>],
         take: Take,
         ends: Instant,
+        without_answer: WithoutAnswer,
     ) -> Result<Near<'p>, NoAnswer> {
-        let mut charged = self
-            .limits
-            .local
-            .charge_now(&self.limits.local_of(near), take);
-        let is_local_denied = !charged.admitted;
-        let mut local_readings = std::mem::take(&mut charged.readings).into_iter();
-        let mut tokens = Vec::new();
+        let local = self.limits.local_of(near);
+        let here = self.limits.local.charge_now(&local, take);
+        let mut charged = Charged {
+            now: here.now,
+            admitted: here.admitted,
+            readings: Vec::with_capacity(near.len()),
+            rebuilt: here.rebuilt,
+            instants: Vec::new(),
+        };
+        let mut local_readings = here.readings.iter().copied();
+        let mut held = Vec::new();
         for charge in near {
             if self.limits.is_local(charge) {
                 charged.readings.extend(local_readings.next());
+                self.note(&mut charged, here.now);
                 continue;
             }
             if !charged.admitted {
                 charged.readings.push(self.last_reading(charge));
+                self.note(&mut charged, here.now);
                 continue;
             }
             let leased = match self.at_hand(charge, take) {
@@ -93,47 +122,67 @@ impl<S: Store> Counters<'_, S> {
             let leased = match leased {
                 Ok(leased) => leased,
                 Err(no_answer) => {
-                    self.put_back(tokens, ends).await;
+                    if without_answer == WithoutAnswer::GoesBack {
+                        self.give_back_here(&here, &local, take);
+                    }
+                    self.put_back(held, ends).await;
                     return Err(no_answer);
                 }
             };
             charged.readings.push(leased.reading);
+            self.note(&mut charged, leased.taken_at().unwrap_or(here.now));
             charged.admitted = leased.admitted;
-            tokens.extend(leased.taken);
+            held.extend(leased.held);
         }
-        if !charged.admitted {
-            self.put_back(std::mem::take(&mut tokens), ends).await;
-            if !is_local_denied {
-                self.refund_local(near, take).await;
-            }
+        let mut near = Near {
+            charged,
+            held,
+            local,
+            here,
+        };
+        if !near.charged.admitted {
+            self.undo(&mut near, take, ends).await;
         }
-        Ok(Near { charged, tokens })
+        Ok(near)
     }
 
-    pub(super) async fn refund_local(self, near: &[Charge<'_>], take: Take) {
-        if take == Take::Consume {
-            let _ = self.limits.local.refund(&self.limits.local_of(near)).await;
+    /// Puts everything back.
+    pub(super) async fn undo(self, near: &mut Near<'_>, take: Take, ends: Instant) {
+        self.give_back_here(&near.here, &near.local, take);
+        self.put_back(std::mem::take(&mut near.held), ends).await;
+    }
+
+    /// Notes when a bucket was charged, if a receipt will say it.
+    fn note(self, charged: &mut Charged, at: Micros) {
+        if self.notes {
+            charged.instants.push(at);
         }
     }
 
-    pub(super) async fn put_back(self, taken: Vec<Taken<'_>>, ends: Instant) {
-        for taken in taken {
-            match taken {
-                Taken::Lease(lease, cost, until) => lease.put_back(cost, until),
-                Taken::Store(charge, spec) => {
-                    let charges = [with_spec(&charge, &spec, charge.cost)];
-                    self.tidy(&charges, ends).await;
+    fn give_back_here(self, here: &Charged, local: &[Charge<'_>], take: Take) {
+        if take == Take::Consume && here.admitted {
+            self.limits.local.give_back_now(&here.taken(local));
+        }
+    }
+
+    pub(super) async fn put_back(self, held: Vec<Held<'_>>, ends: Instant) {
+        for held in held {
+            match held {
+                Held::Lease(lease, cost, origin) => lease.put_back(cost, origin),
+                Held::Store(charge, spec, at) => {
+                    let charge = with_spec(&charge, &spec, charge.cost);
+                    self.tidy(&[Taken { charge, at }], ends).await;
                 }
             }
         }
     }
 
-    /// Gives back to the store what nobody used. Whether that succeeds does not
-    /// matter: what is not given back expires.
-    pub(super) async fn tidy(self, charges: &[Charge<'_>], ends: Instant) {
+    /// Gives back to the store what nobody used, as far as it still counts. Whether that
+    /// succeeds does not matter: what is not given back expires.
+    pub(super) async fn tidy(self, taken: &[Taken<'_>], ends: Instant) {
         let give = self
             .link
-            .call(For::Upkeep, ends, |store| store.refund(charges));
+            .call(For::Upkeep, ends, |store| store.give_back(taken));
         let _ = give.await;
     }
 

@@ -1,94 +1,227 @@
-//! Giving back what a request was charged.
+//! Giving back what a request was charged (L-GIVE-BACK).
 
+use arrayvec::ArrayVec;
+use palisade_core::Digest;
 use palisade_core::decide::{Judged, decide};
 use palisade_core::decision::LimitReading;
 use palisade_core::facts::RequestFacts;
-use palisade_core::limit::BucketSpec;
-use palisade_core::plan::Charge;
-use palisade_store::{Buckets, Charged, Store};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Limit, PolicySet};
+use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
+use palisade_core::time::Micros;
+use palisade_store::{Buckets, Charged, Store, Take, Taken};
+
+use tokio::time::Instant;
 
 use super::super::Engine;
 use super::super::link::NoAnswer;
 use super::charge::{Counters, LIMITS, with_spec};
 use super::check::class_of;
-use super::lease::leased_spec;
+use super::receipts;
 
 /// What a refund left.
 #[derive(Clone, Debug)]
 pub enum RefundOutcome {
-    /// Given back; the buckets as they are now.
+    /// Given back, as far as it still counted; the buckets as they are now.
     Done(Vec<LimitReading>),
-    /// The store could not be asked: nothing was given back.
+    /// Nothing of it counts any more, so there was nothing to give back; the buckets as
+    /// they are now.
+    Over(Vec<LimitReading>),
+    /// The receipt was used before: nothing was given back.
+    Before,
+    /// The store could not be asked, or did not answer.
     Unavailable,
 }
 
 impl<S: Store> Engine<S> {
-    /// Gives back what a request was charged.
-    pub async fn refund(&self, facts: &RequestFacts) -> RefundOutcome {
+    /// Gives back what the check that this is the receipt of was charged: once, whichever
+    /// node is asked, and as far as its buckets still count it.
+    ///
+    /// # Errors
+    /// It is no receipt of ours.
+    pub async fn refund(&self, receipt: &str) -> Result<RefundOutcome, ReceiptError> {
+        let receipt = receipts::open(&self.keyring, receipt)?;
+        let policy = self.policy.load_full();
+        let lines = self.counters().known(&receipt, &policy);
+        if lines.is_empty() {
+            return Ok(RefundOutcome::Over(Vec::new()));
+        }
+        let ends = self.link.request_ends();
+        let marked = self.counters().refund_once(&receipt, &lines, ends).await;
+        Ok(match marked {
+            Ok(true) => self.give_back(&receipt, &lines, ends).await,
+            Ok(false) => RefundOutcome::Before,
+            Err(_) => RefundOutcome::Unavailable,
+        })
+    }
+
+    async fn give_back(
+        &self,
+        receipt: &Receipt,
+        lines: &[(Place, Taken<'_>)],
+        ends: Instant,
+    ) -> RefundOutcome {
+        let Ok(charged) = self.counters().give_back_lines(lines, ends).await else {
+            return RefundOutcome::Unavailable;
+        };
+        let charges: Vec<Charge<'_>> = lines.iter().map(|(_, t)| t.charge.clone()).collect();
+        self.limits.reopen(&charges);
+        let limits = shown(&receipt.class, &charges, &charged);
+        if receipt.lines.iter().any(|line| line.counts_at(charged.now)) {
+            RefundOutcome::Done(limits)
+        } else {
+            RefundOutcome::Over(limits)
+        }
+    }
+
+    /// Gives back the cost of a request that has no receipt, from the oldest uses of its
+    /// buckets. What it was charged for may be out of them by now, and then others' uses
+    /// are given back: more can be admitted than the limit.
+    pub async fn refund_facts(&self, facts: &RequestFacts) -> RefundOutcome {
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let class = class_of(&plan, facts);
-        match self.counters().refund(&plan.charges).await {
+        match self.counters().refund_unnamed(&plan.charges).await {
             Ok(charged) => {
-                let judged = Judged {
-                    charges: &plan.charges,
-                    readings: &charged.readings,
-                    now: charged.now,
-                };
-                self.limits.forget_cached();
-                RefundOutcome::Done(decide(plan.quota, &class, judged).limits)
+                self.limits.reopen(&plan.charges);
+                RefundOutcome::Done(shown(&class, &plan.charges, &charged))
             }
             Err(_) => RefundOutcome::Unavailable,
         }
     }
 }
 
+fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
+    let judged = Judged {
+        charges,
+        readings: &charged.readings,
+        now: charged.now,
+    };
+    decide(None, &class.into(), judged).limits
+}
+
+/// The limit that a line names, if the policy still has it.
+fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
+    let mut limits = policy.limits().iter().chain(policy.tier_limits());
+    limits.find(|limit| limit.digest == digest)
+}
+
 impl<S: Store> Counters<'_, S> {
-    /// Each bucket where it was charged: leased ones in the store by what the store
-    /// was charged with, local ones in this process.
-    async fn refund(self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
-        let specs: Vec<BucketSpec> = charges.iter().map(|c| self.stored_spec(c)).collect();
-        let stored: Vec<Charge<'_>> = charges
+    /// What of a receipt can be given back here: buckets of a limit that is still there,
+    /// and local ones only where they are.
+    fn known<'r>(self, receipt: &'r Receipt, policy: &'r PolicySet) -> Vec<(Place, Taken<'r>)> {
+        let is_here = receipt.process == self.limits.receipts.process;
+        let can_be = |line: &&Line| line.place == Place::Store || is_here;
+        let taken = |line: &'r Line| {
+            let charge = line.charge(limit_of(policy, line.limit)?);
+            Some((
+                line.place,
+                Taken {
+                    charge,
+                    at: line.at,
+                },
+            ))
+        };
+        receipt
+            .lines
             .iter()
-            .zip(&specs)
-            .map(|(charge, spec)| with_spec(charge, spec, charge.cost))
-            .collect();
-        let (local, shared): (Vec<_>, Vec<_>) = stored
-            .into_iter()
-            .partition(|charge| self.limits.is_local(charge));
-        let mut refunded = Charged {
-            now: self.link.now(),
-            admitted: true,
-            readings: Vec::new(),
-            rebuilt: 0,
-            instants: Vec::new(),
-        };
-        if !shared.is_empty() {
-            let ends = self.link.request_ends();
-            let refund = self.link.call(LIMITS, ends, |store| store.refund(&shared));
-            refunded = refund.await?;
-        }
-        let here = self.limits.local.refund(&local).await;
-        let here = here.map_err(NoAnswer::Failed)?;
-        let mut here = here.readings.into_iter();
-        let mut there = std::mem::take(&mut refunded.readings).into_iter();
-        let next = |charge| {
-            if self.limits.is_local(charge) {
-                here.next()
-            } else {
-                there.next()
-            }
-        };
-        refunded.readings = charges.iter().filter_map(next).collect();
-        Ok(refunded)
+            .filter(can_be)
+            .filter_map(taken)
+            .collect()
     }
 
-    fn stored_spec(self, charge: &Charge<'_>) -> BucketSpec {
-        if self.limits.is_exact(charge) || self.limits.is_local(charge) {
-            *charge.spec
-        } else {
-            leased_spec(charge.spec).unwrap_or(*charge.spec)
+    /// Marks a receipt as used; false if it was. What marks it is a bucket for one, so
+    /// that it holds on every node and ends by itself.
+    async fn refund_once(
+        self,
+        receipt: &Receipt,
+        lines: &[(Place, Taken<'_>)],
+        ends: Instant,
+    ) -> Result<bool, NoAnswer> {
+        let Some(limit) = receipt.once() else {
+            return Ok(false);
+        };
+        let segment = receipt.segment();
+        let once = [Charge {
+            limit: &limit,
+            spec: &limit.def.spec,
+            id: Digest(limit.digest.0.wrapping_add(segment.digest.0)),
+            segments: ArrayVec::from_iter([segment]),
+            cost: 1,
+            on_exceed: OnExceed::Deny,
+        }];
+        if lines.iter().all(|(place, _)| *place == Place::Process) {
+            return Ok(self.limits.local.charge_now(&once, Take::Consume).admitted);
         }
+        let mark = self
+            .link
+            .call(LIMITS, ends, |store| store.charge(&once, Take::Consume));
+        Ok(mark.await?.admitted)
     }
+
+    async fn give_back_lines(
+        self,
+        lines: &[(Place, Taken<'_>)],
+        ends: Instant,
+    ) -> Result<Charged, NoAnswer> {
+        let of = |wanted: Place| -> Vec<Taken<'_>> {
+            let own = lines.iter().filter(|(place, _)| *place == wanted);
+            own.map(|(_, taken)| taken.clone()).collect()
+        };
+        let (here, there) = (of(Place::Process), of(Place::Store));
+        let mut far = nothing(self.link.now());
+        if !there.is_empty() {
+            let give = self
+                .link
+                .call(LIMITS, ends, |store| store.give_back(&there));
+            far = give.await?;
+        }
+        let near = self.limits.local.give_back_now(&here);
+        Ok(in_order(lines.iter().map(|(place, _)| *place), near, far))
+    }
+
+    /// Each bucket where it was charged: leased ones in the store by what the store
+    /// was charged with, local ones in this process.
+    async fn refund_unnamed(self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
+        let placed: Vec<_> = charges.iter().map(|c| self.limits.charged_as(c)).collect();
+        let of = |wanted: Place| -> Vec<Charge<'_>> {
+            let own = charges.iter().zip(&placed);
+            own.filter(|(_, (_, place))| *place == wanted)
+                .map(|(charge, (spec, _))| with_spec(charge, spec, charge.cost))
+                .collect()
+        };
+        let (here, there) = (of(Place::Process), of(Place::Store));
+        let mut far = nothing(self.link.now());
+        if !there.is_empty() {
+            let ends = self.link.request_ends();
+            let refund = self.link.call(LIMITS, ends, |store| store.refund(&there));
+            far = refund.await?;
+        }
+        let near = self.limits.local.refund(&here).await;
+        let near = near.map_err(NoAnswer::Failed)?;
+        Ok(in_order(placed.iter().map(|(_, place)| *place), near, far))
+    }
+}
+
+fn nothing(now: Micros) -> Charged {
+    Charged {
+        now,
+        admitted: true,
+        readings: Vec::new(),
+        rebuilt: 0,
+        instants: Vec::new(),
+    }
+}
+
+/// Readings of two places in the order of their charges.
+fn in_order(places: impl Iterator<Item = Place>, near: Charged, mut far: Charged) -> Charged {
+    let mut here = near.readings.into_iter();
+    let mut there = std::mem::take(&mut far.readings).into_iter();
+    let next = |place| match place {
+        Place::Process => here.next(),
+        Place::Store => there.next(),
+    };
+    far.readings = places.filter_map(next).collect();
+    far
 }

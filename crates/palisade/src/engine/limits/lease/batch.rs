@@ -7,6 +7,7 @@ use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::Limit;
 use palisade_core::time::Micros;
+use palisade_store::Taken;
 use parking_lot::Mutex;
 
 use super::LEASE_US;
@@ -36,17 +37,64 @@ struct Whose {
     on_exceed: OnExceed,
 }
 
+/// Which batch a token came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine) struct Origin {
+    /// When the store gave it, by the store's clock. A return names it: the store then
+    /// knows whether the bucket still counts the token (L-GIVE-BACK).
+    pub(in crate::engine) taken_at: Micros,
+    /// Until when it may be used, by this node's clock.
+    until: Micros,
+}
+
+/// Tokens that nobody used.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Unused {
+    pub(in crate::engine) count: u32,
+    /// When the store gave them, by its clock.
+    pub(in crate::engine) taken_at: Micros,
+}
+
+/// What is left of one charge in the store.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    left: u32,
+    origin: Origin,
+}
+
+impl Batch {
+    /// Takes `cost` from it, if it has as many and they are young enough.
+    fn take(&mut self, cost: u32, now: Micros) -> Option<Origin> {
+        let has_it = self.left >= cost && self.origin.until > now;
+        has_it.then(|| {
+            self.left -= cost;
+            self.origin
+        })
+    }
+
+    fn empty(&mut self) -> Option<Unused> {
+        let count = std::mem::take(&mut self.left);
+        let taken_at = self.origin.taken_at;
+        (count > 0).then_some(Unused { count, taken_at })
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
-    /// Of them so many were in the batch.
+    /// What is left of the batch before: used first, as it ends first.
+    older: Batch,
+    newer: Batch,
+    /// How many tokens the newer batch came with.
     size: u32,
-    left: u32,
+    /// How many were used since it was asked for, of either: what the next one needs.
+    used: u32,
     asked: Micros,
-    until: Micros,
     ahead: Ahead,
     denied_until: Micros,
     /// The smallest cost that was denied.
     denied_cost: u32,
+    /// Grows when a denial is forgotten: one that was asked for before is not kept.
+    reopened: u32,
     /// By this node's clock.
     reading: Option<Reading>,
 }
@@ -66,12 +114,26 @@ enum Ahead {
 /// What a lease says to a request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Served {
-    /// Taken from the batch that may be used until then.
-    Taken(Reading, Micros),
+    /// Taken from this batch.
+    Taken(Reading, Origin),
     /// The store said no until then.
     Denied(Reading),
     /// The lease is empty or over: ask the store.
     Ask,
+}
+
+/// Tokens that the store gave.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Given {
+    pub(in crate::engine) size: u32,
+    /// How many of them the request that asked uses itself.
+    pub(in crate::engine) cost: u32,
+    /// The bucket after that, by this node's clock.
+    pub(in crate::engine) reading: Reading,
+    /// When the store was asked, by this node's clock.
+    pub(in crate::engine) asked: Micros,
+    /// When it gave them, by its own.
+    pub(in crate::engine) taken_at: Micros,
 }
 
 impl Lease {
@@ -106,17 +168,24 @@ impl Lease {
         }
     }
 
-    /// What it says, and whether the batch is low after that.
+    /// Tokens of it that go back to the store.
+    pub(in crate::engine) fn taken(&self, unused: Unused) -> Taken<'_> {
+        Taken {
+            charge: self.charge(unused.count),
+            at: unused.taken_at,
+        }
+    }
+
+    /// What it says, and whether the tokens are low after that.
     pub(super) fn serve(&self, cost: u32, now: Micros) -> (Served, bool) {
         let mut tokens = self.tokens.lock();
         let Some(mut reading) = tokens.reading else {
             return (Served::Ask, false);
         };
-        if tokens.until > now && tokens.left >= cost {
-            tokens.left -= cost;
+        if let Some(origin) = tokens.take(cost, now) {
             reading.retry_at = None;
-            reading.remaining += u64::from(tokens.left);
-            return (Served::Taken(reading, tokens.until), tokens.is_low(now));
+            reading.remaining += u64::from(tokens.usable(now));
+            return (Served::Taken(reading, origin), tokens.is_low(now));
         }
         if tokens.denied_until > now && cost >= tokens.denied_cost {
             reading.retry_at = Some(tokens.denied_until);
@@ -146,103 +215,154 @@ impl Lease {
     }
 
     /// How many tokens to ask for at once: what was used lately foretells what will be
-    /// used during a lease. Whoever comes alone takes no more than it uses.
+    /// used while they last. Whoever comes alone takes no more than it uses.
     pub(in crate::engine) fn batch(&self, cost: u32, now: Micros) -> u32 {
         let most = self.wanted.capacity() / BATCHES_PER_LIMIT;
         let most = most.min(self.charged.capacity()).max(cost);
-        let tokens = *self.tokens.lock();
-        let used = u64::from(tokens.size.saturating_sub(tokens.left));
-        let foretold = used * LEASE_US * 3 / 2 / now.since(tokens.asked).max(1);
+        let foretold = self.tokens.lock().foretold(now);
         u32::try_from(foretold)
             .unwrap_or(u32::MAX)
             .clamp(cost, most)
     }
 
-    /// Tokens of the batch of `until` that were taken but not used. Those of an
-    /// earlier batch are lost: in a younger one they would be kept too long.
-    pub(in crate::engine) fn put_back(&self, cost: u32, until: Micros) {
+    /// Tokens of a batch that were taken but not used. Those of a batch that is gone are
+    /// lost: in a younger one they would be kept too long.
+    pub(in crate::engine) fn put_back(&self, cost: u32, origin: Origin) {
         let mut tokens = self.tokens.lock();
-        if tokens.until == until {
-            tokens.left = tokens.left.saturating_add(cost);
+        let Tokens { older, newer, .. } = &mut *tokens;
+        let own = [older, newer].into_iter().find(|b| b.origin == origin);
+        if let Some(batch) = own {
+            batch.left = batch.left.saturating_add(cost);
+            tokens.used = tokens.used.saturating_sub(cost);
         }
     }
 
-    /// The store gave `size` tokens when it was asked at `asked`, for a request that
-    /// uses `cost` of them. Returns until when they may be used, and what goes back to
-    /// the store: what is left of the older of two batches.
-    pub(super) fn fill(
-        &self,
-        (size, cost): (u32, u32),
-        reading: Reading,
-        asked: Micros,
-    ) -> (Micros, u32) {
-        let until = asked.plus(LEASE_US);
-        let left = size.saturating_sub(cost);
+    /// Keeps what the store gave. Returns which batch it is, and what goes back to the
+    /// store: of three batches the oldest has had its time.
+    pub(super) fn fill(&self, given: Given) -> (Origin, Option<Unused>) {
+        let origin = Origin {
+            taken_at: given.taken_at,
+            until: given.asked.plus(LEASE_US),
+        };
+        let fresh = Batch {
+            left: given.size.saturating_sub(given.cost),
+            origin,
+        };
         let mut tokens = self.tokens.lock();
-        if tokens.until > until {
-            return (until, left);
+        if tokens.newer.origin.until > origin.until {
+            let mut oldest = std::mem::replace(&mut tokens.older, fresh);
+            return (origin, oldest.empty());
         }
+        let mut oldest = tokens.older;
         let ahead = match tokens.ahead {
-            Ahead::UnderWay if cost > 0 => Ahead::UnderWay,
+            Ahead::UnderWay if given.cost > 0 => Ahead::UnderWay,
             _ => Ahead::Open,
         };
-        let fresh = Tokens {
-            size,
-            left,
-            asked,
-            until,
+        *tokens = Tokens {
+            older: tokens.newer,
+            newer: fresh,
+            size: given.size,
+            used: given.cost,
+            asked: given.asked,
             ahead,
-            reading: Some(reading),
+            reopened: tokens.reopened,
+            reading: Some(given.reading),
             ..Tokens::default()
         };
-        let stale = std::mem::replace(&mut *tokens, fresh);
-        (until, stale.left)
+        (origin, oldest.empty())
     }
 
-    /// The store denied `cost`, until `until` by this node's clock.
-    pub(in crate::engine) fn deny(&self, cost: u32, until: Micros, reading: Reading) {
+    /// To be read before the store is asked; see [`Lease::deny`].
+    pub(in crate::engine) fn reopened(&self) -> u32 {
+        self.tokens.lock().reopened
+    }
+
+    /// The store denied `cost`, until `until` by this node's clock. What it said before
+    /// something was given back is not kept.
+    pub(in crate::engine) fn deny(&self, cost: u32, until: Micros, reading: Reading, seen: u32) {
         let mut tokens = self.tokens.lock();
-        tokens.denied_until = until;
-        tokens.denied_cost = cost;
-        tokens.reading = Some(reading);
+        if tokens.reopened == seen {
+            tokens.denied_until = until;
+            tokens.denied_cost = cost;
+            tokens.reading = Some(reading);
+        }
+    }
+
+    /// Something was given back to the bucket: a denial may not hold any more. Tokens
+    /// stay.
+    pub(super) fn reopen(&self) {
+        let mut tokens = self.tokens.lock();
+        tokens.denied_until = Micros(0);
+        tokens.reopened = tokens.reopened.wrapping_add(1);
     }
 
     /// Whether there is something to serve.
     pub(super) fn is_usable(&self, now: Micros) -> bool {
-        let tokens = self.tokens.lock();
-        tokens.left > 0 && tokens.until > now
+        self.tokens.lock().usable(now) > 0
     }
 
     pub(super) fn left(&self) -> u32 {
-        self.tokens.lock().left
+        self.tokens.lock().left()
     }
 
     /// Takes out the tokens that may no longer be used.
-    pub(super) fn expire(&self, now: Micros) -> u32 {
-        let mut tokens = self.tokens.lock();
-        if tokens.until > now {
-            return 0;
-        }
-        tokens.empty()
+    pub(super) fn expire(&self, now: Micros) -> ArrayVec<Unused, 2> {
+        self.take_out(|batch| batch.origin.until <= now)
     }
 
     /// Takes out all tokens.
-    pub(super) fn drain(&self) -> u32 {
-        self.tokens.lock().empty()
+    pub(super) fn drain(&self) -> ArrayVec<Unused, 2> {
+        self.take_out(|_| true)
+    }
+
+    fn take_out(&self, which: impl Fn(&Batch) -> bool) -> ArrayVec<Unused, 2> {
+        let mut tokens = self.tokens.lock();
+        let Tokens { older, newer, .. } = &mut *tokens;
+        let mut unused = ArrayVec::new();
+        for batch in [older, newer] {
+            if which(batch) {
+                unused.extend(batch.empty());
+            }
+        }
+        unused
     }
 }
 
 impl Tokens {
-    fn is_low(&self, now: Micros) -> bool {
-        self.ahead == Ahead::Open
-            && (self.left < self.size / LOW_SHARE
-                || self.until.since(now) < LEASE_US / u64::from(LOW_SHARE))
+    const fn left(&self) -> u32 {
+        self.older.left.saturating_add(self.newer.left)
     }
 
-    /// What is taken out was not used, nor is it part of the batch any more.
-    fn empty(&mut self) -> u32 {
-        let left = std::mem::take(&mut self.left);
-        self.size -= left.min(self.size);
-        left
+    fn usable(&self, now: Micros) -> u32 {
+        let usable = |batch: &Batch| {
+            if batch.origin.until > now {
+                batch.left
+            } else {
+                0
+            }
+        };
+        usable(&self.older).saturating_add(usable(&self.newer))
+    }
+
+    fn take(&mut self, cost: u32, now: Micros) -> Option<Origin> {
+        let from_older = self.older.take(cost, now);
+        let origin = from_older.or_else(|| self.newer.take(cost, now))?;
+        self.used = self.used.saturating_add(cost);
+        Some(origin)
+    }
+
+    fn is_low(&self, now: Micros) -> bool {
+        self.ahead == Ahead::Open
+            && (self.usable(now) < self.size / LOW_SHARE
+                || self.newer.origin.until.since(now) < LEASE_US / u64::from(LOW_SHARE))
+    }
+
+    /// What a batch that is asked for now will be used for, and an eighth: less what the
+    /// one at hand serves until its end. Tokens that nobody uses are lost to all.
+    fn foretold(&self, now: Micros) -> u64 {
+        let elapsed = now.since(self.asked).max(1);
+        let used_in = |span: u64| u64::from(self.used).saturating_mul(span) / elapsed;
+        let at_hand = u64::from(self.newer.left).min(used_in(self.newer.origin.until.since(now)));
+        used_in(LEASE_US * 9 / 8).saturating_sub(at_hand)
     }
 }

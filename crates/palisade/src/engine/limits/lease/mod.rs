@@ -4,7 +4,9 @@
 //! it that much longer: a sliding window is charged with its window widened by a
 //! lease, a token bucket with its burst lowered by what flows in during one. Every
 //! window slice of *uses* then lies in a window slice of *takings* that the store
-//! bounded: no slice is ever exceeded. Tokens that were not used go back.
+//! bounded: no slice is ever exceeded. Tokens that were not used go back, as far as the
+//! bucket they were taken from still counts them (L-GIVE-BACK): a token that is returned
+//! after others have had its share of time would be used twice.
 //!
 //! A batch is as large as the last one's use foretells, and the next one is asked for
 //! in the background before it runs out: a request waits for the store only if there
@@ -14,19 +16,20 @@ mod batch;
 mod refill;
 mod spec;
 mod take;
+#[cfg(test)]
+mod two_nodes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hashbrown::HashMap;
 use palisade_core::Digest;
-use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
-pub(super) use batch::{Lease, Served};
+pub(super) use batch::{Given, Lease, Origin, Served, Unused};
 pub(super) use spec::{is_leasable, leased_spec};
 
 /// How long a token may be kept before it is used.
@@ -56,8 +59,8 @@ pub(super) struct Leases {
 enum Due {
     /// The next batch is to be asked for.
     Refill(Arc<Lease>),
-    /// So many tokens go back.
-    Return(Arc<Lease>, u32),
+    /// These tokens go back.
+    Return(Arc<Lease>, Unused),
 }
 
 impl Leases {
@@ -113,8 +116,8 @@ impl Leases {
     }
 
     /// Has tokens given back while no request waits.
-    pub(super) fn return_later(&self, lease: &Arc<Lease>, count: u32) {
-        self.put_due(Due::Return(Arc::clone(lease), count));
+    pub(super) fn return_later(&self, lease: &Arc<Lease>, unused: Unused) {
+        self.put_due(Due::Return(Arc::clone(lease), unused));
     }
 
     fn put_due(&self, due: Due) {
@@ -123,24 +126,26 @@ impl Leases {
     }
 
     /// See [`Lease::fill`].
-    pub(super) fn fill(
-        &self,
-        lease: &Lease,
-        (size, cost): (u32, u32),
-        reading: Reading,
-        asked: Micros,
-    ) -> (Micros, u32) {
-        let filled = lease.fill((size, cost), reading, asked);
-        if size > cost {
+    pub(super) fn fill(&self, lease: &Lease, given: Given) -> (Origin, Option<Unused>) {
+        let filled = lease.fill(given);
+        if given.size > given.cost {
             self.filled.notify_one();
         }
         filled
     }
 
-    /// Puts tokens of the batch of `until` back.
-    pub(super) fn put_back(&self, charge: &Charge<'_>, until: Micros) {
+    /// Puts tokens back into the batch that they came from.
+    pub(super) fn put_back(&self, charge: &Charge<'_>, origin: Origin) {
         if let Some(lease) = self.shard(charge.id).read().get(&charge.id) {
-            lease.put_back(charge.cost, until);
+            lease.put_back(charge.cost, origin);
+        }
+    }
+
+    /// Something was given back to this bucket: a denial that is remembered may not hold
+    /// any more. Tokens stay.
+    pub(super) fn reopen(&self, charge: &Charge<'_>) {
+        if let Some(lease) = self.shard(charge.id).read().get(&charge.id) {
+            lease.reopen();
         }
     }
 

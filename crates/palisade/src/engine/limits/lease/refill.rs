@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use futures_util::StreamExt;
 use futures_util::future::{FutureExt, join_all};
 use futures_util::stream::FuturesUnordered;
@@ -16,7 +17,7 @@ use palisade_store::{Store, Take};
 use super::super::super::Engine;
 use super::super::super::link::For;
 use super::super::charge::{Counters, first};
-use super::{Due, LEASE_US, Lease, Leases};
+use super::{Due, Given, LEASE_US, Lease, Leases, Unused};
 
 /// How often tokens that nobody used in time are looked for.
 const SWEEP_EVERY: Duration = Duration::from_micros(LEASE_US);
@@ -59,11 +60,11 @@ impl Leases {
     }
 
     /// What `of` takes out of each lease.
-    fn collect(&self, of: impl Fn(&Lease) -> u32) -> Vec<(Arc<Lease>, u32)> {
+    fn collect(&self, of: impl Fn(&Lease) -> ArrayVec<Unused, 2>) -> Vec<(Arc<Lease>, Unused)> {
         let mut found = Vec::new();
-        self.each(|lease| match of(lease) {
-            0 => {}
-            count => found.push((Arc::clone(lease), count)),
+        self.each(|lease| {
+            let unused = of(lease).into_iter();
+            found.extend(unused.map(|unused| (Arc::clone(lease), unused)));
         });
         found
     }
@@ -101,7 +102,7 @@ impl<S: Store> Counters<'_, S> {
     async fn do_due(self, due: Due) {
         match due {
             Due::Refill(lease) => self.refill_ahead(&lease).await,
-            Due::Return(lease, count) => self.give_back(&lease, count).await,
+            Due::Return(lease, unused) => self.give_back(&lease, unused).await,
         }
     }
 
@@ -119,11 +120,11 @@ impl<S: Store> Counters<'_, S> {
         }
     }
 
-    async fn return_all(self, tokens: Vec<(Arc<Lease>, u32)>) {
+    async fn return_all(self, tokens: Vec<(Arc<Lease>, Unused)>) {
         for some in tokens.chunks(RETURNS_MAX) {
             let returns = some
                 .iter()
-                .map(|(lease, count)| self.give_back(lease, *count).boxed());
+                .map(|(lease, unused)| self.give_back(lease, *unused).boxed());
             join_all(returns).await;
         }
     }
@@ -132,14 +133,15 @@ impl<S: Store> Counters<'_, S> {
         let asked_at = self.link.now();
         let batch = lease.batch(1, asked_at);
         match self.fetch(lease, batch, asked_at).await {
-            Some(stale) => self.give_back(lease, stale).await,
+            Some(Some(oldest)) => self.give_back(lease, oldest).await,
+            Some(None) => {}
             None => lease.fail_ahead(),
         }
     }
 
-    /// Fills the lease; what was left of the last batch, `None` if nothing came.
-    async fn fetch(self, lease: &Lease, batch: u32, asked_at: Micros) -> Option<u32> {
-        let charges = [lease.charge(batch)];
+    /// Fills the lease; what was left of the oldest batch, `None` if nothing came.
+    async fn fetch(self, lease: &Lease, size: u32, asked: Micros) -> Option<Option<Unused>> {
+        let charges = [lease.charge(size)];
         let ends = self.link.request_ends();
         let charged = self
             .link
@@ -148,23 +150,21 @@ impl<S: Store> Counters<'_, S> {
             })
             .await
             .ok()?;
-        let reading = first(&charged, asked_at).ok()?;
-        self.link
-            .observer()
-            .refilled(self.link.now().since(asked_at));
+        let reading = first(&charged, asked).ok()?;
+        self.link.observer().refilled(self.link.now().since(asked));
         let is_given = charged.admitted && reading.retry_at.is_none();
-        is_given.then(|| {
-            self.limits
-                .leases
-                .fill(lease, (batch, 0), reading, asked_at)
-                .1
-        })
+        let given = Given {
+            size,
+            cost: 0,
+            reading,
+            asked,
+            taken_at: charged.judged_at(0),
+        };
+        is_given.then(|| self.limits.leases.fill(lease, given).1)
     }
 
-    async fn give_back(self, lease: &Lease, count: u32) {
-        if count > 0 {
-            let charges = [lease.charge(count)];
-            self.tidy(&charges, self.link.request_ends()).await;
-        }
+    async fn give_back(self, lease: &Lease, unused: Unused) {
+        let ends = self.link.request_ends();
+        self.tidy(&[lease.taken(unused)], ends).await;
     }
 }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::super::super::link::NoAnswer;
 use super::super::charge::{Counters, LIMITS, first, with_spec};
-use super::super::near::{Leased, Taken};
-use super::{Lease, Served, leased_spec};
+use super::super::near::{Held, Leased};
+use super::{Given, Lease, Served, Unused, leased_spec};
 use crate::deadline::until;
 
 impl<S: Store> Counters<'_, S> {
@@ -62,11 +62,12 @@ impl<S: Store> Counters<'_, S> {
         let spec = spec.unwrap_or(*charge.spec);
         let charges = [with_spec(charge, &spec, charge.cost)];
         let charged = self.ask(&charges, take, ends).await?;
-        let is_taken = charged.admitted && take == Take::Consume;
+        let at = charged.judged_at(0);
+        let is_taken = take == Take::Consume && !charged.taken(&charges).is_empty();
         Ok(Leased {
             reading: first(&charged, asked_at)?,
             admitted: charged.admitted,
-            taken: is_taken.then(|| Taken::Store(Box::new(charge.clone()), spec)),
+            held: is_taken.then(|| Held::Store(Box::new(charge.clone()), spec, at)),
         })
     }
 
@@ -77,6 +78,7 @@ impl<S: Store> Counters<'_, S> {
         ends: Instant,
     ) -> Result<Leased<'p>, NoAnswer> {
         let full = lease.batch(charge.cost, self.link.now());
+        let seen = lease.reopened();
         for batch in [full, charge.cost] {
             let asked_at = self.link.now();
             let charges = [lease.charge(batch)];
@@ -91,16 +93,23 @@ impl<S: Store> Counters<'_, S> {
             if charged.admitted {
                 // A full bucket that does not deny gives nothing to keep.
                 let is_given = reading.retry_at.is_none();
-                let size = if is_given { batch } else { charge.cost };
-                let batch = (size, charge.cost);
-                let (until, unused) = self.limits.leases.fill(lease, batch, reading, asked_at);
-                self.give_back_unused(lease, unused, ends).await;
-                let taken = Taken::Lease(Arc::clone(lease), charge.cost, until);
-                return Ok(Leased::taken(reading, taken));
+                let given = Given {
+                    size: if is_given { batch } else { charge.cost },
+                    cost: charge.cost,
+                    reading,
+                    asked: asked_at,
+                    taken_at: charged.judged_at(0),
+                };
+                let (origin, unused) = self.limits.leases.fill(lease, given);
+                if let Some(unused) = unused {
+                    self.give_back_unused(lease, unused, ends).await;
+                }
+                let held = Held::Lease(Arc::clone(lease), charge.cost, origin);
+                return Ok(Leased::taken(reading, held));
             }
             if batch == charge.cost {
                 let until = reading.retry_at.unwrap_or(asked_at);
-                lease.deny(charge.cost, until, reading);
+                lease.deny(charge.cost, until, reading, seen);
                 return Ok(Leased::denied(reading));
             }
         }
@@ -109,20 +118,20 @@ impl<S: Store> Counters<'_, S> {
 
     fn answered<'p>(self, lease: &Arc<Lease>, cost: u32) -> Option<Leased<'p>> {
         match self.limits.leases.serve_from(lease, cost, self.link.now()) {
-            Served::Taken(reading, until) => {
-                let taken = Taken::Lease(Arc::clone(lease), cost, until);
-                Some(Leased::taken(reading, taken))
+            Served::Taken(reading, origin) => {
+                let held = Held::Lease(Arc::clone(lease), cost, origin);
+                Some(Leased::taken(reading, held))
             }
             Served::Denied(reading) => Some(Leased::denied(reading)),
             Served::Ask => None,
         }
     }
 
-    async fn give_back_unused(self, lease: &Arc<Lease>, unused: u32, ends: Instant) {
-        if unused > 0 && self.limits.leases.is_attended() {
+    async fn give_back_unused(self, lease: &Arc<Lease>, unused: Unused, ends: Instant) {
+        if self.limits.leases.is_attended() {
             self.limits.leases.return_later(lease, unused);
-        } else if unused > 0 {
-            self.tidy(&[lease.charge(unused)], ends).await;
+        } else {
+            self.tidy(&[lease.taken(unused)], ends).await;
         }
     }
 }

@@ -1,0 +1,505 @@
+//! Receipts: what a check charged, sealed with the secret, so that it can be given back
+//! once and no more than it was (L-GIVE-BACK).
+//!
+//! A receipt names buckets by digests, the figures they were charged with, the cost and
+//! the instant. Whoever holds it can give these back and nothing else: a changed byte is
+//! refused.
+
+use std::hash::Hasher;
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::key::{Digest, Domain, Keyring, SEGMENTS_MAX, Segment, SegmentKind};
+use crate::limit::{Algorithm, BucketSpec, Window};
+use crate::plan::{Charge, OnExceed};
+use crate::policy::{Dimension, Family, Limit, LimitDef};
+use crate::time::Micros;
+
+/// Longest sealed receipt, in bytes.
+pub const RECEIPT_BYTES_MAX: usize = 4096;
+
+/// Most buckets of a receipt; a request with more gets none.
+const LINES_MAX: usize = 48;
+
+/// Longest name of a class that is carried.
+const CLASS_BYTES_MAX: usize = 64;
+
+/// The first byte of a receipt: how the rest is written.
+const VERSION: u8 = 1;
+
+/// Bytes of the seal.
+const SEAL_BYTES: usize = 16;
+
+/// What is remembered of a refund is remembered for at least this long (18 minutes): a
+/// store may start short windows empty after a crash.
+const REMEMBERED_US_MIN: u64 = 1 << 30;
+
+/// Why a receipt was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a receipt that was issued here, or was changed")]
+pub struct ReceiptError;
+
+/// Where a bucket was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the store.
+    Store,
+    /// In the process that issued the receipt.
+    Process,
+}
+
+/// One bucket that was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Stands for the limit's name and window.
+    pub limit: Digest,
+    /// The bucket's name in the embedded store.
+    pub id: Digest,
+    /// Whom it counts.
+    pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
+    /// What it was charged by.
+    pub spec: BucketSpec,
+    /// How much.
+    pub cost: u32,
+    /// When, by the clock of the place.
+    pub at: Micros,
+    /// Where.
+    pub place: Place,
+}
+
+/// What one check charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The process that issued it: nobody else has its local buckets.
+    pub process: u64,
+    /// Its number there. No two receipts are alike.
+    pub number: u64,
+    /// The request's class.
+    pub class: String,
+    /// The buckets.
+    pub lines: Vec<Line>,
+}
+
+impl Line {
+    /// A charge as it is written in a receipt.
+    #[must_use]
+    pub fn new(charge: &Charge<'_>, spec: BucketSpec, at: Micros, place: Place) -> Self {
+        Self {
+            limit: charge.limit.digest,
+            id: charge.id,
+            segments: charge.segments.clone(),
+            spec,
+            cost: charge.cost,
+            at,
+            place,
+        }
+    }
+
+    /// The charge, to be given back. `limit` is the one it names.
+    #[must_use]
+    pub fn charge<'l>(&'l self, limit: &'l Limit) -> Charge<'l> {
+        Charge {
+            limit,
+            spec: &self.spec,
+            id: self.id,
+            segments: self.segments.clone(),
+            cost: self.cost,
+            on_exceed: OnExceed::Count,
+        }
+    }
+
+    /// How long a bucket that holds nothing else takes to drain it.
+    fn drains_in_us(&self) -> u64 {
+        let window = u128::from(self.spec.window_us());
+        let drains = window * u128::from(self.cost) / u128::from(self.spec.limit());
+        u64::try_from(drains).unwrap_or(u64::MAX)
+    }
+
+    /// Whether its bucket still counts something of it.
+    #[must_use]
+    pub fn counts_at(&self, now: Micros) -> bool {
+        let until = match self.spec.algorithm() {
+            Algorithm::TokenBucket => self.at.plus(self.drains_in_us()),
+            Algorithm::FixedWindow => self.spec.window_end(self.spec.window_start(self.at)),
+            Algorithm::SlidingLog | Algorithm::SlidingWheel => {
+                self.spec.slot_instant(self.at).plus(self.spec.window_us())
+            }
+        };
+        until > now
+    }
+
+    /// After so many microseconds the bucket does not count it any more, for certain.
+    fn counts_for_us(&self) -> u64 {
+        let longest = self.spec.window_us().max(self.drains_in_us());
+        longest.saturating_add(self.spec.slot_us() + 1)
+    }
+}
+
+impl Receipt {
+    /// The receipt as bytes that only this secret can have made; `None` if there is too
+    /// much to say.
+    #[must_use]
+    pub fn seal(&self, keyring: &Keyring) -> Option<Vec<u8>> {
+        if self.lines.is_empty() || self.lines.len() > LINES_MAX {
+            return None;
+        }
+        let mut out = vec![VERSION];
+        number(&mut out, self.process);
+        number(&mut out, self.number);
+        let class = if self.class.len() > CLASS_BYTES_MAX {
+            ""
+        } else {
+            &self.class
+        };
+        number(&mut out, class.len() as u64);
+        out.extend_from_slice(class.as_bytes());
+        let mut known: ArrayVec<Segment, 16> = ArrayVec::new();
+        for line in &self.lines {
+            write_line(&mut out, line, &mut known);
+        }
+        let seal = seal_of(keyring, &out).current;
+        out.extend_from_slice(&seal.0.to_be_bytes());
+        (out.len() <= RECEIPT_BYTES_MAX).then_some(out)
+    }
+
+    /// Opens a sealed receipt.
+    ///
+    /// # Errors
+    /// It was not sealed with one of the keyring's secrets, or was changed.
+    pub fn open(keyring: &Keyring, bytes: &[u8]) -> Result<Self, ReceiptError> {
+        let (said, seal) = bytes
+            .split_last_chunk::<SEAL_BYTES>()
+            .filter(|_| bytes.len() <= RECEIPT_BYTES_MAX)
+            .ok_or(ReceiptError)?;
+        let seal = Digest(u128::from_be_bytes(*seal));
+        let ours = seal_of(keyring, said);
+        if ours.current != seal && ours.previous != Some(seal) {
+            return Err(ReceiptError);
+        }
+        let mut reader = Reader(said);
+        reader.receipt().ok_or(ReceiptError)
+    }
+
+    /// The bucket that admits this receipt once. It is remembered for as long as one of
+    /// the buckets counts what was charged: later there is nothing to give back.
+    #[must_use]
+    pub fn once(&self) -> Option<Limit> {
+        let lasts = self.lines.iter().map(Line::counts_for_us).max()?;
+        let lasts = lasts.max(REMEMBERED_US_MIN).checked_next_power_of_two()?;
+        let window = Window::Span(lasts);
+        let spec = BucketSpec::new(Algorithm::TokenBucket, NonZeroU32::MIN, window, None);
+        let by = vec![Dimension::Descriptor("receipt".into())];
+        let mut def = LimitDef::new("receipt", by, spec.ok()?);
+        def.family = Family::Quota;
+        Some(Limit::bind(def))
+    }
+
+    /// Whom [`Receipt::once`] counts: this receipt. No secret is in it, so that a
+    /// receipt stays the same when secrets rotate; it names nobody.
+    #[must_use]
+    pub fn segment(&self) -> Segment {
+        let mut hasher = SipHasher24::new_with_key(b"palisade receipt");
+        hasher.write_u64(self.process);
+        hasher.write_u64(self.number);
+        Segment {
+            kind: SegmentKind::Descriptor,
+            digest: Digest(hasher.finish128().as_u128()),
+        }
+    }
+}
+
+fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::Rotating {
+    keyring.hmac(Domain::Receipt, &[said])
+}
+
+/// Seven bits a byte, the lowest first.
+fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
+        value >>= 7;
+    }
+    out.push(u8::try_from(value).unwrap_or(0));
+}
+
+const fn algorithm_code(algorithm: Algorithm) -> u64 {
+    match algorithm {
+        Algorithm::SlidingLog => 0,
+        Algorithm::SlidingWheel => 1,
+        Algorithm::TokenBucket => 2,
+        Algorithm::FixedWindow => 3,
+    }
+}
+
+/// A segment is written once; lines that share it name its place.
+fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>) {
+    out.extend_from_slice(&line.limit.0.to_be_bytes());
+    out.extend_from_slice(&line.id.0.to_be_bytes());
+    number(
+        out,
+        algorithm_code(line.spec.algorithm()) << 1 | u64::from(line.place == Place::Process),
+    );
+    number(out, u64::from(line.spec.limit()));
+    number(out, u64::from(line.spec.capacity()));
+    number(
+        out,
+        match line.spec.window() {
+            Window::Month => 0,
+            Window::Span(span) => span,
+        },
+    );
+    number(out, u64::from(line.cost));
+    number(out, line.at.0);
+    number(out, line.segments.len() as u64);
+    for segment in &line.segments {
+        let place = known.iter().position(|one| one == segment);
+        number(out, place.map_or(0, |place| place as u64 + 1));
+        if place.is_none() {
+            out.push(segment.kind as u8);
+            out.extend_from_slice(&segment.digest.0.to_be_bytes());
+            let _ = known.try_push(*segment);
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        let (first, rest) = self.0.split_first_chunk::<16>()?;
+        self.0 = rest;
+        Some(Digest(u128::from_be_bytes(*first)))
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn small(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (first, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        String::from_utf8(first.to_vec()).ok()
+    }
+
+    fn receipt(&mut self) -> Option<Receipt> {
+        if self.byte()? != VERSION {
+            return None;
+        }
+        let (process, number) = (self.number()?, self.number()?);
+        let class = self.text()?;
+        let (mut lines, mut known) = (Vec::new(), ArrayVec::new());
+        while !self.0.is_empty() && lines.len() < LINES_MAX {
+            lines.push(self.line(&mut known)?);
+        }
+        self.0.is_empty().then_some(Receipt {
+            process,
+            number,
+            class,
+            lines,
+        })
+    }
+
+    fn line(&mut self, known: &mut ArrayVec<Segment, 16>) -> Option<Line> {
+        let (limit, id) = (self.digest()?, self.digest()?);
+        let (kind, place) = self.kind()?;
+        let amount = NonZeroU32::new(self.small()?)?;
+        let burst = NonZeroU32::new(self.small()?)?;
+        let window = match self.number()? {
+            0 => Window::Month,
+            span => Window::Span(span),
+        };
+        let (cost, at) = (self.small()?, Micros(self.number()?));
+        let mut segments = ArrayVec::new();
+        for _ in 0..self.number()? {
+            segments.try_push(self.segment(known)?).ok()?;
+        }
+        Some(Line {
+            limit,
+            id,
+            segments,
+            spec: BucketSpec::new(kind, amount, window, Some(burst)).ok()?,
+            cost,
+            at,
+            place,
+        })
+    }
+
+    fn kind(&mut self) -> Option<(Algorithm, Place)> {
+        let code = self.number()?;
+        let algorithm = match code >> 1 {
+            0 => Algorithm::SlidingLog,
+            1 => Algorithm::SlidingWheel,
+            2 => Algorithm::TokenBucket,
+            3 => Algorithm::FixedWindow,
+            _ => return None,
+        };
+        let is_here = code & 1 == 1;
+        let place = if is_here {
+            Place::Process
+        } else {
+            Place::Store
+        };
+        Some((algorithm, place))
+    }
+
+    fn segment(&mut self, known: &mut ArrayVec<Segment, 16>) -> Option<Segment> {
+        if let Some(place) = self.number()?.checked_sub(1) {
+            return known.get(usize::try_from(place).ok()?).copied();
+        }
+        let kind = SegmentKind::from_code(self.byte()?)?;
+        let digest = self.digest()?;
+        let segment = Segment { kind, digest };
+        let _ = known.try_push(segment);
+        Some(segment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::time::{MINUTE, SECOND};
+
+    fn ring(secret: u8) -> Keyring {
+        Keyring::new(&[secret; 32], None).unwrap()
+    }
+
+    prop_compose! {
+        fn line()(
+            limit in any::<u128>(),
+            id in any::<u128>(),
+            kinds in proptest::collection::vec((1_u8..=9, 0_u128..4), 0..SEGMENTS_MAX),
+            kind in 0_usize..4,
+            amount in 1_u32..=u32::MAX,
+            window in 1_u64..100 * MINUTE,
+            is_month in any::<bool>(),
+            cost in 1_u32..=u32::MAX,
+            at in any::<u64>(),
+            is_here in any::<bool>(),
+        ) -> Line {
+            let algorithm = [
+                Algorithm::SlidingLog, Algorithm::SlidingWheel,
+                Algorithm::TokenBucket, Algorithm::FixedWindow,
+            ][kind];
+            let is_month = is_month && algorithm == Algorithm::FixedWindow;
+            let window = if is_month { Window::Month } else { Window::Span(window) };
+            let amount = NonZeroU32::new(amount).unwrap();
+            Line {
+                limit: Digest(limit),
+                id: Digest(id),
+                segments: kinds.into_iter().map(|(kind, digest)| Segment {
+                    kind: SegmentKind::from_code(kind).unwrap(),
+                    digest: Digest(digest),
+                }).collect(),
+                spec: BucketSpec::new(algorithm, amount, window, None).unwrap(),
+                cost,
+                at: Micros(at),
+                place: if is_here { Place::Process } else { Place::Store },
+            }
+        }
+    }
+
+    prop_compose! {
+        fn receipt()(
+            process in any::<u64>(),
+            number in any::<u64>(),
+            class in "[a-z]{0,64}",
+            lines in proptest::collection::vec(line(), 1..12),
+        ) -> Receipt {
+            Receipt { process, number, class, lines }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn l_give_back_a_receipt_says_what_was_sealed(receipt in receipt()) {
+            let sealed = receipt.seal(&ring(1)).unwrap();
+            prop_assert!(sealed.len() <= RECEIPT_BYTES_MAX);
+            prop_assert_eq!(Receipt::open(&ring(1), &sealed), Ok(receipt));
+        }
+
+        #[test]
+        fn l_give_back_a_changed_or_foreign_receipt_is_refused(
+            receipt in receipt(),
+            at in any::<prop::sample::Index>(),
+            bit in 0_u8..8,
+        ) {
+            let mut sealed = receipt.seal(&ring(1)).unwrap();
+            prop_assert_eq!(Receipt::open(&ring(2), &sealed), Err(ReceiptError));
+            let at = at.index(sealed.len());
+            prop_assert_eq!(Receipt::open(&ring(1), &sealed[..at]), Err(ReceiptError));
+            sealed[at] ^= 1 << bit;
+            prop_assert_eq!(Receipt::open(&ring(1), &sealed), Err(ReceiptError));
+        }
+
+        /// Only the secret's holder can make the seal; what is sealed must still be read
+        /// without a panic.
+        #[test]
+        fn l_give_back_no_sealed_bytes_panic(said in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = said;
+            let seal = seal_of(&ring(1), &bytes).current;
+            bytes.extend_from_slice(&seal.0.to_be_bytes());
+            let _ = Receipt::open(&ring(1), &bytes);
+        }
+    }
+
+    #[test]
+    fn l_give_back_a_receipt_of_the_secret_before_is_still_good() {
+        let spec = BucketSpec::new(
+            Algorithm::SlidingLog,
+            NonZeroU32::new(5).unwrap(),
+            Window::Span(SECOND),
+            None,
+        );
+        let line = Line {
+            limit: Digest(1),
+            id: Digest(2),
+            segments: ArrayVec::new(),
+            spec: spec.unwrap(),
+            cost: 1,
+            at: Micros(7),
+            place: Place::Store,
+        };
+        let receipt = Receipt {
+            process: 1,
+            number: 2,
+            class: "read".to_owned(),
+            lines: vec![line],
+        };
+        let sealed = receipt.seal(&ring(1)).unwrap();
+        let rotated = Keyring::new(&[2; 32], Some(&[1; 32])).unwrap();
+        assert_eq!(Receipt::open(&rotated, &sealed), Ok(receipt));
+    }
+
+    #[test]
+    fn l_give_back_a_request_of_too_many_buckets_has_no_receipt() {
+        let receipt = Receipt {
+            process: 1,
+            number: 2,
+            class: String::new(),
+            lines: Vec::new(),
+        };
+        assert_eq!(receipt.seal(&ring(1)), None);
+    }
+}

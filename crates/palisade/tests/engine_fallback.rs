@@ -1,0 +1,271 @@
+//! F-FALLBACK: an outage is never laxer than the policy (D32), whatever the policy says.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod engine_support;
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use engine_support::shared::Shared;
+use engine_support::{Model, START, keyring};
+use palisade::cases::{FaultStore, StoreState};
+use palisade::core::facts::{Id, Layers};
+use palisade::core::limit::{Algorithm, BucketSpec, Window};
+use palisade::core::plan::OnExceed;
+use palisade::core::policy::{
+    Accuracy, Class, ClassKind, Dimension, LimitDef, OnStoreFailure, PolicyParts, Route, Settings,
+    resolve,
+};
+use palisade::core::time::{Clock, MINUTE, Micros, SECOND};
+use palisade::core::{PolicySet, RequestFacts};
+use palisade::{Engine, EngineConfig, VirtualClock};
+use proptest::prelude::*;
+
+fn algorithm() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![
+        Just(Algorithm::SlidingLog),
+        Just(Algorithm::SlidingWheel),
+        Just(Algorithm::TokenBucket),
+        Just(Algorithm::FixedWindow),
+    ]
+}
+
+fn accuracy() -> impl Strategy<Value = Accuracy> {
+    prop_oneof![
+        Just(Accuracy::Exact),
+        Just(Accuracy::Leased),
+        Just(Accuracy::Local),
+    ]
+}
+
+fn by() -> impl Strategy<Value = Vec<Dimension>> {
+    prop_oneof![
+        Just(vec![]),
+        Just(vec![Dimension::Ip]),
+        Just(vec![Dimension::Org]),
+        Just(vec![Dimension::User]),
+    ]
+}
+
+fn on_failure() -> impl Strategy<Value = OnStoreFailure> {
+    prop_oneof![
+        4 => Just(OnStoreFailure::Fallback),
+        2 => Just(OnStoreFailure::OpenBounded),
+        1 => Just(OnStoreFailure::Closed),
+    ]
+}
+
+prop_compose! {
+    fn limit()(
+        by in by(),
+        algorithm in algorithm(),
+        accuracy in accuracy(),
+        on_store_failure in on_failure(),
+        limit in 1_u32..30,
+        burst in proptest::option::of(1_u32..30),
+        window in prop_oneof![Just(SECOND), Just(10 * SECOND), Just(MINUTE)],
+        cost in 1_u32..4,
+        is_shadow in proptest::bool::weighted(0.1),
+        throttle in proptest::bool::weighted(0.15),
+    ) -> LimitDef {
+        let burst = burst.filter(|_| algorithm == Algorithm::TokenBucket);
+        let burst = burst.and_then(NonZeroU32::new);
+        let limit = NonZeroU32::new(limit).unwrap();
+        let spec = BucketSpec::new(algorithm, limit, Window::Span(window), burst).unwrap();
+        let mut def = LimitDef::new("", if throttle { Vec::new() } else { by }, spec);
+        def.accuracy = accuracy;
+        def.on_store_failure = on_store_failure;
+        def.cost = NonZeroU32::new(if throttle { 1 } else { cost }).unwrap();
+        def.throttle = throttle;
+        if is_shadow {
+            def.on_exceed = OnExceed::Report;
+        }
+        def
+    }
+}
+
+prop_compose! {
+    fn policy()(
+        limits in proptest::collection::vec(limit(), 1..5),
+        is_auth in any::<bool>(),
+    ) -> PolicySet {
+        let mut route = Route::new("/*").unwrap();
+        route.class = Some("any".into());
+        let kind = if is_auth { ClassKind::Auth } else { ClassKind::Ordinary };
+        let named = limits.into_iter().enumerate().map(|(at, mut limit)| {
+            limit.name = format!("limit-{at}");
+            limit
+        });
+        PolicySet::new(1, PolicyParts {
+            enabled: true,
+            settings: Settings::default(),
+            routes: vec![route],
+            classes: vec![Class { name: "any".into(), kind }],
+            limits: named.collect(),
+            clients: HashMap::new(),
+            api_keys: HashMap::new(),
+            tiers: Vec::new(),
+            bot_patterns: Vec::new(),
+        }).unwrap()
+    }
+}
+
+fn facts(cost: u32, is_tenant: bool, layers: Layers) -> RequestFacts {
+    RequestFacts {
+        org: is_tenant.then(|| Id::new("org", "acme").unwrap()),
+        user: Some(Id::new("user", "u").unwrap()),
+        cost: NonZeroU32::new(cost),
+        layers,
+        ..RequestFacts::new([192, 0, 2, 1].into(), "GET", "/x")
+    }
+}
+
+/// One admission, and whether the store was away by then.
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    at: Micros,
+    cost: u32,
+    in_outage: bool,
+}
+
+/// The most that a bucket may admit between two of its hits.
+fn most(spec: &BucketSpec, from: Micros, to: Micros) -> Option<u64> {
+    let window = spec.window_us();
+    let limit = u64::from(spec.limit());
+    match spec.algorithm() {
+        Algorithm::TokenBucket => {
+            let inflow = u128::from(limit) * u128::from(to.since(from)) / u128::from(window);
+            Some(u64::from(spec.capacity()) + u64::try_from(inflow).unwrap())
+        }
+        Algorithm::FixedWindow => (from.0 / window == to.0 / window).then_some(limit),
+        Algorithm::SlidingLog | Algorithm::SlidingWheel => {
+            (to.since(from) < window).then_some(limit)
+        }
+    }
+}
+
+/// The first slice of hits that is more than the bucket allows.
+fn excess(spec: &BucketSpec, hits: &[Hit]) -> Option<String> {
+    for (index, first) in hits.iter().enumerate() {
+        let mut sum = 0;
+        for hit in &hits[index..] {
+            sum += u64::from(hit.cost);
+            if most(spec, first.at, hit.at).is_some_and(|most| sum > most) {
+                return Some(format!("{sum} in {} µs", hit.at.since(first.at)));
+            }
+        }
+    }
+    None
+}
+
+struct Bench {
+    engine: Engine<FaultStore<Shared>>,
+    clock: Arc<VirtualClock>,
+    policy: PolicySet,
+}
+
+impl Bench {
+    fn new(policy: PolicySet) -> Self {
+        let clock = Arc::new(VirtualClock::at(START));
+        let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
+        let config = EngineConfig::new(store, policy.clone(), keyring(), time);
+        Self {
+            engine: Engine::new(config),
+            clock,
+            policy,
+        }
+    }
+
+    /// Requests after gaps in milliseconds, the first few while the store answers.
+    async fn admitted(&self, facts: &RequestFacts, gaps: &[u64], healthy: usize) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for (index, gap) in gaps.iter().enumerate() {
+            if index == healthy {
+                self.engine.store().set(StoreState::Down);
+            }
+            self.clock.advance(gap * 1_000);
+            let decision = self.engine.check(facts).await.decision;
+            if decision.is_allowed() {
+                hits.push(Hit {
+                    at: self.clock.now(),
+                    cost: facts.cost.map_or(1, NonZeroU32::get),
+                    in_outage: index >= healthy,
+                });
+            }
+        }
+        hits
+    }
+
+    /// Every bucket of the request: what the policy would not have admitted.
+    fn violations(&self, facts: &RequestFacts, hits: &[Hit]) -> Vec<String> {
+        let ring = keyring();
+        let plan = resolve(&self.policy, None, &ring, facts, |_| None);
+        let throttle = plan.throttle.iter().map(|charge| (charge, 1));
+        let charges = plan
+            .charges
+            .iter()
+            .map(|charge| (charge, facts_cost(facts)));
+        let denying = throttle
+            .chain(charges)
+            .filter(|(charge, _)| charge.on_exceed == OnExceed::Deny);
+        denying
+            .filter_map(|(charge, per_request)| {
+                let own = charge.cost / per_request;
+                let is_local = charge.limit.def.accuracy == Accuracy::Local;
+                let is_throttle = charge.limit.def.throttle;
+                let counted: Vec<Hit> = hits
+                    .iter()
+                    // What a shared bucket counted before is out of reach in an outage.
+                    .filter(|hit| is_local || hit.in_outage)
+                    .map(|hit| Hit {
+                        cost: if is_throttle {
+                            charge.cost
+                        } else {
+                            own * hit.cost
+                        },
+                        ..*hit
+                    })
+                    .collect();
+                let found = excess(charge.spec, &counted)?;
+                Some(format!("{}: {found}", charge.limit.name))
+            })
+            .collect()
+    }
+}
+
+fn facts_cost(facts: &RequestFacts) -> u32 {
+    facts.cost.map_or(1, NonZeroU32::get)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn f_fallback_an_outage_admits_no_more_than_the_policy(
+        policy in policy(),
+        cost in 1_u32..4,
+        is_tenant in any::<bool>(),
+        layers in prop_oneof![
+            4 => Just(Layers::All), 1 => Just(Layers::Edge), 1 => Just(Layers::Identity),
+        ],
+        gaps in proptest::collection::vec(prop_oneof![3 => Just(0), 2 => 1_u64..2_000], 1..120),
+        healthy in 0_usize..40,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time().start_paused(true).build().unwrap();
+        let bench = Bench::new(policy);
+        let facts = facts(cost, is_tenant, layers);
+        let hits = runtime.block_on(bench.admitted(&facts, &gaps, healthy));
+        let violations = bench.violations(&facts, &hits);
+        prop_assert!(violations.is_empty(), "{violations:?}");
+    }
+}
