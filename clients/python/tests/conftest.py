@@ -46,7 +46,7 @@ class Server:
             line = self._process.stdout.readline()
             assert line, f"the service ended at its start:\n{banner}"
             banner += line
-        found = re.search(r"decision API +(http://\S+)", banner)
+        found = re.search(r"decision API +(https?://\S+)", banner)
         assert found, banner
         return found[1]
 
