@@ -277,6 +277,14 @@ impl Lockout {
         denying
     }
 
+    /// Forgets every failure: the next one is a first one.
+    pub fn forgive(&mut self) {
+        *self = Self {
+            touched: self.touched,
+            ..Self::default()
+        };
+    }
+
     /// Drops what is over.
     pub(crate) fn prune(&mut self, policy: &LockoutPolicy, now: Micros) {
         let full = (policy.window_failures as usize).min(WINDOW_MAX);

@@ -86,6 +86,17 @@ impl Account {
         self.touched = now;
         lifted
     }
+
+    /// Forgets what led to blocks: the scores, the levels reached and the SOFT blocks
+    /// issued, so that the next failure is judged as a first one. Known devices,
+    /// sessions and the day's budget stay: they are no punishment.
+    pub fn forgive(&mut self) {
+        self.key = KeyState::BLANK;
+        for device in &mut self.devices {
+            device.key = KeyState::BLANK;
+        }
+        self.soft_blocks.clear();
+    }
 }
 
 impl Network {

@@ -34,6 +34,6 @@ pub use records::codec::DecodeError;
 pub use records::{Account, Device, Network, Records};
 pub use rules::api::{ApiEvaluation, ApiReadings, evaluate_hit, replayed_hit};
 pub use secrets::Found;
-pub use signals::Signals;
+pub use signals::{Signals, username_digest};
 
 pub use crate::facts::Attempt;

@@ -531,7 +531,7 @@ impl Watched {
         assert_eq!(self.administer("POST", reset, &subjects).status, 200);
         let blocks = self.administer("GET", "/admin/blocks", &Value::Null).json();
         let block = &blocks["blocks"][0];
-        let target = json!({"record": block["record"], "id": block["id"]});
+        let target = json!({"record": block["record"], "id": block["id"], "reason": "tested"});
         assert_eq!(
             self.administer("DELETE", "/admin/blocks", &target).status,
             200

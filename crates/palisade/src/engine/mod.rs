@@ -29,8 +29,9 @@ pub use health::{DependencyReport, HealthReport, PolicyReport};
 pub use limits::{RefundOutcome, RequestAnswer};
 pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX, BlockView,
-    Explanation, Finding, LastMonth, LiftTarget, NewAllowlistEntry, QUOTAS_PAGE_MAX, QuotaPage,
-    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, meaning,
+    Explanation, Finding, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry,
+    QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score,
+    meaning,
 };
 pub use ports::{
     Administered, Change, NoObserver, NoTenants, Observer, Operator, OverageSeen, Seen, Subject,

@@ -9,7 +9,7 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::StoreError;
 
-use super::{AllowlistEntry, GuardNotes};
+use super::{AllowlistEntry, GuardNotes, Score};
 
 /// Where tenants' own policies come from. A lookup never waits: what is not known
 /// yet is answered with `None` and fetched in the background.
@@ -189,8 +189,15 @@ pub enum Change<'a> {
     },
     /// Cached policies were dropped.
     CacheInvalidated,
-    /// A guard block was lifted; the digest of its key.
-    BlockLifted(&'a str),
+    /// Blocks were lifted.
+    BlockLifted {
+        /// The digest of the record, or of the subject that was named.
+        id: &'a str,
+        /// Whether the score was forgotten too.
+        score: Score,
+        /// The operator's reason.
+        reason: &'a str,
+    },
 }
 
 /// One decision as an observer sees it.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Server;
 use crate::failure::{Ending, Failure};
@@ -18,24 +18,67 @@ pub(crate) struct Blocks {
 enum Command {
     /// Blocks that run now
     List(Server),
-    /// Ends the blocks of a record
+    /// Ends the blocks of an account, an address or a listed record
     Lift(Lift),
 }
 
 #[derive(Debug, Args)]
 struct Lift {
     /// The record, as listed: account-login, network-otp, lockout …
-    record: String,
+    #[arg(requires = "id", conflicts_with_all = ["account", "ip", "username"])]
+    record: Option<String>,
     /// The record's digest, as listed
-    id: String,
+    id: Option<String>,
     /// Only the block on this key: K1 to K5, device
-    #[arg(long)]
+    #[arg(long, requires = "record")]
     key: Option<String>,
     /// And only of this device or user agent, as listed
     #[arg(long, requires = "key")]
     member: Option<String>,
+    /// Instead of a record: an account by its name
+    #[arg(long)]
+    account: Option<String>,
+    /// An address; beside --username where the name was typed
+    #[arg(long)]
+    ip: Option<String>,
+    /// A name or email as it was typed at --ip: its lockout
+    #[arg(long, requires = "ip")]
+    username: Option<String>,
+    /// Forget the score too: the next failure is a first one
+    #[arg(long)]
+    score: bool,
+    /// Why; kept in the audit log
+    #[arg(long)]
+    reason: String,
     #[command(flatten)]
     server: Server,
+}
+
+impl Lift {
+    fn body(&self) -> Result<Value, Failure> {
+        if self.record.is_none() && self.account.is_none() && self.ip.is_none() {
+            return Err(Failure::usage(
+                "nobody is named",
+                "pass --account, --ip, or a record and its id as `palisade blocks list` shows them",
+            ));
+        }
+        let given = [
+            ("record", &self.record),
+            ("id", &self.id),
+            ("key", &self.key),
+            ("member", &self.member),
+            ("account", &self.account),
+            ("ip", &self.ip),
+            ("username", &self.username),
+        ];
+        let named = given
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
+        let mut body: Map<String, Value> = named.collect();
+        body.insert("score".to_owned(), json!(self.score));
+        body.insert("reason".to_owned(), json!(self.reason));
+        Ok(Value::Object(body))
+    }
 }
 
 impl Blocks {
@@ -43,16 +86,16 @@ impl Blocks {
         match self.command {
             Command::List(server) => server.ask(Method::GET, "/admin/blocks", None, shown),
             Command::Lift(lift) => {
-                let mut body = json!({"record": lift.record, "id": lift.id});
-                if let Some(key) = &lift.key {
-                    body["key"] = json!(key);
-                }
-                if let Some(member) = &lift.member {
-                    body["member"] = json!(member);
-                }
+                let body = lift.body()?;
+                let path = "/admin/blocks";
                 lift.server
-                    .ask(Method::DELETE, "/admin/blocks", Some(&body), |answer| {
-                        format!("lifted {}\n", answer["lifted"])
+                    .ask(Method::DELETE, path, Some(&body), |answer| {
+                        let score = if answer["score_forgotten"] == true {
+                            ", the score is forgotten"
+                        } else {
+                            ""
+                        };
+                        format!("lifted {}{score}\n", answer["lifted"])
                     })
             }
         }

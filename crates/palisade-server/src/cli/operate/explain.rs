@@ -97,6 +97,9 @@ fn shown(answer: &Value) -> String {
             text.push_str(&format!(" [{rule}]"));
         }
         text.push('\n');
+        if let Some(help) = finding["help"].as_str() {
+            text.push_str(&format!("  to end it now: {help}\n"));
+        }
     }
     text
 }

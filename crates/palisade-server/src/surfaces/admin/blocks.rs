@@ -2,10 +2,10 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use palisade::engine::{BlockView, Change, LiftTarget};
-use palisade_core::Digest;
+use palisade::engine::{BlockView, LiftSubject, LiftTarget, Score};
 use palisade_core::decision::{KeyKind, Level};
 use palisade_core::record::{RecordKey, RecordKind};
+use palisade_core::{Digest, Id};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -67,16 +67,20 @@ impl From<BlockView> for Block {
     }
 }
 
-/// Which block to lift, as it is listed.
+/// What to lift: a record as it is listed, or a subject as a person names it, which is
+/// hashed and never kept.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = BlockToLift)]
 pub(super) struct Target {
+    /// For the audit.
+    #[schema(value_type = String, example = "support case")]
+    reason: Option<Value>,
     /// The record.
-    #[schema(value_type = String, example = "account-login")]
+    #[schema(value_type = Option<String>, example = "account-login")]
     record: Option<Value>,
     /// The record's digest.
-    #[schema(value_type = String)]
+    #[schema(value_type = Option<String>)]
     id: Option<Value>,
     /// Only the block on this key.
     #[schema(value_type = Option<String>, example = "K4")]
@@ -84,13 +88,96 @@ pub(super) struct Target {
     /// And of this device or user agent.
     #[schema(value_type = Option<String>)]
     member: Option<Value>,
+    /// Instead of a record: an account, in login and OTP.
+    #[schema(value_type = Option<String>)]
+    account: Option<Value>,
+    /// An address; beside `username` where the name was typed.
+    #[schema(value_type = Option<String>)]
+    ip: Option<Value>,
+    /// A name or email as typed, with `ip`: its lockout.
+    #[schema(value_type = Option<String>)]
+    username: Option<Value>,
+    /// Whether the account's or the name's score is forgotten too, so that the next
+    /// failure is a first one.
+    #[serde(default)]
+    score: bool,
+}
+
+/// What is to be lifted, read and valid.
+enum Lifting {
+    Record(LiftTarget),
+    Subject(LiftSubject),
+}
+
+impl Target {
+    fn read(self) -> Result<(Lifting, Score, String), Refusal> {
+        let mut fields = Fields::new(INVALID);
+        let score = if self.score {
+            Score::Forget
+        } else {
+            Score::Keep
+        };
+        let reason = fields.required("reason", self.reason);
+        if self.record.is_none() && self.id.is_none() {
+            let subject = subject(&mut fields, self.account, self.ip, self.username);
+            fields.finish()?;
+            return Ok((Lifting::Subject(subject), score, reason));
+        }
+        let record = fields.required("record", self.record);
+        let kind = RecordKind::ALL.into_iter().find(|k| k.name() == record);
+        if kind.is_none() {
+            fields.wrong("record", "is not a kind of record");
+        }
+        let digest = Digest::from_hex(&fields.required("id", self.id));
+        if digest.is_none() {
+            fields.wrong("id", "must be 32 hexadecimal digits");
+        }
+        let member = fields.optional("member", self.member);
+        fields.finish()?;
+        let (Some(kind), Some(digest)) = (kind, digest) else {
+            return Err(Refusal::invalid(INVALID, Default::default()));
+        };
+        let target = LiftTarget {
+            record: RecordKey { kind, digest },
+            only: self.key.map(|key| (key, member)),
+            score,
+        };
+        Ok((Lifting::Record(target), score, reason))
+    }
+}
+
+fn subject(
+    fields: &mut Fields,
+    account: Option<Value>,
+    ip: Option<Value>,
+    username: Option<Value>,
+) -> LiftSubject {
+    let ip = fields.optional("ip", ip).and_then(|text| {
+        let ip = text.parse().ok();
+        if ip.is_none() {
+            fields.wrong("ip", "is not an IP address");
+        }
+        ip
+    });
+    let mut id = |field: &'static str, value| {
+        let text = fields.optional(field, value)?;
+        Id::new(field, &text).ok()
+    };
+    LiftSubject {
+        account: id("account", account),
+        ip,
+        username: id("username", username),
+    }
 }
 
 /// What was lifted.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Lifted {
+#[schema(as = Lifted)]
+pub(super) struct Report {
     /// Blocks that were running.
     lifted: usize,
+    /// Whether the score was forgotten too.
+    score_forgotten: bool,
 }
 
 /// Blocks that run now, at most 1000.
@@ -107,47 +194,27 @@ pub(super) async fn list(State(operations): State<Operations>) -> Result<Json<Li
     }))
 }
 
-/// Ends the blocks of a record, or one of them.
+/// Ends the blocks of a record, one of them, or those of a subject.
 #[utoipa::path(
     delete,
     path = "/admin/blocks",
     request_body = Target,
-    responses((status = 200, body = Lifted), (status = 404, body = Refusal))
+    responses((status = 200, body = Report), (status = 404, body = Refusal))
 )]
 pub(super) async fn lift(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Body(target): Body<Target>,
-) -> Result<Json<Lifted>, Refusal> {
-    let mut fields = Fields::new(INVALID);
-    let record = fields.required("record", target.record);
-    let kind = RecordKind::ALL.into_iter().find(|k| k.name() == record);
-    if kind.is_none() {
-        fields.wrong("record", "is not a kind of record");
-    }
-    let id = fields.required("id", target.id);
-    let digest = Digest::from_hex(&id);
-    if digest.is_none() {
-        fields.wrong("id", "must be 32 hexadecimal digits");
-    }
-    let member = fields.optional("member", target.member);
-    fields.finish()?;
-    let (Some(kind), Some(digest)) = (kind, digest) else {
-        return Err(Refusal::invalid(INVALID, Default::default()));
+) -> Result<Json<Report>, Refusal> {
+    let (lifting, score, reason) = target.read()?;
+    let admin = operations.administer(&caller);
+    let lifted = match &lifting {
+        Lifting::Record(target) => admin.lift(target, &reason).await,
+        Lifting::Subject(subject) => admin.lift_of(subject, score, &reason).await,
     };
-    let lifted = operations
-        .engine
-        .lift(&LiftTarget {
-            record: RecordKey { kind, digest },
-            only: target.key.map(|key| (key, member)),
-        })
-        .await
-        .map_err(|error| Refusal::store(&error))?;
-    if lifted == 0 {
-        return Err(Refusal::not_found("Block not found"));
-    }
-    operations
-        .administer(&caller)
-        .record(Change::BlockLifted(&id));
-    Ok(Json(Lifted { lifted }))
+    let lifted = lifted.map_err(|error| Refusal::from_admin(&error, INVALID, "Block not found"))?;
+    Ok(Json(Report {
+        lifted: lifted.blocks,
+        score_forgotten: score == Score::Forget,
+    }))
 }

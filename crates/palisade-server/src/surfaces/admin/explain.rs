@@ -55,6 +55,9 @@ pub(super) struct Finding {
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
+    /// The command that ends it before its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<String>,
 }
 
 impl From<Found> for Finding {
@@ -65,6 +68,7 @@ impl From<Found> for Finding {
             words: found.words,
             level: found.level,
             retry_after: found.retry_after,
+            help: found.help,
         }
     }
 }

@@ -527,6 +527,52 @@ async fn cache_of_a_tenant_without_a_policy_is_empty() {
 }
 
 #[tokio::test]
+async fn a_named_account_is_unblocked_and_its_score_forgotten() {
+    use palisade_core::facts::{GuardFacts, GuardOp};
+    let desk = open_desk();
+    let engine = &desk.operations.engine;
+    let mut facts = GuardFacts::new("203.0.113.77".parse().unwrap());
+    facts.account = Some(Id::new("account", "canary-account").unwrap());
+    facts.device.fingerprint = Some(Id::new("fingerprint", "canary-device").unwrap());
+    let fail = || async { engine.guard(GuardOp::LoginFailure, &facts).await.unwrap() };
+    for _ in 0..4 {
+        fail().await;
+    }
+    let subject = json!({"guard": {"ip": "203.0.113.77", "account": "canary-account"}});
+    let (_, explained) = desk.send("POST", "/admin/explain", &subject).await;
+    assert_eq!(explained["decision"], "hard_block");
+    let help = explained["findings"][0]["help"].as_str().unwrap();
+    assert!(
+        help.starts_with("palisade blocks lift account-login "),
+        "{help}"
+    );
+    let nameless = json!({"account": "canary-account"});
+    assert_eq!(desk.send("DELETE", "/admin/blocks", &nameless).await.0, 400);
+    let kept = json!({"account": "canary-account", "reason": "support case"});
+    let (status, lifted) = desk.send("DELETE", "/admin/blocks", &kept).await;
+    assert_eq!((status, &lifted["score_forgotten"]), (200, &json!(false)));
+    assert_eq!(fail().await.decision.outcome.name(), "hard_block");
+    let forgotten = json!({"account": "canary-account", "score": true, "reason": "support case"});
+    assert_eq!(
+        desk.send("DELETE", "/admin/blocks", &forgotten).await.0,
+        200
+    );
+    assert_eq!(fail().await.decision.outcome.name(), "allow");
+    let unknown = json!({"account": "nobody", "reason": "support case"});
+    assert_eq!(desk.send("DELETE", "/admin/blocks", &unknown).await.0, 404);
+    let nobody = json!({"reason": "support case"});
+    assert_eq!(desk.send("DELETE", "/admin/blocks", &nobody).await.0, 400);
+    let events = desk.events();
+    let mut lifts = events.iter().filter(|e| e["event"] == "guard.block_lifted");
+    assert_eq!(lifts.next().unwrap()["reason"], "support case");
+    assert_eq!(
+        lifts.next().unwrap()["reason"],
+        "score forgotten: support case"
+    );
+    assert!(events.iter().all(|e| !e.to_string().contains("canary")));
+}
+
+#[tokio::test]
 async fn blocks_are_listed_by_digest_and_lifted() {
     use palisade_core::facts::{GuardFacts, GuardOp};
     let desk = open_desk();
@@ -544,12 +590,12 @@ async fn blocks_are_listed_by_digest_and_lifted() {
         assert!(!listing.to_string().contains(canary));
     }
     for block in blocks {
-        let target = json!({"record": block["record"], "id": block["id"]});
+        let target = json!({"record": block["record"], "id": block["id"], "reason": "tested"});
         desk.send("DELETE", "/admin/blocks", &target).await;
     }
     let (_, listing) = desk.send("GET", "/admin/blocks", &Value::Null).await;
     assert_eq!(listing["blocks"], json!([]));
-    let gone = json!({"record": blocks[0]["record"], "id": blocks[0]["id"]});
+    let gone = json!({"record": blocks[0]["record"], "id": blocks[0]["id"], "reason": "x"});
     assert_eq!(desk.send("DELETE", "/admin/blocks", &gone).await.0, 404);
     let wrong = json!({"record": "canary", "id": "canary"});
     let (status, body) = desk.send("DELETE", "/admin/blocks", &wrong).await;

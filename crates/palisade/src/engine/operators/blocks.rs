@@ -1,15 +1,18 @@
 //! What operators see and do: list blocks, lift them, ask why.
 
-use palisade_core::Digest;
+use std::net::IpAddr;
+
 use palisade_core::decision::{KeyKind, Level, Outcome};
 use palisade_core::facts::{GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Trust};
-use palisade_core::guard::{Account, ActiveBlock, Device, Lift, Network, Signals};
+use palisade_core::guard::{Account, ActiveBlock, Device, Lift, Network, Signals, username_digest};
+use palisade_core::key::{Domain, Prefix};
 use palisade_core::lockout::Lockout;
 use palisade_core::policy::Settings;
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, retry_after_seconds};
+use palisade_core::{Digest, Id};
 use palisade_store::{Commit, Record, Store, StoreError, Vitals};
 use serde::Serialize;
 
@@ -53,6 +56,39 @@ pub struct LiftTarget {
     pub record: RecordKey,
     /// Only the block on this key and member; `None` lifts all of the record.
     pub only: Option<(KeyKind, Option<String>)>,
+    /// What becomes of the score that led to the block.
+    pub score: Score,
+}
+
+/// Whether lifting a block also forgives what led to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Score {
+    /// The score stays: the next failure meets it.
+    #[default]
+    Keep,
+    /// An account's or a name's score is forgotten: the next failure is a first one.
+    Forget,
+}
+
+/// Whose blocks to lift, as a person names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiftSubject {
+    /// The account: its records in login and OTP.
+    pub account: Option<Id>,
+    /// The address: its network records. Beside a username it only says which
+    /// lockout is meant.
+    pub ip: Option<IpAddr>,
+    /// Name or email as typed, with the address it came from: the lockout.
+    pub username: Option<Id>,
+}
+
+/// What lifting found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifted {
+    /// Records of the subject that exist.
+    pub records: usize,
+    /// Blocks that were running.
+    pub blocks: usize,
 }
 
 enum Aggregate {
@@ -97,6 +133,14 @@ impl Aggregate {
             Self::Network(_, record) => record.lift(which, now),
             Self::Device(_, record) => record.lift(which, now),
             Self::Lockout(record) => usize::from(record.lift(&settings.lockout, now)),
+        }
+    }
+
+    fn forgive(&mut self) {
+        match self {
+            Self::Account(_, record) => record.forgive(),
+            Self::Lockout(record) => record.forgive(),
+            Self::Network(..) | Self::Device(..) => {}
         }
     }
 
@@ -225,12 +269,66 @@ impl<S: Store> Engine<S> {
         keys
     }
 
+    /// Ends the blocks of everything that a subject names.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn lift_of(&self, subject: &LiftSubject, score: Score) -> Result<Lifted, StoreError> {
+        let mut lifted = Lifted::default();
+        for record in self.records_named(subject) {
+            let target = LiftTarget {
+                record,
+                only: None,
+                score,
+            };
+            let of_record = self.lift(&target).await?;
+            lifted.records += of_record.records;
+            lifted.blocks += of_record.blocks;
+        }
+        Ok(lifted)
+    }
+
+    /// The digest by which the audit names a subject: the first of its records.
+    pub(in crate::engine) fn digest_of(&self, subject: &LiftSubject) -> Option<Digest> {
+        let records = self.records_named(subject);
+        records.first().map(|record| record.digest)
+    }
+
+    fn records_named(&self, subject: &LiftSubject) -> Vec<RecordKey> {
+        let account = subject.account.as_ref().map(|account| {
+            let digest = self.keyring.hmac(Domain::Account, &[account.as_bytes()]);
+            let kinds = vec![
+                RecordKind::Account(Flow::Login),
+                RecordKind::Account(Flow::Otp),
+            ];
+            (kinds, digest)
+        });
+        let prefix = subject.ip.map(Prefix::of);
+        let lockout = subject.username.as_ref().zip(prefix).map(|(name, prefix)| {
+            let digest = username_digest(&self.keyring, name.as_str(), prefix);
+            (vec![RecordKind::Lockout], digest)
+        });
+        let network = prefix.filter(|_| subject.username.is_none()).map(|prefix| {
+            let digest = self.keyring.hmac(Domain::Prefix, &[prefix.bytes()]);
+            let flows = [Flow::Login, Flow::Otp, Flow::Api];
+            (flows.map(RecordKind::Network).to_vec(), digest)
+        });
+        let mut records = Vec::new();
+        for (kinds, digest) in [account, lockout, network].into_iter().flatten() {
+            for kind in kinds {
+                let digests = std::iter::once(digest.current).chain(digest.previous);
+                records.extend(digests.map(|digest| RecordKey { kind, digest }));
+            }
+        }
+        records
+    }
+
     /// Ends blocks of one record; says how many were running. Other nodes see it
     /// with their next command.
     ///
     /// # Errors
     /// The store's.
-    pub async fn lift(&self, target: &LiftTarget) -> Result<usize, StoreError> {
+    pub async fn lift(&self, target: &LiftTarget) -> Result<Lifted, StoreError> {
         let policy = self.policy.load_full();
         let which = match &target.only {
             None => Lift::All,
@@ -241,18 +339,19 @@ impl<S: Store> Engine<S> {
             let keys = [target.record];
             let loaded = calls.make(|store| store.load(&keys)).await?;
             let Some(Some(record)) = loaded.records.into_iter().next() else {
-                return Ok(0);
+                return Ok(Lifted::default());
             };
-            let Some((lifted, write)) =
-                lifted(&policy.settings, target.record, &record, which, loaded.now)
+            let Some((blocks, write)) =
+                lifted(&policy.settings, target, &record, which, loaded.now)
             else {
-                return Ok(0);
+                return Ok(Lifted::default());
             };
             let writes = [write];
+            let nothing_to_write = blocks == 0 && target.score == Score::Keep;
             let commit = calls.make(|store| store.commit(&writes));
-            if lifted == 0 || commit.await? == Commit::Done {
+            if nothing_to_write || commit.await? == Commit::Done {
                 self.forget_block(target);
-                return Ok(lifted);
+                return Ok(Lifted { records: 1, blocks });
             }
         }
         Err(StoreError::Exhausted("the record is too busy".to_owned()))
@@ -290,13 +389,17 @@ impl<S: Store> Engine<S> {
 
 fn lifted(
     settings: &Settings,
-    key: RecordKey,
+    target: &LiftTarget,
     record: &Record,
     which: Lift<'_>,
     now: Micros,
 ) -> Option<(usize, RecordWrite)> {
+    let key = target.record;
     let mut aggregate = Aggregate::decode(key.kind, &record.bytes)?;
     let lifted = aggregate.lift(settings, which, now);
+    if target.score == Score::Forget {
+        aggregate.forgive();
+    }
     let (bytes, expires_at) = aggregate.encode(settings)?;
     let write = RecordWrite {
         key,

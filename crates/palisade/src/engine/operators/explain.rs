@@ -35,6 +35,9 @@ pub struct Finding {
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
+    /// The command that ends it before its time. Names nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
     #[serde(skip)]
     strictness: Outcome,
 }
@@ -79,8 +82,20 @@ fn of_block(block: &BlockView) -> Finding {
         ),
         level: block.level,
         retry_after: Some(block.retry_after),
+        help: Some(lift_command(block)),
         strictness: block.decision,
     }
+}
+
+fn lift_command(block: &BlockView) -> String {
+    let member = match &block.member {
+        Some(member) => format!(" --key {} --member {member}", block.key.code()),
+        None => String::new(),
+    };
+    format!(
+        "palisade blocks lift {} {}{member} --reason \"…\"",
+        block.record, block.id
+    )
 }
 
 fn of_decision(decision: &Decision) -> Vec<Finding> {
@@ -96,6 +111,7 @@ fn of_decision(decision: &Decision) -> Vec<Finding> {
             },
             level: reason.level,
             retry_after: reason.retry_after,
+            help: None,
             strictness: reason.decision,
         })
         .collect();
@@ -114,6 +130,7 @@ fn of_reading(reading: &LimitReading) -> Finding {
         ),
         level: None,
         retry_after: None,
+        help: None,
         strictness: Outcome::Allow,
     }
 }

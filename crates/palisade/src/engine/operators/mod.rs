@@ -16,7 +16,7 @@ use super::{Administered, Change, Engine, Operator};
 use allowlist::entry_id;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
-pub use blocks::{BLOCKS_LISTED_MAX, BlockView, LiftTarget};
+pub use blocks::{BLOCKS_LISTED_MAX, BlockView, LiftSubject, LiftTarget, Lifted, Score};
 pub use explain::{Explanation, Finding, meaning};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
@@ -110,6 +110,57 @@ impl<S: Store> Admin<'_, S> {
         }
         self.record(Change::AllowlistRemoved(&id));
         Ok(())
+    }
+
+    /// Lifts the blocks of one record.
+    ///
+    /// # Errors
+    /// No block of it is running, or the store's.
+    pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
+        let lifted = self.engine.lift(target).await?;
+        let id = target.record.digest.hex();
+        self.lifted(lifted, &id, target.score, reason)
+    }
+
+    /// Lifts the blocks of a subject that a person names.
+    ///
+    /// # Errors
+    /// Nobody is named, nothing is known of them or nothing blocks them, or the store's.
+    pub async fn lift_of(
+        &self,
+        subject: &LiftSubject,
+        score: Score,
+        reason: &str,
+    ) -> Result<Lifted, AdminError> {
+        if subject.username.is_some() && subject.ip.is_none() {
+            return Err(AdminError::Invalid {
+                field: "ip",
+                problem: "is required beside `username`: a lockout is of a name at an address",
+            });
+        }
+        let Some(id) = self.engine.digest_of(subject) else {
+            return Err(AdminError::Invalid {
+                field: "account",
+                problem: "is required, or `ip`, or `record` and `id`",
+            });
+        };
+        let lifted = self.engine.lift_of(subject, score).await?;
+        self.lifted(lifted, &id.hex(), score, reason)
+    }
+
+    fn lifted(
+        &self,
+        lifted: Lifted,
+        id: &str,
+        score: Score,
+        reason: &str,
+    ) -> Result<Lifted, AdminError> {
+        let has_changed = lifted.blocks > 0 || (score == Score::Forget && lifted.records > 0);
+        if !has_changed {
+            return Err(AdminError::NotFound("block"));
+        }
+        self.record(Change::BlockLifted { id, score, reason });
+        Ok(lifted)
     }
 
     /// Asks the source again about a tenant's policy, or about all; true if something

@@ -133,7 +133,7 @@ impl Observer for Heard {
             } => format!("reset {buckets} {}", reason.unwrap_or_default()),
             Change::TierChanged { from, to, .. } => format!("tier {from} {to}"),
             Change::CacheInvalidated => "invalidated".to_owned(),
-            Change::BlockLifted(_) => "lifted".to_owned(),
+            Change::BlockLifted { .. } => "lifted".to_owned(),
         });
     }
 }

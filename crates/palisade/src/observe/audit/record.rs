@@ -14,7 +14,7 @@ use palisade_core::time::Micros;
 use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::{Audit, Severity};
 use crate::engine::{
-    Administered, Change, Observer, Operator, OverageSeen, Seen, Subject, TenantSeen,
+    Administered, Change, Observer, Operator, OverageSeen, Score, Seen, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -295,9 +295,13 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             event
         }
         Change::CacheInvalidated => Event::new(EventKind::CacheInvalidated, at),
-        Change::BlockLifted(id) => {
+        Change::BlockLifted { id, score, reason } => {
             let mut event = Event::new(EventKind::BlockLifted, at);
             event.subject = Some(id.into());
+            event.reason = Some(match score {
+                Score::Keep => reason.into(),
+                Score::Forget => format!("score forgotten: {reason}").into(),
+            });
             event
         }
     }

@@ -15,7 +15,8 @@ use super::queue::{Pushed, Queue, Woken};
 use super::{Audit, AuditSettings, FileSink, Priority, Sink};
 use crate::clock::VirtualClock;
 use crate::engine::{
-    Administered, AllowlistKind, Change, NewAllowlistEntry, Observer, Operator, Seen, Subject,
+    Administered, AllowlistKind, Change, NewAllowlistEntry, Observer, Operator, Score, Seen,
+    Subject,
 };
 use crate::observe::tests::{MemorySink, SECRET, Watched, assert_no_canary, canary, id, parts};
 
@@ -317,7 +318,11 @@ fn audit_records_what_operators_change() {
             to: "starter",
         },
         Change::CacheInvalidated,
-        Change::BlockLifted("4567"),
+        Change::BlockLifted {
+            id: "4567",
+            score: Score::Forget,
+            reason: "support case",
+        },
     ];
     for change in changes {
         audit.administered(&Administered {
