@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::decision::{Challenge, Decision, Enforcement, ErrorCode, Mode};
+use crate::decision::{Challenge, Decision, Enforcement, ErrorCode, LimitReading, Mode};
 use crate::rule::Rule;
 
 /// Links that bodies carry.
@@ -35,6 +35,13 @@ pub struct Body<'a> {
     pub message: &'static str,
     /// Machine-readable cause, in the error model of the organisation.
     pub code: &'static str,
+    /// What kind of problem it is (RFC 9457), where the IETF draft has a kind for it.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub problem: Option<&'static str>,
+    /// The limits that the request went over, by the names they have in headers.
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+    pub violated_policies: Option<Vec<std::sync::Arc<str>>>,
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
@@ -75,6 +82,8 @@ pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Opt
         error: error.name(),
         message: message(decision, error),
         code: code(decision, error),
+        problem: problem(decision, error),
+        violated_policies: problem(decision, error).map(|_| violated(decision)),
         retry_after: decision.wait(),
         quota_limit: None,
         quota_used: None,
@@ -140,6 +149,32 @@ fn message(decision: &Decision, error: ErrorCode) -> &'static str {
     }
 }
 
+/// The problem types that the RateLimit draft registers.
+fn problem(decision: &Decision, error: ErrorCode) -> Option<&'static str> {
+    const QUOTA: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    const CAPACITY: &str =
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+    const ABNORMAL: &str =
+        "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+    match error {
+        ErrorCode::InvalidApiKey | ErrorCode::Forbidden | ErrorCode::CostExceedsLimit => None,
+        ErrorCode::ServiceUnavailable => Some(CAPACITY),
+        _ if decision.enforcement == Enforcement::Degraded => Some(CAPACITY),
+        ErrorCode::AccountLocked => Some(ABNORMAL),
+        // A block of the guard is about behaviour: no limit was exceeded.
+        _ if decision.limits.is_empty() && decision.quota.is_none() => Some(ABNORMAL),
+        _ => Some(QUOTA),
+    }
+}
+
+/// Limits that deny are those with a wait, which come first.
+fn violated(decision: &Decision) -> Vec<std::sync::Arc<str>> {
+    let denying = |reading: &&LimitReading| reading.retry_after.is_some() && !reading.shadow;
+    let over = decision.limits.iter().filter(denying);
+    over.map(|reading| std::sync::Arc::clone(&reading.name))
+        .collect()
+}
+
 fn code(decision: &Decision, error: ErrorCode) -> &'static str {
     let impaired = decision.enforcement == Enforcement::Degraded
         || decision.mode != Mode::Normal
@@ -183,6 +218,65 @@ mod tests {
         assert_eq!(json["request_id"], "r-1");
         assert_eq!(json["timestamp"], "2026-01-31T12:00:00.000Z");
         assert!(json["upgrade_url"].is_string());
+    }
+
+    fn refused(rule: Rule, error: ErrorCode, status: u16) -> Decision {
+        Decision::refuse(Micros(0), Outcome::Deny, rule, error, status)
+    }
+
+    fn reading(name: &str, retry_after: Option<u64>) -> LimitReading {
+        LimitReading {
+            name: name.into(),
+            scope: "ip",
+            class: "auth".into(),
+            limit: 10,
+            remaining: 0,
+            reset: 60,
+            retry_after,
+            window_seconds: 60,
+            unit: crate::policy::QuotaUnit::Requests,
+            partition: crate::key::Digest(1),
+            shadow: false,
+        }
+    }
+
+    fn kind(decision: &Decision) -> (Option<String>, serde_json::Value) {
+        let urls = Urls::default();
+        let json = serde_json::to_value(body(decision, &urls, "r").unwrap()).unwrap();
+        let kind = json["type"].as_str().map(|uri| {
+            let (registry, kind) = uri.split_once('#').unwrap();
+            assert_eq!(registry, "https://iana.org/assignments/http-problem-types");
+            kind.to_owned()
+        });
+        (kind, json["violated-policies"].clone())
+    }
+
+    #[test]
+    fn refusals_have_the_problem_types_of_the_draft_and_name_the_limits_that_denied() {
+        let mut over = refused(Rule::L_IP, ErrorCode::RateLimitExceeded, 429);
+        let mut trial = reading("trial", Some(5));
+        trial.shadow = true;
+        over.limits = vec![reading("ip-auth", Some(45)), reading("ip-all", None), trial];
+        let quota = (
+            Some("quota-exceeded".to_owned()),
+            serde_json::json!(["ip-auth"]),
+        );
+        assert_eq!(kind(&over), quota);
+        over.enforcement = Enforcement::Degraded;
+        assert_eq!(kind(&over).0.as_deref(), Some("temporary-reduced-capacity"));
+
+        let shed = refused(Rule::L_GLOBAL, ErrorCode::ServiceUnavailable, 503);
+        assert_eq!(kind(&shed).0.as_deref(), Some("temporary-reduced-capacity"));
+        for (rule, error) in [
+            (Rule::A_HARD, ErrorCode::AccountLocked),
+            (Rule::G_THRESHOLD, ErrorCode::RateLimitExceeded),
+        ] {
+            let found = kind(&refused(rule, error, 429));
+            assert_eq!(found.0.as_deref(), Some("abnormal-usage-detected"));
+            assert_eq!(found.1, serde_json::json!([]));
+        }
+        let unknown = refused(Rule::I_APIKEY, ErrorCode::InvalidApiKey, 401);
+        assert_eq!(kind(&unknown), (None, serde_json::Value::Null));
     }
 
     #[test]

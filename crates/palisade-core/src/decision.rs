@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::Digest;
+use crate::policy::QuotaUnit;
 use crate::rule::Rule;
 use crate::time::{MINUTE, Micros, SECOND};
 
@@ -229,6 +231,12 @@ pub struct LimitReading {
     /// Window in seconds, rounded up; for header parameters.
     #[serde(skip)]
     pub window_seconds: u64,
+    /// What its numbers count; for header parameters.
+    #[serde(skip)]
+    pub unit: QuotaUnit,
+    /// Whose bucket it is; for header parameters, which show a digest of it.
+    #[serde(skip)]
+    pub partition: Digest,
     /// It only reports (shadow): it never denies.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]

@@ -1,13 +1,15 @@
 //! Decision → response headers, in the families a configuration chooses.
 
 use crate::decision::{Decision, Enforcement, LimitReading};
+use crate::policy::QuotaUnit;
 
 /// A family of rate-limit headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderFamily {
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     XRateLimit,
-    /// `RateLimit-Policy` and `RateLimit`, structured fields of the IETF draft.
+    /// `RateLimit-Policy` and `RateLimit`, structured fields of the IETF draft
+    /// (`draft-ietf-httpapi-ratelimit-headers`, version 10).
     Ietf,
     /// `RateLimit-Limit` with its window, `-Remaining`, `-Reset`.
     Org,
@@ -22,6 +24,8 @@ pub struct HeaderFamilies {
     pub ietf: bool,
     /// The third family.
     pub org: bool,
+    /// Whether the IETF fields say by a digest whose limit it is (`pk`).
+    pub partition_key: bool,
 }
 
 impl Default for HeaderFamilies {
@@ -30,6 +34,7 @@ impl Default for HeaderFamilies {
             x_ratelimit: true,
             ietf: true,
             org: false,
+            partition_key: false,
         }
     }
 }
@@ -52,8 +57,9 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
             headers.push(("X-RateLimit-Reset", reading.reset.to_string()));
         }
         if families.ietf {
-            headers.push(("RateLimit-Policy", policies(&decision.limits)));
-            headers.push(("RateLimit", current(reading, decision)));
+            let with_key = families.partition_key;
+            headers.push(("RateLimit-Policy", policies(&decision.limits, with_key)));
+            headers.push(("RateLimit", current(reading, decision, with_key)));
         }
         if families.org {
             let limit = format!("{};w={}", reading.limit, reading.window_seconds);
@@ -71,20 +77,32 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
 /// What an entry of the IETF fields takes beside the limit's name, as a rule.
 const ENTRY_BYTES: usize = 32;
 
-fn policies(readings: &[LimitReading]) -> String {
-    let listed = &readings[..readings.len().min(POLICIES_MAX)];
-    let names: usize = listed.iter().map(|reading| reading.name.len()).sum();
-    let mut list = String::with_capacity(names + listed.len() * ENTRY_BYTES);
-    for reading in listed {
+/// Every limit that can deny, the most constraining first. One that only reports is not
+/// the client's concern.
+fn policies(readings: &[LimitReading], with_key: bool) -> String {
+    let listed = || {
+        let enforced = readings.iter().filter(|reading| !reading.shadow);
+        enforced.take(POLICIES_MAX)
+    };
+    let bytes: usize = listed()
+        .map(|reading| reading.name.len() + ENTRY_BYTES)
+        .sum();
+    let mut list = String::with_capacity(bytes);
+    for reading in listed() {
         if !list.is_empty() {
             list.push_str(", ");
         }
-        push_entry(
-            &mut list,
-            reading,
-            [";q=", ";w="],
-            [reading.limit, reading.window_seconds],
-        );
+        let figures = [reading.limit, reading.window_seconds];
+        push_entry(&mut list, reading, [";q=", ";w="], figures);
+        // The draft's default needs no word.
+        if reading.unit != QuotaUnit::Requests {
+            list.push_str(";qu=\"");
+            list.push_str(reading.unit.name());
+            list.push('"');
+        }
+        if with_key {
+            push_partition(&mut list, reading);
+        }
     }
     list
 }
@@ -102,13 +120,41 @@ fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figure
     }
 }
 
-fn current(reading: &LimitReading, decision: &Decision) -> String {
+/// A digest of the bucket's own digest, as a byte sequence: what stores know stays theirs.
+fn push_partition(list: &mut String, reading: &LimitReading) {
+    use siphasher::sip::SipHasher24;
+    use std::hash::Hasher;
+    let mut hasher = SipHasher24::new_with_key(b"palisade pk/1\0\0\0");
+    hasher.write(&reading.partition.to_bytes());
+    let mut bytes = [0; 9];
+    bytes[..8].copy_from_slice(&hasher.finish().to_be_bytes());
+    list.push_str(";pk=:");
+    push_base64(list, bytes);
+    list.push(':');
+}
+
+/// Nine bytes are twelve characters, and no padding.
+fn push_base64(text: &mut String, bytes: [u8; 9]) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for [first, second, third] in bytes.as_chunks().0 {
+        let word = u32::from_be_bytes([0, *first, *second, *third]);
+        for shift in [18, 12, 6, 0] {
+            let index = usize::try_from(word >> shift & 63).unwrap_or_default();
+            text.push(char::from(ALPHABET[index]));
+        }
+    }
+}
+
+fn current(reading: &LimitReading, decision: &Decision, with_key: bool) -> String {
     let until_reset = reading
         .reset
         .saturating_sub(decision.at.0 / crate::time::SECOND);
     let mut text = String::with_capacity(reading.name.len() + ENTRY_BYTES);
     let figures = [reading.remaining, until_reset];
     push_entry(&mut text, reading, [";r=", ";t="], figures);
+    if with_key {
+        push_partition(&mut text, reading);
+    }
     text
 }
 
@@ -138,8 +184,10 @@ fn push_status(decision: &Decision, headers: &mut Vec<Header>) {
 mod tests {
     use super::*;
     use crate::decision::{ErrorCode, Outcome, QuotaReading};
+    use crate::key::Digest;
     use crate::rule::Rule;
     use crate::time::{Micros, SECOND};
+    use sfv::{BareItem, ListEntry, Parameters};
 
     fn denied() -> Decision {
         let at = Micros(1_735_934_355 * SECOND);
@@ -160,6 +208,8 @@ mod tests {
             reset: 1_735_934_400,
             retry_after: Some(45),
             window_seconds: 60,
+            unit: QuotaUnit::Requests,
+            partition: Digest(7),
             shadow: false,
         }];
         decision
@@ -178,6 +228,7 @@ mod tests {
             x_ratelimit: true,
             ietf: true,
             org: true,
+            partition_key: false,
         };
         assert_eq!(
             lines(&denied(), all),
@@ -195,15 +246,82 @@ mod tests {
         );
     }
 
+    /// Names and parameters of a field, read by somebody else's parser.
+    fn parsed(value: &str) -> Vec<(String, Parameters)> {
+        let list = sfv::Parser::new(value).parse::<sfv::List>().unwrap();
+        let item = |entry| match entry {
+            ListEntry::Item(item) => item,
+            ListEntry::InnerList(_) => panic!("no list within the list"),
+        };
+        list.into_iter()
+            .map(item)
+            .map(|item: sfv::Item| {
+                let name = item.bare_item.as_string().unwrap();
+                (name.as_str().to_owned(), item.params)
+            })
+            .collect()
+    }
+
+    fn field(decision: &Decision, partition_key: bool, name: &str) -> Vec<(String, Parameters)> {
+        let families = HeaderFamilies {
+            partition_key,
+            ..HeaderFamilies::default()
+        };
+        let headers = headers(decision, families);
+        let found = headers.iter().find(|(found, _)| *found == name);
+        parsed(&found.unwrap().1)
+    }
+
+    fn figure(parameters: &Parameters, key: &str) -> Option<i64> {
+        let item = parameters.get(key)?;
+        item.as_integer().map(Into::into)
+    }
+
     #[test]
-    fn the_ietf_fields_are_structured_fields() {
-        let decision = denied();
-        for (name, value) in headers(&decision, HeaderFamilies::default()) {
-            if name.starts_with("RateLimit") {
-                let parsed = sfv::Parser::new(&value).parse::<sfv::List>().unwrap();
-                assert_eq!(parsed.len(), 1, "{name}");
-            }
-        }
+    fn the_ietf_fields_name_the_limit_that_denied_and_its_unit() {
+        let mut decision = denied();
+        let mut bytes = decision.limits[0].clone();
+        (bytes.name, bytes.unit) = ("upload".into(), QuotaUnit::ContentBytes);
+        let mut shadow = decision.limits[0].clone();
+        (shadow.name, shadow.shadow) = ("trial".into(), true);
+        decision.limits.extend([bytes, shadow]);
+
+        let policies = field(&decision, false, "RateLimit-Policy");
+        let names: Vec<&str> = policies.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["ip-auth", "upload"]);
+        assert_eq!(figure(&policies[0].1, "q"), Some(10));
+        assert_eq!(figure(&policies[0].1, "w"), Some(60));
+        assert!(policies[0].1.get("qu").is_none() && policies[0].1.get("pk").is_none());
+        let unit = policies[1].1.get("qu").and_then(BareItem::as_string);
+        assert_eq!(unit.map(|unit| unit.as_str()), Some("content-bytes"));
+
+        let current = field(&decision, false, "RateLimit");
+        assert_eq!(current.len(), 1);
+        assert_eq!(current[0].0, "ip-auth");
+        assert_eq!(figure(&current[0].1, "r"), Some(0));
+        assert_eq!(figure(&current[0].1, "t"), Some(45));
+    }
+
+    #[test]
+    fn the_partition_key_is_a_digest_and_only_there_if_asked_for() {
+        let key = |decision: &Decision, name: &str| {
+            let entries = field(decision, true, name);
+            let key = entries[0].1.get("pk").and_then(BareItem::as_byte_sequence);
+            key.map(<[u8]>::to_vec).unwrap()
+        };
+        let mut other = denied();
+        other.limits[0].partition = Digest(8);
+        let own = key(&denied(), "RateLimit");
+        assert_eq!(own, key(&denied(), "RateLimit-Policy"));
+        assert_ne!(own, key(&other, "RateLimit"));
+        assert_ne!(own[..8], Digest(7).to_bytes()[8..]);
+    }
+
+    #[test]
+    fn base64_is_what_others_write() {
+        let mut text = String::new();
+        push_base64(&mut text, *b"\x00\x10\x83\xffman+/");
+        assert_eq!(text, "ABCD/21hbisv");
     }
 
     #[test]

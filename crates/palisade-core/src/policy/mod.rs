@@ -159,6 +159,30 @@ pub struct Class {
     pub kind: ClassKind,
 }
 
+/// What a limit's numbers count, as clients are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QuotaUnit {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Bytes of content: callers say what a request costs.
+    ContentBytes,
+    /// Requests at the same time: callers give back what has ended.
+    ConcurrentRequests,
+}
+
+impl QuotaUnit {
+    /// As in the `qu` parameter of `RateLimit-Policy`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::ContentBytes => "content-bytes",
+            Self::ConcurrentRequests => "concurrent-requests",
+        }
+    }
+}
+
 /// What a limit is written as, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
@@ -188,6 +212,8 @@ pub struct LimitDef {
     pub on_store_failure: OnStoreFailure,
     /// Burst limit or quota.
     pub family: Family,
+    /// What its numbers count.
+    pub unit: QuotaUnit,
     /// What it answers an Envoy domain; such a limit never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
@@ -210,6 +236,7 @@ impl LimitDef {
             on_exceed: OnExceed::Deny,
             on_store_failure: OnStoreFailure::Fallback,
             family: Family::Limit,
+            unit: QuotaUnit::Requests,
             descriptor: None,
         }
     }

@@ -320,6 +320,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         },
         on_store_failure: table.failure,
         family,
+        unit: table.unit,
         ..LimitDef::new(&table.name, by, spec)
     }
 }

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use palisade_core::facts::ClientType;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{
-    Accuracy, ClassKind, Dimension, EntryMatch, Family, OnStoreFailure, Overage, ValueMatch,
+    Accuracy, ClassKind, Dimension, EntryMatch, Family, OnStoreFailure, Overage, QuotaUnit,
+    ValueMatch,
 };
 use palisade_core::record::Flow;
 
@@ -84,6 +85,8 @@ section! {
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
         /// `quota` is durable on every store; fixed windows are quotas if left out.
         family: Option<Family>;
+        /// What its numbers count, as `RateLimit-Policy` tells clients.
+        unit: QuotaUnit = "requests";
         /// Only for clients of this type.
         client_type: Option<ClientType>;
         /// Only for bots.
@@ -188,6 +191,12 @@ named!(Algorithm {
     "sliding-wheel" => Self::SlidingWheel,
     "token-bucket" => Self::TokenBucket,
     "fixed-window" => Self::FixedWindow,
+});
+
+named!(QuotaUnit {
+    "requests" => Self::Requests,
+    "content-bytes" => Self::ContentBytes,
+    "concurrent-requests" => Self::ConcurrentRequests,
 });
 
 named!(Accuracy {

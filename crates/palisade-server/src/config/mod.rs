@@ -152,6 +152,7 @@ fn families(server: &Server) -> HeaderFamilies {
         x_ratelimit: chosen(HeaderFamily::XRateLimit),
         ietf: chosen(HeaderFamily::Ietf),
         org: chosen(HeaderFamily::Org),
+        partition_key: server.partition_key,
     }
 }
 

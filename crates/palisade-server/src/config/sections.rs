@@ -33,6 +33,9 @@ section! {
         trusted_proxies: Vec<IpNet> = "127.0.0.0/8,::1/128";
         /// Header families on enforced answers.
         headers: Vec<HeaderFamily> = "x-ratelimit,ietf";
+        /// Whether the `ietf` headers carry `pk`: a digest by which a client can tell whose
+        /// limit it has met.
+        partition_key: bool = "false";
         /// Largest request body, in bytes.
         body_bytes_max: u32 = "65536" where "1024"..="16777216";
         /// Most checks in one batch.

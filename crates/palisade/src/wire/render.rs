@@ -139,11 +139,13 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use palisade_core::Digest;
     use palisade_core::bodies::Urls;
     use palisade_core::decision::{
         Challenge, Decision, Enforcement, ErrorCode, KeyKind, Level, Outcome, QuotaReading, Reason,
     };
     use palisade_core::headers::HeaderFamilies;
+    use palisade_core::policy::QuotaUnit;
     use palisade_core::rule::Rule;
     use palisade_core::time::{Micros, SECOND};
 
@@ -159,6 +161,8 @@ mod tests {
             reset: 1_800_000_000,
             retry_after: None,
             window_seconds: 60,
+            unit: QuotaUnit::Requests,
+            partition: Digest(7),
             shadow: false,
         }
     }
@@ -221,6 +225,7 @@ mod tests {
             x_ratelimit: true,
             ietf: true,
             org: true,
+            partition_key: true,
         };
         for (decision, id) in decisions.iter().zip(odd.iter().cycle()) {
             for families in [HeaderFamilies::default(), all] {
