@@ -90,6 +90,8 @@ rules! {
     G_EQUILIBRIUM = "G-EQUILIBRIUM";
     /// Guard: many accounts from one prefix.
     G_SPRAY = "G-SPRAY";
+    /// Guard: many accounts failed from one /24 or /48.
+    G_SPRAY_WIDE = "G-SPRAY-WIDE";
     /// Guard: many devices on one account.
     G_ROTATION = "G-ROTATION";
     /// Guard: device rotation met repeatedly.

@@ -276,6 +276,7 @@ fn event(cast: &Cast, random: &mut Random, round: u64, at: Micros) -> Event {
             known: familiar,
             trusted: familiar && random.chance(30),
             challenge_passed: random.chance(4),
+            sprayed_area: false,
         },
     }
 }

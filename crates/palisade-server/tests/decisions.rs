@@ -288,6 +288,32 @@ fn g_once_a_retry_with_the_facts_id_changes_nothing_and_a_header_is_not_enough()
 }
 
 #[test]
+fn g_pending_every_check_has_an_id_that_its_outcome_may_carry() {
+    let server = Server::start();
+    let facts: Value = serde_json::from_str(&login("a3", "203.0.113.62")).unwrap();
+    let ask = |op: &str, id: Option<&Value>| {
+        let mut facts = facts.clone();
+        if let Some(id) = id {
+            facts["request_id"] = id.clone();
+        }
+        let path = format!("/v1/guard/login/{op}");
+        server.post(&path, &facts.to_string()).json()
+    };
+    let first = ask("check", None);
+    let second = ask("check", None);
+    assert_eq!(second["decision"], "allow");
+    assert_ne!(first["request_id"], second["request_id"]);
+    let third = ask("check", None);
+    assert_eq!(
+        (&third["decision"], &third["rule"]),
+        (&json!("soft_block"), &json!("G-PENDING"))
+    );
+    ask("success", Some(&first["request_id"]));
+    ask("success", Some(&second["request_id"]));
+    assert_eq!(ask("check", None)["decision"], "allow");
+}
+
+#[test]
 fn guard_facts_are_refused_by_field() {
     let server = Server::start();
     for (path, body, field) in [
@@ -298,6 +324,11 @@ fn guard_facts_are_refused_by_field() {
         ),
         ("/v1/guard/otp/failure", r#"{"account":"a"}"#, "ip"),
         ("/v1/guard/api/hit", r#"{"ip":"canary"}"#, "ip"),
+        (
+            "/v1/guard/login/check",
+            r#"{"ip":"203.0.113.1","account":"a","device":{"trusted":true}}"#,
+            "device.trusted",
+        ),
         ("/v1/guard/sessions", r#"{}"#, "account"),
         ("/v1/guard/sessions", r#"{"account":""}"#, "account"),
     ] {

@@ -17,7 +17,7 @@ use super::policy::{GuardMode, GuardPolicy};
 use super::records::Records;
 use super::rules::{
     advisory, budget, churn, dilution, ephemeral, equilibrium, familiar, flood, owner_lane,
-    pending, recovery, rotation, rotation_repeat, running, score, spray, threshold,
+    pending, recovery, rotation, rotation_repeat, running, score, spray, spray_wide, threshold,
 };
 use super::signals::Signals;
 
@@ -74,6 +74,7 @@ pub static RULES: Rules = Rules {
         ("G-ORDER", running::soft_blocks),
         ("G-PENDING", pending::judge),
         ("G-SPRAY", spray::judge),
+        ("G-SPRAY-WIDE", spray_wide::answer),
         ("G-EPHEMERAL", ephemeral::arrive),
         ("G-ROTATION", rotation::judge),
         ("G-ROTATION-REPEAT", rotation_repeat::judge),

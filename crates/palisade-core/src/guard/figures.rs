@@ -7,7 +7,8 @@ use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
 use super::policy::{
     ApiPolicy, BUDGET_MAX, BudgetPolicy, CHANGES_MAX, CorrelationPolicy, FINGERPRINTS_MAX,
-    FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX, NEW_DEVICES_MAX, SCORE_MAX, SET_MAX,
+    FlowPolicy, GuardMode, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX, NEW_DEVICES_MAX, SCORE_MAX,
+    SET_MAX,
 };
 
 impl GuardPolicy {
@@ -48,6 +49,46 @@ impl GuardPolicy {
             "once_window",
             "must be at most 1 day, and `familiar_for` at most 5 years",
         )
+    }
+}
+
+impl GuardPolicy {
+    /// Figures of the OTP flow that are laxer than those of logins, by their names: a
+    /// short code is easier to guess than a password.
+    #[must_use]
+    pub fn laxer_otp_figures(&self) -> Vec<&'static str> {
+        let (login, otp) = (&self.login, &self.otp);
+        let (scores, usual) = (&otp.scores, &login.scores);
+        let (bands, usual_bands) = (&otp.thresholds, &login.thresholds);
+        let figures = [
+            ("enabled", !otp.enabled && login.enabled),
+            (
+                "mode",
+                otp.mode != login.mode && otp.mode == GuardMode::Shadow,
+            ),
+            ("pending", !otp.pending && login.pending),
+            ("scores.known", scores.known < usual.known),
+            ("scores.new", scores.new < usual.new),
+            ("scores.missing", scores.missing < usual.missing),
+            (
+                "scores.repeat_missing",
+                scores.repeat_missing < usual.repeat_missing,
+            ),
+            ("thresholds.soft", bands.soft > usual_bands.soft),
+            ("thresholds.hard", bands.hard > usual_bands.hard),
+            ("thresholds.severe", bands.severe > usual_bands.severe),
+            (
+                "budget.threshold",
+                otp.budget.threshold > login.budget.threshold,
+            ),
+            ("budget.level", otp.budget.level < login.budget.level),
+            (
+                "budget.cooldown",
+                otp.budget.cooldown < login.budget.cooldown,
+            ),
+        ];
+        let laxer = figures.into_iter().filter(|(_, laxer)| *laxer);
+        laxer.map(|(name, _)| name).collect()
     }
 }
 
@@ -176,6 +217,19 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(GuardPolicy::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn otp_figures_laxer_than_those_of_logins_are_named() {
+        let mut policy = GuardPolicy::default();
+        assert_eq!(policy.laxer_otp_figures(), Vec::<&str>::new());
+        policy.otp.scores.new = 2;
+        policy.otp.thresholds.severe = 20;
+        policy.otp.budget.threshold = 40;
+        assert_eq!(
+            policy.laxer_otp_figures(),
+            ["scores.new", "thresholds.severe", "budget.threshold"]
+        );
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod records;
 pub mod rules;
 pub mod secrets;
 pub mod signals;
+pub mod surge;
 pub mod user_agent;
 
 pub use aggregate::{Answer, Candidate};

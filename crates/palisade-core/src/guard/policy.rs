@@ -324,6 +324,9 @@ impl Default for EquilibriumPolicy {
 pub struct CorrelationPolicy {
     /// Distinct accounts on one prefix (G-SPRAY).
     pub spray: Pattern,
+    /// Distinct accounts failing from one /24 or /48 in ten minutes, as one node sees it
+    /// (G-SPRAY-WIDE); 0 switches that off.
+    pub spray_wide: u32,
     /// Distinct fingerprints on one account (G-ROTATION).
     pub rotation: Pattern,
     /// Rotation episodes that block the account (G-ROTATION-REPEAT).
@@ -373,6 +376,7 @@ impl Default for CorrelationPolicy {
     fn default() -> Self {
         Self {
             spray: Pattern::new(5, 10 * MINUTE, Level::L2),
+            spray_wide: 0,
             rotation: Pattern::new(4, 10 * MINUTE, Level::L2),
             rotation_repeat: Pattern::new(3, DAY, Level::L4),
             churn: Pattern::new(3, 10 * MINUTE, Level::L2),

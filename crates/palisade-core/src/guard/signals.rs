@@ -3,6 +3,10 @@
 use crate::facts::{Confidence, GuardFacts, GuardOp};
 use crate::key::{Domain, Keyring, Prefix, Rotating};
 
+use crate::time::Micros;
+
+use super::policy::GuardPolicy;
+use super::records::Account;
 use super::user_agent::UserAgent;
 
 /// Where a fingerprint comes from. The code keeps their digests apart.
@@ -65,6 +69,8 @@ pub struct Signals {
     pub trusted: bool,
     /// A challenge was passed.
     pub challenge_passed: bool,
+    /// Many accounts failed from its /24 or /48 lately (G-SPRAY-WIDE).
+    pub sprayed_area: bool,
 }
 
 impl Signals {
@@ -104,6 +110,28 @@ impl Signals {
             known: facts.device.known,
             trusted: facts.device.is_vouched_for(),
             challenge_passed: facts.challenge_passed,
+            sprayed_area: false,
+        }
+    }
+}
+
+impl Signals {
+    /// The same for a heavy endpoint, whose own records know no sessions: trusted if the
+    /// account's login record has this one.
+    #[must_use]
+    pub fn recognised(&self, policy: &GuardPolicy, account: &Account, now: Micros) -> Self {
+        let bound = |session: &SessionSignal| account.has_session(policy, &session.bound, now);
+        let Some(session) = self.session.filter(bound) else {
+            return self.clone();
+        };
+        Self {
+            fingerprint: Some(Fingerprint {
+                digest: session.device,
+                confidence: Confidence::High,
+                source: Source::Session,
+            }),
+            trusted: true,
+            ..self.clone()
         }
     }
 }

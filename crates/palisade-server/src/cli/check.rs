@@ -51,16 +51,29 @@ impl Check {
 
 fn summary(file: &str, config: &Config) -> String {
     let policy = config.policy();
-    let switch = if policy.enabled {
-        ""
-    } else {
-        "\nwarning: enforcement is switched off"
-    };
+    let warnings: String = warnings(config)
+        .iter()
+        .map(|warning| format!("\nwarning: {warning}"))
+        .collect();
     format!(
-        "{file}: ok: {} limits, {} routes{switch}",
+        "{file}: ok: {} limits, {} routes{warnings}",
         policy.limits().len(),
         policy.routes().iter().count()
     )
+}
+
+/// What is allowed and probably not meant.
+fn warnings(config: &Config) -> Vec<String> {
+    let policy = config.policy();
+    let off = (!policy.enabled).then(|| "enforcement is switched off".to_owned());
+    let laxer = policy.settings.guard.laxer_otp_figures().into_iter();
+    let laxer = laxer.map(|figure| {
+        format!(
+            "`guard.otp.{figure}` is laxer than `guard.login.{figure}`: a one-time code is \
+             easier to guess than a password"
+        )
+    });
+    off.into_iter().chain(laxer).collect()
 }
 
 fn accepted(config: &Config) -> Value {
@@ -70,6 +83,7 @@ fn accepted(config: &Config) -> Value {
         "enabled": policy.enabled,
         "limits": policy.limits().len(),
         "routes": policy.routes().iter().count(),
+        "warnings": warnings(config),
         "errors": [],
     })
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use palisade_core::failure::{Events, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
+use palisade_core::record::Flow;
 use palisade_core::time::Micros;
 use palisade_store::StoreError;
 
+use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
 use crate::engine::{Administered, Observer, OverageSeen, Seen, TenantSeen};
@@ -19,6 +21,7 @@ pub struct Fanout {
     metrics: Arc<Metrics>,
     log: DenialLog,
     audit: Option<Arc<Audit>>,
+    surges: Surges,
 }
 
 impl Fanout {
@@ -38,6 +41,15 @@ impl Fanout {
             metrics,
             log,
             audit,
+            surges: Surges::default(),
+        }
+    }
+
+    fn surge(&self, flow: Flow, failures: u32, at: Micros) {
+        self.metrics.surge(flow);
+        DenialLog::surge(flow, failures);
+        if let Some(audit) = &self.audit {
+            audit.surge(flow, failures, at);
         }
     }
 
@@ -52,6 +64,9 @@ impl Observer for Fanout {
     fn decided(&self, seen: &Seen<'_>) {
         self.metrics.decided(seen);
         self.log.span(seen);
+        if let Some((flow, failures)) = self.surges.saw(seen) {
+            self.surge(flow, failures, seen.decision.at);
+        }
         let log = self.log.concerns(seen);
         let audit = self.audit.as_ref().filter(|audit| audit.concerns(seen));
         if !log && audit.is_none() {

@@ -10,6 +10,7 @@ use palisade_core::decision::Mode;
 use palisade_core::failure::{Event, Events, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
+use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, SECOND};
 
@@ -30,6 +31,17 @@ pub struct DenialLog {
 }
 
 impl DenialLog {
+    /// A surge of failures over all accounts and networks.
+    pub(super) fn surge(flow: Flow, failures: u32) {
+        tracing::warn!(
+            target: "palisade::guard",
+            event = "guard_surge",
+            flow = flow_name(flow),
+            failures,
+            "failures over all accounts and networks rose far above the usual"
+        );
+    }
+
     /// Logs one of `one_in` denials.
     #[must_use]
     pub fn new(keyring: Arc<Keyring>, one_in: NonZeroU32) -> Self {

@@ -10,6 +10,7 @@ mod fanout;
 mod log;
 pub mod metrics;
 mod span;
+mod surges;
 mod who;
 
 pub use audit::{Audit, AuditCounts, AuditSettings};

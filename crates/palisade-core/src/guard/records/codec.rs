@@ -32,7 +32,7 @@ const NEAR: u64 = (1 << 41) - 1;
 const FAR: u64 = (1 << 48) - 1;
 
 /// Rules that records name. A code is never reused.
-const RULES: [(u8, Rule); 15] = [
+const RULES: [(u8, Rule); 16] = [
     (1, Rule::G_THRESHOLD),
     (2, Rule::G_BUDGET),
     (3, Rule::G_RECOVERY),
@@ -48,6 +48,7 @@ const RULES: [(u8, Rule); 15] = [
     (13, Rule::A_WINDOW),
     (14, Rule::A_HARD),
     (15, Rule::G_PENDING),
+    (16, Rule::G_SPRAY_WIDE),
 ];
 
 const KEYS: [KeyKind; 7] = [

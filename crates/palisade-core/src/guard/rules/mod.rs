@@ -18,5 +18,6 @@ pub(super) mod rotation_repeat;
 pub(super) mod running;
 pub(super) mod score;
 pub(super) mod spray;
+pub(super) mod spray_wide;
 pub(super) mod threshold;
 pub mod watch;

@@ -182,6 +182,10 @@ macro_rules! flow {
                     spray_window: Duration = "10min" where "1s"..="1day";
                     /// Level of the block.
                     spray_level: Level = "L2";
+                    /// Accounts that fail from one IPv4 /24 or IPv6 /48 in ten minutes, as one
+                    /// node sees it, from which its unknown devices are softly blocked; 0
+                    /// switches that off.
+                    spray_wide: u32 = "0" where "0"..="256";
                     /// Devices that try one account.
                     rotation: u32 = "4" where "2"..="16";
                     /// Within this time.
@@ -306,6 +310,7 @@ macro_rules! flow {
                 let pattern = |count, window, level| Pattern::new(count, micros(window), level);
                 CorrelationPolicy {
                     spray: pattern(from.spray, from.spray_window, from.spray_level),
+                    spray_wide: from.spray_wide,
                     rotation: pattern(from.rotation, from.rotation_window, from.rotation_level),
                     rotation_repeat: pattern(
                         from.rotation_repeat,

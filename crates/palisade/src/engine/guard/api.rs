@@ -3,12 +3,12 @@
 
 use palisade_core::decision::Outcome;
 use palisade_core::guard::{
-    ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
+    Account, ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
 };
 use palisade_core::key::{Digest, Segment, SegmentKind};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
-use palisade_core::record::RecordWrite;
+use palisade_core::record::{Flow, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_store::{Commit, Store, Take};
 
@@ -17,6 +17,7 @@ use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;
 use super::records::{Loaded, load, unreadable};
 
+const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 
 impl<S: Store> Command<'_, S> {
@@ -29,9 +30,13 @@ impl<S: Store> Command<'_, S> {
             ..
         } = *self;
         let guard = &policy.settings.guard;
+        let session = signals.session.and(signals.keys(Flow::Login).account);
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
-            let loaded = load(calls, [None, Some(keys.network), None, None]).await?;
+            let loaded = load(calls, [session, Some(keys.network), None, None]).await?;
+            // A record that cannot be read gives no trust; the login itself reports it.
+            let account = loaded.record(ACCOUNT, Account::decode).unwrap_or_default();
+            let signals = &signals.recognised(guard, &account, loaded.now);
             let network = match loaded.record(NETWORK, Network::decode) {
                 Ok(network) => network,
                 Err(failed) => return Err(unreadable(calls, failed).await),
@@ -42,7 +47,7 @@ impl<S: Store> Command<'_, S> {
             // A hit is counted once, however often the record has to be written.
             let counted = match readings {
                 Some(counted) => counted,
-                None => self.count_hit().await?,
+                None => self.count_hit(signals).await?,
             };
             readings = Some(counted);
             let found = evaluate_hit(guard, signals, network, counted, loaded.now);
@@ -55,10 +60,8 @@ impl<S: Store> Command<'_, S> {
         Err(Unusable::Record(Rule::F_CONFLICT))
     }
 
-    async fn count_hit(&self) -> Result<ApiReadings, NoAnswer> {
-        let Self {
-            policy, signals, ..
-        } = *self;
+    async fn count_hit(&self, signals: &Signals) -> Result<ApiReadings, NoAnswer> {
+        let policy = self.policy;
         if !policy.settings.guard.api.enabled {
             return Ok(ApiReadings::default());
         }

@@ -18,7 +18,7 @@ use palisade_store::Store;
 
 use super::super::link::{Calls, For, NoAnswer};
 use super::super::{Engine, RequestAnswer, Seen, Subject};
-use super::Guard;
+use super::{Guard, areas};
 use crate::deadline::until;
 
 /// How often a lost compare-and-swap is tried again (F-CONFLICT).
@@ -91,8 +91,13 @@ impl<S: Store> Engine<S> {
         facts.validate(op)?;
         let policy = self.policy.load_full();
         let (decision, notes) = if policy.enabled {
-            let signals = Signals::resolve(&self.keyring, op, facts);
-            self.judge_command(&policy, op, &signals).await
+            let mut signals = Signals::resolve(&self.keyring, op, facts);
+            let area = self.watched_area(&policy, op, facts, &mut signals);
+            let (decision, notes) = self.judge_command(&policy, op, &signals).await;
+            if let Some((area, account)) = area.filter(|_| !notes.replayed) {
+                self.guard.areas.failed(area, account, self.now());
+            }
+            (decision, notes)
         } else {
             (disabled(self.now()), GuardNotes::default())
         };
@@ -103,6 +108,24 @@ impl<S: Store> Engine<S> {
             guard: Some(&notes),
         });
         Ok(RequestAnswer { decision, policy })
+    }
+
+    /// G-SPRAY-WIDE, where it is on: a check is told whether its area was sprayed; of a
+    /// failure the area and account to note.
+    fn watched_area(
+        &self,
+        policy: &PolicySet,
+        op: GuardOp,
+        facts: &GuardFacts,
+        signals: &mut Signals,
+    ) -> Option<(Digest, Digest)> {
+        let flow = policy.settings.guard.flow(op.flow())?;
+        let threshold = flow.correlation.spray_wide as usize;
+        let attempt = op.attempt().filter(|_| threshold > 0)?;
+        let area = areas::area(&self.keyring, facts.ip);
+        signals.sprayed_area = self.guard.areas.accounts(area, self.now()) >= threshold;
+        let account = signals.account.filter(|_| attempt == Attempt::Failure)?;
+        Some((area, account.current))
     }
 
     async fn judge_command(

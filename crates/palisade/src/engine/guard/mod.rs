@@ -2,6 +2,7 @@
 //! compare-and-swap. Read [`command`] first.
 
 mod api;
+mod areas;
 mod command;
 mod login;
 mod records;
@@ -15,4 +16,5 @@ pub(super) use command::RETRIES_MAX;
 #[derive(Default)]
 pub(super) struct Guard {
     turns: turns::Turns,
+    areas: areas::Areas,
 }

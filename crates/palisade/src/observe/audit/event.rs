@@ -81,6 +81,8 @@ kinds! {
     GuardBlock = "guard.block", Warning, Security;
     /// The guard would have blocked an attempt: its flow is in shadow mode.
     GuardShadow = "guard.shadow_block", Info, Security;
+    /// Failures over all accounts and networks rose far above the usual.
+    GuardSurge = "guard.surge", Warning, Security;
     /// An allowlist entry was added.
     AllowlistAdded = "rate_limit_allowlist_added", Info, Security;
     /// An allowlist entry was removed.

@@ -8,6 +8,7 @@ use palisade_core::decision::{Decision, ErrorCode};
 use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts};
 use palisade_core::failure::{Event as Failure, Events, Policy};
 use palisade_core::policy::PolicySet;
+use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
@@ -179,6 +180,14 @@ impl Audit {
         self.probes
             .refused(&self.keyring, facts.ip, who.actor(), at)
             .then_some(EventKind::PrivilegeProbing)
+    }
+
+    /// A surge of failures over all accounts and networks.
+    pub(in crate::observe) fn surge(&self, flow: Flow, failures: u32, now: Micros) {
+        let mut event = Event::new(EventKind::GuardSurge, now);
+        event.class = Some(flow_name(flow).into());
+        event.count = Some(u64::from(failures));
+        self.shared.push(event);
     }
 
     fn record_guard(&self, seen: &Seen<'_>, op: GuardOp, facts: &GuardFacts, who: &Who) {

@@ -133,6 +133,10 @@ catalogue! {
         "Requests refused because no limit is configured for them";
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []
         "Requests that an allowlist entry let pass";
+    GUARD_OUTCOMES = Counter "rate_limiter_guard_outcomes_total" ["flow", "outcome"]
+        "Successes and failures of logins and one-time codes that hosts reported";
+    GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
+        "Times that failures over all accounts and networks rose far above the usual";
     REBUILT = Counter "rate_limiter_rebuilt_total" ["what"]
         "Unreadable buckets rebuilt from zero and records set aside";
     AUDIT_EVENTS = Counter "rate_limiter_audit_events_total" []

@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use palisade_core::decision::{Decision, Mode};
+use palisade_core::facts::Attempt;
 use palisade_core::failure::{Event, Events, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
+use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::StoreError;
@@ -26,6 +28,7 @@ pub use cells::CLASSES_MAX;
 use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECONDS_BOUNDS};
 use super::audit::AuditCounts;
 use super::classes::flow_name;
+use super::surges::outcome;
 use crate::engine::{Observer, Seen, Subject};
 
 /// Organisations whose remaining quota is exposed, unless configured otherwise.
@@ -83,6 +86,12 @@ counters! {
     REENTRY_GUARD [];
     DEFAULT_DENY [];
     ALLOWLIST_BYPASSES [];
+    GUARD_OUTCOMES ["login", "failure"];
+    GUARD_OUTCOMES ["login", "success"];
+    GUARD_OUTCOMES ["otp", "failure"];
+    GUARD_OUTCOMES ["otp", "success"];
+    GUARD_SURGES ["login"];
+    GUARD_SURGES ["otp"];
     REBUILT ["bucket"];
     REBUILT ["record"];
 }
@@ -133,6 +142,21 @@ impl Metrics {
             self.bump(&names::FALLBACK_ALLOW, &[], 1);
         } else {
             self.bump(&names::FALLBACK_REQUESTS, &["denied"], 1);
+        }
+    }
+
+    /// A surge of failures began in this flow.
+    pub(super) fn surge(&self, flow: Flow) {
+        self.bump(&names::GUARD_SURGES, &[flow_name(flow)], 1);
+    }
+
+    fn count_outcome(&self, seen: &Seen<'_>) {
+        if let Some((flow, attempt)) = outcome(seen) {
+            let outcome = match attempt {
+                Attempt::Failure => "failure",
+                Attempt::Check | Attempt::Success => "success",
+            };
+            self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), outcome], 1);
         }
     }
 
@@ -199,6 +223,7 @@ impl Observer for Metrics {
             self.bump(&names::ALLOWLIST_BYPASSES, &[], 1);
         }
         self.count_shadow(decision);
+        self.count_outcome(seen);
         if let Subject::Request(facts) = seen.subject {
             self.orgs.saw(&self.keyring, facts, &decision.limits);
         }

@@ -1,0 +1,109 @@
+//! Watches failures over all accounts and networks, for what no key of the guard can
+//! see.
+
+use palisade_core::facts::Attempt;
+use palisade_core::guard::surge::FailureRate;
+use palisade_core::record::Flow;
+use parking_lot::Mutex;
+
+use crate::engine::{Seen, Subject};
+
+/// Failures of logins and one-time codes on this node.
+#[derive(Debug, Default)]
+pub(super) struct Surges {
+    login: Mutex<FailureRate>,
+    otp: Mutex<FailureRate>,
+}
+
+impl Surges {
+    /// The flow and its failures of the last minute, if this one shows a surge.
+    pub(super) fn saw(&self, seen: &Seen<'_>) -> Option<(Flow, u32)> {
+        let (flow, attempt) = outcome(seen)?;
+        let rate = match flow {
+            Flow::Otp => &self.otp,
+            Flow::Login | Flow::Api => &self.login,
+        };
+        let failed = attempt == Attempt::Failure;
+        let surge = failed.then(|| rate.lock().fail(seen.decision.at))?;
+        surge.map(|failures| (flow, failures))
+    }
+}
+
+/// The flow of a success or failure that the host reports for the first time.
+pub(super) fn outcome(seen: &Seen<'_>) -> Option<(Flow, Attempt)> {
+    let Subject::Guard(op, _) = seen.subject else {
+        return None;
+    };
+    let replayed = seen.guard.is_some_and(|notes| notes.replayed);
+    let attempt = op.attempt().filter(|attempt| *attempt != Attempt::Check)?;
+    (!replayed).then_some((op.flow(), attempt))
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::facts::{Confidence, GuardFacts, GuardOp};
+    use palisade_core::guard::policy::GuardMode;
+    use palisade_core::time::{MINUTE, SECOND};
+
+    use super::super::tests::{Watched, id, parts};
+
+    /// A guess of a device, network and account of its own.
+    fn guess(n: u32) -> GuardFacts {
+        let [_, a, b, c] = n.to_be_bytes();
+        let mut facts = GuardFacts::new(std::net::IpAddr::from([10 + a, b, c, 1]));
+        facts.account = id(&format!("account-{n}"));
+        facts.device.fingerprint = id(&format!("device-{n}"));
+        facts.device.confidence = Some(Confidence::Medium);
+        facts
+    }
+
+    #[tokio::test]
+    async fn g_surge_a_spray_over_a_thousand_networks_is_in_audit_and_metrics_within_a_minute() {
+        let watched = Watched::new(parts());
+        for n in 0..1000 {
+            let facts = guess(n);
+            for op in [GuardOp::LoginCheck, GuardOp::LoginFailure] {
+                let answer = watched.engine.guard(op, &facts).await.unwrap();
+                assert!(answer.decision.is_allowed(), "no key sees it");
+            }
+            watched.clock.advance(MINUTE / 1000);
+        }
+        let events = watched.events();
+        let surges: Vec<_> = events
+            .iter()
+            .filter(|event| event["event"] == "guard.surge")
+            .collect();
+        assert_eq!(surges.len(), 1, "told once");
+        assert_eq!(
+            (&surges[0]["class"], &surges[0]["count"]),
+            (&"login".into(), &100.into())
+        );
+        let scraped = watched.scrape();
+        for line in [
+            "rate_limiter_guard_surges_total{flow=\"login\"} 1\n",
+            "rate_limiter_guard_outcomes_total{flow=\"login\",outcome=\"failure\"} 1000\n",
+        ] {
+            assert!(scraped.contains(line), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn shadow_is_shown_in_audit_and_metrics() {
+        let mut parts = parts();
+        parts.settings.guard.login.mode = GuardMode::Shadow;
+        let watched = Watched::new(parts);
+        for _ in 0..2 {
+            watched.clock.advance(SECOND);
+            let answer = watched.engine.guard(GuardOp::LoginFailure, &guess(1)).await;
+            assert!(answer.unwrap().decision.is_allowed());
+        }
+        let events = watched.events();
+        let event = events.last().unwrap();
+        assert_eq!(event["event"], "guard.shadow_block");
+        assert_eq!(event["decision"], "soft_block");
+        assert_eq!(event["rule"], "G-THRESHOLD");
+        let line =
+            "rate_limiter_shadow_exceeded_total{scope=\"guard\",endpoint_class=\"login\"} 1\n";
+        assert!(watched.scrape().contains(line));
+    }
+}
