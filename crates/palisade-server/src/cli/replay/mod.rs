@@ -57,6 +57,8 @@ struct Outcome {
     rule: Option<String>,
     mode: String,
     retry_after: Option<u64>,
+    /// What a flow of the guard in shadow mode would have answered.
+    shadow: Option<String>,
 }
 
 #[derive(Default)]
@@ -206,6 +208,13 @@ async fn step(
     Ok(step.answer.map(|answer| Outcome::of(&answer)))
 }
 
+/// The decision and rule that shadow mode hid.
+fn shadow_of(shadow: &Value) -> Option<String> {
+    let decision = shadow["decision"].as_str()?;
+    let rule = shadow["rule"].as_str().map(|rule| format!(" {rule}"));
+    Some(format!("{decision}{}", rule.unwrap_or_default()))
+}
+
 impl Outcome {
     fn of(answer: &Value) -> Self {
         let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
@@ -214,12 +223,17 @@ impl Outcome {
             rule: answer["rule"].as_str().map(str::to_owned),
             mode: text("mode"),
             retry_after: answer["retry_after"].as_u64(),
+            shadow: shadow_of(&answer["shadow"]),
         }
     }
 
     fn as_json(&self) -> Value {
-        json!({"decision": self.decision, "rule": self.rule, "mode": self.mode,
-            "retry_after": self.retry_after})
+        let mut shown = json!({"decision": self.decision, "rule": self.rule,
+            "mode": self.mode, "retry_after": self.retry_after});
+        if let Some(shadow) = &self.shadow {
+            shown["shadow"] = json!(shadow);
+        }
+        shown
     }
 
     fn show(&self, as_json: bool, line: usize, at: &str) -> String {
@@ -244,6 +258,9 @@ impl std::fmt::Display for Outcome {
         }
         if self.mode != "normal" {
             write!(f, " ({})", self.mode)?;
+        }
+        if let Some(shadow) = &self.shadow {
+            write!(f, " (shadow: {shadow})")?;
         }
         Ok(())
     }
