@@ -9,7 +9,7 @@ pub mod document;
 mod policy;
 pub mod tenants;
 
-pub use document::{ConfigError, ConfigErrors, Env, Overrides, Place};
+pub use document::{ConfigError, ConfigErrors, Env, Overrides, Place, Severity};
 pub use policy::load::{DEFAULT_POLICY, PolicyBundle, load, load_text, open, read_file};
 pub use policy::resolve::OutcomeRoute;
 pub use policy::sections::{Bots, Candidate, PolicyTable, Urls, schemas};

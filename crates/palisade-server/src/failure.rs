@@ -61,9 +61,8 @@ impl Failure {
     /// The same, as something to correct at a place of the configuration.
     pub(crate) fn at(self, place: Place) -> ConfigError {
         ConfigError {
-            place,
-            message: self.message,
             hint: self.hint,
+            ..ConfigError::at(place, self.message, "")
         }
     }
 

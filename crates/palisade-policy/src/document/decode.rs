@@ -51,6 +51,9 @@ pub type Problems = Vec<Problem>;
 
 /// A value that can stand in the configuration.
 pub trait Decode: Sized {
+    /// Whether what was written may be a secret or name somebody: no excerpt shows it.
+    const PRIVATE: bool = false;
+
     /// What the reference calls the type.
     fn kind() -> String;
 
@@ -85,7 +88,9 @@ pub fn wrong<T>(message: impl Into<String>) -> Result<T, Problems> {
 /// No text, an empty or an unbounded one.
 pub fn text_of(node: &Node) -> Result<&str, Problems> {
     let Some(text) = node.as_str() else {
-        return wrong("must be a string");
+        return Err(vec![
+            Problem::new("must be a string").hint("write it in quotes"),
+        ]);
     };
     if text.is_empty() {
         return wrong("must not be empty");
@@ -132,7 +137,9 @@ impl Decode for bool {
                 "false" | "0" => Ok(false),
                 _ => wrong("must be `true` or `false`"),
             },
-            _ => wrong("must be `true` or `false`"),
+            _ => Err(vec![
+                Problem::new("must be `true` or `false`").hint("without quotes"),
+            ]),
         }
     }
 
@@ -340,7 +347,10 @@ impl<T: Decode> Decode for Vec<T> {
             Value::Text(text) => {
                 all(split(text).map(|part| T::decode(&Node::text(part, node.origin.clone()))))
             }
-            _ => wrong("must be a list"),
+            _ => Err(vec![
+                Problem::new("must be a list")
+                    .hint("write it in brackets: `[…]`, also if it is one"),
+            ]),
         }
     }
 

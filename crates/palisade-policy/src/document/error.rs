@@ -28,7 +28,11 @@ pub enum Place {
         line: usize,
         /// Column, in characters.
         column: usize,
+        /// How much of the line it is about, in characters.
+        width: usize,
     },
+    /// A file as a whole.
+    Whole(PathBuf),
     /// In an environment variable.
     Env(String),
     /// In a command-line flag.
@@ -40,10 +44,34 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::File {
+                path, line, column, ..
+            } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::Whole(path) => write!(f, "{}", path.display()),
             Self::Env(name) => f.write_str(name),
             Self::Flag(name) => f.write_str(name),
             Self::Nowhere => f.write_str("configuration"),
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It cannot be used.
+    #[default]
+    Error,
+    /// It can, and does not do what was meant, or does what should be meant.
+    Warning,
+}
+
+impl Severity {
+    /// As it is shown.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
         }
     }
 }
@@ -53,6 +81,10 @@ impl fmt::Display for Place {
 pub struct ConfigError {
     /// Where.
     pub place: Place,
+    /// The other place that it is about.
+    pub also: Option<Place>,
+    /// How bad it is.
+    pub severity: Severity,
     /// What is wrong.
     pub message: String,
     /// What to do.
@@ -63,17 +95,38 @@ impl ConfigError {
     /// An error outside any text.
     #[must_use]
     pub fn nowhere(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::at(Place::Nowhere, message, hint)
+    }
+
+    /// An error at a place.
+    #[must_use]
+    pub fn at(place: Place, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            place: Place::Nowhere,
+            place,
+            also: None,
+            severity: Severity::Error,
             message: message.into(),
             hint: Some(hint.into()),
+        }
+    }
+
+    /// A warning at a place.
+    #[must_use]
+    pub fn warning(place: Place, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::at(place, message, hint)
         }
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: error: {}", self.place, self.message)?;
+        let severity = self.severity.name();
+        write!(f, "{}: {severity}: {}", self.place, self.message)?;
+        if let Some(also) = &self.also {
+            write!(f, "\n  first: {also}")?;
+        }
         match &self.hint {
             Some(hint) => write!(f, "\n  hint: {hint}"),
             None => Ok(()),
@@ -94,6 +147,12 @@ impl ConfigErrors {
         errors.sort();
         errors.dedup();
         (!errors.is_empty()).then_some(Self(errors))
+    }
+
+    /// The errors, taken out.
+    #[must_use]
+    pub fn into_list(self) -> Vec<ConfigError> {
+        self.0
     }
 
     /// The errors.
@@ -167,8 +226,8 @@ pub(crate) struct Placer<'a> {
 impl Placer<'_> {
     pub(crate) fn place(&self, origin: &Origin) -> Place {
         match origin {
-            Origin::File(span) => self.file.place(self.path, span.start),
-            Origin::Builtin(span) => self.builtin.place(Path::new(BUILTIN), span.start),
+            Origin::File(span) => self.file.place(self.path, span),
+            Origin::Builtin(span) => self.builtin.place(Path::new(BUILTIN), span),
             Origin::Env(name) => Place::Env(name.to_string()),
             Origin::Flag(name) => Place::Flag(name),
             Origin::Nowhere => Place::Nowhere,
@@ -191,7 +250,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn place(&self, path: &Path, offset: usize) -> Place {
+    fn place(&self, path: &Path, span: &Range<usize>) -> Place {
+        let offset = span.start;
         let line = self.starts.partition_point(|start| *start <= offset);
         let start = self
             .starts
@@ -199,7 +259,10 @@ impl<'a> Lines<'a> {
             .copied()
             .unwrap_or(0);
         let before = self.text.get(start..offset).unwrap_or_default();
+        let about = self.text.get(span.clone()).unwrap_or_default();
+        let about = about.lines().next().unwrap_or_default();
         Place::File {
+            width: about.trim_end().chars().count().max(1),
             path: path.to_owned(),
             line,
             column: before.chars().count() + 1,
@@ -210,13 +273,23 @@ impl<'a> Lines<'a> {
 /// Collects errors while the configuration is read.
 #[derive(Default)]
 pub struct Sink {
-    found: Vec<(Origin, String, Option<String>)>,
+    found: Vec<Found>,
     elsewhere: Vec<ConfigError>,
+    errors: usize,
+}
+
+/// What was reported, before its origin is a place.
+struct Found {
+    origin: Origin,
+    also: Option<Origin>,
+    severity: Severity,
+    message: String,
+    hint: Option<String>,
 }
 
 impl Sink {
     pub(crate) fn report(&mut self, origin: &Origin, message: impl Into<String>) {
-        self.push(origin, message.into(), None);
+        self.push(Found::error(origin, message.into(), None));
     }
 
     pub(crate) fn report_with(
@@ -225,12 +298,40 @@ impl Sink {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.push(origin, message.into(), Some(hint.into()));
+        self.push(Found::error(origin, message.into(), Some(hint.into())));
     }
 
-    fn push(&mut self, origin: &Origin, message: String, hint: Option<String>) {
+    /// Reports something that is about two places.
+    pub(crate) fn report_both(
+        &mut self,
+        origin: &Origin,
+        first: &Origin,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.push(Found {
+            also: Some(first.clone()),
+            ..Found::error(origin, message.into(), Some(hint.into()))
+        });
+    }
+
+    /// Reports something that works, and should be looked at.
+    pub(crate) fn warn_with(
+        &mut self,
+        origin: &Origin,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.push(Found {
+            severity: Severity::Warning,
+            ..Found::error(origin, message.into(), Some(hint.into()))
+        });
+    }
+
+    fn push(&mut self, found: Found) {
         if !self.is_full() {
-            self.found.push((origin.clone(), message, hint));
+            self.errors += usize::from(found.severity == Severity::Error);
+            self.found.push(found);
         }
     }
 
@@ -244,24 +345,39 @@ impl Sink {
         self.elsewhere.extend(errors.0);
     }
 
+    /// True if there are no errors; there may be warnings.
     pub(crate) fn is_empty(&self) -> bool {
-        self.found.is_empty() && self.elsewhere.is_empty()
+        self.errors == 0 && self.elsewhere.is_empty()
     }
 
-    /// All errors, ordered; `None` if there are none.
+    /// Everything that was reported, ordered; `None` if there is nothing.
     pub(crate) fn finish(self, sources: Sources<'_>) -> Option<ConfigErrors> {
         let placer = sources.placer();
         let errors = self
             .found
             .into_iter()
-            .map(|(origin, message, hint)| ConfigError {
-                place: placer.place(&origin),
-                message,
-                hint,
+            .map(|found| ConfigError {
+                place: placer.place(&found.origin),
+                also: found.also.map(|also| placer.place(&also)),
+                severity: found.severity,
+                message: found.message,
+                hint: found.hint,
             })
             .chain(self.elsewhere)
             .collect();
         ConfigErrors::from_list(errors)
+    }
+}
+
+impl Found {
+    fn error(origin: &Origin, message: String, hint: Option<String>) -> Self {
+        Self {
+            origin: origin.clone(),
+            also: None,
+            severity: Severity::Error,
+            message,
+            hint,
+        }
     }
 }
 

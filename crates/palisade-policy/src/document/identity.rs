@@ -1,6 +1,6 @@
 //! What tells the members of an array of tables apart.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::error::{Sink, shown};
 use super::tree::{Node, Table, Value, member_origin};
@@ -46,11 +46,13 @@ pub(crate) fn duplicates(root: &Table, sink: &mut Sink) {
             continue;
         };
         let Some(key) = key_of(array) else { continue };
-        let mut seen = BTreeSet::new();
+        let mut seen = BTreeMap::new();
         for item in items {
-            if let Some(id) = identity(array, item)
-                && !seen.insert(id.clone())
-            {
+            let Some(id) = identity(array, item) else {
+                continue;
+            };
+            let origin = member_origin(item, key);
+            if let Some(first) = seen.get(&id) {
                 let what = match array.as_str() {
                     "limit" | "class" | "tier" => {
                         format!("duplicate {array} name `{}`", shown(&id))
@@ -58,11 +60,9 @@ pub(crate) fn duplicates(root: &Table, sink: &mut Sink) {
                     "route" => "duplicate route: the same `path` and `method`".to_owned(),
                     _ => format!("duplicate `{array}.{key}`"),
                 };
-                sink.report_with(
-                    &member_origin(item, key),
-                    what,
-                    "keep one of them, or rename one",
-                );
+                sink.report_both(&origin, first, what, "keep one of them, or rename one");
+            } else {
+                seen.insert(id, origin);
             }
         }
     }

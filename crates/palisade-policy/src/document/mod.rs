@@ -40,11 +40,12 @@ pub mod reference;
 pub mod schema;
 pub mod tree;
 mod unknown;
+mod unused;
 
 use std::path::Path;
 
 pub use env::{Env, Overrides};
-pub use error::{ConfigError, ConfigErrors, Origin, Place};
+pub use error::{ConfigError, ConfigErrors, Origin, Place, Severity};
 pub use places::Places;
 
 use error::{Sink, Sources};
@@ -125,6 +126,7 @@ impl<'a> Document<'a> {
     pub fn lay_over(&mut self) {
         env::apply(self.input.env, self.tables, &mut self.root, &mut self.sink);
         self.input.flags.apply(&mut self.root);
+        unused::warn(&self.root, self.tables, &mut self.sink);
     }
 
     /// Sets a key, as if it stood at `origin`.
@@ -149,19 +151,46 @@ impl<'a> Document<'a> {
         self.sink.report_with(&origin, message, hint);
     }
 
+    /// Reports a key that works, and should be looked at.
+    pub fn warn(
+        &mut self,
+        table: &str,
+        key: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let origin = tree::origin_of(&self.root, table, key);
+        self.sink.warn_with(&origin, message, hint);
+    }
+
     /// Where every key was written.
     #[must_use]
     pub fn places(&self) -> Places {
         Places::of(&self.root, &self.sources())
     }
 
-    /// What was read, if nothing was reported.
+    /// What was read, if nothing was refused.
     ///
     /// # Errors
     /// Everything that was reported, in the order of the text.
     pub fn finish<T>(self, read: Option<T>) -> Result<T, ConfigErrors> {
+        self.finish_with_warnings(read).map(|(read, _)| read)
+    }
+
+    /// What was read and what should be looked at, if nothing was refused.
+    ///
+    /// # Errors
+    /// Everything that was reported, warnings too, in the order of the text.
+    pub fn finish_with_warnings<T>(
+        self,
+        read: Option<T>,
+    ) -> Result<(T, Vec<ConfigError>), ConfigErrors> {
         match read {
-            Some(read) if self.sink.is_empty() => Ok(read),
+            Some(read) if self.sink.is_empty() => {
+                let sources = self.sources();
+                let warnings = self.sink.finish(sources).map(ConfigErrors::into_list);
+                Ok((read, warnings.unwrap_or_default()))
+            }
             _ => Err(self.into_errors()),
         }
     }

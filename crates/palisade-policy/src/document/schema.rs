@@ -45,6 +45,8 @@ pub struct Key {
     pub bounds: Option<(&'static str, &'static str)>,
     /// Names it had before.
     pub formerly: &'static [&'static str],
+    /// Whether what is written there may be a secret or name somebody.
+    pub private: bool,
 }
 
 impl Key {
@@ -79,6 +81,9 @@ pub trait Field: Sized {
     /// Whether it may be left out without a default.
     const OPTIONAL: bool;
 
+    /// Whether what is written there may be a secret or name somebody.
+    const PRIVATE: bool;
+
     /// What the reference calls its type.
     fn kind() -> String;
 
@@ -91,6 +96,7 @@ pub trait Field: Sized {
 
 impl<T: Decode> Field for T {
     const OPTIONAL: bool = false;
+    const PRIVATE: bool = T::PRIVATE;
 
     fn kind() -> String {
         T::kind()
@@ -113,6 +119,7 @@ impl<T: Decode> Field for T {
 
 impl<T: Decode> Field for Option<T> {
     const OPTIONAL: bool = true;
+    const PRIVATE: bool = T::PRIVATE;
 
     fn kind() -> String {
         T::kind()
@@ -253,6 +260,7 @@ macro_rules! section {
                     default: $crate::maybe!($($default)?),
                     bounds: $crate::maybe!($(($min, $max))?),
                     formerly: &[$($($old),+)?],
+                    private: <$type as $crate::document::schema::Field>::PRIVATE,
                 }),*],
             };
 

@@ -102,13 +102,39 @@ pub(crate) fn parse(
     for error in errors {
         let at = error.span().map_or(Origin::Nowhere, origin);
         let message = error.message().lines().next().unwrap_or_default();
+        if let Some(first) = error.span().and_then(|span| written_before(text, &span)) {
+            let hint = "a key stands once in its table: keep one of them";
+            sink.report_both(&at, &origin(first), "this key is written twice", hint);
+            continue;
+        }
         sink.report_with(
             &at,
             format!("this is not TOML: {message}"),
-            "correct the syntax; keys and values follow toml.io",
+            "correct the syntax: text stands in quotes, lists in brackets, a table starts with [name]",
         );
     }
     table(document.into_inner(), origin)
+}
+
+/// Where the key at `span` was written before, in the same table.
+fn written_before(text: &str, span: &std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
+    let key = text.get(span.clone())?;
+    let is_key = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_alphanumeric() || "_-.\"'".contains(c));
+    let above = text.get(..span.start).filter(|_| is_key)?;
+    let table = above.rfind("\n[").map_or(0, |at| at + 1);
+    let mut at = table;
+    for line in above[table..].split_inclusive('\n') {
+        let name = line.split('=').next().unwrap_or_default();
+        if line.contains('=') && name.trim() == key {
+            let start = at + (name.len() - name.trim_start().len());
+            return Some(start..start + key.len());
+        }
+        at += line.len();
+    }
+    None
 }
 
 fn table(from: DeTable<'_>, origin: fn(std::ops::Range<usize>) -> Origin) -> Table {

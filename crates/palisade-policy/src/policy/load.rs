@@ -14,7 +14,7 @@ use crate::document::schema::Schema;
 use crate::document::{Document, Input};
 use crate::policy::resolve::{OutcomeRoute, resolve};
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
-use crate::policy::{figures, sections, switches};
+use crate::policy::{figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
 
 /// The policy that `defaults = true` starts from.
@@ -129,33 +129,34 @@ fn starts_from_defaults(document: &Document<'_>) -> bool {
 /// # Errors
 /// It cannot be read, is too large or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, ConfigErrors> {
-    use std::io::Read;
+    use std::io::{ErrorKind, Read};
     let refuse = |message: &str, hint: &str| {
-        ConfigErrors::from(ConfigError {
-            place: Place::File {
-                path: path.to_owned(),
-                line: 1,
-                column: 1,
-            },
-            message: message.to_owned(),
-            hint: Some(hint.to_owned()),
-        })
+        ConfigErrors::from(ConfigError::at(
+            Place::Whole(path.to_owned()),
+            message,
+            hint,
+        ))
     };
-    let file = std::fs::File::open(path).map_err(|error| {
-        refuse(
-            &format!("cannot open the file: {}", error.kind()),
-            "check the path",
-        )
-    })?;
+    let unreadable = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => refuse(
+            "there is no such file",
+            "check the path; `palisade init` writes a file to start from",
+        ),
+        ErrorKind::PermissionDenied => refuse(
+            "this user may not read the file",
+            "give it permission, for example `chmod 640` and the right group",
+        ),
+        ErrorKind::IsADirectory => refuse("this is a directory", "name the file in it"),
+        kind => refuse(
+            &format!("the file cannot be read: {kind}"),
+            "check the disk",
+        ),
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| {
-            refuse(
-                &format!("cannot read the file: {}", error.kind()),
-                "check the path",
-            )
-        })?;
+        .map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(refuse(
             "the file is larger than 32 MiB",
@@ -220,6 +221,7 @@ impl Document<'_> {
             .inspect_err(|error| sink.report(&Origin::Nowhere, format!("`tier.quota`: {error}")))
             .ok()?;
         let tenants = tenants::read(root, source, &policy, sink);
+        risks::warn(self, &policy);
         Some(PolicyBundle {
             policy: complete.then(|| Arc::new(policy))?,
             source: source?.clone(),

@@ -6,6 +6,7 @@ mod file;
 pub(crate) mod limits;
 pub(crate) mod load;
 pub(crate) mod resolve;
+mod risks;
 pub(crate) mod sections;
 mod source;
 mod switches;

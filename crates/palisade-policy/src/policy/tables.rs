@@ -394,6 +394,8 @@ fn value_match(node: &Node) -> Result<ValueMatch, Problems> {
 pub(crate) struct KeyHash(pub(crate) String);
 
 impl Decode for KeyHash {
+    const PRIVATE: bool = true;
+
     fn kind() -> String {
         "SHA-256 in hexadecimal".into()
     }
@@ -464,6 +466,8 @@ impl Decode for OverageChoice {
 pub(crate) struct TenantLimits(pub(crate) serde_json::Map<String, serde_json::Value>);
 
 impl Decode for TenantLimits {
+    const PRIVATE: bool = true;
+
     fn kind() -> String {
         "table of rates".into()
     }

@@ -8,6 +8,7 @@ mod offline;
 mod operate;
 mod quota;
 mod replay;
+mod report;
 mod serve;
 mod test;
 

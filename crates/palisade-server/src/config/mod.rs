@@ -7,6 +7,7 @@ mod agree;
 pub(crate) mod ready;
 #[cfg(test)]
 mod reference;
+mod risks;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -19,9 +20,10 @@ use palisade_core::headers::{HeaderFamilies, HeaderFamily};
 use palisade_core::policy::PolicySet;
 use palisade_policy::document::{Document, Input, Places};
 use palisade_policy::{
-    ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
+    ConfigError, ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
 };
 
+pub(crate) use sections::schemas;
 pub(crate) use sections::{
     Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store, TlsTable,
 };
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) metrics: Metrics,
     /// Where every key was written.
     pub(crate) places: Places,
+    /// What works, and should be looked at.
+    pub(crate) warnings: Vec<ConfigError>,
     /// What a reload replaces.
     pub(crate) bundle: PolicyBundle,
 }
@@ -103,11 +107,15 @@ pub(crate) fn load(
 fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors> {
     let tables = sections::schemas();
     let mut document = palisade_policy::open(input, &tables)?;
-    let config = read(&mut document, input.path, revision);
-    document.finish(config)
+    let config = read(&mut document, &input, revision);
+    if let Some(config) = &config {
+        risks::warn(&mut document, config);
+    }
+    let (config, warnings) = document.finish_with_warnings(config)?;
+    Ok(Config { warnings, ..config })
 }
 
-fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Option<Config> {
+fn read(document: &mut Document<'_>, input: &Input<'_>, revision: u64) -> Option<Config> {
     let server = document.table::<Server>();
     let tls = document.table::<TlsTable>();
     let proxy = document.table::<Proxy>();
@@ -127,12 +135,12 @@ fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Opti
     agree::check_certificates(document, tls.as_ref(), proxy.as_ref());
     let bundle = bundle?;
     Some(Config {
-        path: path.map(Path::to_owned),
+        path: input.path.map(Path::to_owned),
         server: server?,
         tls: tls?,
         proxy: proxy?,
         store: store?,
-        secrets: secrets?,
+        secrets: secrets?.or_well_known(input.env),
         source: bundle.source.clone(),
         identity: identity?,
         jwt: jwt?,
@@ -142,6 +150,7 @@ fn read(document: &mut Document<'_>, path: Option<&Path>, revision: u64) -> Opti
         log: log?,
         metrics: metrics?,
         places: document.places(),
+        warnings: Vec::new(),
         bundle,
     })
 }

@@ -93,11 +93,8 @@ struct Refused<'a> {
 
 impl Refused<'_> {
     fn push(&mut self, key: &str, message: String, hint: &str) {
-        self.errors.push(ConfigError {
-            place: self.places.of_key(key),
-            message,
-            hint: Some(hint.to_owned()),
-        });
+        let place = self.places.of_key(key);
+        self.errors.push(ConfigError::at(place, message, hint));
     }
 
     /// What was made, or a failure at the key it is about.

@@ -11,7 +11,7 @@ use palisade::extract::jwt::Expiry;
 use palisade::extract::path::EncodedSlash;
 use palisade_core::headers::HeaderFamily;
 use palisade_policy::document::schema::{Schema, Section};
-use palisade_policy::{OneOrMany, WebUrl, section};
+use palisade_policy::{Env, OneOrMany, WebUrl, section};
 
 use super::values::{
     HeaderName, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef, StoreUrl,
@@ -138,8 +138,9 @@ section! {
 section! {
     /// Secrets are referred to, never written here.
     pub(crate) struct Secrets(Table "secrets") {
-        /// The secret of all digests. Without one it is created in the data directory
-        /// at the first start; shared stores need one.
+        /// The secret of all digests. Without one the variable `PALISADE_KEY` is read; if it
+        /// is not set, a secret is created in the data directory at the first start. Shared
+        /// stores need one.
         key formerly "secret": Option<SecretRef>;
         /// The secret before it: records written under it are still found.
         previous_key: Option<SecretRef>;
@@ -265,6 +266,21 @@ section! {
     pub(crate) struct Metrics(Table "metrics") {
         /// Organisations whose remaining quota is exported, the busiest first.
         orgs_max: u32 = "100" where "0"..="10000";
+    }
+}
+
+/// The variable that holds the secret where none is named.
+pub(crate) const WELL_KNOWN_KEY: &str = "PALISADE_KEY";
+
+impl Secrets {
+    /// The same, with the secret of the well-known variable if that is set and no other is
+    /// named.
+    pub(super) fn or_well_known(mut self, env: &Env) -> Self {
+        let is_set = env.get(WELL_KNOWN_KEY).is_some_and(|text| !text.is_empty());
+        if self.key.is_none() && is_set {
+            self.key = Some(SecretRef::Env(WELL_KNOWN_KEY.to_owned()));
+        }
+        self
     }
 }
 

@@ -381,9 +381,10 @@ pub(super) fn schemas() -> impl Iterator<Item = Schema> {
 
 /// The guard's figures, each part checked by the core's own bounds.
 pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
-    // Without the table that all flows share nothing more can be said of them.
-    let all = read_table::<GuardTable>(root, sink)?;
-    let table = Some(whole(&all));
+    let own = read_table::<GuardTable>(root, sink);
+    let table = own.as_ref().map(whole);
+    // Where the table that all flows share is wrong, their own are judged beside its defaults.
+    let all = own.or_else(|| read_table::<GuardTable>(&Table::new(), &mut Sink::default()))?;
     let login = login::read(root, &all, sink);
     let otp = otp::read(root, &all, sink);
     let api = read_table::<ApiTable>(root, sink).map(|table| api(&table, &all));

@@ -27,6 +27,11 @@ impl Url {
         let scheme = scheme.split(':').next().unwrap_or_default();
         let list: Vec<String> = schemes.iter().map(|s| format!("`{s}://`")).collect();
         let problem = Problem::new(format!("must start with {}", list.join(", ")));
+        let is_bare = !text.contains("://") && schemes.contains(&"http");
+        if is_bare {
+            let hint = "write `http://` before it, as in `http://localhost:3000`";
+            return Err(vec![problem.hint(hint)]);
+        }
         Err(vec![match nearest(scheme, schemes.iter().copied()) {
             Some(name) => problem.hint(format!("did you mean `{name}://`?")),
             None => problem,
@@ -81,6 +86,8 @@ pub enum SourceUrl {
 }
 
 impl Decode for SourceUrl {
+    const PRIVATE: bool = true;
+
     fn kind() -> String {
         "`file`, `postgres://…`, `mongodb://…`".into()
     }

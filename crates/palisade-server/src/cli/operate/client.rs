@@ -33,11 +33,11 @@ pub(crate) struct Server {
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Certificate to show it, in PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "cert_key")]
     cert: Option<PathBuf>,
     /// Private key of `--cert`, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    cert_key: Option<PathBuf>,
     /// File with the admin token [default: the variable `PALISADE_ADMIN_TOKEN`]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -113,7 +113,7 @@ impl Server {
 
     fn tls(&self) -> Result<ClientConfig, Failure> {
         let authority = self.ca.as_deref().map(|path| Named { name: "--ca", path });
-        let pair = self.cert.as_deref().zip(self.key.as_deref());
+        let pair = self.cert.as_deref().zip(self.cert_key.as_deref());
         let pair = pair.map(|(cert, key)| {
             (
                 Named {

@@ -419,7 +419,7 @@ certificate = "client.pem"
 [secrets]
 key = "env:SHORT"
 [identity]
-oauth_authorize = ["/auth/%zz"]
+oauth_authorize = ["/auth%2Fauthorize"]
 [jwt]
 key = "file:no/such/file"
 algorithm = "RS256"

@@ -93,6 +93,8 @@ fn read_secret_file(key: &str, path: &std::path::Path) -> Result<Vec<u8>, Failur
 }
 
 impl Decode for SecretRef {
+    const PRIVATE: bool = true;
+
     fn kind() -> String {
         "`env:NAME` or `file:PATH`".into()
     }

@@ -19,6 +19,8 @@ impl PostgresUrl {
 }
 
 impl Decode for PostgresUrl {
+    const PRIVATE: bool = true;
+
     fn kind() -> String {
         "`postgres://…`".into()
     }
@@ -51,6 +53,8 @@ impl StoreUrl {
 }
 
 impl Decode for StoreUrl {
+    const PRIVATE: bool = true;
+
     fn kind() -> String {
         "`memory:`, `embedded:DIR`, `redis://…`, `rediss://…`, `redis+cluster://h1,h2`, `postgres://…`"
             .into()

@@ -1,0 +1,117 @@
+//! Policies that work and do not do what was meant, or what should be meant.
+
+use std::time::Duration;
+
+use palisade_core::limit::{BucketSpec, Window};
+use palisade_core::policy::{Limit, PolicySet};
+
+use crate::document::Document;
+use crate::document::error::Origin;
+use crate::document::tree::{Node, Value, lookup, member_origin};
+
+/// Warns of each.
+pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
+    nothing_is_limited(document, policy);
+    codes_are_guarded_as_logins_are(document, policy);
+    never_reached(document, policy);
+}
+
+/// L-DEFAULT-DENY: what no limit counts is refused.
+fn nothing_is_limited(document: &mut Document<'_>, policy: &PolicySet) {
+    if !policy.enabled {
+        document.sink.warn_with(
+            &Origin::Env("RATE_LIMIT_ENABLED".into()),
+            "enforcement is switched off: everything is allowed",
+            "unset `RATE_LIMIT_ENABLED`",
+        );
+    }
+    if !policy.limits().iter().any(Limit::is_of_requests) {
+        document.warn(
+            "policy",
+            "defaults",
+            "no limit applies to requests: every one of them is answered with 503",
+            "add a `[[limit]]`, or start from the defaults with `defaults = true`",
+        );
+    }
+}
+
+/// A code of six digits is easier to guess than a password.
+fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicySet) {
+    let guard = &policy.settings.guard;
+    let (login, otp) = (&guard.login, &guard.otp);
+    if login.enabled && !otp.enabled {
+        document.warn(
+            "guard.otp",
+            "enabled",
+            "`guard.otp` is off while `guard.login` is on",
+            "a one-time code is easier to guess than a password: guard it as well",
+        );
+        return;
+    }
+    for figure in guard.laxer_otp_figures() {
+        let (part, key) = figure.rsplit_once('.').unwrap_or(("", figure));
+        let table = format!("guard.otp.{part}");
+        document.warn(
+            table.trim_end_matches('.'),
+            key,
+            format!("`guard.otp.{figure}` is laxer than `guard.login.{figure}`"),
+            "a one-time code is easier to guess than a password: be at least as strict",
+        );
+    }
+}
+
+/// A limit beside which another is always full first.
+fn never_reached(document: &mut Document<'_>, policy: &PolicySet) {
+    let limits = policy.limits();
+    for limit in limits {
+        let Some(first) = limits.iter().find(|other| is_full_first(other, limit)) else {
+            continue;
+        };
+        let Some(origin) = written(document, &limit.name) else {
+            continue;
+        };
+        let message = format!(
+            "`limit.rate` of `{}` is never reached: `{}` counts the same and is full first",
+            limit.name, first.name
+        );
+        let hint = "raise the one over the longer time, or leave this one out";
+        document.sink.warn_with(&origin, message, hint);
+    }
+}
+
+/// Whether `other` counts the same requests and allows no more over a longer time.
+fn is_full_first(other: &Limit, limit: &Limit) -> bool {
+    let (a, b) = (&other.def, &limit.def);
+    let same = a.by == b.by
+        && a.classes == b.classes
+        && a.operations == b.operations
+        && a.client_type == b.client_type
+        && a.bots_only == b.bots_only
+        && a.throttle == b.throttle
+        && a.accuracy == b.accuracy
+        && a.descriptor == b.descriptor
+        && a.on_exceed == b.on_exceed;
+    let per_cost = |spec: &BucketSpec, cost: u32| u64::from(spec.limit()) / u64::from(cost.max(1));
+    same && length(&a.spec) > length(&b.spec)
+        && per_cost(&a.spec, a.cost.get()) <= per_cost(&b.spec, b.cost.get())
+}
+
+fn length(spec: &BucketSpec) -> Duration {
+    const MONTH: Duration = Duration::from_secs(28 * 24 * 3600);
+    match spec.window() {
+        Window::Span(micros) => Duration::from_micros(micros),
+        Window::Month => MONTH,
+    }
+}
+
+/// Where the rate of a limit was written, if it was by an operator.
+fn written(document: &Document<'_>, name: &str) -> Option<Origin> {
+    let Value::Array(items) = &lookup(&document.root, "limit")?.node.value else {
+        return None;
+    };
+    let item = items
+        .iter()
+        .find(|item: &&Node| item.member("name") == Some(name))?;
+    let origin = member_origin(item, "rate");
+    (!matches!(origin, Origin::Builtin(_))).then_some(origin)
+}

@@ -1,0 +1,82 @@
+//! Settings of the service that work and are risky.
+
+use std::os::unix::fs::PermissionsExt;
+
+use palisade::extract::jwt::Expiry;
+use palisade_policy::document::Document;
+
+use super::{Config, SecretRef, StoreUrl};
+
+/// Warns of each.
+pub(super) fn warn(document: &mut Document<'_>, config: &Config) {
+    let everybody = |net: &ipnet::IpNet| net.prefix_len() == 0;
+    if config.server.trusted_proxies.iter().any(everybody) {
+        document.warn(
+            "server",
+            "trusted_proxies",
+            "`server.trusted_proxies` believes every peer: anybody may choose an address to be counted by",
+            "name the networks of your own proxies",
+        );
+    }
+    if config.store.url == StoreUrl::Memory {
+        document.warn(
+            "store",
+            "url",
+            "`store.url` keeps nothing: counters, blocks and quotas end with the process",
+            "use `embedded:DIR`, Redis or Postgres where they matter",
+        );
+    }
+    if config.jwt.algorithm.is_some() && config.jwt.expiry == Expiry::Optional {
+        document.warn(
+            "jwt",
+            "expiry",
+            "`jwt.expiry` accepts tokens that never expire",
+            "set `expiry = \"required\"` unless your issuer leaves `exp` out",
+        );
+    }
+    for (table, key, reference) in secrets(config) {
+        if let Some(SecretRef::File(path)) = reference
+            && is_readable_by_others(path)
+        {
+            document.warn(
+                table,
+                key,
+                format!("`{table}.{key}` refers to a file that every user may read"),
+                "take that away: `chmod o-rwx` it",
+            );
+        }
+    }
+}
+
+fn secrets(config: &Config) -> [(&'static str, &'static str, Option<&SecretRef>); 5] {
+    [
+        ("secrets", "key", config.secrets.key.as_ref()),
+        (
+            "secrets",
+            "previous_key",
+            config.secrets.previous_key.as_ref(),
+        ),
+        (
+            "server",
+            "caller_token",
+            config.server.caller_token.as_ref(),
+        ),
+        ("admin", "token", config.admin.token.as_ref()),
+        (
+            "jwt",
+            "key",
+            config.jwt.key.as_ref().filter(|_| is_shared_secret(config)),
+        ),
+    ]
+}
+
+fn is_shared_secret(config: &Config) -> bool {
+    config
+        .jwt
+        .algorithm
+        .is_some_and(super::values::JwtAlgorithm::is_symmetric)
+}
+
+fn is_readable_by_others(path: &std::path::Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0)
+}

@@ -1,0 +1,318 @@
+//! Policy files as a newcomer writes them: what `palisade check` says about each must be
+//! enough to correct it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod common;
+
+use std::path::Path;
+
+use common::palisade;
+
+/// Exit code and everything that is printed about a file.
+fn check_in(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> String {
+    let output = palisade()
+        .current_dir(folder)
+        .args(["check", "policy.toml"])
+        .args(args)
+        .envs(env.iter().copied())
+        .output()
+        .unwrap();
+    let said = [output.stderr, output.stdout].concat();
+    let said = String::from_utf8(said).unwrap();
+    format!("exit {}\n{said}", output.status.code().unwrap())
+}
+
+fn check(text: &str, args: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("policy.toml"), text).unwrap();
+    check_in(folder.path(), args, &[])
+}
+
+#[test]
+fn typing_errors() {
+    insta::assert_snapshot!(check(
+        r#"
+[server]
+lisen = "127.0.0.1:8080"
+
+[[limit]]
+name = "login"
+by = ["adress"]
+clas = "auth"
+rate = "10/min"
+
+[guard.logn]
+enabled = true
+"#,
+        &[]
+    ));
+}
+
+#[test]
+fn wrong_types() {
+    insta::assert_snapshot!(check(
+        r#"
+[server]
+listen = 8080
+trusted_proxies = "10.0.0.0/8"
+
+[store]
+timeout = 100
+
+[[limit]]
+name = "login"
+by = "ip"
+rate = 10
+shadow = "yes"
+"#,
+        &[]
+    ));
+}
+
+#[test]
+fn duplicates() {
+    insta::assert_snapshot!(check(
+        r#"
+[[limit]]
+name = "login"
+by = ["ip"]
+rate = "10/min"
+
+[[limit]]
+name = "login"
+by = ["ip"]
+rate = "20/min"
+
+[[client]]
+id = "canary"
+type = "public"
+
+[[client]]
+id = "canary"
+type = "public"
+"#,
+        &[]
+    ));
+}
+
+#[test]
+fn a_key_twice() {
+    insta::assert_snapshot!(check(
+        "[[limit]]\nname = \"login\"\nby = [\"ip\"]\nrate = \"10/min\"\nrate = \"20/min\"\n",
+        &[]
+    ));
+}
+
+#[test]
+fn limits_that_cannot_be() {
+    insta::assert_snapshot!(check(
+        r#"
+[[limit]]
+name = "zero"
+by = ["ip"]
+rate = "0/min"
+
+[[limit]]
+name = "dear"
+by = ["ip"]
+rate = "10/min"
+cost = 20
+
+[[limit]]
+name = "nobody"
+by = ["ip"]
+class = "reports"
+rate = "10/min"
+
+[[limit]]
+name = "login-hour"
+by = ["ip"]
+class = "auth"
+rate = "5/h"
+
+[[limit]]
+name = "login-minute"
+by = ["ip"]
+class = "auth"
+rate = "10/min"
+"#,
+        &[]
+    ));
+}
+
+#[test]
+fn bad_toml() {
+    insta::assert_snapshot!(check(
+        "[server\nlisten = 127.0.0.1:8080\n\n[[limit]]\nname = login\nby = [\"ip\"\n",
+        &[]
+    ));
+}
+
+#[test]
+fn units() {
+    insta::assert_snapshot!(check(
+        r#"
+[store]
+timeout = "1sec"
+
+[[limit]]
+name = "a"
+by = ["ip"]
+rate = "10/5m"
+
+[[limit]]
+name = "b"
+by = ["ip"]
+rate = "10 per hour"
+
+[[limit]]
+name = "c"
+by = ["ip"]
+rate = "1000/day, 10/min"
+
+[lockout]
+lock = "15m"
+"#,
+        &[]
+    ));
+}
+
+#[test]
+fn overlaps() {
+    insta::assert_snapshot!(check(
+        r#"
+[[route]]
+path = "/login"
+method = "POST"
+class = "auth"
+
+[[route]]
+path = "/login/"
+method = "post"
+class = "write"
+
+[[limit]]
+name = "login-hour"
+by = ["ip"]
+class = "auth"
+rate = "5/h"
+
+[[limit]]
+name = "login-minute"
+by = ["ip"]
+class = "auth"
+rate = "10/min"
+"#,
+        &[]
+    ));
+    // Alone, a limit that another makes pointless is a warning.
+    insta::assert_snapshot!(check(
+        r#"
+[[limit]]
+name = "login-hour"
+by = ["ip"]
+class = "auth"
+rate = "5/h"
+
+[[limit]]
+name = "login-minute"
+by = ["ip"]
+class = "auth"
+rate = "10/min"
+"#,
+        &["--strict"]
+    ));
+}
+
+#[test]
+fn missing_secrets() {
+    insta::assert_snapshot!(check(
+        r#"
+[server]
+listen = "0.0.0.0:8080"
+
+[store]
+url = "redis://user:canary@redis:6379"
+
+[admin]
+token = "env:NO_SUCH_VARIABLE"
+
+[jwt]
+key = "canary-that-is-the-secret-itself"
+algorithm = "HS256"
+"#,
+        &[]
+    ));
+    insta::assert_snapshot!(check(
+        "[server]\nlisten = \"0.0.0.0:8080\"\n\n[store]\nurl = \"redis://redis:6379\"\n\n[admin]\ntoken = \"env:NO_SUCH_VARIABLE\"\n",
+        &[]
+    ));
+}
+
+#[test]
+fn unreadable_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut said = check_in(folder.path(), &[], &[]);
+    std::fs::create_dir(folder.path().join("policy.toml")).unwrap();
+    said.push_str(&check_in(folder.path(), &[], &[]));
+    std::fs::remove_dir(folder.path().join("policy.toml")).unwrap();
+    std::fs::write(folder.path().join("policy.toml"), b"name = \"\xff\"\n").unwrap();
+    said.push_str(&check_in(folder.path(), &[], &[]));
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn keys_without_effect_and_risky_settings() {
+    let text = r#"
+[server]
+trusted_proxies = ["0.0.0.0/0"]
+
+[store]
+url = "memory:"
+connect_timeout = "1s"
+
+[guard.otp.thresholds]
+soft = 6
+"#;
+    insta::assert_snapshot!(check(text, &[]));
+    assert!(check(text, &[]).starts_with("exit 0\n"));
+    assert!(check(text, &["--strict"]).starts_with("exit 1\n"));
+}
+
+#[test]
+fn no_limits_at_all() {
+    insta::assert_snapshot!(check("[policy]\ndefaults = false\n", &[]));
+}
+
+#[test]
+fn nothing_of_it_repeats_a_secret() {
+    let text = "[secrets]\nkey = \"canary\"\n[store]\nurl = \"redis://u:canary@h\"\ntimeuot = \"canary\"\n[[api_key]]\nhash = \"canary\"\ntier = \"x\"\n[[tenant]]\nid = \"canary\"\nlimits = { org-burst = \"canary\" }\n";
+    for args in [&[][..], &["--json"]] {
+        let said = check(text, args);
+        assert!(!said.contains("canary"), "{said}");
+    }
+}
+
+#[test]
+fn the_well_known_variable_is_read_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[store]\nurl = \"redis://127.0.0.1:1\"\n";
+    std::fs::write(folder.path().join("policy.toml"), text).unwrap();
+    let without = check_in(folder.path(), &[], &[]);
+    assert!(
+        without.contains("export PALISADE_KEY=$(openssl rand -hex 32)"),
+        "{without}"
+    );
+    let key = "0123456789abcdef0123456789abcdef";
+    let with = check_in(folder.path(), &[], &[("PALISADE_KEY", key)]);
+    assert!(with.starts_with("exit 0\n"), "{with}");
+    let asked = check_in(folder.path(), &["--connect"], &[("PALISADE_KEY", key)]);
+    assert!(asked.starts_with("exit 3\n"), "{asked}");
+}
