@@ -63,6 +63,8 @@ fn a_block_is_listed_explained_and_lifted() {
         "lift",
         block["record"].as_str().unwrap(),
         block["id"].as_str().unwrap(),
+        "--reason",
+        "support",
     ];
     assert_eq!(run(&server, TOKEN, &lift), (0, "lifted 1\n".to_owned()));
     assert_eq!(run(&server, TOKEN, &lift).0, 1);
@@ -70,6 +72,46 @@ fn a_block_is_listed_explained_and_lifted() {
         run(&server, TOKEN, &["blocks", "list"]).1,
         "nothing is blocked\n"
     );
+}
+
+/// The words of a command line of the guide, as a shell would split them.
+fn guide_command(starts: &str) -> Vec<String> {
+    let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = std::fs::read_to_string(root.join("docs/guard.md")).unwrap();
+    let prompt = format!("$ palisade {starts}");
+    let line = guide.lines().find(|line| line.starts_with(&prompt));
+    let line = line.expect("the guide shows the command");
+    let mut words = Vec::new();
+    for (index, part) in line["$ palisade ".len()..].split('"').enumerate() {
+        if index % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+#[test]
+fn the_guide_explains_and_unblocks_a_customer_by_name() {
+    let server = server();
+    let facts = r#"{"ip":"203.0.113.5","account":"ann@example.com","device":{"client_id":"d1"}}"#;
+    let fail = || server.post("/v1/guard/login/failure", facts).json()["decision"].clone();
+    let decisions: Vec<_> = (0..4).map(|_| fail()).collect();
+    assert_eq!(decisions[2], "hard_block");
+    let command = guide_command("explain ");
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let (code, shown) = run(&server, TOKEN, &words);
+    assert_eq!(code, 0);
+    assert!(shown.contains("to end it now: palisade blocks lift account-login"));
+    assert!(!shown.contains("ann@example.com"), "{shown}");
+    let command = guide_command("blocks lift ");
+    let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
+    assert_eq!(run(&server, TOKEN, &words), (0, "lifted 1\n".to_owned()));
+    assert_eq!(fail(), "hard_block", "the score is still there");
+    words.push("--score");
+    assert_eq!(run(&server, TOKEN, &words).0, 0);
+    assert_eq!(fail(), "allow");
 }
 
 #[test]
