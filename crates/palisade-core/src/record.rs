@@ -36,10 +36,12 @@ pub enum RecordKind {
     Device(Flow),
     /// The OWASP lockout of one (username, prefix).
     Lockout,
+    /// A bucket, in a store that has nothing but records.
+    Bucket,
 }
 
 impl RecordKind {
-    /// Every kind, in the order in which a cluster commits them.
+    /// Every kind that describes somebody, in the order in which a cluster commits them.
     pub const ALL: [Self; 10] = [
         Self::Account(Flow::Login),
         Self::Account(Flow::Otp),
@@ -53,6 +55,17 @@ impl RecordKind {
         Self::Lockout,
     ];
 
+    /// Where the kind stands among all that a store may hold: those of
+    /// [`RecordKind::ALL`], then buckets.
+    #[must_use]
+    pub fn index(self) -> usize {
+        let all = Self::ALL.iter();
+        all.take_while(|kind| **kind != self).count()
+    }
+
+    /// How many kinds a store may hold.
+    pub const COUNT: usize = Self::ALL.len() + 1;
+
     /// A stable one-byte code, the same in every store.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -61,13 +74,15 @@ impl RecordKind {
             Self::Network(flow) => 0x20 + flow as u8,
             Self::Device(flow) => 0x30 + flow as u8,
             Self::Lockout => 0x40,
+            Self::Bucket => 0x50,
         }
     }
 
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
+        let mut all = Self::ALL.into_iter().chain([Self::Bucket]);
+        all.find(|kind| kind.code() == code)
     }
 
     /// A short stable name for keys and listings, for example `account-login`.
@@ -84,6 +99,7 @@ impl RecordKind {
             Self::Device(Flow::Otp) => "device-otp",
             Self::Device(Flow::Api) => "device-api",
             Self::Lockout => "lockout",
+            Self::Bucket => "bucket",
         }
     }
 }

@@ -7,6 +7,7 @@
 //! The pure functions of `palisade_core::limit` are the definition; a script or a
 //! statement here is a translation of them.
 
+pub mod cas;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod memory;

@@ -75,7 +75,8 @@ impl Namer {
             return self.name(len, [tail_word(identifier)]);
         };
         if identifier.len() <= 16 {
-            // The two may overlap; with the length they still say all.
+            // The first and the last eight bytes overlap if there are fewer than
+            // sixteen; together with the length they determine every byte.
             return self.name(len, [first, last].map(|word| u64::from_le_bytes(*word)));
         }
         self.id_of_longer(identifier)

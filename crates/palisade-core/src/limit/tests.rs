@@ -317,4 +317,74 @@ proptest! {
             prop_assert!(in_window(&admitted, now, window) <= u64::from(limit));
         }
     }
+
+    /// The same hits on both: the wheel holds each as long as the log, and at most one
+    /// slot longer.
+    #[test]
+    fn log_and_wheel_are_within_one_slot_of_each_other(
+        steps in steps(), limit in 3_u32..20, window in 1_u64..2_000,
+    ) {
+        let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
+        let wheel = spec(Algorithm::SlidingWheel, limit, Window::Span(window));
+        let (mut on_log, mut on_wheel, mut now) = (State::Empty, State::Empty, 10_000);
+        for (gap, cost, jump) in steps {
+            now += if jump { gap * 10 } else { 0 };
+            let at = Micros(now);
+            let (exact, held) = (log.read(&on_log, at, cost), wheel.read(&on_wheel, at, cost));
+            prop_assert!(held.used >= exact.used, "the wheel forgets nothing earlier");
+            let slot = wheel.slot_us();
+            if let Some(free) = held.retry_at {
+                let exactly = exact.retry_at.unwrap_or(at);
+                prop_assert!(exactly <= free && free < exactly.plus(slot + 1));
+            } else {
+                prop_assert!(exact.retry_at.is_none(), "what the wheel admits the log admits");
+                log.take(&mut on_log, at, cost);
+                wheel.take(&mut on_wheel, at, cost);
+            }
+        }
+    }
+
+    /// L-GIVE-BACK, for every algorithm: takings and returns in any order, and what was
+    /// not given back keeps the bound.
+    #[test]
+    fn l_give_back_never_admits_one_too_many(
+        steps in proptest::collection::vec((0_u64..60, 1_u32..6, 0_usize..12), 1..150),
+        limit in 1_u32..12, window in 1_u64..400,
+    ) {
+        for algorithm in [
+            Algorithm::SlidingLog, Algorithm::SlidingWheel, Algorithm::TokenBucket, Algorithm::FixedWindow,
+        ] {
+            let spec = spec(algorithm, limit, Window::Span(window));
+            let (mut state, mut used, mut now) = (State::Empty, Vec::<(u64, u32)>::new(), 1_000);
+            for (gap, cost, returned) in &steps {
+                now += gap;
+                let cost = (*cost).min(limit);
+                if *returned < 5 && *returned < used.len() {
+                    let index = used.len() - 1 - returned;
+                    let (at, left) = &mut used[index];
+                    let part = cost.min(*left);
+                    *left -= part;
+                    spec.give_back_taken(&mut state, Micros(*at), Micros(now), part);
+                } else if hit(&spec, &mut state, Micros(now), cost).is_ok() {
+                    used.push((now, cost));
+                }
+            }
+            for (index, (from, _)) in used.iter().enumerate() {
+                let mut sum = 0;
+                for (at, cost) in &used[index..] {
+                    let counts = match algorithm {
+                        Algorithm::FixedWindow => at / window == from / window,
+                        Algorithm::TokenBucket => true,
+                        _ => at - from < window,
+                    };
+                    sum += if counts { u64::from(*cost) } else { 0 };
+                    let refilled = match algorithm {
+                        Algorithm::TokenBucket => u64::from(limit) * (at - from) / window,
+                        _ => 0,
+                    };
+                    prop_assert!(sum <= u64::from(limit) + refilled, "{:?}: {} used", algorithm, sum);
+                }
+            }
+        }
+    }
 }

@@ -56,7 +56,8 @@ struct Edge<'s, S> {
 }
 
 impl<S: Store> Edge<'_, S> {
-    /// A random life of one bucket, beside the model's.
+    /// A random life of one bucket, beside the model's. Each begins at the same instant, so
+    /// none may share a bucket with one before it.
     #[expect(clippy::unwrap_used, reason = "part of a test suite")]
     async fn live(&mut self, spec: BucketSpec, case: &str) {
         let limits = TestLimits::new([("edge", spec)]);
@@ -69,7 +70,7 @@ impl<S: Store> Edge<'_, S> {
                 _ => OnExceed::Deny,
             };
             let cost = self.cost(spec.capacity());
-            let charges = [limits.charge_of("edge", "e", cost, on_exceed)];
+            let charges = [limits.charge_of("edge", case, cost, on_exceed)];
             let (got, expected) = if self.rng.one_in(5)
                 && let Some(taken) = taken.pop()
             {
@@ -94,9 +95,6 @@ impl<S: Store> Edge<'_, S> {
             taken.extend(expected.taken(&charges));
             assert_eq!(got, expected, "{case}, step {step}");
         }
-        let charges = [limits.charge("edge", "e")];
-        self.store.reset(&charges).await.unwrap();
-        self.model.reset(&charges).await.unwrap();
     }
 
     fn cost(&mut self, burst: u32) -> u32 {

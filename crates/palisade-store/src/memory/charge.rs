@@ -53,7 +53,8 @@ impl<'t> Locked<'t> {
                 .map(|(number, segment)| (number, segment, segment.lock()))
                 .collect();
             let locked = Self { segments };
-            // A split may have come first.
+            // Between routing and locking a split may have moved a bucket to a segment
+            // that is not locked here.
             if charges.iter().all(|c| locked.of(table, c.id).is_some()) {
                 return locked;
             }
@@ -160,6 +161,7 @@ impl Table {
             Take::Peek => (Locked::new(self, charges), Sharing::default(), 0),
         };
         let mut decision = Decision::open(self, &mut locked, &sharing, charges, now);
+        // Before judging: a key that shared and now gets a bucket must not start anew.
         decision.seed(charges, now);
         let summed = decision.sum(charges);
         let (admitted, readings) = evaluate(&summed, &mut decision.states, now, take);
@@ -266,7 +268,8 @@ impl Table {
                 self.release(u64::from(!is_inserted));
                 return taken;
             }
-            // The lock is held: the bucket gets no place of its own meanwhile.
+            // Under the lock, so that the bucket cannot get a place of its own while it
+            // shares: what it then used in both would be admitted twice.
             if rounds >= ROUNDS_MAX {
                 return self.take_shared(&shared, spec, cost, now);
             }
@@ -442,6 +445,8 @@ impl<'t> Decision<'t> {
         changed: impl Fn(usize) -> bool,
     ) -> u64 {
         let mut has_changed: Vec<bool> = (0..charges.len()).map(changed).collect();
+        // Each charge of a bucket was judged on a copy with all earlier costs in it; the
+        // last copy that took is what the bucket holds.
         for position in 0..charges.len() {
             let home = self.home(position);
             if home != position && has_changed[position] {

@@ -21,7 +21,6 @@ use super::Lifetime;
 use crate::{Commit, Record, RecordPage, StoreError};
 
 const SHARDS_MAX: u64 = 256;
-const KINDS: usize = RecordKind::ALL.len();
 /// Most records that are set aside at a time.
 const ASIDE_MAX: usize = 1024;
 
@@ -50,6 +49,8 @@ impl Stored {
             }
             RecordKind::Lockout => Lockout::decode(bytes)
                 .map(|record| record.is_denying(&LockoutPolicy::default(), now)),
+            // Whatever still counts stays: without it its key would be admitted anew.
+            RecordKind::Bucket => return true,
         };
         has_block.unwrap_or(true)
     }
@@ -58,7 +59,7 @@ impl Stored {
 #[derive(Default)]
 struct Shard {
     records: HashTable<Stored>,
-    counts: [usize; KINDS],
+    counts: [usize; RecordKind::COUNT],
     next_expiry: Micros,
     dirty: BTreeSet<RecordKey>,
 }
@@ -82,13 +83,6 @@ pub(crate) struct Records {
 #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
 fn hash(key: &RecordKey) -> u64 {
     key.digest.0 as u64 ^ u64::from(key.kind.code()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn index_of(kind: RecordKind) -> usize {
-    RecordKind::ALL
-        .iter()
-        .position(|known| *known == kind)
-        .unwrap_or(0)
 }
 
 impl Records {
@@ -176,7 +170,7 @@ impl Records {
         writes: &[RecordWrite],
         now: Micros,
     ) -> Result<(), StoreError> {
-        for kind in RecordKind::ALL {
+        for kind in RecordKind::ALL.into_iter().chain([RecordKind::Bucket]) {
             let is_new = |write: &&RecordWrite| {
                 write.key.kind == kind
                     && write.bytes.is_some()
@@ -204,7 +198,7 @@ impl Records {
         now: Micros,
         needed: impl Fn(&RecordKey) -> bool,
     ) -> bool {
-        let is_full = |shard: &Shard| shard.counts[index_of(kind)] + count > self.count_max;
+        let is_full = |shard: &Shard| shard.counts[kind.index()] + count > self.count_max;
         if is_full(shard) {
             let dropped = shard.drop_expired(now);
             self.expired.fetch_add(dropped, Ordering::Relaxed);
@@ -384,7 +378,7 @@ impl Shard {
             Entry::Occupied(mut held) => *held.get_mut() = stored,
             Entry::Vacant(place) => {
                 place.insert(stored);
-                self.counts[index_of(key.kind)] += 1;
+                self.counts[key.kind.index()] += 1;
             }
         }
     }
@@ -392,7 +386,7 @@ impl Shard {
     fn remove(&mut self, key: &RecordKey) -> Option<Stored> {
         let same = |stored: &Stored| stored.key == *key;
         let (stored, _) = self.records.find_entry(hash(key), same).ok()?.remove();
-        self.counts[index_of(key.kind)] -= 1;
+        self.counts[key.kind.index()] -= 1;
         Some(stored)
     }
 
@@ -409,7 +403,7 @@ impl Shard {
             if is_live {
                 soonest = soonest.min(stored.expires_at);
             } else {
-                counts[index_of(stored.key.kind)] -= 1;
+                counts[stored.key.kind.index()] -= 1;
             }
             is_live
         });

@@ -283,6 +283,7 @@ impl Segment {
         }
         body.len += 1;
         body.next_expiry = body.next_expiry.min(kept.expires_at);
+        // Before the slot is assigned: a split that reads it goes by these bits.
         body.highs[at] = high_of(id);
         self.slots[at].assign(tag, |free| self.store(body, free, kept));
         true
@@ -431,6 +432,8 @@ impl Segment {
         while !self.slots[at].word().is_empty() {
             let slot = &self.slots[at];
             let tag = slot.tag();
+            // Its probe passes the gap on its way here, so it may stand there; one that
+            // starts behind the gap must stay, or its probe would not find it.
             if steps(start(tag), at) >= steps(gap, at) {
                 let word = slot.lock();
                 body.highs[gap] = body.highs[at];

@@ -31,7 +31,8 @@ const BITS_START: u32 = 1;
 pub(crate) struct Table {
     pub(super) origin: Origin,
     bits: u32,
-    /// What is left of an id's upper half, less a bit, is its entry.
+    /// By how much the upper 63 bits of an id are shifted to give its entry in the
+    /// directory.
     shift: u32,
     directory: Box<[AtomicU32]>,
     segments: Box<[OnceLock<Box<Segment>>]>,
@@ -85,7 +86,8 @@ impl Table {
     /// Number of the segment that `id` leads to now.
     #[inline]
     pub(super) fn route(&self, id: Digest) -> u32 {
-        // In two steps, because there may be one entry only.
+        // In two steps: a directory of one entry needs a shift by all 64 bits, which is
+        // not a shift.
         let entry = (id.0 >> 65) as u64 >> self.shift;
         self.directory[entry as usize].load(Ordering::Acquire)
     }
@@ -193,6 +195,8 @@ impl Table {
     fn split(&self, segment: &Segment, number: u32, body: &mut Body) {
         let new = self.allocated.fetch_add(1, Ordering::AcqRel);
         let depth = body.depth + 1;
+        // The half of the directory's entries that led here and will lead to the new
+        // segment: those with the next bit of the id set.
         let span = 1 << (self.bits - depth);
         let first = body.first + span;
         let Some(place) = self.segments.get(new as usize) else {
@@ -202,6 +206,9 @@ impl Table {
         let is_upper = |one: &mut Moved| one.high >> (32 - depth) & 1 == 1;
         let mut moved = segment.drain(body);
         let went: Vec<Moved> = moved.extract_if(.., is_upper).collect();
+        // Filled before any entry leads there: a reader that follows the new entry finds
+        // its bucket; one that followed the old one misses it, takes the lock and looks
+        // again.
         upper.refill(&mut upper.lock(), went);
         for entry in &self.directory[first as usize..(first + span) as usize] {
             debug_assert_eq!(entry.load(Ordering::Relaxed), number);

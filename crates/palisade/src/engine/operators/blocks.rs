@@ -111,6 +111,7 @@ impl Aggregate {
                 Some(Self::Device(flow, Box::new(Device::decode(bytes).ok()?)))
             }
             RecordKind::Lockout => Some(Self::Lockout(Box::new(Lockout::decode(bytes).ok()?))),
+            RecordKind::Bucket => None,
         }
     }
 
@@ -371,7 +372,7 @@ impl<S: Store> Engine<S> {
                 &[KeyKind::Prefix, KeyKind::PrefixAgent, KeyKind::PrefixDevice],
             ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
-            RecordKind::Lockout => return,
+            RecordKind::Lockout | RecordKind::Bucket => return,
         };
         let keys = DegradedKeys {
             prefix: id,
