@@ -197,6 +197,28 @@ fn tls_a_handshake_that_trickles_or_never_starts_is_cut_off() {
     }
 }
 
+#[test]
+fn tls_the_proxy_verifies_an_https_application() {
+    let app = served(&blocks("toml")[0], &[]);
+    let url = format!("https://localhost:{}", app.admin.port());
+    let authority = app.home.path().join("ca.pem");
+    let trusting = format!("[proxy]\nupstream_ca = \"{}\"\n", authority.display());
+    let args = ["--upstream", url.as_str(), "--proxy", "127.0.0.1:0"];
+    let ask = |config: &str, args: &[&str]| {
+        let proxy = start(tempfile::tempdir().unwrap(), config, args);
+        let mut client = common::Client::connect(proxy.proxy.unwrap());
+        client.send("GET", "/health/live", &[], b"")
+    };
+    let passed = ask(&trusting, &args);
+    assert_eq!(passed.status, 200, "{}", passed.text());
+    assert_eq!(passed.json()["status"], "live");
+    assert_eq!(ask("", &args).status, 502, "an authority that nobody knows");
+    // The certificate is for localhost and 127.0.0.1.
+    let other = url.replace("localhost", "127.0.0.2");
+    let args = ["--upstream", other.as_str(), "--proxy", "127.0.0.1:0"];
+    assert_eq!(ask(&trusting, &args).status, 502, "another name");
+}
+
 fn refused(config: &str, args: &[&str]) -> String {
     let home = tempfile::tempdir().unwrap();
     certificates(home.path());

@@ -89,9 +89,9 @@ impl<H: Handler> Protocol for H {
 
 fn builder() -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true);
+    // Answers to pipelined requests are not put together: what cannot be parsed would
+    // then be answered with nothing, not with 400.
+    http.http1().max_buf_size(HEAD_BYTES_MAX);
     http.http2()
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_concurrent_streams(STREAMS_MAX);

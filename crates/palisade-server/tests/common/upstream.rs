@@ -63,6 +63,10 @@ fn serve(stream: TcpStream, served: &AtomicUsize) {
         match path.as_str() {
             "/ws" => return echo_forever(reader, stream),
             "/stream" => stream_slowly(&mut stream),
+            "/count" => count(&mut reader, &mut stream, &asked),
+            "/head" => {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n");
+            }
             "/silent" => std::thread::sleep(Duration::from_secs(30)),
             _ => answer(&mut reader, &mut stream, &asked),
         }
@@ -130,6 +134,16 @@ fn read_body(reader: &mut BufReader<TcpStream>, asked: &Asked) -> Vec<u8> {
         }
     }
     body
+}
+
+/// Says how long the body was, without keeping it.
+fn count(reader: &mut BufReader<TcpStream>, stream: &mut TcpStream, asked: &Asked) {
+    let length = asked.header("content-length").unwrap().parse().unwrap();
+    let mut body = reader.take(length);
+    let read = std::io::copy(&mut body, &mut std::io::sink()).unwrap();
+    let text = read.to_string();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len());
+    let _ = stream.write_all((head + &text).as_bytes());
 }
 
 /// Three pieces, the last one only after the client had time to see the first.
