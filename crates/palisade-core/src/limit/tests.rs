@@ -269,6 +269,30 @@ proptest! {
     }
 
     #[test]
+    fn what_the_wheel_admits_the_log_admits_and_at_most_a_slot_earlier(
+        steps in steps(), limit in 1_u32..20, window in 1_u64..2_000,
+    ) {
+        let wheel = spec(Algorithm::SlidingWheel, limit, Window::Span(window));
+        let log = spec(Algorithm::SlidingLog, limit, Window::Span(window));
+        let longer = spec(Algorithm::SlidingLog, limit, Window::Span(window + wheel.slot_us()));
+        let [mut turning, mut exact, mut held] = [(); 3].map(|()| State::Empty);
+        let mut now = 10_000;
+        for (gap, cost, jump) in steps {
+            now += if jump { gap * 10 } else { 0 };
+            let (at, cost) = (Micros(now), cost.min(limit));
+            let by_log = log.fits(&exact, at, cost).is_none();
+            let by_longer = longer.fits(&held, at, cost).is_none();
+            let by_wheel = hit(&wheel, &mut turning, at, cost).is_ok();
+            prop_assert!(by_log || !by_wheel, "the wheel admits what the log does not");
+            prop_assert!(by_wheel || !by_longer, "the wheel holds longer than a slot");
+            if by_wheel {
+                log.take(&mut exact, at, cost);
+                longer.take(&mut held, at, cost);
+            }
+        }
+    }
+
+    #[test]
     fn token_bucket_admits_at_most_burst_plus_rate_times_time(
         steps in steps(), limit in 1_u32..50, window in 1_u64..500, burst in 1_u32..30,
     ) {

@@ -17,9 +17,12 @@ const OFFERED_MIN: f64 = 10_000.0;
 pub const PER_SECOND: usize = 100;
 const TASKS: usize = 192;
 
-/// How long to run, if it was asked for.
-pub fn seconds() -> Option<u64> {
-    std::env::var("PALISADE_LOAD_SECONDS").ok()?.parse().ok()
+/// Held by the one flood at a time that gets both processors.
+pub static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// How long to run: five seconds, or what `PALISADE_LOAD_SECONDS` says.
+pub fn seconds() -> u64 {
+    std::env::var("PALISADE_LOAD_SECONDS").map_or(5, |text| text.parse().unwrap())
 }
 
 pub fn policy() -> String {
