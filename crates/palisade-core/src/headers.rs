@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(figure(&policies[0].1, "w"), Some(60));
         assert!(policies[0].1.get("qu").is_none() && policies[0].1.get("pk").is_none());
         let unit = policies[1].1.get("qu").and_then(BareItem::as_string);
-        assert_eq!(unit.map(|unit| unit.as_str()), Some("content-bytes"));
+        assert_eq!(unit.map(sfv::StringRef::as_str), Some("content-bytes"));
 
         let current = field(&decision, false, "RateLimit");
         assert_eq!(current.len(), 1);

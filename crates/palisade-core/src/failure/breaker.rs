@@ -92,6 +92,11 @@ pub enum ProbeResult {
 /// Something an operator must be able to see: audited and counted by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// A call failed and the circuit is still closed: requests whose calls fail are
+    /// refused (heavy endpoints: let through behind local caps).
+    Suspected,
+    /// A probe succeeded after that, or the circuit opens now.
+    SuspicionEnded,
     /// The circuit opened from closed.
     Opened,
     /// A first healthy probe.
@@ -157,7 +162,7 @@ pub trait Breaker {
     /// answer within the deadline.
     fn on_failure(&mut self, permit: Permit, now: Micros) -> Events;
 
-    /// When the next background probe may start; `None` while the circuit is closed.
+    /// When the next background probe may start; `None` while the store is trusted.
     fn next_probe_at(&self) -> Option<Micros>;
 
     /// The result of a background probe. One that was not due is ignored.
@@ -174,6 +179,11 @@ pub trait Breaker {
 
     /// What the policy does with its requests.
     fn mode(&self, now: Micros) -> PolicyMode;
+
+    /// True after a failure that did not open the circuit, until a probe succeeds.
+    fn is_suspect(&self) -> bool {
+        false
+    }
 
     /// True if a probe may start now.
     fn probe_due(&self, now: Micros) -> bool {

@@ -58,11 +58,12 @@ use super::breaker::{
 };
 use super::fallback::{Affected, FallbackPolicy, FallbackRule, Outage, closed};
 use super::level::{DegradationLevel, FailureKind, Health, SourceHealth, StoreHealth};
-use super::modes::{DegradedGuard, DegradedKeys};
+use super::modes::{DegradedGuard, DegradedKeys, fail_closed};
 use super::security::SecurityBreaker;
-use crate::decision::Decision;
+use crate::decision::{Decision, Mode, Reason};
 use crate::facts::Attempt;
 use crate::record::Flow;
+use crate::rule::Rule;
 use crate::time::{MINUTE, Micros};
 
 /// F-EPOCH: how long the local counters outlive a degraded epoch.
@@ -177,6 +178,10 @@ impl Breaker for GuardModes {
     fn mode(&self, now: Micros) -> PolicyMode {
         self.breaker.mode(now)
     }
+
+    fn is_suspect(&self) -> bool {
+        self.breaker.is_suspect()
+    }
 }
 
 /// All of one process.
@@ -256,6 +261,32 @@ impl NodeModes {
         now: Micros,
     ) -> Decision {
         self.guard_modes(flow).answer(op, keys, now)
+    }
+
+    /// The answer to a guard operation that one record, and not the store, kept from
+    /// being decided: `rule` is `F-CONFLICT`, `F-CORRUPT` or `F-VERSION`.
+    pub fn answer_alone(
+        &mut self,
+        flow: Flow,
+        rule: Rule,
+        op: Attempt,
+        keys: &DegradedKeys,
+        now: Micros,
+    ) -> Decision {
+        let is_open = self.mode(Policy::from(flow), now) != PolicyMode::Normal;
+        if flow != Flow::Api && !is_open {
+            return fail_closed(rule, now);
+        }
+        let mut decision = self.answer(flow, op, keys, now);
+        decision.reasons.push(Reason {
+            rule,
+            key: None,
+            limit: None,
+            decision: decision.outcome,
+            level: None,
+            retry_after: None,
+        });
+        decision
     }
 
     /// Remembers the HARD blocks of a decision that the store made (F-BLOCKS).
@@ -354,6 +385,20 @@ impl NodeModes {
     #[must_use]
     pub fn mode(&self, policy: Policy, now: Micros) -> PolicyMode {
         self.breaker(policy).mode(now)
+    }
+
+    /// The mode in which `policy` answers requests that the store does not decide, or
+    /// [`Mode::Normal`] while there are none.
+    #[must_use]
+    pub fn answer_mode(&self, policy: Policy, now: Micros) -> Mode {
+        let breaker = self.breaker(policy);
+        match (breaker.mode(now), policy) {
+            (PolicyMode::FailClosed { .. }, _) => Mode::FailClosed,
+            (PolicyMode::Degraded, _) => Mode::Degraded,
+            (PolicyMode::Normal, _) if !breaker.is_suspect() => Mode::Normal,
+            (PolicyMode::Normal, Policy::Api) => Mode::FailOpen,
+            (PolicyMode::Normal, _) => Mode::FailClosed,
+        }
     }
 
     /// The circuit of `policy`.

@@ -12,6 +12,9 @@ use crate::time::{MINUTE, Micros, SECOND};
 pub const TRIP_FAILURES: usize = 3;
 /// The window of [`TRIP_FAILURES`].
 pub const TRIP_WINDOW: u64 = 10 * SECOND;
+/// Between probes after a failure that did not open the circuit: the third failure of a
+/// dead store comes within [`TRIP_WINDOW`], however few requests there are.
+pub const SUSPECT_INTERVAL: u64 = 3 * SECOND;
 /// From opening, or from a failed probe, to the earliest probe.
 pub const PROBE_DWELL: u64 = 5 * MINUTE;
 /// From the first healthy probe to the earliest one that closes the circuit.
@@ -28,6 +31,10 @@ pub const REENTRY_FAIL_CLOSED: u64 = 10 * MINUTE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
+    /// Closed still, but a call failed and no probe has succeeded since.
+    Suspect {
+        next_probe: Micros,
+    },
     Open {
         next_probe: Micros,
     },
@@ -43,8 +50,11 @@ pub struct SecurityBreaker {
     state: State,
     /// Failures of the running window, oldest first.
     failures: ArrayVec<Micros, TRIP_FAILURES>,
-    /// Entries of the last [`REENTRY_WINDOW`]: the first and the tolerated re-entries.
-    entries: ArrayVec<Micros, { REENTRIES_MAX + 1 }>,
+    /// When degraded mode was entered last.
+    entered: Option<Micros>,
+    /// Entries that had another within the [`REENTRY_WINDOW`] before them; those of the
+    /// last [`REENTRY_WINDOW`].
+    reentries: ArrayVec<Micros, { REENTRIES_MAX + 1 }>,
     refuse_until: Option<Micros>,
     openings: u64,
     latest: Micros,
@@ -63,7 +73,8 @@ impl SecurityBreaker {
         Self {
             state: State::Closed,
             failures: ArrayVec::new(),
-            entries: ArrayVec::new(),
+            entered: None,
+            reentries: ArrayVec::new(),
             refuse_until: None,
             openings: 0,
             latest: Micros(0),
@@ -73,6 +84,29 @@ impl SecurityBreaker {
     fn observe(&mut self, now: Micros) -> Micros {
         self.latest = self.latest.max(now);
         self.latest
+    }
+
+    /// A call or a probe failed while the circuit was closed.
+    fn fail(&mut self, now: Micros, events: &mut Events) {
+        self.failures.retain(|at| now.since(*at) < TRIP_WINDOW);
+        self.failures.push(now);
+        if self.failures.is_full() {
+            self.trust(events);
+            self.open(now, events);
+        } else if self.state == State::Closed {
+            self.state = State::Suspect {
+                next_probe: now.plus(SUSPECT_INTERVAL),
+            };
+            events.push(Event::Suspected);
+        }
+    }
+
+    /// Ends the suspicion: the store has answered, or the circuit is about to open.
+    fn trust(&mut self, events: &mut Events) {
+        if matches!(self.state, State::Suspect { .. }) {
+            self.state = State::Closed;
+            events.push(Event::SuspicionEnded);
+        }
     }
 
     fn open(&mut self, now: Micros, events: &mut Events) {
@@ -85,14 +119,20 @@ impl SecurityBreaker {
         self.enter(now, events);
     }
 
-    /// Degraded mode is entered, unless it was entered too often of late.
+    /// Degraded mode is entered, unless it was re-entered too often of late.
     fn enter(&mut self, now: Micros, events: &mut Events) {
-        self.entries.retain(|at| now.since(*at) < REENTRY_WINDOW);
-        if self.entries.try_push(now).is_ok() {
+        let is_recent = |at: &Micros| now.since(*at) < REENTRY_WINDOW;
+        self.reentries.retain(|at| is_recent(at));
+        let last = self.entered.replace(now);
+        if last.as_ref().is_some_and(is_recent) {
+            self.reentries.push(now);
+        }
+        if !self.reentries.is_full() {
             events.push(Event::DegradedEntered);
             return;
         }
-        self.entries.clear();
+        self.entered = None;
+        self.reentries.clear();
         let until = now.plus(REENTRY_FAIL_CLOSED);
         self.refuse_until = Some(until);
         events.push(Event::ReentryGuard { until });
@@ -133,8 +173,12 @@ impl SecurityBreaker {
     fn first_healthy(&self) -> Option<Micros> {
         match self.state {
             State::HalfOpen { first_healthy, .. } => Some(first_healthy),
-            State::Closed | State::Open { .. } => None,
+            State::Closed | State::Suspect { .. } | State::Open { .. } => None,
         }
+    }
+
+    const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed | State::Suspect { .. })
     }
 
     fn end_refusal(&mut self, now: Micros, events: &mut Events) {
@@ -143,7 +187,7 @@ impl SecurityBreaker {
         }
         self.refuse_until = None;
         events.push(Event::ReentryEnded);
-        if self.state != State::Closed {
+        if !self.is_closed() {
             events.push(Event::DegradedEntered);
         }
     }
@@ -171,18 +215,16 @@ impl Breaker for SecurityBreaker {
         if permit.openings != self.openings {
             return events;
         }
-        self.failures.retain(|at| now.since(*at) < TRIP_WINDOW);
-        self.failures.push(now);
-        if self.failures.is_full() {
-            self.open(now, &mut events);
-        }
+        self.fail(now, &mut events);
         events
     }
 
     fn next_probe_at(&self) -> Option<Micros> {
         match self.state {
             State::Closed => None,
-            State::Open { next_probe } | State::HalfOpen { next_probe, .. } => Some(next_probe),
+            State::Suspect { next_probe }
+            | State::Open { next_probe }
+            | State::HalfOpen { next_probe, .. } => Some(next_probe),
         }
     }
 
@@ -193,9 +235,16 @@ impl Breaker for SecurityBreaker {
             return events;
         }
         let first_healthy = self.first_healthy();
-        match result {
-            ProbeResult::Healthy => self.healthy(now, first_healthy, &mut events),
-            ProbeResult::Failed => self.unhealthy(now, first_healthy, &mut events),
+        match (self.state, result) {
+            (State::Suspect { .. }, ProbeResult::Healthy) => self.trust(&mut events),
+            (State::Suspect { .. }, ProbeResult::Failed) => {
+                self.state = State::Suspect {
+                    next_probe: now.plus(SUSPECT_INTERVAL),
+                };
+                self.fail(now, &mut events);
+            }
+            (_, ProbeResult::Healthy) => self.healthy(now, first_healthy, &mut events),
+            (_, ProbeResult::Failed) => self.unhealthy(now, first_healthy, &mut events),
         }
         events
     }
@@ -213,17 +262,21 @@ impl Breaker for SecurityBreaker {
 
     fn circuit(&self) -> Circuit {
         match self.state {
-            State::Closed => Circuit::Closed,
+            State::Closed | State::Suspect { .. } => Circuit::Closed,
             State::Open { .. } => Circuit::Open,
             State::HalfOpen { .. } => Circuit::HalfOpen,
         }
+    }
+
+    fn is_suspect(&self) -> bool {
+        matches!(self.state, State::Suspect { .. })
     }
 
     fn mode(&self, now: Micros) -> PolicyMode {
         let now = self.latest.max(now);
         match (self.refuse_until, self.state) {
             (Some(until), _) if now < until => PolicyMode::FailClosed { until },
-            (_, State::Closed) => PolicyMode::Normal,
+            (_, State::Closed | State::Suspect { .. }) => PolicyMode::Normal,
             (_, State::Open { .. } | State::HalfOpen { .. }) => PolicyMode::Degraded,
         }
     }

@@ -35,7 +35,8 @@ impl Observers {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
         let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
         let audit = Arc::new(audit(config, keyring, clock, directory, audit_table)?);
-        let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample));
+        let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample))
+            .about_store(&config.store.url.shown());
         let fanout = Fanout::new(
             Arc::clone(keyring),
             Arc::clone(&metrics),

@@ -1,5 +1,6 @@
 //! Figures that are read when somebody asks for them, not counted as they happen.
 
+use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
 use palisade_store::{Store, StoreStats, Vitals};
 
@@ -20,6 +21,9 @@ pub struct Figures {
     pub degradation_level: u8,
     /// State of each policy's breaker: name and 0 closed, 1 open, 2 half open.
     pub circuits: Vec<(&'static str, u8)>,
+    /// How each policy answers what the store does not decide: name and 0 normal,
+    /// 1 fail open, 2 degraded, 3 fail closed.
+    pub modes: Vec<(&'static str, u8)>,
     /// Cached policies.
     pub tenants: TenantStats,
     /// False while the kill switch is on.
@@ -54,9 +58,22 @@ impl<S: Store> Engine<S> {
                 .into_iter()
                 .map(|policy| (policy.name(), Circuit::gauge(modes.circuit(policy))))
                 .collect(),
+            modes: Policy::ALL
+                .into_iter()
+                .map(|policy| (policy.name(), gauge(modes.answer_mode(policy, now))))
+                .collect(),
             tenants: self.tenants.stats(),
             enabled: policy.enabled,
             policy_revision: policy.revision,
         }
+    }
+}
+
+const fn gauge(mode: Mode) -> u8 {
+    match mode {
+        Mode::Normal => 0,
+        Mode::FailOpen => 1,
+        Mode::Degraded => 2,
+        Mode::FailClosed => 3,
     }
 }

@@ -24,6 +24,9 @@ pub struct HealthReport {
     pub policy: PolicyReport,
     /// State of each policy's circuit.
     pub circuits: Vec<(&'static str, &'static str)>,
+    /// How each policy answers what the store does not decide; `normal` while it decides
+    /// everything.
+    pub modes: Vec<(&'static str, &'static str)>,
 }
 
 /// The policy source's health.
@@ -98,6 +101,10 @@ impl<S: Store> Engine<S> {
             circuits: Policy::ALL
                 .into_iter()
                 .map(|policy| (policy.name(), modes.circuit(policy).name()))
+                .collect(),
+            modes: Policy::ALL
+                .into_iter()
+                .map(|policy| (policy.name(), modes.answer_mode(policy, now).name()))
                 .collect(),
         }
     }

@@ -7,10 +7,11 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Policy};
+use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Permit, Policy};
 use palisade_core::policy::Settings;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
@@ -18,11 +19,18 @@ use palisade_store::{Store, StoreError, Vitals};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::ports::Observer;
-use crate::deadline::until;
+use super::ports::{ModeChange, Observer};
+use crate::deadline::{TimeIsUp, until};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
 pub(super) type LocalStore = MemoryStore<Arc<dyn Clock>>;
+
+/// What a request may take beyond the store's deadline: it waits its turn for no longer
+/// than the deadline, and a call that it makes then still has this much.
+const GRACE: Duration = Duration::from_millis(40);
+
+/// Nothing but answers came from the store.
+const ANSWERS: u8 = u8::MAX;
 
 /// Most local counters of each kind; beyond that new keys share a strict one.
 const LOCAL_KEYS_MAX: u64 = 1_000_000;
@@ -46,8 +54,11 @@ pub(super) enum For {
     /// limits forbids it, but its result does not count: the request that finds no
     /// token asks by itself.
     Upkeep,
-    /// An operator, a copy of a registry or a probe: made whatever the breakers say.
-    /// It is not measured either, as a listing takes longer than a decision.
+    /// A probe, or a copy of a registry: made whatever the breakers say. Whoever makes a
+    /// probe reports it to the breaker that wants it.
+    Background,
+    /// An operator: made whatever the breakers say, and no sign of how the store is
+    /// doing, as a listing takes longer than a decision.
     Operator,
 }
 
@@ -56,7 +67,8 @@ pub(super) enum For {
 pub(super) enum NoAnswer {
     /// The breaker is open: it was not asked.
     NotAsked,
-    /// The request's time was up before it could be asked.
+    /// The request's time was up before it was asked or had its time to answer: spent on
+    /// waiting for a turn, or on lost swaps.
     OutOfTime,
     /// It was asked and failed.
     Failed(StoreError),
@@ -75,6 +87,8 @@ impl From<NoAnswer> for StoreError {
 pub(super) struct Calls<'l, S> {
     pub(super) link: &'l Link<S>,
     whom: For,
+    /// When the run of calls began that these belong to.
+    began: Instant,
     ends: Instant,
 }
 
@@ -87,16 +101,28 @@ impl<S> Clone for Calls<'_, S> {
 impl<S> Copy for Calls<'_, S> {}
 
 impl<'l, S: Store> Calls<'l, S> {
-    /// When the request must be answered.
-    pub(super) const fn ends(self) -> Instant {
-        self.ends
+    /// Until when a turn may be waited for: after that there is no time left to use it.
+    pub(super) fn turn_ends(self) -> Instant {
+        self.ends - GRACE
+    }
+
+    /// The calls that begin anew now: after a wait for a turn, or a lost swap. What went
+    /// before is no fault of the store.
+    pub(super) fn anew(self) -> Self {
+        Self {
+            began: Instant::now(),
+            ..self
+        }
     }
 
     pub(super) async fn make<T, F: Future<Output = Result<T, StoreError>>>(
         self,
         call: impl FnOnce(&'l S) -> F,
     ) -> Result<T, NoAnswer> {
-        self.link.call(self.whom, self.ends, call).await
+        let Self {
+            link, whom, began, ..
+        } = self;
+        link.call_in_run(whom, Some(began), self.ends, call).await
     }
 }
 
@@ -108,6 +134,8 @@ pub(super) struct Link<S> {
     deadline: Duration,
     modes: Mutex<NodeModes>,
     fallback: ArcSwap<LocalStore>,
+    /// The failure that observers were told of last, or [`ANSWERS`].
+    told: AtomicU8,
 }
 
 impl<S: Store> Link<S> {
@@ -126,6 +154,7 @@ impl<S: Store> Link<S> {
             observer,
             deadline,
             modes: Mutex::new(modes),
+            told: AtomicU8::new(ANSWERS),
         }
     }
 
@@ -161,57 +190,92 @@ impl<S: Store> Link<S> {
         self.fallback.load()
     }
 
-    /// When a request that starts now must be answered: all of its store calls
-    /// share one deadline.
+    /// When a request that starts now must be answered.
     pub(super) fn request_ends(&self) -> Instant {
-        Instant::now() + self.deadline
+        Instant::now() + self.deadline + GRACE
     }
 
     /// The calls of a request that starts now.
     pub(super) fn calls(&self, whom: For) -> Calls<'_, S> {
+        let began = Instant::now();
         Calls {
             link: self,
             whom,
-            ends: self.request_ends(),
+            began,
+            ends: began + self.deadline + GRACE,
         }
     }
 
-    /// One store call, which ends with `ends` at the latest.
+    /// One store call of a request that must be answered at `ends`. The call's own
+    /// deadline starts when it is made: one that is cut short because the request's time
+    /// went elsewhere says nothing about the store.
     pub(super) async fn call<'l, T, F: Future<Output = Result<T, StoreError>>>(
         &'l self,
         whom: For,
         ends: Instant,
         call: impl FnOnce(&'l S) -> F,
     ) -> Result<T, NoAnswer> {
+        self.call_in_run(whom, None, ends, call).await
+    }
+
+    /// The same in a run of calls that began at `began`: what the whole run takes is the
+    /// store's doing.
+    async fn call_in_run<'l, T, F: Future<Output = Result<T, StoreError>>>(
+        &'l self,
+        whom: For,
+        began: Option<Instant>,
+        ends: Instant,
+        call: impl FnOnce(&'l S) -> F,
+    ) -> Result<T, NoAnswer> {
+        let started = self.now();
+        let permit = self.permit(whom, started)?;
+        let made = Instant::now();
+        if made >= ends && whom != For::Upkeep {
+            return Err(NoAnswer::OutOfTime);
+        }
+        let call_ends = ends.min(made + self.deadline);
+        let result = match until(call_ends, pin!(call(&self.store))).await {
+            Ok(result) => result,
+            Err(TimeIsUp) if call_ends - began.unwrap_or(made) < self.deadline => {
+                return Err(NoAnswer::OutOfTime);
+            }
+            Err(TimeIsUp) => Err(StoreError::TimedOut),
+        };
+        self.heard(whom, permit, started, result.as_ref().err());
+        result.map_err(NoAnswer::Failed)
+    }
+
+    /// Leave to call, if the call needs one.
+    fn permit(&self, whom: For, now: Micros) -> Result<Option<Permit>, NoAnswer> {
         let policy = match whom {
             For::Decision(policy) => policy,
             For::Upkeep => Policy::Limits,
-            For::Operator => {
-                let result = until(ends, pin!(call(&self.store))).await;
-                return result
-                    .unwrap_or(Err(StoreError::TimedOut))
-                    .map_err(NoAnswer::Failed);
-            }
+            For::Background | For::Operator => return Ok(None),
         };
-        let started = self.now();
-        let permit = match self.modes().admit(policy, started) {
-            CallDecision::Call(permit) if whom == For::Upkeep || Instant::now() < ends => permit,
-            CallDecision::Call(_) => return Err(NoAnswer::OutOfTime),
+        match self.modes().admit(policy, now) {
+            CallDecision::Call(permit) => Ok(Some(permit)),
             CallDecision::DoNotCall => {
                 if whom != For::Upkeep {
                     self.observer.not_asked(policy);
                 }
-                return Err(NoAnswer::NotAsked);
+                Err(NoAnswer::NotAsked)
             }
-        };
-        let result = until(ends, pin!(call(&self.store)))
-            .await
-            .unwrap_or(Err(StoreError::TimedOut));
+        }
+    }
+
+    /// What a call's end means for metrics, for the breaker, and for who is told that
+    /// the store fails.
+    fn heard(&self, whom: For, permit: Option<Permit>, from: Micros, error: Option<&StoreError>) {
+        if whom == For::Operator {
+            return;
+        }
         let now = self.now();
-        let took = now.since(started);
-        let error = result.as_ref().err();
-        self.observer.store_call(took, error);
-        if whom != For::Upkeep {
+        self.tell(error, now);
+        let took = now.since(from);
+        if whom != For::Background {
+            self.observer.store_call(took, error);
+        }
+        if let (For::Decision(policy), Some(permit)) = (whom, permit) {
             let events = match error {
                 None => self.modes().on_success(policy, permit, took, now),
                 Some(error) => {
@@ -219,9 +283,18 @@ impl<S: Store> Link<S> {
                     self.modes().on_failure(policy, permit, kind, now)
                 }
             };
-            self.report(policy, &events, now);
+            self.report(policy, &events, error, now);
         }
-        result.map_err(NoAnswer::Failed)
+    }
+
+    /// Tells observers that the store fails, or answers again, once per change.
+    fn tell(&self, error: Option<&StoreError>, now: Micros) {
+        let state = error.map_or(ANSWERS, |error| error.kind() as u8);
+        if self.told.load(Ordering::Relaxed) != state
+            && self.told.swap(state, Ordering::Relaxed) != state
+        {
+            self.observer.store_changed(error, now);
+        }
     }
 
     /// One call of an operator, which nobody waits for longer than the deadline.
@@ -233,35 +306,49 @@ impl<S: Store> Link<S> {
         answer.map_err(StoreError::from)
     }
 
+    /// One call beside all requests.
+    pub(super) async fn attend<'l, T, F: Future<Output = Result<T, StoreError>>>(
+        &'l self,
+        call: impl FnOnce(&'l S) -> F,
+    ) -> Result<T, StoreError> {
+        let answer = self.call(For::Background, self.request_ends(), call).await;
+        answer.map_err(StoreError::from)
+    }
+
     /// Does what is due: time's own changes, or a probe of the store.
     pub(super) async fn run(&self, due: Due, now: Micros) {
         match due {
             Due::Advance(policy) => {
                 let events = self.modes().advance(policy, now);
-                self.report(policy, &events, now);
+                self.report(policy, &events, None, now);
             }
             Due::Probe(policy) => self.probe(policy, now).await,
         }
     }
 
     async fn probe(&self, policy: Policy, started: Micros) {
-        let result = self.operate(Vitals::probe).await;
+        let result = self.attend(Vitals::probe).await;
         let now = self.now().max(started);
         let outcome = match &result {
             Ok(_) => Ok(now.since(started)),
             Err(error) => Err(error.kind()),
         };
         let events = self.modes().on_probe(policy, outcome, now);
-        self.report(policy, &events, now);
+        self.report(policy, &events, result.as_ref().err(), now);
     }
 
-    fn report(&self, policy: Policy, events: &Events, now: Micros) {
+    fn report(&self, policy: Policy, events: &Events, reason: Option<&StoreError>, at: Micros) {
         if events.is_empty() {
             return;
         }
         if events.contains(&Event::DropCounters) {
             self.fallback.store(Arc::new(local_store(&self.clock)));
         }
-        self.observer.failure(policy, events, now);
+        self.observer.failure(&ModeChange {
+            policy,
+            events,
+            reason,
+            at,
+        });
     }
 }

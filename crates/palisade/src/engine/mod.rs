@@ -34,8 +34,8 @@ pub use operators::{
     meaning,
 };
 pub use ports::{
-    Administered, Change, NoObserver, NoTenants, Observer, Operator, OverageSeen, Seen, Subject,
-    TenantSeen, TenantStats, Tenants,
+    Administered, Change, ModeChange, NoObserver, NoTenants, Observer, Operator, OverageSeen, Seen,
+    Subject, TenantSeen, TenantStats, Tenants,
 };
 
 /// What an engine is made of.

@@ -93,7 +93,11 @@ pub trait Observer: Send + Sync + 'static {
     fn decided(&self, seen: &Seen<'_>);
 
     /// The failure machinery changed state.
-    fn failure(&self, policy: Policy, events: &Events, now: Micros);
+    fn failure(&self, change: &ModeChange<'_>);
+
+    /// The store began to fail, fails in another way, or answers again (`None`): told
+    /// once per change.
+    fn store_changed(&self, _error: Option<&StoreError>, _now: Micros) {}
 
     /// A store call ended: its duration and, if it failed, why.
     fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {}
@@ -135,6 +139,19 @@ pub struct OverageSeen<'a> {
     /// Requests beyond the quota.
     pub overage: u64,
     /// When.
+    pub at: Micros,
+}
+
+/// A change of what happens when the store does not answer.
+#[derive(Clone, Copy, Debug)]
+pub struct ModeChange<'a> {
+    /// Whose requests it concerns.
+    pub policy: Policy,
+    /// What changed, in order.
+    pub events: &'a Events,
+    /// The store's failure that brought it about, if one did.
+    pub reason: Option<&'a StoreError>,
+    /// When, by this node's clock.
     pub at: Micros,
 }
 
@@ -231,5 +248,5 @@ pub struct NoObserver;
 
 impl Observer for NoObserver {
     fn decided(&self, _seen: &Seen<'_>) {}
-    fn failure(&self, _policy: Policy, _events: &Events, _now: Micros) {}
+    fn failure(&self, _change: &ModeChange<'_>) {}
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use palisade_core::failure::{Events, Policy};
+use palisade_core::failure::Policy;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
@@ -13,7 +13,7 @@ use palisade_store::StoreError;
 use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
-use crate::engine::{Administered, Observer, OverageSeen, Seen, TenantSeen};
+use crate::engine::{Administered, ModeChange, Observer, OverageSeen, Seen, TenantSeen};
 
 /// Metrics, log and audit of one process.
 pub struct Fanout {
@@ -81,8 +81,12 @@ impl Observer for Fanout {
         }
     }
 
-    fn failure(&self, policy: Policy, events: &Events, now: Micros) {
-        self.each().for_each(|one| one.failure(policy, events, now));
+    fn failure(&self, change: &ModeChange<'_>) {
+        self.each().for_each(|one| one.failure(change));
+    }
+
+    fn store_changed(&self, error: Option<&StoreError>, now: Micros) {
+        self.each().for_each(|one| one.store_changed(error, now));
     }
 
     fn store_call(&self, took_us: u64, error: Option<&StoreError>) {

@@ -7,17 +7,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Id;
 use palisade_core::decision::Mode;
-use palisade_core::failure::{Event, Events, Policy};
+use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, SECOND};
+use palisade_store::StoreError;
 
 use super::audit::record::code_of;
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
-use crate::engine::{Observer, Seen, Subject, TenantSeen};
+use crate::engine::{ModeChange, Observer, Seen, Subject, TenantSeen};
 
 /// Writes denials to `tracing`, target `palisade::denied`.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct DenialLog {
     denials: AtomicU32,
     shed_second: AtomicU64,
     unavailable_second: AtomicU64,
+    failing_second: AtomicU64,
+    store: Option<Box<str>>,
 }
 
 impl DenialLog {
@@ -52,7 +55,16 @@ impl DenialLog {
             denials: AtomicU32::new(0),
             shed_second: AtomicU64::new(0),
             unavailable_second: AtomicU64::new(0),
+            failing_second: AtomicU64::new(0),
+            store: None,
         }
+    }
+
+    /// Names the store in the lines about it: kind and address, without credentials.
+    #[must_use]
+    pub fn about_store(mut self, store: &str) -> Self {
+        self.store = Some(store.into());
+        self
     }
 
     /// Whether this decision gets a line. Shed load gets one a second at most.
@@ -128,6 +140,84 @@ fn first_of_second(last: &AtomicU64, at: Micros) -> bool {
     last.swap(second, Ordering::Relaxed) != second
 }
 
+/// How loud a change of mode is.
+#[derive(Clone, Copy)]
+enum Loudness {
+    Info,
+    Warn,
+    Error,
+}
+
+/// What is written of a change of mode.
+#[derive(Clone, Copy)]
+struct Line(Loudness, &'static str, &'static str);
+
+impl Line {
+    fn write(self, change: &ModeChange<'_>) {
+        let Self(loudness, event, message) = self;
+        let policy = change.policy.name();
+        let reason = change.reason.map(tracing::field::display);
+        match loudness {
+            Loudness::Info => {
+                tracing::info!(target: "palisade::store", event, policy, reason, "{message}");
+            }
+            Loudness::Warn => {
+                tracing::warn!(target: "palisade::store", event, policy, reason, "{message}");
+            }
+            Loudness::Error => {
+                tracing::error!(target: "palisade::store", event, policy, reason, "{message}");
+            }
+        }
+    }
+}
+
+/// Every change has a line; what only follows from another has none.
+const fn line_of(event: Event, policy: Policy) -> Option<Line> {
+    use Loudness::{Error, Info, Warn};
+    let fails_open = matches!(policy, Policy::Api);
+    Some(match event {
+        Event::Suspected if fails_open => Line(
+            Warn,
+            "fail_open_entered",
+            "a store call failed: local caps decide",
+        ),
+        Event::Suspected => Line(
+            Warn,
+            "fail_closed_entered",
+            "a store call failed: what the store does not decide is refused",
+        ),
+        Event::SuspicionEnded if fails_open => Line(Info, "fail_open_ended", "that is over"),
+        Event::SuspicionEnded => Line(Info, "fail_closed_ended", "that is over"),
+        Event::Opened => Line(Warn, "breaker_opened", "the store is not asked any more"),
+        Event::HalfOpened => Line(Info, "breaker_half_open", "the store answers probes again"),
+        Event::Reopened => Line(Warn, "breaker_opened", "the store stopped answering probes"),
+        Event::Closed => Line(Info, "breaker_closed", "the store is asked again"),
+        Event::DegradedEntered => Line(
+            Warn,
+            "rate_limiter_unavailable",
+            "the store is not available: deciding locally",
+        ),
+        Event::DegradedExited => Line(Info, "rate_limiter_recovered", "the store decides again"),
+        Event::ReentryGuard { .. } => Line(
+            Error,
+            "reentry_guard",
+            "degraded mode was entered too often: failing closed",
+        ),
+        Event::ReentryEnded => Line(Warn, "reentry_guard_ended", "no longer failing closed"),
+        Event::Prolonged => Line(
+            Error,
+            "outage_prolonged",
+            "the store has not answered for long: not ready",
+        ),
+        Event::ProlongedEnded => Line(
+            Info,
+            "outage_prolonged_ended",
+            "the store answers again: ready",
+        ),
+        Event::DropCounters => return None,
+    })
+}
+
 impl Observer for DenialLog {
     fn decided(&self, seen: &Seen<'_>) {
         if self.concerns(seen) {
@@ -135,36 +225,32 @@ impl Observer for DenialLog {
         }
     }
 
-    fn failure(&self, policy: Policy, events: &Events, _now: Micros) {
-        for event in events {
-            let policy = policy.name();
-            match event {
-                Event::DegradedEntered => tracing::warn!(
-                    target: "palisade::store",
-                    event = "rate_limiter_unavailable",
-                    policy,
-                    "the store is not available: deciding locally"
-                ),
-                Event::DegradedExited => tracing::info!(
-                    target: "palisade::store",
-                    event = "rate_limiter_recovered",
-                    policy,
-                    "the store decides again"
-                ),
-                Event::ReentryGuard { .. } => tracing::error!(
-                    target: "palisade::store",
-                    event = "reentry_guard",
-                    policy,
-                    "degraded mode was entered too often: failing closed"
-                ),
-                Event::Prolonged => tracing::error!(
-                    target: "palisade::store",
-                    event = "outage_prolonged",
-                    policy,
-                    "the store has not answered for long: not ready"
-                ),
-                _ => {}
+    fn failure(&self, change: &ModeChange<'_>) {
+        for event in change.events {
+            if let Some(line) = line_of(*event, change.policy) {
+                line.write(change);
             }
+        }
+    }
+
+    fn store_changed(&self, error: Option<&StoreError>, now: Micros) {
+        let store = self.store.as_deref();
+        match error {
+            Some(error) if first_of_second(&self.failing_second, now) => tracing::warn!(
+                target: "palisade::store",
+                event = "store_failing",
+                store,
+                kind = error.kind().name(),
+                %error,
+                "the store fails"
+            ),
+            Some(_) => {}
+            None => tracing::info!(
+                target: "palisade::store",
+                event = "store_answers",
+                store,
+                "the store answers again"
+            ),
         }
     }
 

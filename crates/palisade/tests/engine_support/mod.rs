@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use palisade::cases::{FaultStore, StoreState};
 use palisade::core::facts::{GuardFacts, GuardOp, RequestFacts, RequestKind};
-use palisade::core::failure::{Event, Events, Policy};
+use palisade::core::failure::{Event, Policy};
 use palisade::core::rule::Rule;
 use palisade::core::time::{Clock, Micros};
 use palisade::core::{Keyring, PolicySet};
-use palisade::engine::{Observer, RequestAnswer, Seen};
+use palisade::engine::{ModeChange, Observer, RequestAnswer, Seen};
 use palisade::store::StoreError;
 use palisade::store::model::ModelStore;
 use palisade::wire::{self, Answer, RawGuard, RawRequest};
@@ -50,6 +50,8 @@ pub struct Heard {
     pub failures: Mutex<Vec<(Policy, Event)>>,
     pub rebuilt: Mutex<Vec<&'static str>>,
     pub store_calls: AtomicUsize,
+    /// What was told of the store: `answers`, or the kind of its failure.
+    pub told: Mutex<Vec<&'static str>>,
 }
 
 impl Observer for Heard {
@@ -58,9 +60,14 @@ impl Observer for Heard {
         self.decided.lock().push((seen.decision.rule, bypassed));
     }
 
-    fn failure(&self, policy: Policy, events: &Events, _now: Micros) {
+    fn failure(&self, change: &ModeChange<'_>) {
         let mut failures = self.failures.lock();
-        failures.extend(events.iter().map(|event| (policy, *event)));
+        failures.extend(change.events.iter().map(|event| (change.policy, *event)));
+    }
+
+    fn store_changed(&self, error: Option<&StoreError>, _now: Micros) {
+        let told = error.map_or("answers", |error| error.kind().name());
+        self.told.lock().push(told);
     }
 
     fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {

@@ -28,7 +28,10 @@ pub(crate) struct Timetable {
     policy: Policy,
     circuit: Circuit,
     failures: Vec<Micros>,
-    entries: Vec<Micros>,
+    /// The next probe after a failure that did not open the circuit.
+    suspect_from: Option<Micros>,
+    entered: Option<Micros>,
+    reentries: Vec<Micros>,
     refusing_until: Micros,
     last_answered_probe: Micros,
     pub(crate) openings: u64,
@@ -41,7 +44,9 @@ impl Timetable {
             policy,
             circuit: Circuit::Closed,
             failures: Vec::new(),
-            entries: Vec::new(),
+            suspect_from: None,
+            entered: None,
+            reentries: Vec::new(),
             refusing_until: Micros(0),
             last_answered_probe: Micros(0),
             openings: 0,
@@ -71,7 +76,7 @@ impl Timetable {
 
     pub(crate) fn probe_from(&self) -> Option<Micros> {
         match self.circuit {
-            Circuit::Closed => None,
+            Circuit::Closed => self.suspect_from,
             Circuit::Open { probe_from, .. } => Some(probe_from),
         }
     }
@@ -81,14 +86,19 @@ impl Timetable {
         if openings != self.openings || !matches!(self.circuit, Circuit::Closed) {
             return;
         }
-        if self.is_security() {
-            self.failures.retain(|at| now.since(*at) < 10 * SECOND);
-        } else if !failed {
+        if failed {
+            self.failed(now);
+        } else if !self.is_security() {
             self.failures.clear();
         }
-        if failed {
-            self.failures.push(now);
+    }
+
+    fn failed(&mut self, now: Micros) {
+        if self.is_security() {
+            self.failures.retain(|at| now.since(*at) < 10 * SECOND);
+            self.suspect_from.get_or_insert(now.plus(3 * SECOND));
         }
+        self.failures.push(now);
         if self.failures.len() >= if self.is_security() { 3 } else { 5 } {
             self.open(now);
         }
@@ -96,17 +106,21 @@ impl Timetable {
 
     fn open(&mut self, now: Micros) {
         self.failures.clear();
+        self.suspect_from = None;
         self.openings += 1;
         self.last_answered_probe = now;
         self.dwell(now);
         if !self.is_security() {
             return;
         }
-        self.entries.retain(|at| now.since(*at) < 30 * MINUTE);
-        self.entries.push(now);
-        // The first entry is none too many, nor are two re-entries.
-        if self.entries.len() > 3 {
-            self.entries.clear();
+        self.reentries.retain(|at| now.since(*at) < 30 * MINUTE);
+        if self.entered.is_some_and(|at| now.since(at) < 30 * MINUTE) {
+            self.reentries.push(now);
+        }
+        self.entered = Some(now);
+        if self.reentries.len() > 2 {
+            self.reentries.clear();
+            self.entered = None;
             self.refusing_until = now.plus(10 * MINUTE);
         }
     }
@@ -125,12 +139,20 @@ impl Timetable {
     }
 
     pub(crate) fn probed(&mut self, healthy: bool, now: Micros) {
+        // The breaker may have opened while the probe was under way.
+        if self.probe_from().is_none_or(|from| from > now) {
+            return;
+        }
         let Circuit::Open {
             healthy_since,
             successes,
             ..
         } = self.circuit
         else {
+            self.suspect_from = (!healthy).then(|| now.plus(3 * SECOND));
+            if !healthy {
+                self.failed(now);
+            }
             return;
         };
         if !healthy {
@@ -163,6 +185,15 @@ pub(crate) struct Timetables(pub(crate) [Timetable; 4]);
 impl Timetables {
     pub(crate) fn new() -> Self {
         Self(Policy::ALL.map(Timetable::new))
+    }
+
+    /// Whose probe should have started long ago.
+    pub(crate) fn overdue(&self, now: Micros) -> Option<Policy> {
+        let late = |table: &&Timetable| {
+            let from = table.probe_from();
+            from.is_some_and(|from| from.plus(SECOND) < now)
+        };
+        self.0.iter().find(late).map(|table| table.policy)
     }
 
     pub(crate) fn of(&mut self, policy: Policy) -> &mut Timetable {

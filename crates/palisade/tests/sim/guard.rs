@@ -103,15 +103,24 @@ impl Commands {
                 self.replay(asked, &log, None);
                 self.follows_the_table(asked, decision);
             }
-            (_, false) => self.refused_alone(asked, decision),
+            (_, false) => {
+                self.refused_alone(asked, decision);
+                if asked.op.flow() == Flow::Api {
+                    self.follows_the_table(asked, decision);
+                }
+            }
         }
     }
 
     /// One record was the trouble, not the store.
     fn refused_alone(&self, asked: &Asked, decision: &Decision) {
         let alone = [Rule::F_CONFLICT, Rule::F_CORRUPT, Rule::F_VERSION];
-        let is_alone = decision.rule.is_some_and(|rule| alone.contains(&rule));
-        if !is_alone || decision.mode != Mode::FailClosed {
+        let is_alone = decision.reasons.iter().any(|r| alone.contains(&r.rule));
+        let wanted = match asked.op.flow() {
+            Flow::Login | Flow::Otp => Mode::FailClosed,
+            Flow::Api => Mode::FailOpen,
+        };
+        if !is_alone || decision.mode != wanted {
             self.violated(
                 "failure §1",
                 asked,
@@ -211,9 +220,6 @@ impl Commands {
     /// The answer without the store.
     fn follows_the_table(&self, asked: &Asked, decision: &Decision) {
         let flow = asked.op.flow();
-        if decision.rule == Some(Rule::F_CONFLICT) && decision.mode == Mode::FailClosed {
-            return;
-        }
         let expected = self.world.expected(asked.node, Policy::from(flow));
         let wanted = match (expected, flow) {
             (Expected::Refusing, _) => (Mode::FailClosed, Some(Rule::F_REENTRY)),

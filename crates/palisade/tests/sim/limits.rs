@@ -457,7 +457,8 @@ impl Requests {
                 &format!("told {told}, taken {taken} times"),
             );
         }
-        if !told && taken > 0 && !log.failed && !is_leased_too {
+        let is_known = !log.failed && !log.cut;
+        if !told && taken > 0 && is_known && !is_leased_too {
             self.violated("L-ATOMIC", asked, "taken although it was denied");
         }
     }

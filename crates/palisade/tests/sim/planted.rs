@@ -21,6 +21,10 @@ pub(crate) enum Planted {
     Hoards,
     /// The engine waits three times as long as it may.
     Patient,
+    /// It gives up after half the deadline and blames the store.
+    Impatient,
+    /// A store that has failed is not asked again while the breaker is closed.
+    NeverSuspects,
     /// The engine's clock runs twice as fast as time.
     HastyClock,
     /// It runs half as fast.
@@ -118,6 +122,16 @@ fn f_bounded_a_store_that_hoards_is_found() {
 #[test]
 fn an_engine_that_waits_too_long_is_found() {
     finds(Planted::Patient, "failure §7");
+}
+
+#[test]
+fn f_conflict_an_engine_that_blames_the_store_for_its_own_haste_is_found() {
+    finds(Planted::Impatient, "failure §");
+}
+
+#[test]
+fn f_suspect_a_quiet_node_that_does_not_probe_is_found() {
+    finds(Planted::NeverSuspects, "failure §2");
 }
 
 #[test]

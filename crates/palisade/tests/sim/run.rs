@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::breakers::Expected;
+use crate::breakers::{Expected, Timetable};
 use crate::guard::{self, Commands};
 use crate::limits::{self, CLASSES, Requests};
 use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::store::SimStore;
-use crate::world::{COMMAND, Command, CommandLog, Link, Reporter, World};
+use crate::world::{COMMAND, Command, CommandLog, Link, World};
 
-const DEADLINE: Duration = Duration::from_millis(100);
+pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 /// No request takes longer.
 const REQUEST_US_MAX: u64 = 150_000;
 /// Three accounts, networks and names, five devices, in their flows.
@@ -221,12 +221,9 @@ impl Sim {
                 policy: Arc::clone(policy),
                 deadline: match planted {
                     Some(Planted::Patient) => 3 * DEADLINE,
+                    Some(Planted::Impatient) => DEADLINE / 2,
                     _ => DEADLINE,
                 },
-                observer: Arc::new(Reporter {
-                    world: Arc::clone(&world),
-                    node,
-                }),
                 ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
             };
             Arc::new(Node {
@@ -356,8 +353,28 @@ impl Sim {
                 .is_err()
                 && due.is_some()
             {
-                engine.run_due(clock.now()).await;
+                if self.forgets_to_probe(node) {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                } else {
+                    engine.run_due(clock.now()).await;
+                }
             }
+        }
+    }
+
+    fn forgets_to_probe(&self, node: usize) -> bool {
+        let shared = self.world.shared.lock();
+        let closed = |table: &Timetable| table.mode(self.world.node_now(node)) == Expected::Normal;
+        shared.is_planted(Planted::NeverSuspects) && shared.timetables[node].0.iter().all(closed)
+    }
+
+    /// failure §2: who doubts the store asks it.
+    fn probes_are_in_time(&self, node: usize) {
+        let now = self.world.node_now(node);
+        let overdue = self.world.shared.lock().timetables[node].overdue(now);
+        if let Some(policy) = overdue {
+            let detail = format!("a probe of {} is overdue", policy.name());
+            self.world.violated("failure §2", &detail);
         }
     }
 
@@ -630,6 +647,7 @@ impl Sim {
             .await
             .unwrap();
         self.nodes[node].changed.notify_one();
+        self.probes_are_in_time(node);
         self.timed(op.name(), from);
         self.take_note(|| format!("{}{:?}", op.name(), answer.decision));
         self.commands.answered(&asked, &command, &answer.decision);

@@ -17,6 +17,7 @@ use palisade::store::{
 
 use crate::breakers::Expected;
 use crate::planted::Planted;
+use crate::run::DEADLINE;
 use crate::world::{Command, Fate, Shared, Stored, World, running_command};
 
 /// The store as one node reaches it.
@@ -55,6 +56,8 @@ fn own(charges: &[Charge<'_>]) -> Vec<OwnCharge> {
 
 /// A call that was given up before it was answered has failed.
 struct Watch {
+    world: Arc<World>,
+    node: usize,
     command: Option<Arc<Command>>,
     call: Call,
     answered: bool,
@@ -67,18 +70,38 @@ impl Watch {
     }
 
     fn note(&self, failed: bool) {
-        if let Some(command) = &self.command
-            && self.call == Call::Breaking
-        {
-            command.log.lock().failed |= failed;
+        let Some(command) = &self.command else {
+            return;
+        };
+        if self.call != Call::Breaking {
+            return;
         }
+        command.log.lock().failed |= failed;
+        let permit = command.log.lock().permit;
+        let now = self.world.node_now(self.node);
+        let mut shared = self.world.shared.lock();
+        let table = shared.timetables[self.node].of(command.policy);
+        table.called(permit, failed, now);
+    }
+
+    /// Whether the store had the whole deadline for what it was asked in a row. If not,
+    /// the time went elsewhere and it is not to blame.
+    fn had_its_time(&self) -> bool {
+        let began = self.command.as_ref().and_then(|c| c.log.lock().began);
+        let deadline = u64::try_from(DEADLINE.as_micros()).unwrap();
+        began.is_none_or(|began| self.world.now().since(began) >= deadline)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if !self.answered {
+        if self.answered {
+            return;
+        }
+        if self.had_its_time() {
             self.note(true);
+        } else if let Some(command) = &self.command {
+            command.log.lock().cut = true;
         }
     }
 }
@@ -102,6 +125,8 @@ impl SimStore {
             self.issued(command, call);
         }
         let watch = Watch {
+            world: Arc::clone(&self.world),
+            node: self.node,
             command: command.clone(),
             call,
             answered: false,
@@ -114,19 +139,23 @@ impl SimStore {
     /// No call is made while the policy's breaker is open.
     fn issued(&self, command: &Command, call: Call) {
         let is_open = self.world.expected(self.node, command.policy) != Expected::Normal;
-        if command.policy == Policy::Limits && is_open {
+        if is_open {
             self.world
                 .violated("F-CLEAN", "the store was called while the breaker was open");
         }
-        if command.policy == Policy::Limits && call == Call::Breaking {
+        if call == Call::Breaking {
             let openings = self.world.shared.lock().timetables[self.node]
-                .of(Policy::Limits)
+                .of(command.policy)
                 .openings;
             command.log.lock().permit = openings;
         }
         let mut log = command.log.lock();
         log.calls += 1;
-        log.is_tidying = call == Call::Tidying;
+        let now = self.world.now();
+        match command.policy {
+            Policy::Limits => log.began = Some(now),
+            _ => _ = log.began.get_or_insert(now),
+        }
     }
 
     async fn deliver<T: Send + 'static>(
@@ -315,6 +344,7 @@ fn commit(
     };
     let is_blind = shared.is_planted(Planted::LosesUpdates);
     if !shared.is_cluster && !is_blind && writes.iter().any(|write| is_changed(shared, write)) {
+        lost_swap(command);
         return Commit::Conflict;
     }
     if shared.is_planted(Planted::ForgetsCommits) && shared.rng.chance(10) {
@@ -338,10 +368,20 @@ fn commit(
         log.parted |= done < writes.len();
         log.is_written = done == writes.len();
     }
+    if done < writes.len() {
+        lost_swap(command);
+    }
     match done {
         0 => Commit::Conflict,
         all if all == writes.len() => Commit::Done,
         part => Commit::Part(part),
+    }
+}
+
+/// What the node does next begins anew.
+fn lost_swap(command: Option<&Command>) {
+    if let Some(command) = command {
+        command.log.lock().began = None;
     }
 }
 

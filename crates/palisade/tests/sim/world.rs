@@ -8,8 +8,6 @@ use palisade::core::failure::Policy;
 use palisade::core::limit::{BucketSpec, State};
 use palisade::core::record::{RecordKey, RecordWrite};
 use palisade::core::time::{Clock, Micros};
-use palisade::engine::{Observer, Seen};
-use palisade::store::StoreError;
 use parking_lot::Mutex;
 
 use crate::breakers::{Expected, Timetables};
@@ -96,11 +94,13 @@ pub(crate) struct Command {
 pub(crate) struct CommandLog {
     /// Openings of the breaker when the running call was admitted.
     pub(crate) permit: u64,
-    /// A call that counts for the breaker failed or was given up.
+    /// A call that counts for the breaker failed, or was not answered in its time.
     pub(crate) failed: bool,
+    /// A call was given up before the store had its time: what became of it is not known.
+    pub(crate) cut: bool,
+    /// When the run of calls began that the next one belongs to; a lost swap ends it.
+    pub(crate) began: Option<Micros>,
     pub(crate) calls: u32,
-    /// The running call puts something back: how it ends is nothing to the breaker.
-    pub(crate) is_tidying: bool,
     /// What the store was asked to charge, admitted or not.
     pub(crate) asked: Vec<Vec<(Digest, BucketSpec)>>,
     /// Charges that the store admitted and applied: each with its buckets' costs.
@@ -216,34 +216,5 @@ impl World {
             Link::Breaks => Fate::Breaks { there: quick(rng) },
             Link::Full => Fate::Full { after: quick(rng) },
         }
-    }
-}
-
-/// Feeds the timetables with what the engine learns of its calls, when it does.
-pub(crate) struct Reporter {
-    pub(crate) world: Arc<World>,
-    pub(crate) node: usize,
-}
-
-impl Observer for Reporter {
-    fn decided(&self, _seen: &Seen<'_>) {}
-
-    fn failure(&self, _policy: Policy, _events: &palisade::core::failure::Events, _now: Micros) {}
-
-    fn store_call(&self, _took_us: u64, error: Option<&StoreError>) {
-        let Some(command) = running_command() else {
-            return;
-        };
-        let now = self.world.node_now(self.node);
-        let (permit, is_tidying) = {
-            let log = command.log.lock();
-            (log.permit, log.is_tidying)
-        };
-        if is_tidying {
-            return;
-        }
-        let mut shared = self.world.shared.lock();
-        let table = shared.timetables[self.node].of(command.policy);
-        table.called(permit, error.is_some(), now);
     }
 }

@@ -27,6 +27,8 @@ struct World {
     store: Result<u64, FailureKind>,
     /// When a policy called the store, and how that went.
     calls: Vec<(Micros, Policy, Result<u64, FailureKind>)>,
+    /// Calls and probes that failed while the circuit was closed.
+    failures: Vec<(Micros, Policy)>,
     events: Vec<(Micros, Policy, Event)>,
     /// The events in words: `"2s login opened"`.
     log: Vec<String>,
@@ -40,6 +42,7 @@ impl World {
             node: NodeModes::default(),
             store: Ok(500),
             calls: Vec::new(),
+            failures: Vec::new(),
             events: Vec::new(),
             log: Vec::new(),
             held: BTreeMap::new(),
@@ -92,7 +95,12 @@ impl World {
             && at <= end
         {
             let (policy, events) = match due {
-                Due::Probe(policy) => (policy, self.node.on_probe(policy, self.store, at)),
+                Due::Probe(policy) => {
+                    if self.store.is_err() && self.node.circuit(policy) == Circuit::Closed {
+                        self.failures.push((at, policy));
+                    }
+                    (policy, self.node.on_probe(policy, self.store, at))
+                }
                 Due::Advance(policy) => (policy, self.node.advance(policy, at)),
             };
             self.note(policy, &events, at);
@@ -143,7 +151,10 @@ impl World {
     fn report(&mut self, policy: Policy, permit: Permit, now: Micros) {
         let events = match self.store {
             Ok(latency) => self.node.on_success(policy, permit, latency, now),
-            Err(kind) => self.node.on_failure(policy, permit, kind, now),
+            Err(kind) => {
+                self.failures.push((now, policy));
+                self.node.on_failure(policy, permit, kind, now)
+            }
         };
         self.note(policy, &events, now);
     }
@@ -311,6 +322,8 @@ fn words_of(decision: &Decision) -> String {
 
 const fn event_name(event: Event) -> &'static str {
     match event {
+        Event::Suspected => "suspected",
+        Event::SuspicionEnded => "suspicion_ended",
         Event::Opened => "opened",
         Event::HalfOpened => "half_opened",
         Event::Reopened => "reopened",

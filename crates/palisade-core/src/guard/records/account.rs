@@ -579,8 +579,10 @@ mod tests {
 
     #[test]
     fn strangers_soft_blocks_do_not_push_out_the_owners() {
-        let mut account = Account::default();
-        account.soft_blocks = vec![soft(DAY, Issuer::Familiar); 2];
+        let mut account = Account {
+            soft_blocks: vec![soft(DAY, Issuer::Familiar); 2],
+            ..Account::default()
+        };
         account
             .soft_blocks
             .extend([soft(DAY + 1, Issuer::Stranger); 5]);

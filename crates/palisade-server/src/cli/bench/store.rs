@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade::core::facts::{Id, RequestFacts};
-use palisade::core::failure::{Events, Policy};
 use palisade::core::key::Keyring;
 use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
-use palisade::core::time::{Clock, DAY, Micros};
-use palisade::engine::{Observer, Seen};
+use palisade::core::time::{Clock, DAY};
+use palisade::engine::{ModeChange, Observer, Seen};
 use palisade::store::{StoreError, Vitals};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
@@ -123,7 +122,7 @@ struct Calls(AtomicU64);
 
 impl Observer for Calls {
     fn decided(&self, _seen: &Seen<'_>) {}
-    fn failure(&self, _policy: Policy, _events: &Events, _now: Micros) {}
+    fn failure(&self, _change: &ModeChange<'_>) {}
     fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -50,6 +50,35 @@ impl StoreUrl {
     pub(crate) const fn is_shared(&self) -> bool {
         !matches!(self, Self::Memory | Self::Embedded(_))
     }
+
+    /// The kind of store and its hosts, for logs.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Memory => "memory".to_owned(),
+            Self::Embedded(_) => "embedded".to_owned(),
+            Self::Redis(url) | Self::RedisCluster(url) | Self::Postgres(url) => {
+                without_credentials(url.as_str())
+            }
+        }
+    }
+}
+
+/// Scheme and hosts. An address that could be read in another way shows its scheme only:
+/// a password with a slash in it must not pass for a host.
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let hosts: Vec<&str> = authority
+        .split(',')
+        .map(|host| host.rsplit('@').next().unwrap_or_default())
+        .collect();
+    let is_host = |c: char| c.is_ascii_alphanumeric() || ".:-_[]".contains(c);
+    let is_plain = hosts.iter().all(|host| host.chars().all(is_host));
+    if is_plain && !behind.contains('@') {
+        format!("{scheme}://{}", hosts.join(","))
+    } else {
+        format!("{scheme}://…")
+    }
 }
 
 impl Decode for StoreUrl {
@@ -108,5 +137,30 @@ fn store_problem(text: &str, problems: Problems) -> Problems {
                 ..problem
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_address_has_no_credentials() {
+        for (url, shown) in [
+            ("redis://10.0.0.1:6379/2", "redis://10.0.0.1:6379"),
+            ("redis://:p%40ss@db:6379", "redis://db:6379"),
+            (
+                "rediss+cluster://u:p@a:1,u:p@b:2",
+                "rediss+cluster://a:1,b:2",
+            ),
+            ("postgres://u:p@h/d?password=x", "postgres://h"),
+            ("redis://[::1]:6379", "redis://[::1]:6379"),
+            ("redis://:pa/ss@host", "redis://…"),
+            ("redis://:pa?ss@host", "redis://…"),
+            ("redis://:pa#ss@host", "redis://…"),
+            ("postgres://u:p@h/d?options=a@b", "postgres://…"),
+        ] {
+            assert_eq!(without_credentials(url), shown);
+        }
     }
 }

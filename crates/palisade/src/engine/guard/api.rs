@@ -12,7 +12,7 @@ use palisade_core::record::{Flow, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_store::{Commit, Store, Take};
 
-use super::super::link::NoAnswer;
+use super::super::link::{Calls, NoAnswer};
 use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;
 use super::records::{Loaded, load, unreadable};
@@ -33,6 +33,7 @@ impl<S: Store> Command<'_, S> {
         let session = signals.session.and(signals.keys(Flow::Login).account);
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
+            let calls = calls.anew();
             let loaded = load(calls, [session, Some(keys.network), None, None]).await?;
             // A record that cannot be read gives no trust; the login itself reports it.
             let account = loaded.record(ACCOUNT, Account::decode).unwrap_or_default();
@@ -47,7 +48,7 @@ impl<S: Store> Command<'_, S> {
             // A hit is counted once, however often the record has to be written.
             let counted = match readings {
                 Some(counted) => counted,
-                None => self.count_hit(signals).await?,
+                None => self.count_hit(calls, signals).await?,
             };
             readings = Some(counted);
             let found = evaluate_hit(guard, signals, network, counted, loaded.now);
@@ -60,7 +61,11 @@ impl<S: Store> Command<'_, S> {
         Err(Unusable::Record(Rule::F_CONFLICT))
     }
 
-    async fn count_hit(&self, signals: &Signals) -> Result<ApiReadings, NoAnswer> {
+    async fn count_hit(
+        &self,
+        calls: Calls<'_, S>,
+        signals: &Signals,
+    ) -> Result<ApiReadings, NoAnswer> {
         let policy = self.policy;
         if !policy.settings.guard.api.enabled {
             return Ok(ApiReadings::default());
@@ -79,9 +84,7 @@ impl<S: Store> Command<'_, S> {
                 .moderate
                 .map(|id| charge(moderate, prefix, Some(id))),
         );
-        let charge = self
-            .calls
-            .make(|store| store.charge(&charges, Take::Consume));
+        let charge = calls.make(|store| store.charge(&charges, Take::Consume));
         let charged = charge.await?;
         let exceeded = |index: usize| {
             charged

@@ -5,7 +5,6 @@ use std::pin::pin;
 
 use palisade_core::decision::{Decision, Enforcement, KeyKind};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
-use palisade_core::failure::modes::fail_closed;
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
 use palisade_core::guard::policy::GuardMode;
 use palisade_core::guard::{Candidate, GuardKeys, Signals};
@@ -155,10 +154,13 @@ impl<S: Store> Engine<S> {
                 self.remember_blocks(flow, keys, &applied, now);
                 (applied.decision, applied.notes)
             }
-            Err(Unusable::Record(rule)) => (fail_closed(rule, now), GuardNotes::default()),
-            Err(Unusable::Store(_)) => {
+            Err(unusable) => {
                 let attempt = op.attempt().unwrap_or(Attempt::Check);
-                let answer = self.link.modes().answer(flow, attempt, &keys, now);
+                let mut modes = self.link.modes();
+                let answer = match unusable {
+                    Unusable::Record(rule) => modes.answer_alone(flow, rule, attempt, &keys, now),
+                    Unusable::Store(_) => modes.answer(flow, attempt, &keys, now),
+                };
                 (answer, GuardNotes::default())
             }
         }
@@ -197,7 +199,7 @@ impl Guard {
     /// loading, and every retry.
     async fn run<S: Store>(&self, command: &Command<'_, S>) -> Result<Applied, Unusable> {
         let turn = self.turns.turn(command.keys);
-        let Ok(_turn) = until(command.calls.ends(), pin!(turn)).await else {
+        let Ok(_turn) = until(command.calls.turn_ends(), pin!(turn)).await else {
             return Err(Unusable::Record(Rule::F_CONFLICT));
         };
         match command.op.flow() {

@@ -41,6 +41,7 @@ impl<S: Store> Command<'_, S> {
         let attempt = op.attempt().unwrap_or(Attempt::Check);
         let mut part: Option<(Loaded, Vec<RecordWrite>)> = None;
         for _ in 0..=RETRIES_MAX {
+            let calls = calls.anew();
             let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
             let mut loaded = load(calls, pairs).await?;
             if let Some((before, written)) = &part {

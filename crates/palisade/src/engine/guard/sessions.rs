@@ -66,7 +66,7 @@ impl<S: Store> Engine<S> {
         let calls = self.link.calls(For::Operator);
         let turns = &self.guard.turns;
         let turn = turns.turn_of(pairs.into_iter().flatten());
-        let Ok(_turn) = until(calls.ends(), pin!(turn)).await else {
+        let Ok(_turn) = until(calls.turn_ends(), pin!(turn)).await else {
             return Err(too_busy());
         };
         for _ in 0..=RETRIES_MAX {

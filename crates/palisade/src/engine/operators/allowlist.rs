@@ -371,7 +371,7 @@ impl<S: Store> Engine<S> {
         };
         let found = self
             .link
-            .operate(|store| store.entries(Registry::Allowlist, seen))
+            .attend(|store| store.entries(Registry::Allowlist, seen))
             .await?;
         if let Some(all) = found {
             let mut copy = Copy::default();
@@ -389,7 +389,7 @@ impl<S: Store> Engine<S> {
 
     async fn compare_clocks(&self) -> Result<(), StoreError> {
         let asked = self.now();
-        let answered = self.link.operate(Vitals::probe).await?;
+        let answered = self.link.attend(Vitals::probe).await?;
         self.registries
             .allowlist
             .ahead_us

@@ -204,6 +204,10 @@ const MEANINGS: &[(Rule, &str)] = &[
         Rule::G_EQUILIBRIUM,
         "soft blocks were met again and again without an end",
     ),
+    (
+        Rule::G_PENDING,
+        "attempts under way on the account leave no place for another",
+    ),
     (Rule::G_SPRAY, "one address tried many accounts"),
     (Rule::G_ROTATION, "many new devices tried one account"),
     (

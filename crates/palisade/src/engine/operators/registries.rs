@@ -40,7 +40,7 @@ impl<S: Store> Engine<S> {
     pub async fn refresh_tiers(&self) -> Result<(), StoreError> {
         let found = self
             .link
-            .operate(|store| store.entries(Registry::Tiers, None))
+            .attend(|store| store.entries(Registry::Tiers, None))
             .await?;
         if let Some(all) = found {
             let tiers = all
@@ -64,7 +64,7 @@ impl<S: Store> Engine<S> {
             .checked_sub(1);
         let found = self
             .link
-            .operate(|store| store.entries(Registry::Resets, seen))
+            .attend(|store| store.entries(Registry::Resets, seen))
             .await?;
         if let Some(all) = found {
             self.registries

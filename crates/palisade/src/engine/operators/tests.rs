@@ -112,13 +112,7 @@ struct Heard(Mutex<Vec<String>>);
 
 impl Observer for Heard {
     fn decided(&self, _seen: &Seen<'_>) {}
-    fn failure(
-        &self,
-        _policy: palisade_core::failure::Policy,
-        _events: &palisade_core::failure::Events,
-        _now: Micros,
-    ) {
-    }
+    fn failure(&self, _change: &crate::engine::ModeChange<'_>) {}
     fn overage(&self, seen: &crate::engine::OverageSeen<'_>) {
         let month = seen.month.unwrap_or("begins");
         let said = format!("overage {} {month} {}", seen.tier, seen.overage);

@@ -95,6 +95,16 @@ kinds! {
     TierChanged = "quota_tier_changed", Info, Security;
     /// Another policy is in force.
     PolicyChanged = "policy_changed", Info, Security;
+    /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
+    /// calls fail are refused. In a prolonged outage: the auth and admin limits are closed.
+    FailClosedEntered = "fail_closed_entered", Warning, Security;
+    /// That is over.
+    FailClosedEnded = "fail_closed_ended", Info, Security;
+    /// A store call of the heavy API failed: requests whose calls fail pass behind local
+    /// caps.
+    FailOpenEntered = "fail_open_entered", Warning, Security;
+    /// That is over.
+    FailOpenEnded = "fail_open_ended", Info, Security;
     /// A breaker opened: the store is not called for its policy.
     BreakerOpened = "breaker_opened", Warning, Security;
     /// A breaker closed.
@@ -105,6 +115,8 @@ kinds! {
     DegradedExited = "degraded_exited", Info, Security;
     /// Degraded mode was entered too often: the policy fails closed.
     ReentryGuard = "reentry_guard", Critical, Security;
+    /// The policy no longer fails closed: the ten minutes are over.
+    ReentryGuardEnded = "reentry_guard_ended", Warning, Security;
     /// A request was refused because no limit is configured for it.
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.

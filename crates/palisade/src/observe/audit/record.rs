@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use palisade_core::bodies::{Urls, body};
 use palisade_core::decision::{Decision, ErrorCode};
 use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts};
-use palisade_core::failure::{Event as Failure, Events, Policy};
+use palisade_core::failure::{Event as Failure, Policy};
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
@@ -15,7 +15,8 @@ use palisade_core::time::Micros;
 use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::{Audit, Severity};
 use crate::engine::{
-    Administered, Change, Observer, Operator, OverageSeen, Score, Seen, Subject, TenantSeen,
+    Administered, Change, ModeChange, Observer, Operator, OverageSeen, Score, Seen, Subject,
+    TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -34,11 +35,13 @@ impl Observer for Audit {
         }
     }
 
-    fn failure(&self, policy: Policy, events: &Events, now: Micros) {
-        for failure in events {
-            if let Some(kind) = kind_of_failure(failure) {
-                let mut event = Event::new(kind, now);
-                event.subject = Some(policy.name().into());
+    fn failure(&self, change: &ModeChange<'_>) {
+        for failure in change.events {
+            if let Some(kind) = kind_of_failure(failure, change.policy) {
+                let mut event = Event::new(kind, change.at);
+                event.subject = Some(change.policy.name().into());
+                let reason = change.reason.map(|error| error.kind().name().into());
+                event.reason = reason;
                 if let Some((from, to)) = failure.transition() {
                     event.from = Some(from.name().into());
                     event.to = Some(to.name().into());
@@ -261,14 +264,19 @@ fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
     }
 }
 
-const fn kind_of_failure(failure: &Failure) -> Option<EventKind> {
+const fn kind_of_failure(failure: &Failure, policy: Policy) -> Option<EventKind> {
     match failure {
+        Failure::Suspected if matches!(policy, Policy::Api) => Some(EventKind::FailOpenEntered),
+        Failure::SuspicionEnded if matches!(policy, Policy::Api) => Some(EventKind::FailOpenEnded),
+        Failure::Suspected | Failure::Prolonged => Some(EventKind::FailClosedEntered),
+        Failure::SuspicionEnded | Failure::ProlongedEnded => Some(EventKind::FailClosedEnded),
         Failure::Opened | Failure::Reopened => Some(EventKind::BreakerOpened),
         Failure::Closed => Some(EventKind::BreakerClosed),
         Failure::DegradedEntered => Some(EventKind::DegradedEntered),
         Failure::DegradedExited => Some(EventKind::DegradedExited),
         Failure::ReentryGuard { .. } => Some(EventKind::ReentryGuard),
-        _ => None,
+        Failure::ReentryEnded => Some(EventKind::ReentryGuardEnded),
+        Failure::HalfOpened | Failure::DropCounters => None,
     }
 }
 

@@ -9,14 +9,15 @@ use palisade_core::failure::{Event as Failure, Policy};
 use palisade_core::policy::PolicySet;
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, SECOND};
+use palisade_store::StoreError;
 
 use super::event::{Event, EventKind};
 use super::queue::{Pushed, Queue, Woken};
 use super::{Audit, AuditSettings, FileSink, Priority, Sink};
 use crate::clock::VirtualClock;
 use crate::engine::{
-    Administered, AllowlistKind, Change, NewAllowlistEntry, Observer, Operator, Score, Seen,
-    Subject,
+    Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator, Score,
+    Seen, Subject,
 };
 use crate::observe::tests::{MemorySink, SECRET, Watched, assert_no_canary, canary, id, parts};
 
@@ -272,14 +273,21 @@ fn audit_records_breakers_degraded_mode_and_the_reentry_guard() {
     let audit = audit(sink.clone(), 20);
     let until = Micros(9);
     let failures = [
+        Failure::Suspected,
+        Failure::SuspicionEnded,
         Failure::Opened,
         Failure::DegradedEntered,
         Failure::ReentryGuard { until },
-        Failure::HalfOpened,
+        Failure::ReentryEnded,
         Failure::Closed,
         Failure::DegradedExited,
     ];
-    audit.failure(Policy::Login, &failures.into_iter().collect(), Micros(0));
+    audit.failure(&ModeChange {
+        policy: Policy::Login,
+        events: &failures.into_iter().collect(),
+        reason: Some(&StoreError::TimedOut),
+        at: Micros(0),
+    });
     assert!(audit.flush(Duration::from_secs(10)));
     let events = sink.events();
     let names: Vec<_> = events
@@ -289,14 +297,18 @@ fn audit_records_breakers_degraded_mode_and_the_reentry_guard() {
     assert_eq!(
         names,
         [
+            "fail_closed_entered",
+            "fail_closed_ended",
             "breaker_opened",
             "degraded_entered",
             "reentry_guard",
+            "reentry_guard_ended",
             "breaker_closed",
             "degraded_exited"
         ]
     );
-    assert_eq!(events[2]["severity"], "critical");
+    assert_eq!(events[4]["severity"], "critical");
+    assert!(events.iter().all(|event| event["reason"] == "timeout"));
     assert!(events.iter().all(|event| event["subject"] == "login"));
 }
 

@@ -103,6 +103,8 @@ catalogue! {
         "Store calls that failed";
     BREAKER_STATE = Gauge "rate_limiter_circuit_breaker_state" ["resource"]
         "Breaker of each policy: 0 closed, 1 open, 2 half open";
+    POLICY_MODE = Gauge "rate_limiter_policy_mode" ["resource"]
+        "How each policy answers what the store does not decide: 0 normal, 1 fail open, 2 degraded, 3 fail closed";
     BREAKER_TRANSITIONS = Counter "rate_limiter_circuit_breaker_transitions_total" ["from", "to"]
         "State changes of all breakers";
     BREAKER_REJECTIONS = Counter "rate_limiter_circuit_breaker_rejections_total" []

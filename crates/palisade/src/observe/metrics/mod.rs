@@ -10,12 +10,12 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use palisade_core::decision::{Decision, Mode};
 use palisade_core::facts::Attempt;
-use palisade_core::failure::{Event, Events, Policy};
+use palisade_core::failure::{Event, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
@@ -29,7 +29,7 @@ use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECOND
 use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
-use crate::engine::{Observer, Seen, Subject};
+use crate::engine::{ModeChange, Observer, Seen, Subject};
 
 /// Organisations whose remaining quota is exposed, unless configured otherwise.
 pub const ORGS_MAX_DEFAULT: usize = 100;
@@ -43,7 +43,6 @@ pub struct Metrics {
     latency: histogram::Histogram<8>,
     refill: histogram::Histogram<8>,
     counters: [AtomicU64; COUNTERS.len()],
-    last_error: AtomicU8,
     audit: OnceLock<Arc<AuditCounts>>,
 }
 
@@ -77,7 +76,6 @@ counters! {
     STORE_ERRORS ["unreachable"];
     STORE_ERRORS ["exhausted"];
     STORE_ERRORS ["corrupt"];
-    STORE_ERRORS ["other"];
     BREAKER_TRANSITIONS ["closed", "open"];
     BREAKER_TRANSITIONS ["open", "half_open"];
     BREAKER_TRANSITIONS ["half_open", "open"];
@@ -96,10 +94,6 @@ counters! {
     REBUILT ["record"];
 }
 
-/// Kinds of store errors, in the order of `last_error`.
-const ERRORS: [&str; 5] = ["timeout", "unreachable", "exhausted", "corrupt", "other"];
-const ERROR_UNKNOWN: u8 = 4;
-
 impl Metrics {
     /// Metrics that show the remaining quota of at most `orgs_max` organisations.
     #[must_use]
@@ -111,7 +105,6 @@ impl Metrics {
             latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
             refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
-            last_error: AtomicU8::new(ERROR_UNKNOWN),
             audit: OnceLock::new(),
         }
     }
@@ -229,15 +222,14 @@ impl Observer for Metrics {
         }
     }
 
-    fn failure(&self, _policy: Policy, events: &Events, _now: Micros) {
-        for event in events {
+    fn failure(&self, change: &ModeChange<'_>) {
+        for event in change.events {
             if let Some((from, to)) = event.transition() {
                 self.bump(&names::BREAKER_TRANSITIONS, &[from.name(), to.name()], 1);
             }
             match event {
                 Event::DegradedEntered => {
-                    let last = usize::from(self.last_error.load(Ordering::Relaxed));
-                    let reason = ERRORS.get(last).copied().unwrap_or("other");
+                    let reason = change.reason.map_or("other", |error| error.kind().name());
                     self.bump(&names::FALLBACK_ACTIVATIONS, &[reason], 1);
                 }
                 Event::DegradedExited => self.bump(&names::FALLBACK_RECOVERIES, &[], 1),
@@ -249,14 +241,9 @@ impl Observer for Metrics {
 
     fn store_call(&self, took_us: u64, error: Option<&StoreError>) {
         self.latency.observe_us(took_us);
-        let Some(error) = error.map(|error| error.kind().name()) else {
-            return;
-        };
-        let kind = ERRORS.iter().position(|kind| *kind == error);
-        let kind = kind.and_then(|kind| u8::try_from(kind).ok());
-        self.last_error
-            .store(kind.unwrap_or(ERROR_UNKNOWN), Ordering::Relaxed);
-        self.bump(&names::STORE_ERRORS, &[kind.map_or("other", |_| error)], 1);
+        if let Some(error) = error {
+            self.bump(&names::STORE_ERRORS, &[error.kind().name()], 1);
+        }
     }
 
     fn rebuilt(&self, what: &'static str, count: u32) {

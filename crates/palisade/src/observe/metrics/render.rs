@@ -99,13 +99,8 @@ impl Metrics {
             ),
             names::STORE_QUEUE_DEPTH => one(figures.store.queue_depth),
             names::STORE_HEALTHY => one(u64::from(figures.store_answers)),
-            names::BREAKER_STATE => Value::Series(
-                figures
-                    .circuits
-                    .iter()
-                    .map(|(name, state)| (vec![(*name).to_owned()], u64::from(*state)))
-                    .collect(),
-            ),
+            names::BREAKER_STATE => by_policy(&figures.circuits),
+            names::POLICY_MODE => by_policy(&figures.modes),
             names::DEGRADATION_LEVEL => one(u64::from(figures.degradation_level)),
             names::POLICY_CACHE_SIZE => one(figures.tenants.cached),
             names::POLICY_REFRESH_FAILURES => one(figures.tenants.refresh_failures),
@@ -160,4 +155,13 @@ fn series<const N: usize>(counted: Vec<Counted<N>>) -> Value {
 
 fn histogram((sum, count, buckets): (f64, u64, Vec<(f64, u64)>)) -> Value {
     Value::Histogram(sum, count, buckets)
+}
+
+fn by_policy(states: &[(&'static str, u8)]) -> Value {
+    let series = states.iter();
+    Value::Series(
+        series
+            .map(|(name, state)| (vec![(*name).to_owned()], u64::from(*state)))
+            .collect(),
+    )
 }

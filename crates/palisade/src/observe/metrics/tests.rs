@@ -8,7 +8,7 @@ use palisade_store::StoreError;
 
 use super::Metrics;
 use super::catalogue::{ALL, Described, Kind};
-use crate::engine::{Figures, Observer};
+use crate::engine::{Figures, ModeChange, Observer};
 use crate::observe::tests::{SECRET, Watched, assert_no_canary, canary, id, limit, parts};
 
 /// The contract: exposed name and labels.
@@ -47,6 +47,15 @@ fn bare() -> Metrics {
     Metrics::new(Arc::new(Keyring::new(SECRET, None).unwrap()), 3)
 }
 
+fn changed(observer: &dyn Observer, all: &[Event]) {
+    observer.failure(&ModeChange {
+        policy: Policy::Limits,
+        events: &events(all),
+        reason: Some(&StoreError::TimedOut),
+        at: Micros(0),
+    });
+}
+
 /// Everything that can be counted, counted.
 async fn busy() -> Watched {
     let watched = Watched::new(parts());
@@ -60,9 +69,9 @@ async fn busy() -> Watched {
     observer.refilled(800);
     observer.rebuilt("bucket", 2);
     let all = [Event::Opened, Event::DegradedEntered];
-    observer.failure(Policy::Limits, &events(&all), Micros(0));
+    changed(observer, &all);
     let all = [Event::HalfOpened, Event::Closed, Event::DegradedExited];
-    observer.failure(Policy::Limits, &events(&all), Micros(0));
+    changed(observer, &all);
     watched.events();
     watched
 }
