@@ -124,7 +124,7 @@ fn a_data_directory_that_cannot_be_made_is_named() {
 fn a_shared_store_needs_a_shared_secret() {
     let (code, said) = refused(&["--store", "redis://127.0.0.1:1"], None);
     assert_eq!(code, Some(2));
-    assert!(said.contains("secrets.key"), "{said}");
+    assert!(said.contains("export PALISADE_KEY="), "{said}");
 }
 
 #[test]

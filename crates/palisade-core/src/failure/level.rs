@@ -7,6 +7,8 @@ use crate::time::{MINUTE, Micros, SECOND};
 
 /// A p99 above this is a warning, in microseconds.
 pub const SLOW_P99: u64 = 5 * SECOND / 1_000;
+/// A p99 of fewer answers than this is the slowest of them, and says nothing.
+pub const SLOW_SAMPLES_MIN: usize = 100;
 /// Latencies kept.
 pub const SAMPLES_MAX: usize = 512;
 /// A latency older than this says nothing about now.
@@ -142,25 +144,50 @@ impl Health {
     /// in microseconds; `None` without answers.
     #[must_use]
     pub fn quantile(&self, permille: u16, now: Micros) -> Option<u64> {
-        let mut recent: Vec<u64> = self
-            .samples
-            .iter()
-            .filter(|sample| now.since(sample.at) < SAMPLE_AGE_MAX)
-            .map(|sample| sample.latency_us)
-            .collect();
+        let mut recent: Vec<u64> = self.recent(now).collect();
         recent.sort_unstable();
         let rank = (recent.len() * usize::from(permille.min(1_000))).div_ceil(1_000);
         recent.get(rank.saturating_sub(1)).copied()
     }
 
-    /// The store by its last answers alone.
+    /// Latencies of the last minute.
+    fn recent(&self, now: Micros) -> impl Iterator<Item = u64> {
+        let recent = self.samples.iter();
+        recent
+            .filter(move |sample| now.since(sample.at) < SAMPLE_AGE_MAX)
+            .map(|sample| sample.latency_us)
+    }
+
+    /// The store by its last answers alone. It is slow only by enough of them.
     #[must_use]
     pub fn store(&self, now: Micros) -> StoreHealth {
         match self.failing_since {
             Some(_) => StoreHealth::Down,
+            None if self.recent(now).count() < SLOW_SAMPLES_MIN => StoreHealth::Up { p99_us: 0 },
             None => StoreHealth::Up {
                 p99_us: self.quantile(990, now).unwrap_or(0),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_slow_answers_are_no_slow_store() {
+        let mut health = Health::default();
+        let now = Micros(0);
+        for _ in 1..SLOW_SAMPLES_MIN {
+            health.answered(50_000, now);
+        }
+        assert_eq!(health.store(now), StoreHealth::Up { p99_us: 0 });
+        health.answered(50_000, now);
+        assert_eq!(health.store(now), StoreHealth::Up { p99_us: 50_000 });
+        health.failed(FailureKind::Unreachable, now);
+        assert_eq!(health.store(now), StoreHealth::Down);
+        health.answered(1, now);
+        assert!(matches!(health.store(now), StoreHealth::Up { .. }));
     }
 }

@@ -41,6 +41,18 @@ pub enum Place {
     Nowhere,
 }
 
+impl Place {
+    /// Whether it is nowhere in what an operator wrote.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        match self {
+            Self::Nowhere => true,
+            Self::File { path, .. } => path == Path::new(BUILTIN),
+            Self::Whole(_) | Self::Env(_) | Self::Flag(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

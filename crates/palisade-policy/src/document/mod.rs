@@ -35,6 +35,7 @@ pub mod decode;
 pub(crate) mod env;
 pub mod error;
 mod identity;
+mod listing;
 mod places;
 pub mod reference;
 pub mod schema;
@@ -46,6 +47,7 @@ use std::path::Path;
 
 pub use env::{Env, Overrides};
 pub use error::{ConfigError, ConfigErrors, Origin, Place, Severity};
+pub use listing::Figure;
 pub use places::Places;
 
 use error::{Sink, Sources};
@@ -161,6 +163,12 @@ impl<'a> Document<'a> {
     ) {
         let origin = tree::origin_of(&self.root, table, key);
         self.sink.warn_with(&origin, message, hint);
+    }
+
+    /// Every key of the tables, what it is set to, and where.
+    #[must_use]
+    pub fn figures(&self) -> Vec<Figure> {
+        listing::of(&self.root, self.tables, &self.sources().placer())
     }
 
     /// Where every key was written.

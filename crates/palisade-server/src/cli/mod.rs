@@ -3,13 +3,16 @@
 mod bench;
 mod check;
 mod completions;
+mod init;
 mod migrate;
 mod offline;
 mod operate;
+mod policy;
 mod quota;
 mod replay;
 mod report;
 mod serve;
+mod table;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -30,7 +33,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Init(init::Init),
     Check(check::Check),
+    Policy(policy::Policy),
     Test(test::Test),
     Replay(replay::Replay),
     Bench(bench::Bench),
@@ -48,7 +53,9 @@ enum Command {
 pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
     match cli.command {
         Command::Serve(command) => command.run(),
+        Command::Init(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Policy(command) => command.run(),
         Command::Test(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Bench(command) => command.run(),

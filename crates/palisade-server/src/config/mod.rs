@@ -12,13 +12,14 @@ mod sections;
 #[cfg(test)]
 mod tests;
 mod values;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::headers::{HeaderFamilies, HeaderFamily};
 use palisade_core::policy::PolicySet;
-use palisade_policy::document::{Document, Input, Places};
+use palisade_policy::document::{Document, Figure, Input, Places};
 use palisade_policy::{
     ConfigError, ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
 };
@@ -102,6 +103,24 @@ pub(crate) fn load(
         flags,
     };
     load_revision(input, 1)
+}
+
+/// The configuration, and every figure in it with its origin.
+pub(crate) fn list(
+    path: Option<&Path>,
+    env: &Env,
+    flags: &Overrides,
+) -> Result<(Config, Vec<Figure>), ConfigErrors> {
+    let text = path.map(palisade_policy::read_file).transpose()?;
+    let input = Input {
+        path,
+        text: &text.unwrap_or_default(),
+        env,
+        flags,
+    };
+    let tables = sections::schemas();
+    let figures = palisade_policy::open(input, &tables)?.figures();
+    Ok((load_revision(input, 1)?, figures))
 }
 
 fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors> {

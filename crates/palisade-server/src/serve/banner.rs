@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::config::{Config, StoreUrl};
+use crate::config::{Config, StoreUrl, words};
 
 use super::surface::Place;
 
@@ -33,6 +33,8 @@ impl Started<'_> {
         }
         row("store", &store(&self.config.store.url));
         row("policy", &policy(self.config));
+        row("each address", &words::addresses(self.config.policy()));
+        row("guard", &words::guard(self.config.policy()));
         if audit_is_printed(self.config) {
             row("audit", "standard output (choose with `[audit]`)");
         }
@@ -79,10 +81,16 @@ fn store(url: &StoreUrl) -> String {
 }
 
 fn policy(config: &Config) -> String {
-    match &config.path {
+    let policy = config.policy();
+    let source = match &config.path {
         Some(path) => shown(path),
         None => "embedded default policy".to_owned(),
-    }
+    };
+    format!(
+        "{source}: {} limits, {} routes (`palisade policy` shows them)",
+        policy.limits().len(),
+        policy.routes().iter().count()
+    )
 }
 
 fn shown(path: &Path) -> String {

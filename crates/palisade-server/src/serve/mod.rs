@@ -40,6 +40,7 @@ use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
 use data::Secrets;
 use observers::Observers;
+use reload::Hangup;
 use stop::{Signals, Stopper};
 use tenants::Policies;
 use workers::Workers;
@@ -172,12 +173,14 @@ impl<'a> Service<'a> {
     async fn run(mut self) -> Result<(), Failure> {
         let config = &self.plan.config;
         // A supervisor may ask for the end as soon as it sees the announcement.
-        let signals = Signals::listen().map_err(|error| {
+        let refused = |error: std::io::Error| {
             Failure::unavailable(
                 format!("cannot wait for signals: {error}"),
                 "start the service again",
             )
-        })?;
+        };
+        let signals = Signals::listen().map_err(refused)?;
+        let hangup = Hangup::listen().map_err(refused)?;
         self.announce();
         let workers = Workers::start("worker", self.workers, &mut self.surfaces, &self.stop)?;
         let (admin_stopper, admin_stop) = stop::stopper();
@@ -193,9 +196,13 @@ impl<'a> Service<'a> {
             .all()
             .map(|tls| tokio::spawn(tls.follow()))
             .collect();
-        let source = self.plan.source.as_ref().filter(|_| config.source.reload);
-        let watching =
-            source.and_then(|source| reload::follow(source, &self.enforcer, &self.policies));
+        let following = reload::follow(
+            self.plan.source.as_ref(),
+            config.source.reload,
+            hangup,
+            &self.enforcer,
+            &self.policies,
+        );
         let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
         let ended = tokio::select! {
             () = signals.asked() => Ok(()),
@@ -208,7 +215,7 @@ impl<'a> Service<'a> {
         admin.drain().await;
         background.abort();
         followed.iter().for_each(tokio::task::JoinHandle::abort);
-        drop(watching);
+        drop(following);
         self.finish().await?;
         tracing::info!("stopped");
         ended
@@ -242,6 +249,10 @@ impl<'a> Service<'a> {
             others: places.collect(),
         };
         output::print(&started.text());
+        for warning in &self.plan.config.warnings {
+            let (place, hint) = (&warning.place, warning.hint.as_deref());
+            tracing::warn!(%place, hint, "{}", warning.message);
+        }
     }
 }
 

@@ -1,10 +1,12 @@
-//! A changed policy file takes effect without a restart.
+//! A changed policy file takes effect without a restart: by itself, and on SIGHUP.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_policy::{PolicyBundle, PolicySource, Watching};
-use tokio::sync::watch;
+use palisade_policy::{PolicyBundle, PolicySource, Reload, Watching};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch::Receiver;
+use tokio::task::JoinHandle;
 
 use super::edge;
 use super::tenants::Policies;
@@ -14,28 +16,75 @@ use crate::surfaces::Enforcer;
 /// Changes that no event tells of are found within this time.
 const POLL: Duration = Duration::from_secs(5);
 
-/// Follows the file for as long as the result is kept.
+/// SIGHUP, noticed from the moment this is made: without it the signal ends the process.
+pub(crate) struct Hangup(Signal);
+
+impl Hangup {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+}
+
+/// Reloading ends when this is dropped.
+pub(crate) struct Following {
+    _watching: Option<Watching>,
+    asked: JoinHandle<()>,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.asked.abort();
+    }
+}
+
+/// Reloads the file when it is asked to and, if `watches`, when the file changes.
 pub(crate) fn follow(
-    source: &Arc<ConfigFile>,
+    source: Option<&Arc<ConfigFile>>,
+    watches: bool,
+    hangup: Hangup,
     enforcer: &Arc<Enforcer>,
     policies: &Arc<Policies>,
-) -> Option<Watching> {
-    let watching = source
+) -> Following {
+    if let Some(source) = source {
+        tokio::spawn(apply(
+            source.subscribe(),
+            Arc::clone(enforcer),
+            Arc::clone(policies),
+        ));
+    }
+    Following {
+        _watching: source.filter(|_| watches).and_then(watch),
+        asked: tokio::spawn(reload_when_asked(hangup, source.cloned())),
+    }
+}
+
+fn watch(source: &Arc<ConfigFile>) -> Option<Watching> {
+    source
         .watch(POLL)
         .inspect_err(|error| {
             tracing::error!(%error, "changes of the policy file are not followed");
         })
-        .ok()?;
-    tokio::spawn(apply(
-        source.subscribe(),
-        Arc::clone(enforcer),
-        Arc::clone(policies),
-    ));
-    Some(watching)
+        .ok()
+}
+
+async fn reload_when_asked(mut hangup: Hangup, source: Option<Arc<ConfigFile>>) {
+    while hangup.0.recv().await.is_some() {
+        let Some(source) = source.clone() else {
+            tracing::warn!(
+                "asked to reload, and there is no file to read: started without --config"
+            );
+            continue;
+        };
+        // What became of a changed file is logged where it is found.
+        let reloaded = tokio::task::spawn_blocking(move || source.reload()).await;
+        if let Ok(Ok(Reload::Unchanged)) = reloaded {
+            tracing::info!("asked to reload: the policy file is as it was");
+        }
+    }
 }
 
 async fn apply(
-    mut bundles: watch::Receiver<Arc<PolicyBundle>>,
+    mut bundles: Receiver<Arc<PolicyBundle>>,
     enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
 ) {

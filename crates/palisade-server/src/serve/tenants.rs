@@ -14,6 +14,7 @@ use palisade_core::Id;
 use palisade_core::failure::SourceHealth;
 use palisade_core::policy::TenantPolicy;
 use palisade_core::time::Clock;
+use palisade_policy::tenants::Document;
 use palisade_policy::{FileTenants, PolicyBundle, PolicySource, PolicyTable, SourceUrl, Url};
 
 use super::Plan;
@@ -154,6 +155,33 @@ impl Elsewhere {
                 "build it with `--features mongodb`",
             )),
         }
+    }
+}
+
+impl Elsewhere {
+    /// What the source holds for a tenant; asks it now.
+    pub(crate) async fn fetch(
+        self,
+        table: &PolicyTable,
+        tenant: &str,
+    ) -> Result<Option<Document>, Failure> {
+        let tenants = [tenant.into()];
+        let found = match self {
+            Self::Nowhere => return Ok(None),
+            Self::Postgres(source) => {
+                tokio::time::timeout(table.timeout, source.fetch(&tenants)).await
+            }
+            #[cfg(feature = "mongodb")]
+            Self::MongoDb(url) => {
+                let source = mongodb(table, &url).await?;
+                tokio::time::timeout(table.timeout, source.fetch(&tenants)).await
+            }
+        };
+        let unavailable =
+            |why: String| Failure::unavailable(why, "is it running? see `policy.source`");
+        let found = found.map_err(|_| unavailable("the policy source did not answer".into()))?;
+        let found = found.map_err(|error| unavailable(error.to_string()))?;
+        Ok(found.into_iter().next())
     }
 }
 

@@ -129,7 +129,15 @@ fn embedded(
             "or choose another directory with `--store embedded:DIR`",
         )
     })?;
-    tracing::info!(?report, "the data directory was read");
+    tracing::info!(
+        directory = %directory.display(),
+        buckets = report.buckets,
+        records = report.records,
+        entries = report.entries,
+        changes = report.changes,
+        torn_bytes = report.torn_bytes,
+        "the data directory was read"
+    );
     Ok(AnyStore::Embedded(store))
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use palisade_core::failure::{DegradationLevel, FailureKind, Policy, SourceHealth};
+use palisade_core::failure::level::SLOW_P99;
+use palisade_core::failure::{FailureKind, Policy, SourceHealth, StoreHealth};
 use palisade_core::time::Micros;
 use palisade_store::Store;
 use serde::Serialize;
@@ -91,7 +92,7 @@ impl<S: Store> Engine<S> {
             ready: modes.is_ready(now),
             degradation_level: level.number(),
             store: DependencyReport {
-                state: state_name(level, source),
+                state: state_name(health.store(now)),
                 p50_us: health.quantile(500, now),
                 p99_us: health.quantile(990, now),
                 last_error: health.last_failure().map(FailureKind::name),
@@ -126,11 +127,11 @@ impl<S: Store> Engine<S> {
     }
 }
 
-fn state_name(level: DegradationLevel, source: SourceHealth) -> &'static str {
-    match level.number() {
-        0 => "up",
-        1 if matches!(source, SourceHealth::Up) => "slow",
-        1 => "up",
-        _ => "down",
+/// By its own answers: a circuit may wait long after the store is back, and says so itself.
+const fn state_name(store: StoreHealth) -> &'static str {
+    match store {
+        StoreHealth::Down => "down",
+        StoreHealth::Up { p99_us } if p99_us > SLOW_P99 => "slow",
+        StoreHealth::Up { .. } => "up",
     }
 }

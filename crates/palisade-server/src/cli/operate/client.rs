@@ -55,6 +55,18 @@ impl Server {
         body: Option<&Value>,
         show: impl FnOnce(&Value) -> String,
     ) -> Result<Ending, Failure> {
+        self.ask_then(method, path, body, show, |_| Ending::Done)
+    }
+
+    /// The same, ending as `ending` reads the answer.
+    pub(super) fn ask_then(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        show: impl FnOnce(&Value) -> String,
+        ending: impl FnOnce(&Value) -> Ending,
+    ) -> Result<Ending, Failure> {
         let (status, answer) = self.call(method, path, body)?;
         if status.is_success() {
             if self.json {
@@ -62,7 +74,7 @@ impl Server {
             } else {
                 output::print(&show(&answer));
             }
-            return Ok(Ending::Done);
+            return Ok(ending(&answer));
         }
         if status == StatusCode::NOT_FOUND {
             output::error_line(message(&answer));
@@ -121,7 +133,7 @@ impl Server {
                     path: cert,
                 },
                 Named {
-                    name: "--key",
+                    name: "--cert-key",
                     path: key,
                 },
             )
@@ -170,7 +182,7 @@ fn refused(status: StatusCode, answer: &Value) -> Failure {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::usage(
             text,
-            "set PALISADE_ADMIN_TOKEN to the token of `[admin]`, or pass --token-file",
+            "set PALISADE_ADMIN_TOKEN to the token of `[admin]`, or pass --token-file; a server whose configuration has no `[admin] token` or `jwt` refuses everybody",
         ),
         StatusCode::BAD_REQUEST => Failure::usage(text, "correct the named fields"),
         _ => Failure::unavailable(text, "look at /health/dependencies of the server"),

@@ -4,6 +4,7 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::super::table::Table;
 use super::Server;
 use crate::failure::{Ending, Failure};
 
@@ -56,21 +57,57 @@ fn path(hash: &str, rest: &str) -> Result<String, Failure> {
     ))
 }
 
-fn pretty(answer: &Value) -> String {
-    serde_json::to_string_pretty(answer).unwrap_or_default() + "\n"
+fn shown(answer: &Value) -> String {
+    table(std::slice::from_ref(answer))
+}
+
+/// One row a key; the hash is what names it.
+fn table(usages: &[Value]) -> String {
+    let mut table = Table::new(["KEY", "TIER", "USED", "QUOTA", "LEFT", "OVERAGE", "RESETS"]);
+    for usage in usages {
+        let text = |name: &str| match &usage[name] {
+            Value::Null => "unlimited".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let resets = usage["quota_reset"].as_i64();
+        let resets = resets.and_then(|at| time::OffsetDateTime::from_unix_timestamp(at).ok());
+        table.row([
+            text("key"),
+            text("tier"),
+            text("quota_used"),
+            text("quota_limit"),
+            text("quota_remaining"),
+            text("overage"),
+            resets.map_or_else(|| "-".to_owned(), |at| at.date().to_string()),
+        ]);
+    }
+    match table.is_empty() {
+        true => "no API keys\n".to_owned(),
+        false => table.text(),
+    }
+}
+
+fn listed(answer: &Value) -> String {
+    let usages = answer["quotas"].as_array().map_or(&[][..], Vec::as_slice);
+    let more = match answer["next"].as_str() {
+        Some(_) => "there are more: ask with `--json` and pass `after`\n",
+        None => "",
+    };
+    table(usages) + more
 }
 
 impl QuotaGet {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let path = path(&self.hash, "")?;
-        self.server.ask(Method::GET, &path, None, pretty)
+        self.server.ask(Method::GET, &path, None, shown)
     }
 }
 
 impl QuotaList {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let path = "/admin/rate-limit/quotas";
-        self.server.ask(Method::GET, path, None, pretty)
+        self.server.ask(Method::GET, path, None, listed)
     }
 }
 
@@ -78,7 +115,7 @@ impl QuotaReset {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let path = path(&self.hash, "/reset")?;
         let body = json!({"reason": self.reason});
-        self.server.ask(Method::POST, &path, Some(&body), pretty)
+        self.server.ask(Method::POST, &path, Some(&body), shown)
     }
 }
 
@@ -86,6 +123,6 @@ impl QuotaTier {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let path = path(&self.hash, "/tier")?;
         let body = json!({"tier": self.tier});
-        self.server.ask(Method::PUT, &path, Some(&body), pretty)
+        self.server.ask(Method::PUT, &path, Some(&body), shown)
     }
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use super::super::table::Table;
 use super::Server;
 use crate::failure::{Ending, Failure};
 
@@ -49,8 +50,19 @@ impl Reset {
         }
         let body = json!({"reason": self.reason, "subjects": [subject]});
         let path = "/admin/rate-limit/reset";
-        self.server.ask(Method::POST, path, Some(&body), |answer| {
-            format!("{answer}\n")
-        })
+        self.server.ask(Method::POST, path, Some(&body), shown)
+    }
+}
+
+fn shown(answer: &Value) -> String {
+    let mut table = Table::new(["LIMIT", "CLEARED"]);
+    for bucket in answer["buckets"].as_array().into_iter().flatten() {
+        let done = if bucket["done"] == true { "yes" } else { "no" };
+        let limit = bucket["limit"].as_str().unwrap_or("-");
+        table.row([limit.to_owned(), done.to_owned()]);
+    }
+    match table.is_empty() {
+        true => "no limit counts this subject\n".to_owned(),
+        false => table.text(),
     }
 }

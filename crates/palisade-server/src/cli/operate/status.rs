@@ -1,12 +1,17 @@
 //! `palisade status`.
 
+use std::fmt::Write;
+
 use clap::Args;
 use http::Method;
+use serde_json::Value;
 
 use super::Server;
 use crate::failure::{Ending, Failure};
 
 /// Says how a running server and its dependencies are.
+///
+/// The exit code is 1 if it is not ready, or its store or policy source is down.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -16,8 +21,94 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let path = "/health/dependencies";
-        self.server.ask(Method::GET, path, None, |answer| {
-            serde_json::to_string_pretty(answer).unwrap_or_default() + "\n"
-        })
+        self.server.ask_then(Method::GET, path, None, shown, ending)
+    }
+}
+
+fn ending(answer: &Value) -> Ending {
+    let is_down = |name: &str| answer[name]["state"] == "down";
+    match answer["ready"] == true && !is_down("store") && !is_down("policy") {
+        true => Ending::Done,
+        false => Ending::Negative,
+    }
+}
+
+fn shown(answer: &Value) -> String {
+    let mut text = String::new();
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<11}{value}");
+    };
+    row(
+        "ready",
+        if answer["ready"] == true { "yes" } else { "no" }.to_owned(),
+    );
+    row(
+        "store",
+        dependency(&answer["store"]) + &latency(&answer["store"]),
+    );
+    let policy = &answer["policy"];
+    row(
+        "policy",
+        format!(
+            "{} ({}, revision {}, {} tenants known)",
+            dependency(policy),
+            policy["source"].as_str().unwrap_or("-"),
+            policy["revision"],
+            policy["cached"],
+        ),
+    );
+    for circuit in answer["circuits"].as_array().into_iter().flatten() {
+        let (name, state) = (circuit[0].as_str(), circuit[1].as_str());
+        row(
+            "circuit",
+            format!("{} {}", name.unwrap_or("-"), state.unwrap_or("-")),
+        );
+    }
+    row("level", format!("{} of 3", answer["degradation_level"]));
+    text
+}
+
+fn dependency(report: &Value) -> String {
+    let state = report["state"].as_str().unwrap_or("unknown");
+    let error = report["last_error"].as_str();
+    match (report["since"].as_str(), error) {
+        (Some(since), Some(error)) => format!("{state} since {since}: {error}"),
+        (Some(since), None) => format!("{state} since {since}"),
+        (None, Some(error)) => format!("{state}, last failure: {error}"),
+        (None, None) => state.to_owned(),
+    }
+}
+
+fn latency(report: &Value) -> String {
+    match (report["p50_us"].as_u64(), report["p99_us"].as_u64()) {
+        (Some(p50), Some(p99)) => format!(", p50 {p50} µs, p99 {p99} µs"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_store_that_is_down_is_said_with_its_cause_and_ends_with_1() {
+        let mut answer = json!({
+            "ready": true, "degradation_level": 2,
+            "store": {"state": "down", "since": "2026-01-01T00:00:00Z", "last_error": "unreachable", "p50_us": null, "p99_us": null},
+            "policy": {"state": "up", "source": "file", "revision": 1, "cached": 0, "since": null, "last_error": null},
+            "circuits": [["login", "open"]],
+        });
+        assert_eq!(ending(&answer), Ending::Negative);
+        insta::assert_snapshot!(shown(&answer), @r"
+        ready      yes
+        store      down since 2026-01-01T00:00:00Z: unreachable
+        policy     up (file, revision 1, 0 tenants known)
+        circuit    login open
+        level      2 of 3
+        ");
+        answer["store"] = json!({"state": "up", "since": null, "last_error": "unreachable", "p50_us": 90, "p99_us": 300});
+        assert_eq!(ending(&answer), Ending::Done);
+        assert!(shown(&answer).contains("store      up, last failure: unreachable, p50 90 µs"));
     }
 }
