@@ -1,5 +1,9 @@
 //! The audit in a Postgres table that is taken away and comes back.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -1,6 +1,10 @@
 //! Tenants' policies from real databases that are changed, stopped and brought back
 //! under a running service.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -2,7 +2,10 @@
 //! a statement on the same server, in turns:
 //!
 //!     cargo bench -p palisade-store --bench postgres -- [TASKS] [SECONDS] [KEYS]
-
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is what is measured"
+)]
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

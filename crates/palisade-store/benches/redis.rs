@@ -3,7 +3,10 @@
 //! per decision is given too: on a busy machine it says more than decisions per second.
 //!
 //! `cargo bench -p palisade-store --bench redis [-- seconds [tasks=16,64] [single]]`
-
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is what is measured"
+)]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -10,6 +10,7 @@
 pub mod cas;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod deadline;
 pub mod memory;
 pub mod model;
 #[cfg(feature = "postgres")]

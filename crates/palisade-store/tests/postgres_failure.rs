@@ -1,6 +1,10 @@
 //! A real server that is killed, stopped, full or read-only: typed errors within the
 //! deadline, and recovery without help.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -1,5 +1,9 @@
 //! A Redis that is dead, hangs, is full, comes back: typed, in time, healed by itself.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -4,6 +4,10 @@
 //! `cargo bench -p palisade --bench failure [-- seconds]` prints a line for each store
 //! and kind of command: decisions per second, processor time for each, and the ratio
 //! to the same with the store alive.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is what is measured"
+)]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

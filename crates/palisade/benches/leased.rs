@@ -2,7 +2,10 @@
 //! requests, in turns within one run.
 //!
 //! `cargo bench -p palisade --bench leased [-- seconds]`
-
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is what is measured"
+)]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

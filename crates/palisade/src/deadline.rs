@@ -30,7 +30,7 @@ pub async fn until<F: Future>(ends: Instant, future: Pin<&mut F>) -> Result<F::O
 /// # Errors
 /// [`TimeIsUp`].
 pub async fn within<F: Future>(time: Duration, future: Pin<&mut F>) -> Result<F::Output, TimeIsUp> {
-    bounded(|| Instant::now() + time, future).await
+    bounded(|| palisade_store::deadline::after(time), future).await
 }
 
 async fn bounded<F: Future>(
@@ -61,7 +61,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_never_comes_ends_with_its_time() {
-        let started = Instant::now();
+        let started = palisade_store::deadline::now();
         let never = std::future::pending::<()>();
         assert_eq!(
             within(Duration::from_secs(3), pin!(never)).await,
@@ -81,16 +81,16 @@ mod tests {
             7
         };
         assert_eq!(within(Duration::from_secs(3), pin!(later)).await, Ok(7));
-        let past = Instant::now();
+        let past = palisade_store::deadline::now();
         assert_eq!(until(past, pin!(std::future::ready(8))).await, Ok(8));
     }
 
     #[tokio::test]
     async fn a_future_that_is_always_busy_is_ended_too() {
-        let gives_up = Instant::now() + Duration::from_secs(20);
+        let gives_up = palisade_store::deadline::now() + Duration::from_secs(20);
         let busy = poll_fn(|cx| {
             while pin!(tokio::task::consume_budget()).poll(cx).is_ready() {}
-            if Instant::now() < gives_up {
+            if palisade_store::deadline::now() < gives_up {
                 Poll::Pending
             } else {
                 Poll::Ready(())

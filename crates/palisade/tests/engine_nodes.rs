@@ -5,6 +5,10 @@
 //! `PALISADE_LOAD_SECONDS=30 cargo test --release -p palisade --test engine_nodes load --
 //! --nocapture`.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -1,6 +1,10 @@
 //! The engine over a real Postgres that is killed, stopped, read-only or out of
 //! connections.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -1,4 +1,8 @@
 //! The cache on virtual time: Tokio's paused clock is the cache's clock too.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;

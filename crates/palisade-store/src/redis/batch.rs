@@ -20,7 +20,7 @@ use super::config::{Effect, Options};
 use super::error::misread;
 use super::link::Link;
 use super::script::{CHARGE, Call};
-use crate::StoreError;
+use crate::{StoreError, deadline};
 
 /// Most decisions in one script call.
 const DECISIONS_MAX: usize = 32;
@@ -169,7 +169,7 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
         (job.buckets, job.decision)
     });
     let call = charge_call(decisions_of);
-    let due = Instant::now() + options.deadline;
+    let due = deadline::after(options.deadline);
     let result = match link.script(&call, options.replicas_of(effect), due).await {
         Ok(value) => decisions(value, waiting.len()),
         Err(fault) => Err(fault.into()),

@@ -12,7 +12,7 @@ use redis::{
 };
 use tokio::time::Instant;
 
-use crate::DEADLINE_DEFAULT;
+use crate::{DEADLINE_DEFAULT, deadline};
 
 /// The port of a node that names none.
 const PORT_DEFAULT: u16 = 6379;
@@ -256,7 +256,7 @@ impl Replicas {
     /// The command that waits for them, until a little before `due`.
     pub(super) fn wait(self, due: Instant) -> Option<Cmd> {
         let count = self.0?.get();
-        let left = due.saturating_duration_since(Instant::now()).mul_f64(0.8);
+        let left = due.saturating_duration_since(deadline::now()).mul_f64(0.8);
         // WAIT 0 would wait for ever.
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut cmd = redis::cmd("WAIT");
@@ -295,6 +295,6 @@ impl Options {
 
     /// When a call that begins now must have ended.
     pub(super) fn due(&self) -> Instant {
-        Instant::now() + self.deadline
+        deadline::after(self.deadline)
     }
 }

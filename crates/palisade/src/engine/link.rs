@@ -15,7 +15,7 @@ use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Permit
 use palisade_core::policy::Settings;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
-use palisade_store::{Store, StoreError, Vitals};
+use palisade_store::{Store, StoreError, Vitals, deadline};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -110,7 +110,7 @@ impl<'l, S: Store> Calls<'l, S> {
     /// before is no fault of the store.
     pub(super) fn anew(self) -> Self {
         Self {
-            began: Instant::now(),
+            began: deadline::now(),
             ..self
         }
     }
@@ -192,12 +192,12 @@ impl<S: Store> Link<S> {
 
     /// When a request that starts now must be answered.
     pub(super) fn request_ends(&self) -> Instant {
-        Instant::now() + self.deadline + GRACE
+        deadline::after(self.deadline + GRACE)
     }
 
     /// The calls of a request that starts now.
     pub(super) fn calls(&self, whom: For) -> Calls<'_, S> {
-        let began = Instant::now();
+        let began = deadline::now();
         Calls {
             link: self,
             whom,
@@ -229,7 +229,7 @@ impl<S: Store> Link<S> {
     ) -> Result<T, NoAnswer> {
         let started = self.now();
         let permit = self.permit(whom, started)?;
-        let made = Instant::now();
+        let made = deadline::now();
         if made >= ends && whom != For::Upkeep {
             return Err(NoAnswer::OutOfTime);
         }

@@ -1,6 +1,10 @@
 //! The engine in process, on a clock that only the test moves, over a real server
 //! that is taken away: the locked minutes of the failure rules pass at once.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
+#![allow(
     dead_code,
     unreachable_pub,
     missing_docs,

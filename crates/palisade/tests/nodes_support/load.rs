@@ -1,4 +1,8 @@
 //! A flood through every node against limits of one second, and what was admitted.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! Virtual time: the runtime's paused clock, seen with an offset of one's own.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

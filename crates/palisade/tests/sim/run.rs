@@ -1,4 +1,8 @@
 //! One seed: nodes, clients, faults, and the properties over all of them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long something takes is part of what is tested"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
