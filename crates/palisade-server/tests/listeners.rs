@@ -143,3 +143,27 @@ fn an_http2_client_that_takes_no_answer_is_given_up() {
         assert!(H2::takes_nothing(address, path, PATIENCE), "{name}");
     }
 }
+
+#[test]
+fn a_preface_that_trickles_is_still_one_and_one_that_stops_is_cut_off() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const NO_SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let (server, _app) = served("header_timeout = \"1s\"\nidle_timeout = \"60s\"\n");
+    for (name, address, _) in listeners(&server) {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        for part in [&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..], &NO_SETTINGS] {
+            stream.write_all(part).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut answered = [0; 9];
+        stream.read_exact(&mut answered).unwrap();
+        assert_eq!(answered[3], 4, "{name}: settings");
+
+        let mut stopped = TcpStream::connect(address).unwrap();
+        stopped.set_read_timeout(Some(PATIENCE)).unwrap();
+        stopped.write_all(&PREFACE[..10]).unwrap();
+        let read = stopped.read(&mut [0; 64]);
+        assert!(matches!(read, Ok(0) | Err(_)), "{name}: {read:?}");
+    }
+}

@@ -11,17 +11,18 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 
 use super::activity::{Activity, UnderWay, Verdict};
-use super::line::Line;
+use super::line::{Begins, Line, Watched};
 use super::stop::Stop;
 use super::surface::Protocol;
 use super::trace;
 
-/// Longest request head, in bytes.
+/// Longest request head, in bytes. (Answers to pipelined requests are not put together:
+/// hyper then answers a head that it cannot parse with nothing.)
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The same for HTTP/2, which counts it in 32 bits.
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
@@ -62,40 +63,71 @@ impl<H: Handler> Protocol for H {
             let exchange = Arc::clone(&exchange);
             async move { Ok::<_, Infallible>(exchange.answer(request).await) }
         });
-        let http = builder();
-        let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
-        let mut asked_to_close = false;
-        // The connection comes first: a request that has arrived is read before the
-        // connection is asked to close.
-        poll_fn(|cx| {
-            loop {
-                if connection.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(());
-                }
-                match activity.verdict(cx) {
-                    Verdict::Close if !asked_to_close => {
-                        asked_to_close = true;
-                        connection.as_mut().graceful_shutdown();
-                    }
-                    Verdict::Stay | Verdict::Close => return Poll::Pending,
-                    Verdict::End => return Poll::Ready(()),
-                }
+        match begins(&stream, &activity).await {
+            Some(Begins::One) => {
+                let io = TokioIo::new(stream);
+                let connection = http1::Builder::new()
+                    .max_buf_size(HEAD_BYTES_MAX)
+                    .serve_connection(io, service)
+                    .with_upgrades();
+                drive(
+                    connection,
+                    &activity,
+                    http1::UpgradeableConnection::graceful_shutdown,
+                )
+                .await;
             }
-        })
-        .await;
+            Some(Begins::Two) => {
+                activity.multiplex();
+                let io = TokioIo::new(stream);
+                let connection = http2::Builder::new(TokioExecutor::new())
+                    .max_header_list_size(HEADER_LIST_BYTES_MAX)
+                    .max_concurrent_streams(STREAMS_MAX)
+                    .serve_connection(io, service);
+                drive(connection, &activity, http2::Connection::graceful_shutdown).await;
+            }
+            None => {}
+        }
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    // Answers to pipelined requests are not put together: what cannot be parsed would
-    // then be answered with nothing, not with 400.
-    http.http1().max_buf_size(HEAD_BYTES_MAX);
-    http.http2()
-        .max_header_list_size(HEADER_LIST_BYTES_MAX)
-        .max_concurrent_streams(STREAMS_MAX);
-    http
+/// Which version a client begins with; `None` if it ends, or must, before that.
+async fn begins(stream: &Watched, activity: &Activity) -> Option<Begins> {
+    let mut begins = pin!(stream.begins());
+    poll_fn(|cx| {
+        if let Poll::Ready(begins) = begins.as_mut().poll(cx) {
+            return Poll::Ready(begins.ok());
+        }
+        match activity.verdict(cx) {
+            Verdict::Stay => Poll::Pending,
+            Verdict::Close | Verdict::End => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+/// Serves a connection until it ends or has to.
+async fn drive<C: Future>(connection: C, activity: &Activity, close: impl Fn(Pin<&mut C>)) {
+    let mut connection = pin!(connection);
+    let mut asked_to_close = false;
+    // The connection comes first: a request that has arrived is read before the
+    // connection is asked to close.
+    poll_fn(|cx| {
+        loop {
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match activity.verdict(cx) {
+                Verdict::Close if !asked_to_close => {
+                    asked_to_close = true;
+                    close(connection.as_mut());
+                }
+                Verdict::Stay | Verdict::Close => return Poll::Pending,
+                Verdict::End => return Poll::Ready(()),
+            }
+        }
+    })
+    .await;
 }
 
 /// What the requests of one connection share.

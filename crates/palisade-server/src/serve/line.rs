@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -69,6 +70,53 @@ pub(crate) struct Watched {
     _permit: OwnedSemaphorePermit,
 }
 
+/// Which version of HTTP a connection begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begins {
+    One,
+    Two,
+}
+
+/// What an HTTP/2 client begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Pause while a part of the preface has arrived and the rest has not.
+const PREFACE_PAUSE: Duration = Duration::from_millis(5);
+
+impl Watched {
+    /// Looks at the first bytes and leaves them where they are: taken, they would have
+    /// to be put back, and every later read would ask whether they were.
+    pub(super) async fn begins(&self) -> io::Result<Begins> {
+        let stream = match &self.stream {
+            Stream::Plain(stream) => stream,
+            Stream::Secure(stream) => return Ok(agreed(stream)),
+        };
+        let mut seen = [0; PREFACE.len()];
+        loop {
+            let length = stream.peek(&mut seen).await?;
+            if length == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if !PREFACE.starts_with(&seen[..length]) {
+                return Ok(Begins::One);
+            }
+            if length == PREFACE.len() {
+                return Ok(Begins::Two);
+            }
+            // From here on the time for a head runs.
+            self.activity.received();
+            tokio::time::sleep(PREFACE_PAUSE).await;
+        }
+    }
+}
+
+/// Within TLS the two sides have agreed on the version beforehand (ALPN).
+fn agreed(stream: &TlsStream<TcpStream>) -> Begins {
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Begins::Two,
+        _ => Begins::One,
+    }
+}
+
 impl AsyncRead for Watched {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -78,7 +126,7 @@ impl AsyncRead for Watched {
         let before = buf.filled().len();
         let result = on_either!(&mut self.stream, inner => Pin::new(inner).poll_read(cx, buf));
         if buf.filled().len() > before {
-            self.activity.received(&buf.filled()[before..]);
+            self.activity.received();
         }
         result
     }
