@@ -80,6 +80,11 @@ fn test_prints_what_differs_and_ends_with_1() {
         "{said}"
     );
     assert!(said.contains("2 events in 1 files, 1 differ"), "{said}");
+    assert!(said.contains("why: allow by "), "{said}");
+    assert!(
+        said.contains("bucket: ip-auth of each ip, class auth: 8 of 10 left"),
+        "{said}"
+    );
     let as_json = json(&run(&["test", "--json", path(&cases)]));
     assert_eq!(as_json["failures"][0]["line"], 2);
 
@@ -130,7 +135,15 @@ fn quota_hash_reads_the_key_from_standard_input() {
 fn completions_name_every_command() {
     let script = run(&["completions", "bash"]);
     assert_eq!(script.status.code(), Some(0));
-    for command in ["serve", "check", "test", "quota", "completions"] {
+    for command in [
+        "serve",
+        "init",
+        "check",
+        "policy",
+        "test",
+        "quota",
+        "completions",
+    ] {
         assert!(stdout(&script).contains(command), "{command}");
     }
 }
@@ -144,7 +157,14 @@ fn replay_decides_an_access_log_line_by_line() {
     };
     let log: String = (0..12).map(entry).collect::<String>() + "nonsense\n";
     let log = file(&log);
-    let replayed = run(&["replay", "--json", "--format", "combined", path(&log)]);
+    let replayed = run(&[
+        "replay",
+        "--json",
+        "--lines",
+        "--format",
+        "combined",
+        path(&log),
+    ]);
     assert_eq!(replayed.status.code(), Some(0));
     let lines: Vec<Value> = stdout(&replayed)
         .lines()
@@ -154,9 +174,14 @@ fn replay_decides_an_access_log_line_by_line() {
     assert_eq!(lines[9]["decision"], "allow");
     assert_eq!(lines[10]["decision"], "deny");
     assert_eq!(lines[11]["rule"], "L-IP");
+    assert_eq!(lines[11]["limit"], "ip-auth");
+    assert_eq!(lines[11]["asked"], "POST /auth/token");
     let summary = &lines[12]["summary"];
     assert_eq!(summary["decisions"]["deny"], 2);
     assert_eq!(summary["skipped"], 1);
+    assert_eq!(summary["refused_by"]["L-IP ip-auth"], 2);
+    assert_eq!(summary["classes"]["auth"]["refused"], 2);
+    assert_eq!(summary["subjects"][0]["first_line"], 1);
 }
 
 #[test]
@@ -164,11 +189,34 @@ fn replay_against_another_policy_shows_who_is_treated_differently() {
     let events = file(CASES);
     let strict =
         file("[[limit]]\nname = \"ip-auth\"\nby = [\"ip\"]\nclass = \"auth\"\nrate = \"1/min\"\n");
-    let replayed = run(&["replay", path(&events), "--against", path(&strict)]);
+    let replayed = run(&[
+        "replay",
+        path(&events),
+        "--lines",
+        "--against",
+        path(&strict),
+    ]);
     let said = stdout(&replayed);
     assert!(
-        said.contains("2 2026-01-01T00:00:01.000Z allow → deny L-IP 59s"),
+        said.contains("2 2026-01-01T00:00:01.000Z POST /auth/token allow → deny L-IP ip-auth 59s"),
         "{said}"
     );
-    assert!(said.contains("1 would be treated differently"), "{said}");
+    assert!(
+        said.contains("newly denied: 1\n    L-IP ip-auth: 1\n  newly allowed: 0\n"),
+        "{said}"
+    );
+    let back = run(&[
+        "replay",
+        path(&events),
+        "--config",
+        path(&strict),
+        "--against",
+        path(&file("")),
+    ]);
+    let said = stdout(&back);
+    assert!(
+        said.contains("newly allowed: 1\n    L-IP ip-auth: 1"),
+        "{said}"
+    );
+    insta::assert_snapshot!(said);
 }

@@ -43,6 +43,8 @@ struct CaseFailure {
     file: PathBuf,
     line: usize,
     mismatches: Vec<Mismatch>,
+    /// What was answered instead.
+    answer: Value,
 }
 
 impl Test {
@@ -94,6 +96,7 @@ async fn run_file(file: &Path, policy: &Arc<PolicySet>) -> Result<Tally, Failure
                 file: file.to_owned(),
                 line: number,
                 mismatches: step.mismatches,
+                answer: step.answer.unwrap_or_default(),
             });
         }
     }
@@ -111,6 +114,7 @@ impl Tally {
                 let _ = writeln!(text, "  - {}", mismatch.expected);
                 let _ = writeln!(text, "  + {}", mismatch.given);
             }
+            text.push_str(&why(&failure.answer));
         }
         let _ = writeln!(
             text,
@@ -131,9 +135,44 @@ impl Tally {
                     .iter()
                     .map(|m| json!({"member": m.member, "expected": m.expected, "given": m.given}))
                     .collect();
-                json!({"file": failure.file, "line": failure.line, "mismatches": members})
+                json!({"file": failure.file, "line": failure.line, "mismatches": members,
+                    "rule": failure.answer["rule"], "reasons": failure.answer["reasons"],
+                    "limits": failure.answer["limits"]})
             })
             .collect();
         json!({"files": files, "events": self.events, "failures": failures})
     }
+}
+
+/// What decided: the rule, the reasons, and the buckets as they were read.
+fn why(answer: &Value) -> String {
+    use std::fmt::Write;
+    let word = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => format!(" {text}"),
+        other => format!(" {other}"),
+    };
+    let mut text = String::new();
+    let rule = answer["rule"].as_str().unwrap_or("no rule");
+    let decision = answer["decision"].as_str().unwrap_or("-");
+    let _ = writeln!(text, "  why: {decision} by {rule}");
+    for reason in answer["reasons"].as_array().into_iter().flatten() {
+        let parts = ["rule", "limit", "key", "decision", "level"].map(|name| word(&reason[name]));
+        let wait = reason["retry_after"].as_u64();
+        let wait = wait.map_or_else(String::new, |seconds| format!(", {seconds}s"));
+        let _ = writeln!(text, "    reason:{}{wait}", parts.concat());
+    }
+    for limit in answer["limits"].as_array().into_iter().flatten() {
+        let name = |key: &str| limit[key].as_str().unwrap_or("-").to_owned();
+        let _ = writeln!(
+            text,
+            "    bucket: {} of each {}, class {}: {} of {} left",
+            name("name"),
+            name("scope"),
+            name("class"),
+            limit["remaining"],
+            limit["limit"],
+        );
+    }
+    text
 }

@@ -1,8 +1,9 @@
 //! `palisade replay`.
 
 mod combined;
+mod outcome;
+mod summary;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,17 +13,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use palisade::cases::{Event, Replayer, parse_event};
 use palisade_core::policy::PolicySet;
 use palisade_policy::{Env, Overrides};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::offline;
 use crate::config;
 use crate::failure::{Ending, Failure};
 use crate::output;
+use outcome::{Outcome, asked, subject};
+use summary::{Compared, Summary};
 
 /// Runs recorded events or an access log through a policy on a virtual clock.
 ///
-/// One decision per line, then a summary. With `--against`, only events that the
-/// other policy would treat differently are printed.
+/// Prints a summary: by what refused, class, subject and time. With `--against`, also what
+/// the other policy would newly deny and newly allow.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     /// The file
@@ -34,6 +37,9 @@ pub(crate) struct Replay {
     /// A second policy to compare with
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
+    /// Also one decision a line; with `--against`, only where they differ
+    #[arg(long)]
+    lines: bool,
     /// How the file is written
     #[arg(long, value_enum, default_value = "jsonl")]
     format: Format,
@@ -50,35 +56,16 @@ enum Format {
     Combined,
 }
 
-/// What an event led to under one policy.
-#[derive(Clone, PartialEq)]
-struct Outcome {
-    decision: String,
-    rule: Option<String>,
-    mode: String,
-    retry_after: Option<u64>,
-    /// What a flow of the guard in shadow mode would have answered.
-    shadow: Option<String>,
-}
-
-#[derive(Default)]
-struct Summary {
-    events: u64,
-    decisions: BTreeMap<String, u64>,
-    rules: BTreeMap<String, u64>,
-    modes: BTreeMap<String, u64>,
-    differ: u64,
-    /// Lines of an access log that are no requests.
-    skipped: u64,
-}
-
 impl Replay {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let policy = load(self.config.as_deref())?;
         let against = self.against.as_deref().map(|path| load(Some(path)));
         let against = against.transpose()?;
         let summary = offline::runtime()?.block_on(self.replay(policy, against))?;
-        self.print_summary(&summary);
+        match self.json {
+            true => output::json(&summary.as_json()),
+            false => output::print(&summary.text()),
+        }
         Ok(Ending::Done)
     }
 
@@ -94,6 +81,7 @@ impl Replay {
         };
         let progress = progress(&self.events);
         let mut summary = Summary::default();
+        summary.compared = other.as_ref().map(|_| Compared::default());
         let mut last_at = None;
         for (index, line) in offline::lines(&self.events)?.lines().enumerate() {
             let line = line.map_err(|error| offline::unreadable(&self.events, &error))?;
@@ -118,69 +106,65 @@ impl Replay {
                 },
             };
             last_at = Some(event.at);
-            let at = event.at.to_rfc3339();
             let given = step(&mut one, event.clone()).await.map_err(refused)?;
             let compared = match &mut other {
-                Some(other) => Some(step(other, event).await.map_err(refused)?),
+                Some(other) => step(other, event.clone()).await.map_err(refused)?,
                 None => None,
             };
             if let Some(given) = given {
-                self.print_step(index + 1, &at, &given, compared.flatten(), &mut summary);
+                let line = Line {
+                    number: index + 1,
+                    at: event.at.to_rfc3339(),
+                    asked: asked(&event),
+                };
+                summary.count(line.number, event.at, subject(&event), &given);
+                self.compare(&line, &given, compared.as_ref(), &mut summary);
             }
         }
         progress.finish_and_clear();
         Ok(summary)
     }
 
-    fn print_step(
+    fn compare(
         &self,
-        line: usize,
-        at: &str,
+        line: &Line,
         given: &Outcome,
-        other: Option<Outcome>,
+        other: Option<&Outcome>,
         summary: &mut Summary,
     ) {
-        summary.count(given);
-        match other {
-            None => output::line(&given.show(self.json, line, at)),
-            Some(other) if other != *given => {
-                summary.differ += 1;
-                if self.json {
-                    output::json(&json!({"line": line, "at": at,
-                        "policy": given.as_json(), "against": other.as_json()}));
-                } else {
-                    output::line(&format!("{line} {at} {given} → {other}"));
-                }
-            }
-            Some(_) => {}
+        let differs = match (&mut summary.compared, other) {
+            (Some(compared), Some(other)) => compared.count(given, other),
+            _ => true,
+        };
+        if self.lines && differs {
+            output::line(&line.show(self.json, given, other));
         }
     }
+}
 
-    fn print_summary(&self, summary: &Summary) {
-        if self.json {
-            output::json(&json!({"summary": {"events": summary.events,
-                "decisions": summary.decisions, "rules": summary.rules,
-                "modes": summary.modes, "differ": summary.differ, "skipped": summary.skipped}}));
-            return;
-        }
-        let list = |counts: &BTreeMap<String, u64>| {
-            let shown: Vec<String> = counts.iter().map(|(k, n)| format!("{k} {n}")).collect();
-            shown.join(", ")
-        };
-        output::line(&format!(
-            "{} events: {}",
-            summary.events,
-            list(&summary.decisions)
-        ));
-        if !summary.rules.is_empty() {
-            output::line(&format!("rules: {}", list(&summary.rules)));
-        }
-        output::line(&format!("modes: {}", list(&summary.modes)));
-        if summary.skipped > 0 {
-            output::line(&format!("{} lines are no requests", summary.skipped));
-        }
-        if self.against.is_some() {
-            output::line(&format!("{} would be treated differently", summary.differ));
+/// An event as it is shown.
+struct Line {
+    number: usize,
+    at: String,
+    asked: String,
+}
+
+impl Line {
+    fn show(&self, as_json: bool, given: &Outcome, other: Option<&Outcome>) -> String {
+        let Self { number, at, asked } = self;
+        match (as_json, other) {
+            (false, None) => format!("{number} {at} {asked} {given}"),
+            (false, Some(other)) => format!("{number} {at} {asked} {given} → {other}"),
+            (true, None) => {
+                let mut shown = given.as_json();
+                shown["line"] = json!(number);
+                shown["at"] = json!(at);
+                shown["asked"] = json!(asked);
+                shown.to_string()
+            }
+            (true, Some(other)) => json!({"line": number, "at": at, "asked": asked,
+                "policy": given.as_json(), "against": other.as_json()})
+            .to_string(),
         }
     }
 }
@@ -206,73 +190,4 @@ async fn step(
 ) -> Result<Option<Outcome>, palisade::cases::CaseError> {
     let step = replayer.step(event).await?;
     Ok(step.answer.map(|answer| Outcome::of(&answer)))
-}
-
-/// The decision and rule that shadow mode hid.
-fn shadow_of(shadow: &Value) -> Option<String> {
-    let decision = shadow["decision"].as_str()?;
-    let rule = shadow["rule"].as_str().map(|rule| format!(" {rule}"));
-    Some(format!("{decision}{}", rule.unwrap_or_default()))
-}
-
-impl Outcome {
-    fn of(answer: &Value) -> Self {
-        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-        Self {
-            decision: text("decision"),
-            rule: answer["rule"].as_str().map(str::to_owned),
-            mode: text("mode"),
-            retry_after: answer["retry_after"].as_u64(),
-            shadow: shadow_of(&answer["shadow"]),
-        }
-    }
-
-    fn as_json(&self) -> Value {
-        let mut shown = json!({"decision": self.decision, "rule": self.rule,
-            "mode": self.mode, "retry_after": self.retry_after});
-        if let Some(shadow) = &self.shadow {
-            shown["shadow"] = json!(shadow);
-        }
-        shown
-    }
-
-    fn show(&self, as_json: bool, line: usize, at: &str) -> String {
-        if !as_json {
-            return format!("{line} {at} {self}");
-        }
-        let mut shown = self.as_json();
-        shown["line"] = json!(line);
-        shown["at"] = json!(at);
-        shown.to_string()
-    }
-}
-
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.decision)?;
-        if let Some(rule) = &self.rule {
-            write!(f, " {rule}")?;
-        }
-        if let Some(seconds) = self.retry_after {
-            write!(f, " {seconds}s")?;
-        }
-        if self.mode != "normal" {
-            write!(f, " ({})", self.mode)?;
-        }
-        if let Some(shadow) = &self.shadow {
-            write!(f, " (shadow: {shadow})")?;
-        }
-        Ok(())
-    }
-}
-
-impl Summary {
-    fn count(&mut self, outcome: &Outcome) {
-        self.events += 1;
-        *self.decisions.entry(outcome.decision.clone()).or_default() += 1;
-        *self.modes.entry(outcome.mode.clone()).or_default() += 1;
-        if let Some(rule) = &outcome.rule {
-            *self.rules.entry(rule.clone()).or_default() += 1;
-        }
-    }
 }
