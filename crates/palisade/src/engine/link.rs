@@ -106,6 +106,12 @@ impl<'l, S: Store> Calls<'l, S> {
         self.ends - GRACE
     }
 
+    /// When the run of calls began: of those that did not begin anew, when the request
+    /// arrived.
+    pub(super) const fn began(self) -> Instant {
+        self.began
+    }
+
     /// The calls that begin anew now: after a wait for a turn, or a lost swap. What went
     /// before is no fault of the store.
     pub(super) fn anew(self) -> Self {

@@ -18,7 +18,7 @@ use palisade::core::{Decision, Keyring, Mode, Outcome, PolicySet, Rule};
 use parking_lot::Mutex;
 
 use crate::breakers::Expected;
-use crate::world::{Command, CommandLog, Found, World};
+use crate::world::{Command, CommandLog, Found, World, recalled};
 
 pub(crate) struct Asked {
     pub(crate) node: usize,
@@ -129,13 +129,26 @@ impl Commands {
         }
     }
 
+    /// What the command before this one on the node knew of its records.
+    fn recalled(&self, node: usize, keys: &GuardKeys) -> Option<(Micros, Found)> {
+        let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
+        let keys = pairs.into_iter().flatten().map(|pair| pair.current);
+        recalled(&self.world.shared.lock().heard[node], keys)
+    }
+
     /// What was told and what was written is what the rules make of what was read.
     fn replay(&self, asked: &Asked, log: &CommandLog, told: Option<&Decision>) {
         let flow = asked.op.flow();
         let Some(attempt) = asked.op.attempt() else {
             return;
         };
-        let Some((now, found)) = &log.loaded else {
+        let signals = Signals::resolve(&self.keyring, asked.op, &asked.facts);
+        let keys = signals.keys(flow);
+        let recalled = match (&log.loaded, told) {
+            (None, Some(_)) => self.recalled(asked.node, &keys),
+            _ => None,
+        };
+        let Some((now, found)) = log.loaded.as_ref().or(recalled.as_ref()) else {
             if told.is_some() {
                 self.violated(
                     "guard §12",
@@ -154,8 +167,6 @@ impl Commands {
         if log.parted || told.is_none() && log.committed.is_empty() {
             return;
         }
-        let signals = Signals::resolve(&self.keyring, asked.op, &asked.facts);
-        let keys = signals.keys(flow);
         let Some(records) = decoded(&keys, found) else {
             return;
         };

@@ -18,7 +18,9 @@ use palisade::store::{
 use crate::breakers::Expected;
 use crate::planted::Planted;
 use crate::run::DEADLINE;
-use crate::world::{Command, Fate, Shared, Stored, World, running_command};
+use crate::world::{
+    Command, CommandLog, Fate, Heard, Shared, Stored, World, recalled, running_command,
+};
 
 /// The store as one node reaches it.
 pub(crate) struct SimStore {
@@ -488,21 +490,65 @@ impl Buckets for SimStore {
     }
 }
 
+/// The record that a write leaves.
+fn stored(write: &RecordWrite) -> Option<Stored> {
+    Some(Stored {
+        bytes: write.bytes.clone()?,
+        revision: write.expect + 1,
+        expires_at: write.expires_at,
+        is_corrupt: false,
+    })
+}
+
+impl SimStore {
+    /// What the node has heard of the records, and the running command's log.
+    fn learn(&self, change: impl FnOnce(&mut CommandLog, &mut Heard)) {
+        if let Some(command) = running_command() {
+            let mut shared = self.world.shared.lock();
+            change(&mut command.log.lock(), &mut shared.heard[self.node]);
+        }
+    }
+}
+
 impl Records for SimStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
         let keys = keys.to_vec();
-        self.call(Call::Breaking, move |shared, now, command| {
-            load(shared, &keys, now, command)
-        })
-        .await
+        let loaded = self
+            .call(Call::Breaking, move |shared, now, command| {
+                load(shared, &keys, now, command)
+            })
+            .await?;
+        self.learn(|log, known| {
+            if let Some((now, found)) = &log.loaded {
+                let found = found
+                    .iter()
+                    .map(|(key, stored)| (*key, (*now, stored.clone())));
+                known.extend(found);
+            }
+        });
+        Ok(loaded)
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        let writes = writes.to_vec();
-        self.call(Call::Breaking, move |shared, now, command| {
-            commit(shared, &writes, now, command)
-        })
-        .await
+        // A command may rest on what the one before it on this node knew.
+        self.learn(|log, known| {
+            if log.loaded.is_none() {
+                log.loaded = recalled(known, writes.iter().map(|write| write.key));
+            }
+        });
+        let own = writes.to_vec();
+        let ended = self
+            .call(Call::Breaking, move |shared, now, command| {
+                commit(shared, &own, now, command)
+            })
+            .await?;
+        if ended == Commit::Done {
+            self.learn(|log, known| {
+                let now = log.loaded.as_ref().map_or(Micros(0), |(now, _)| *now);
+                known.extend(writes.iter().map(|write| (write.key, (now, stored(write)))));
+            });
+        }
+        Ok(ended)
     }
 
     async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {

@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) losses: Vec<Micros>,
     pub(crate) timetables: Vec<Timetables>,
     pub(crate) violations: Vec<String>,
+    /// What each node knows of the records.
+    pub(crate) heard: Vec<Heard>,
     /// Commits write one record after the other, as a Redis Cluster does.
     pub(crate) is_cluster: bool,
     pub(crate) planted: Option<Planted>,
@@ -119,6 +121,21 @@ pub(crate) struct CommandLog {
 /// What a load gave.
 pub(crate) type Found = HashMap<RecordKey, Option<Stored>>;
 
+/// The last that a node heard of each record, and at which instant of the store.
+pub(crate) type Heard = HashMap<RecordKey, (Micros, Option<Stored>)>;
+
+/// What a node knows of these records, as if it had just read them all.
+pub(crate) fn recalled(
+    heard: &Heard,
+    keys: impl Iterator<Item = RecordKey>,
+) -> Option<(Micros, Found)> {
+    let now = keys.filter_map(|key| Some(heard.get(&key)?.0)).max()?;
+    let found = heard
+        .iter()
+        .map(|(key, (_, stored))| (*key, stored.clone()));
+    Some((now, found.collect()))
+}
+
 tokio::task_local! {
     pub(crate) static COMMAND: Arc<Command>;
 }
@@ -152,6 +169,7 @@ impl World {
                 losses: Vec::new(),
                 timetables: vec![Timetables::new(); nodes],
                 violations: Vec::new(),
+                heard: vec![Heard::new(); nodes],
                 is_cluster: rng.chance(25),
                 planted,
             }),

@@ -17,6 +17,7 @@ use palisade_store::Store;
 
 use super::super::link::{Calls, For, NoAnswer};
 use super::super::{Engine, RequestAnswer, Seen, Subject};
+use super::turns::pairs_of;
 use super::{Guard, areas};
 use crate::deadline::until;
 
@@ -198,13 +199,14 @@ impl Guard {
     /// Runs a command, all of it within the request's time: waiting for its turn,
     /// loading, and every retry.
     async fn run<S: Store>(&self, command: &Command<'_, S>) -> Result<Applied, Unusable> {
-        let turn = self.turns.turn(command.keys);
-        let Ok(_turn) = until(command.calls.turn_ends(), pin!(turn)).await else {
+        let pairs = pairs_of(command.keys);
+        let turn = self.turns.turn(&pairs);
+        let Ok(mut turn) = until(command.calls.turn_ends(), pin!(turn)).await else {
             return Err(Unusable::Record(Rule::F_CONFLICT));
         };
         match command.op.flow() {
             Flow::Api => command.hit().await,
-            Flow::Login | Flow::Otp => command.attempt().await,
+            Flow::Login | Flow::Otp => command.attempt(&pairs, &mut turn).await,
         }
     }
 }

@@ -15,47 +15,50 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::{Commit, Store};
 
+use super::super::link::{Calls, NoAnswer};
 use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
 use super::records::{Loaded, load, unreadable};
+use super::turns::{Known, Pairs, Turn};
 
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 const DEVICE: usize = 2;
 const LOCKOUT: usize = 3;
 
+/// What a part of the writes left to do (Redis Cluster).
+struct Part {
+    before: Loaded,
+    written: Vec<RecordWrite>,
+}
+
 impl<S: Store> Command<'_, S> {
-    pub(super) async fn attempt(&self) -> Result<Applied, Unusable> {
-        let Self {
-            calls,
-            policy,
-            op,
-            signals,
-            keys,
-            ..
-        } = *self;
-        let settings = &policy.settings;
-        let policies = Policies {
-            guard: &settings.guard,
-            lockout: &settings.lockout,
-        };
-        let attempt = op.attempt().unwrap_or(Attempt::Check);
-        let mut part: Option<(Loaded, Vec<RecordWrite>)> = None;
+    pub(super) async fn attempt(
+        &self,
+        pairs: &Pairs,
+        turn: &mut Turn<'_>,
+    ) -> Result<Applied, Unusable> {
+        let arrived = self.calls.began();
+        let mut part: Option<Part> = None;
         for _ in 0..=RETRIES_MAX {
-            let calls = calls.anew();
-            let pairs = [keys.account, Some(keys.network), keys.device, keys.lockout];
-            let mut loaded = load(calls, pairs).await?;
-            if let Some((before, written)) = &part {
-                loaded.resume(before, written);
+            let calls = self.calls.anew();
+            let mut known = match turn.recall() {
+                Some(known) if known.serves_to_refuse(arrived) => known,
+                _ => known(calls, *pairs).await?,
+            };
+            if let Some(Part { before, written }) = &part {
+                known.loaded.resume(before, written);
             }
-            let records = match decoded(&loaded) {
-                Ok(records) => records,
+            let found = match self.evaluated(&known.loaded) {
+                Ok(found) => found,
                 Err(failed) => return Err(unreadable(calls, failed).await),
             };
-            let now = loaded.now;
-            let found = evaluate(policies, op.flow(), attempt, signals, records, now);
-            let mut wanted = writes(settings, op.flow(), &loaded, &found);
-            let mut written = part.as_ref().map_or_else(Vec::new, |(_, w)| w.clone());
+            let mut written = part.as_ref().map_or_else(Vec::new, |p| p.written.clone());
+            let mut wanted = self.writes(&known.loaded, &found);
             wanted.retain(|write| !written.iter().any(|done| done.key == write.key));
+            let is_refused = wanted.is_empty() && found.answer.outcome != Outcome::Allow;
+            if !known.is_fresh(arrived) && !is_refused {
+                continue;
+            }
             let ended = match wanted.is_empty() {
                 true => Commit::Done,
                 false => calls.make(|store| store.commit(&wanted)).await?,
@@ -63,17 +66,49 @@ impl<S: Store> Command<'_, S> {
             match ended {
                 Commit::Done => {
                     written.extend(wanted);
-                    return Ok(applied(signals, &loaded, &written, found));
+                    turn.leave(pairs, || known.after(&written));
+                    return Ok(applied(self.signals, &known.loaded, &written, found));
                 }
                 Commit::Part(done) => {
                     written.extend(wanted.into_iter().take(done));
-                    part = Some((loaded, written));
+                    let before = known.loaded;
+                    part = Some(Part { before, written });
                 }
                 Commit::Conflict => {}
             }
         }
         Err(Unusable::Record(Rule::F_CONFLICT))
     }
+
+    fn evaluated(&self, loaded: &Loaded) -> Result<Evaluation, Unreadable> {
+        let settings = &self.policy.settings;
+        let policies = Policies {
+            guard: &settings.guard,
+            lockout: &settings.lockout,
+        };
+        let attempt = self.op.attempt().unwrap_or(Attempt::Check);
+        let (flow, records) = (self.op.flow(), decoded(loaded)?);
+        Ok(evaluate(
+            policies,
+            flow,
+            attempt,
+            self.signals,
+            records,
+            loaded.now,
+        ))
+    }
+
+    fn writes(&self, loaded: &Loaded, found: &Evaluation) -> Vec<RecordWrite> {
+        writes(&self.policy.settings, self.op.flow(), loaded, found)
+    }
+}
+
+async fn known<S: Store>(calls: Calls<'_, S>, pairs: Pairs) -> Result<Known, NoAnswer> {
+    let loaded = load(calls, pairs).await?;
+    Ok(Known {
+        loaded,
+        asked: calls.began(),
+    })
 }
 
 type Unreadable = (RecordKey, palisade_core::guard::DecodeError);

@@ -1,7 +1,7 @@
 //! Bytes ↔ records, with what to do about those that cannot be read.
 
 use palisade_core::guard::{DecodeError, Found, KeyPair};
-use palisade_core::record::{RecordKey, RecordWrite};
+use palisade_core::record::{Record, RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::Store;
@@ -17,12 +17,21 @@ pub(super) struct Slot {
 }
 
 /// Everything one command loaded, in the order account, network, device, lockout.
+#[derive(Clone)]
 pub(super) struct Loaded {
     pub(super) now: Micros,
     slots: Vec<Slot>,
 }
 
 impl Loaded {
+    #[cfg(test)]
+    pub(super) const fn empty(now: Micros) -> Self {
+        Self {
+            now,
+            slots: Vec::new(),
+        }
+    }
+
     /// The record in `slot`, decoded; a missing one is the default.
     pub(super) fn record<T: Default>(
         &self,
@@ -60,6 +69,22 @@ impl Loaded {
         }
     }
 
+    /// The records as they are after `written` was committed.
+    pub(super) fn after(&self, written: &[RecordWrite]) -> Self {
+        let mut after = self.clone();
+        for slot in &mut after.slots {
+            let Some(keys) = slot.keys else { continue };
+            let found = |key| written.iter().find(|write| Some(write.key) == key);
+            if let Some(write) = found(Some(keys.current)) {
+                slot.found.current = stored(write);
+            }
+            if let Some(write) = found(keys.previous) {
+                slot.found.previous = stored(write);
+            }
+        }
+        after
+    }
+
     /// The writes that replace the record in `slot`.
     pub(super) fn writes(&self, slot: usize, bytes: Vec<u8>, until: Micros) -> Vec<RecordWrite> {
         match self.slots.get(slot) {
@@ -84,6 +109,14 @@ impl Loaded {
             })
             .collect()
     }
+}
+
+fn stored(write: &RecordWrite) -> Option<Record> {
+    let bytes = write.bytes.clone()?;
+    Some(Record {
+        bytes,
+        revision: write.expect + 1,
+    })
 }
 
 /// Reads the records of `pairs` and the store's clock.

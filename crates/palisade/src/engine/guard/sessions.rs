@@ -65,12 +65,13 @@ impl<S: Store> Engine<S> {
         let pairs = self.account_records(account);
         let calls = self.link.calls(For::Operator);
         let turns = &self.guard.turns;
-        let turn = turns.turn_of(pairs.into_iter().flatten());
+        let pairs = [pairs[0], pairs[1], None, None];
+        let turn = turns.turn(&pairs);
         let Ok(_turn) = until(calls.turn_ends(), pin!(turn)).await else {
             return Err(too_busy());
         };
         for _ in 0..=RETRIES_MAX {
-            let loaded = load(calls, [pairs[0], pairs[1], None, None]).await?;
+            let loaded = load(calls, pairs).await?;
             let (count, writes) = self.changed_sessions(calls, &loaded, &change).await?;
             let commit = calls.make(|store| store.commit(&writes));
             if count == 0 || commit.await? == Commit::Done {
