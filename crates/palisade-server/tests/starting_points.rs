@@ -147,11 +147,13 @@ fn a_hangup_reloads_the_file_and_ends_nothing() {
     assert_eq!(revision(), 1);
     std::fs::write(server.home.path().join("palisade.toml"), limit("6/min")).unwrap();
     signal(server.pid(), "HUP");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while revision() != 2 {
-        assert!(std::time::Instant::now() < deadline, "not reloaded");
+    for _ in 0..1_000 {
+        if revision() == 2 {
+            return;
+        }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    panic!("not reloaded");
 }
 
 #[test]
