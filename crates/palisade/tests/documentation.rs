@@ -248,3 +248,30 @@ fn a_link_that_leads_nowhere_is_found() {
         ]
     );
 }
+
+/// The files of one section's table in the architecture.
+fn trail(text: &str, heading: &str) -> Vec<String> {
+    let lines = text.lines().skip_while(|line| *line != heading);
+    lines
+        .skip_while(|line| !line.starts_with("| `"))
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.split('`').nth(1).unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_newcomer_follows_a_request_through_fifteen_files() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for heading in ["### One `/v1/check`", "### One `login/failure`"] {
+        let files = trail(&text, heading);
+        assert!(
+            (8..=15).contains(&files.len()),
+            "{heading}: {}",
+            files.len()
+        );
+        for file in files {
+            let path = root().join("crates").join(&file);
+            assert!(path.is_file(), "{heading} names `{file}`");
+        }
+    }
+}

@@ -1,4 +1,8 @@
 //! One request, end to end: resolve → charge → decide → record.
+//!
+//! Read `limits`' `check.rs` and `guard`'s `command.rs` first, `link` second: nothing
+//! else is needed to understand a decision. `operators` is what people do, `background`
+//! what runs beside the requests, `ports` what the engine asks of others.
 
 mod background;
 mod figures;
