@@ -293,7 +293,7 @@ impl Sim {
         let buckets = shared.buckets.len() - shared.marks.len();
         let records = shared.records.len();
         let largest = |kind: RecordKind| match kind {
-            RecordKind::Account(_) => 4096,
+            RecordKind::Account(_) => 4608,
             RecordKind::Network(_) => 8192,
             RecordKind::Device(_) => 1024,
             RecordKind::Lockout => 512,
