@@ -2,8 +2,8 @@
 //!
 //!     cargo bench -p palisade-store --bench restart -- [BUCKETS]
 //!
-//! A quarter each of token buckets and sliding logs of a minute (kept by the end
-//! alone), hourly wheels and monthly quotas (in the journal).
+//! A quarter each of token buckets and sliding logs of minutes (kept by the end alone),
+//! hourly wheels and monthly quotas (in the journal).
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -47,9 +47,9 @@ async fn main() {
     let buckets = std::env::args().skip(1).find_map(|arg| arg.parse().ok());
     let buckets: u32 = buckets.unwrap_or(1_000_000);
     let directory = tempfile::tempdir().unwrap();
-    let minute = Window::Span(HOUR / 60);
+    let short = Window::Span(9 * MINUTE);
     let limits = TestLimits::new([
-        ("bucket", spec(Algorithm::TokenBucket, 100, minute)),
+        ("bucket", spec(Algorithm::TokenBucket, 100, short)),
         (
             "log",
             spec(Algorithm::SlidingLog, 100, Window::Span(5 * MINUTE)),
@@ -66,12 +66,14 @@ async fn main() {
     let before = resident();
     for number in 0..buckets {
         let subject = number.to_string();
-        let charge = match number % 4 {
+        let mut charge = match number % 4 {
             0 => limits.charge("bucket", &subject),
             1 => limits.charge("log", &subject),
             2 => limits.charge("wheel", &subject),
             _ => quotas.charge("quota", &subject),
         };
+        // So much that no bucket is whole again before the end.
+        charge.cost = 30;
         for _ in 0..3 {
             assert!(
                 store
