@@ -157,13 +157,14 @@ pub(super) fn operation(method: &Method) -> OperationBuilder {
 fn form() -> utoipa::openapi::request_body::RequestBody {
     let text = Object::with_type(SchemaType::Type(Type::String));
     let form = ObjectBuilder::new().property("client_id", text).build();
+    // The body is the application's: one that cannot be read names nobody and is no error,
+    // so that its JSON form is a matter of words and not of a schema.
     RequestBodyBuilder::new()
+        .description(Some(
+            "The original body, if the proxy passes it on: a form, or a JSON object, whose `client_id` names the OAuth client",
+        ))
         .content(
             "application/x-www-form-urlencoded",
-            ContentBuilder::new().schema(Some(form.clone())).build(),
-        )
-        .content(
-            "application/json",
             ContentBuilder::new().schema(Some(form)).build(),
         )
         .required(Some(Required::False))
