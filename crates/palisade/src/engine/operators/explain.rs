@@ -215,10 +215,6 @@ const MEANINGS: &[(Rule, &str)] = &[
         "new devices keep trying one account",
     ),
     (
-        Rule::G_PENDING,
-        "attempts whose outcome is not known yet count as failures",
-    ),
-    (
         Rule::G_SPRAY_WIDE,
         "many accounts failed from this /24 or /48",
     ),
