@@ -3,6 +3,7 @@
 use super::fallback::strictest;
 use super::*;
 use crate::decision::{Enforcement, ErrorCode, Mode};
+use crate::failure::level::SLOW_SAMPLES_MIN;
 use crate::limit::{Algorithm, BucketSpec, Window};
 use crate::policy::{ClassKind, OnStoreFailure};
 
@@ -315,6 +316,8 @@ fn f_level_of_a_node_follows_its_store_and_its_breakers() {
     assert_eq!(level(&world, 480, SourceHealth::Up), 0);
     world.store = Ok(80_000);
     world.more("8m call login; 8m call login");
+    assert_eq!(level(&world, 480, SourceHealth::Up), 0, "two are too few");
+    world.more(&"8m call login; ".repeat(SLOW_SAMPLES_MIN));
     assert_eq!(level(&world, 480, SourceHealth::Up), 1);
 }
 
