@@ -1,5 +1,5 @@
 //! The rules, one file each. A rule is a function over the command under way; the
-//! list of them, in their order, is in [`evaluate`](super::evaluate).
+//! list of them, in their order, is in [`evaluate`](mod@super::evaluate).
 
 pub(super) mod advisory;
 pub mod api;
