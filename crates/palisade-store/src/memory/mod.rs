@@ -126,7 +126,7 @@ impl<C: Clock> MemoryStore<C> {
         Limiter::new(Arc::clone(&self.inner), limit, keyring.namer(limit), spec)
     }
 
-    /// Gives back without waiting; see [`Buckets::give_back`](crate::Buckets::give_back).
+    /// Gives back without waiting; see [`Buckets::give_back`].
     pub fn give_back_now(&self, taken: &[Taken<'_>]) -> Charged {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         self.change(&charges, |position, charge, state, now| {

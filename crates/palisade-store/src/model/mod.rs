@@ -1,5 +1,5 @@
 //! The oracle: what a store has to answer, in the plainest code that can be written.
-//! One lock, one map, [`counters`] of its own. Other stores are compared with it, so it
+//! One lock, one map, `counters` of its own. Other stores are compared with it, so it
 //! shares no arithmetic with any of them; simulations run on it.
 
 mod counters;
