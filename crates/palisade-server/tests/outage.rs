@@ -338,6 +338,79 @@ fn f_closed_a_service_whose_redis_is_frozen_lets_nobody_hang() {
     assert_eq!(Caller::of(&server).admitted("192.0.2.5", 12, "normal"), 10);
 }
 
+/// One login, and nobody else: the node finds out by itself that the store is gone.
+#[test]
+fn f_suspect_a_quiet_service_is_degraded_within_ten_seconds() {
+    let mut redis = RedisServer::start();
+    let server = start(&config(&redis, ""));
+    let mut caller = Caller::of(&server);
+    assert_eq!(caller.modes("login/check", "quiet", 1), ["normal -"]);
+    redis.kill();
+    let began = Instant::now();
+    assert_eq!(
+        caller.modes("login/check", "quiet", 1),
+        ["fail_closed F-CLOSED"]
+    );
+    assert_eq!(mode(&server, "login"), "fail_closed");
+    within(Duration::from_secs(10), "degraded logins", || {
+        mode(&server, "login") == "degraded"
+    });
+    println!("degraded {:?} after the first failure", began.elapsed());
+    assert_eq!(caller.modes("login/check", "quiet", 1), ["degraded -"]);
+    assert_eq!(mode(&server, "otp"), "normal", "nobody asked");
+}
+
+fn mode(server: &Server, policy: &str) -> String {
+    let report = dependencies(server);
+    let modes = report["modes"].as_array().unwrap();
+    let found = modes.iter().find(|pair| pair[0] == policy);
+    found.unwrap()[1].as_str().unwrap().to_owned()
+}
+
+/// Ends a process when the test does.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn f_heard_a_store_that_is_away_at_the_start_is_named_without_its_password() {
+    let home = tempfile::tempdir().unwrap();
+    let port = redis_server::free_port();
+    let url = format!("redis://:correct-horse@127.0.0.1:{port}");
+    let text = format!("[store]\nurl = \"{url}\"\n[secrets]\nkey = \"env:KEY\"\n");
+    std::fs::write(home.path().join("palisade.toml"), text).unwrap();
+    let log = home.path().join("log");
+    let child = common::palisade()
+        .current_dir(home.path())
+        .args(["serve", "--config", "palisade.toml"])
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .env("PALISADE_LOG__LEVEL", "warn")
+        .env("KEY", "0123456789abcdef0123456789abcdef0123456789abcdef")
+        .stdout(std::process::Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn();
+    let _ended = Ended(child.unwrap());
+    let read = || std::fs::read_to_string(&log).unwrap();
+    within(PATIENCE, "a line about the store", || {
+        read().contains("store_failing")
+    });
+    // Nothing changes, so nothing more is said.
+    std::thread::sleep(Duration::from_secs(2));
+    let said = read();
+    assert_eq!(said.matches("store_failing").count(), 1, "{said}");
+    assert!(
+        said.contains(&format!("redis://127.0.0.1:{port}")),
+        "{said}"
+    );
+    assert!(said.contains("the store cannot be reached"), "{said}");
+    assert!(!said.contains("correct-horse"), "{said}");
+}
+
 /// The locked times, in real time: no probe of the guard's for five minutes, then two
 /// minutes of healthy ones, whatever the store does meanwhile.
 #[test]
