@@ -3,9 +3,9 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use palisade::engine::{BlockView, LiftSubject, LiftTarget, Score};
+use palisade_core::Digest;
 use palisade_core::decision::{KeyKind, Level};
 use palisade_core::record::{RecordKey, RecordKind};
-use palisade_core::{Digest, Id};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -119,7 +119,11 @@ impl Target {
         };
         let reason = fields.required("reason", self.reason);
         if self.record.is_none() && self.id.is_none() {
-            let subject = subject(&mut fields, self.account, self.ip, self.username);
+            let subject = LiftSubject {
+                account: fields.id("account", self.account),
+                ip: fields.address("ip", self.ip),
+                username: fields.id("username", self.username),
+            };
             fields.finish()?;
             return Ok((Lifting::Subject(subject), score, reason));
         }
@@ -143,30 +147,6 @@ impl Target {
             score,
         };
         Ok((Lifting::Record(target), score, reason))
-    }
-}
-
-fn subject(
-    fields: &mut Fields,
-    account: Option<Value>,
-    ip: Option<Value>,
-    username: Option<Value>,
-) -> LiftSubject {
-    let ip = fields.optional("ip", ip).and_then(|text| {
-        let ip = text.parse().ok();
-        if ip.is_none() {
-            fields.wrong("ip", "is not an IP address");
-        }
-        ip
-    });
-    let mut id = |field: &'static str, value| {
-        let text = fields.optional(field, value)?;
-        Id::new(field, &text).ok()
-    };
-    LiftSubject {
-        account: id("account", account),
-        ip,
-        username: id("username", username),
     }
 }
 

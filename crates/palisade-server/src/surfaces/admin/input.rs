@@ -1,13 +1,14 @@
 //! Reading operators' bodies field by field, so that everything wrong is told at once.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use palisade_core::Micros;
 use palisade_core::facts::{ID_BYTES_MAX, bounded};
+use palisade_core::{Id, Micros};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -91,6 +92,22 @@ impl Fields {
             self.wrong(field, "is required");
         }
         text.unwrap_or_default()
+    }
+
+    /// An address that may be absent.
+    pub(super) fn address(&mut self, field: &'static str, value: Option<Value>) -> Option<IpAddr> {
+        let text = self.optional(field, value)?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.wrong(field, "is not an IP address");
+        }
+        address
+    }
+
+    /// An identifier that may be absent.
+    pub(super) fn id(&mut self, field: &'static str, value: Option<Value>) -> Option<Id> {
+        let text = self.optional(field, value)?;
+        Id::new(field, &text).ok()
     }
 
     /// An instant that may be absent.

@@ -3,7 +3,6 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use palisade::engine::ResetSelector;
-use palisade_core::Id;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -63,25 +62,12 @@ pub(super) struct Subject {
 
 impl Subject {
     fn selector(self, fields: &mut Fields) -> ResetSelector {
-        let ip = fields.optional("ip", self.ip).and_then(|text| {
-            let ip = text.parse().ok();
-            if ip.is_none() {
-                fields.wrong("ip", "is not an IP address");
-            }
-            ip
-        });
-        let mut id = |field: &'static str, value| {
-            let text = fields.optional(field, value)?;
-            Id::new(field, &text).ok()
-        };
-        let (org, user) = (id("org", self.org), id("user", self.user));
-        let (token, client) = (id("token", self.token), id("client", self.client));
         ResetSelector {
-            ip,
-            org,
-            user,
-            token,
-            client,
+            ip: fields.address("ip", self.ip),
+            org: fields.id("org", self.org),
+            user: fields.id("user", self.user),
+            token: fields.id("token", self.token),
+            client: fields.id("client", self.client),
             api_key: fields.optional("api_key", self.api_key),
             path: fields.optional("path", self.path),
             class: fields.optional("class", self.class),
