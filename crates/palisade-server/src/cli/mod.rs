@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod completions;
+mod import;
 mod init;
 mod migrate;
 mod offline;
@@ -46,6 +47,7 @@ enum Command {
     Reset(operate::Reset),
     Status(operate::Status),
     Migrate(migrate::Migrate),
+    Import(import::Import),
     Completions(completions::Completions),
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Reset(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Migrate(command) => command.run(),
+        Command::Import(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
     }
 }
