@@ -26,7 +26,7 @@ use palisade_core::{Digest, Micros, PolicySet};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("xff", xff),
     ("forwarded", forwarded),
     ("jwt", jwt),
@@ -34,6 +34,7 @@ pub const TARGETS: [Target; 7] = [
     ("request", request),
     ("http_bodies", http_bodies),
     ("key_encoding", key_encoding),
+    ("resp", resp),
 ];
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
@@ -264,4 +265,32 @@ pub fn key_encoding(data: &[u8]) {
     let digest = segment(one);
     assert_eq!(Digest::from_hex(&digest.hex()), Some(digest));
     assert_eq!(Digest::from_bytes(digest.to_bytes()), digest);
+}
+
+/// A request is read the same however it arrives, and what is wrong is said in few words.
+pub fn resp(data: &[u8]) {
+    let mut rest = data;
+    for _ in 0..64 {
+        match palisade::resp::read(rest) {
+            Ok(Some(request)) => {
+                let (whole, later) = rest.split_at(request.bytes);
+                assert!(!whole.is_empty());
+                assert_eq!(
+                    palisade::resp::read(whole).as_ref(),
+                    Ok(&Some(request.clone()))
+                );
+                let unfinished = &whole[..whole.len() - 1];
+                assert_eq!(palisade::resp::read(unfinished), Ok(None));
+                if let Err(refused) = palisade::resp::Command::of(&request.args) {
+                    assert!(refused.to_string().len() < 128);
+                }
+                rest = later;
+            }
+            Ok(None) => return,
+            Err(malformed) => {
+                assert!(malformed.to_string().len() < 128);
+                return;
+            }
+        }
+    }
 }

@@ -11,6 +11,7 @@ pub mod cas;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod deadline;
+mod each;
 pub mod memory;
 pub mod model;
 #[cfg(feature = "postgres")]
@@ -234,6 +235,17 @@ pub trait Buckets: Send + Sync + 'static {
         charges: &[Charge<'_>],
         take: Take,
     ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+
+    /// Evaluates decisions of one bucket each, apart from each other and in this order:
+    /// one that has the bucket of an earlier one finds what that left. A store that can
+    /// makes them in one call.
+    fn charge_each(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+    ) -> impl Future<Output = Result<Vec<Charged>, StoreError>> + Send {
+        each::in_rounds(self, charges, take)
+    }
 
     /// Gives back what was taken, as far as its bucket still counts it; the rest is
     /// dropped, so that a return never admits one too many (L-GIVE-BACK). Naming a

@@ -41,6 +41,7 @@ pub mod engine;
 pub mod extract;
 pub mod limiter;
 pub mod observe;
+pub mod resp;
 pub mod tenants;
 pub mod wire;
 

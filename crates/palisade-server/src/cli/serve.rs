@@ -25,6 +25,9 @@ pub(crate) struct Serve {
     /// Address of metrics, health and administration [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
+    /// Also answer Redis clients (CL.THROTTLE) on this address
+    #[arg(long, value_name = "ADDRESS")]
+    resp: Option<String>,
     /// Store: memory: · embedded:DIR · redis://… · postgres://… [default: embedded:./palisade-data]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -41,6 +44,7 @@ impl Serve {
         let flags = Overrides::default()
             .with("--listen", "server.listen", self.listen)
             .with("--admin", "server.admin", self.admin)
+            .with("--resp", "server.resp", self.resp)
             .with("--store", "store.url", self.store)
             .with("--upstream", "proxy.upstream", self.upstream)
             .with("--proxy", "proxy.listen", self.proxy);

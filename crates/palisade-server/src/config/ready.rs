@@ -111,7 +111,9 @@ impl Refused<'_> {
             ("grpc", config.server.grpc),
             ("admin", config.server.admin),
         ];
-        for (key, _) in addresses.iter().filter(|(_, at)| !is_loopback(*at)) {
+        let resp = config.server.resp.map(|at| ("resp", at));
+        let addresses = addresses.into_iter().chain(resp);
+        for (key, _) in addresses.filter(|(_, at)| !is_loopback(*at)) {
             if let Some((lack, hint)) = lacking(config) {
                 let message = format!("`server.{key}` is not loopback and there is {lack}");
                 self.push(&format!("server.{key}"), message, hint);

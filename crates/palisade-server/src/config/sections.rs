@@ -26,7 +26,9 @@ section! {
         grpc: SocketAddr = "127.0.0.1:8081";
         /// Address of metrics, health, dashboard and administration (`--admin`).
         admin: SocketAddr = "127.0.0.1:9090";
-        /// What callers present as a bearer token. Required for every address that is
+        /// Address for Redis clients (`--resp`); without one there is no such listener.
+        resp: Option<SocketAddr>;
+        /// What callers present as a bearer token, to RESP with `AUTH`. Required for every address that is
         /// not loopback.
         caller_token: Option<SecretRef>;
         /// Peers whose forwarding and identity headers are believed.

@@ -46,11 +46,13 @@ use tenants::Policies;
 use workers::Workers;
 
 pub(crate) use accept::Bounds;
+pub(crate) use activity::{Activity, UnderWay, Verdict};
 pub(crate) use data::GivenSecrets;
 pub(crate) use http::Handler;
+pub(crate) use line::Line;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
-pub(crate) use surface::{On, Place, Surface};
+pub(crate) use surface::{On, Place, Protocol, Surface};
 pub(crate) use tenants::Elsewhere;
 pub(crate) use tls::{Tls, TlsFiles};
 

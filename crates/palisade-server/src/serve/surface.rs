@@ -91,6 +91,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
     fn place(&self) -> Place {
         let scheme = match (self.place.scheme, &self.tls) {
             ("http", Some(_)) => "https",
+            ("redis", Some(_)) => "rediss",
             (scheme, _) => scheme,
         };
         Place {

@@ -58,6 +58,14 @@ impl Buckets for AnyStore {
         wait_on_each!(self, store => store.charge(charges, take))
     }
 
+    async fn charge_each(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+    ) -> Result<Vec<Charged>, StoreError> {
+        wait_on_each!(self, store => store.charge_each(charges, take))
+    }
+
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
         wait_on_each!(self, store => store.give_back(taken))
     }

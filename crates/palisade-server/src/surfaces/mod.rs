@@ -10,6 +10,7 @@ mod enforcer;
 mod exchange;
 mod forward_auth;
 pub(crate) mod proxy;
+mod resp;
 
 use std::sync::Arc;
 
@@ -75,6 +76,7 @@ impl Given<'_> {
 pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
     let mut surfaces = vec![decide::surface(given)];
     surfaces.extend(proxy::surface(given)?);
+    surfaces.extend(resp::surface(given));
     Ok(surfaces)
 }
 

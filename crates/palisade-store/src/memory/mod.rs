@@ -248,6 +248,15 @@ impl<C: Clock> Buckets for MemoryStore<C> {
         Ok(self.charge_now(charges, take))
     }
 
+    async fn charge_each(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+    ) -> Result<Vec<Charged>, StoreError> {
+        let one = |charge| self.charge_now(std::slice::from_ref(charge), take);
+        Ok(charges.iter().map(one).collect())
+    }
+
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
         Ok(self.give_back_now(taken))
     }

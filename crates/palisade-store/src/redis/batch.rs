@@ -30,12 +30,21 @@ const KEYS_MAX: usize = 160;
 /// Most decisions that wait.
 const QUEUE_MAX: usize = 4_096;
 
-/// One decision and who waits for it.
+/// A decision: its buckets, and what is asked of them.
+pub(super) type Decision = (Vec<Bucket>, Vec<u8>);
+
+/// Decisions that are made in this order and in one call, and who waits for them.
 struct Job {
-    buckets: Vec<Bucket>,
-    decision: Vec<u8>,
+    decisions: Vec<Decision>,
     effect: Effect,
-    reply: oneshot::Sender<Result<Answer, StoreError>>,
+    reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
+}
+
+impl Job {
+    fn keys(&self) -> usize {
+        let buckets = |(buckets, _): &Decision| buckets.len();
+        self.decisions.iter().map(buckets).sum()
+    }
 }
 
 #[derive(Default)]
@@ -48,15 +57,17 @@ impl Queue {
     /// The next call's worth of jobs. Nobody waits for a job whose caller has gone.
     fn take(&mut self) -> Vec<Job> {
         let mut taken = Vec::new();
-        let mut keys = 0;
-        while taken.len() < DECISIONS_MAX
+        let (mut decisions, mut keys) = (0, 0);
+        while decisions < DECISIONS_MAX
             && let Some(job) = self.jobs.pop_front()
         {
             if job.reply.is_closed() {
                 continue;
             }
-            keys += job.buckets.len();
-            if keys > KEYS_MAX && !taken.is_empty() {
+            decisions += job.decisions.len();
+            keys += job.keys();
+            let is_full = decisions > DECISIONS_MAX || keys > KEYS_MAX;
+            if is_full && !taken.is_empty() {
                 self.jobs.push_front(job);
                 break;
             }
@@ -101,18 +112,16 @@ impl Batcher {
         self.queue.lock().jobs.len()
     }
 
-    /// Has one decision made. Dropping the future is safe.
+    /// Has decisions made, in this order and in one call. Dropping the future is safe.
     pub(super) async fn decide(
         self: &Arc<Self>,
-        buckets: Vec<Bucket>,
-        decision: Vec<u8>,
+        decisions: Vec<Decision>,
         effect: Effect,
         due: Instant,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<Vec<Answer>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Job {
-            buckets,
-            decision,
+            decisions,
             effect,
             reply,
         })?;
@@ -164,24 +173,26 @@ impl Lane {
 async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     let mut waiting = Vec::with_capacity(jobs.len());
     let effect = jobs.iter().map(|job| job.effect).max();
-    let decisions_of = jobs.into_iter().map(|job| {
-        waiting.push(job.reply);
-        (job.buckets, job.decision)
+    let decisions_of = jobs.into_iter().flat_map(|job| {
+        waiting.push((job.reply, job.decisions.len()));
+        job.decisions
     });
     let call = charge_call(decisions_of);
+    let count = waiting.iter().map(|(_, count)| count).sum();
     let due = deadline::after(options.deadline);
     let result = match link.script(&call, options.replicas_of(effect), due).await {
-        Ok(value) => decisions(value, waiting.len()),
+        Ok(value) => decisions(value, count),
         Err(fault) => Err(fault.into()),
     };
     match result {
         Ok(answers) => {
-            for (reply, answer) in waiting.into_iter().zip(answers) {
-                let _ = reply.send(Ok(answer));
+            let mut answers = answers.into_iter();
+            for (reply, count) in waiting {
+                let _ = reply.send(Ok(answers.by_ref().take(count).collect()));
             }
         }
         Err(error) => {
-            for reply in waiting {
+            for (reply, _) in waiting {
                 let _ = reply.send(Err(error.clone()));
             }
         }
@@ -190,7 +201,7 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
 
 /// A call for these decisions. A key that several have is sent once, so that each sees
 /// what the ones before it did; a limit that several have, so that it is read once.
-pub(super) fn charge_call(decisions: impl Iterator<Item = (Vec<Bucket>, Vec<u8>)>) -> Call {
+pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> Call {
     let mut keys = Places::default();
     let mut limits: Vec<Limit> = Vec::new();
     let mut args = vec![Vec::new()];

@@ -12,10 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::backend::Single;
-use super::batch::{charge_call, decisions};
+use super::batch::{Decision, charge_call, decisions};
 use super::cluster::Cluster;
 use super::codec::{self, Bucket, Decided, Operation};
 use super::config::Options;
+use super::error::misread;
 use super::keys::Keys;
 use crate::{Charged, StoreError};
 
@@ -29,11 +30,35 @@ pub(super) async fn on_single(
 ) -> Result<Decided, StoreError> {
     let decision = codec::encode(operation, &buckets, now)?;
     let count = buckets.len();
-    let answer = single
-        .batcher
-        .decide(buckets, decision, operation.effect(), due)
-        .await?;
-    codec::decode(&answer, count, now)
+    let decision = vec![(buckets, decision)];
+    let answers = single.batcher.decide(decision, operation.effect(), due);
+    match answers.await?.as_slice() {
+        [answer] => codec::decode(answer, count, now),
+        _ => Err(misread("charge")),
+    }
+}
+
+/// One server: decisions of one bucket each, in this order and in one call.
+pub(super) async fn each_on_single(
+    single: &Single,
+    buckets: Vec<Bucket>,
+    operation: Operation,
+    now: Option<Micros>,
+    due: Instant,
+) -> Result<Vec<Decided>, StoreError> {
+    let decision = |bucket| -> Result<Decision, StoreError> {
+        let buckets = vec![bucket];
+        let asked = codec::encode(operation, &buckets, now)?;
+        Ok((buckets, asked))
+    };
+    let decisions = buckets.into_iter().map(decision);
+    let decisions = decisions.collect::<Result<Vec<_>, _>>()?;
+    let answers = single.batcher.decide(decisions, operation.effect(), due);
+    let answers = answers.await?;
+    answers
+        .iter()
+        .map(|answer| codec::decode(answer, 1, now))
+        .collect()
 }
 
 /// The buckets of a decision that share a slot, and where they stood in it.

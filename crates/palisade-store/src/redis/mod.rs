@@ -38,9 +38,9 @@ use crate::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
     ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
-use backend::Backend;
+use backend::{Backend, Single};
 use charge::Reach;
-use codec::Operation;
+use codec::{Decided, Operation};
 use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
@@ -119,6 +119,22 @@ impl Shared {
                 reach.charge(&self.keys, charges, asked, due).await
             }
         }
+    }
+
+    /// Decisions of one bucket each, on one server in one call.
+    async fn decide_each(
+        &self,
+        single: &Single,
+        charges: &[Charge<'_>],
+        operation: Operation,
+    ) -> Result<Vec<Charged>, StoreError> {
+        let (due, now) = (self.options.due(), self.time.now());
+        let buckets = charge::buckets(&self.keys, charges, &[]);
+        let decided = charge::each_on_single(single, buckets, operation, now, due).await?;
+        let charged = |(decided, charge): (Decided, &Charge<'_>)| {
+            decided.charged(std::slice::from_ref(charge), operation)
+        };
+        Ok(decided.into_iter().zip(charges).map(charged).collect())
     }
 
     async fn decide_nothing(
@@ -280,6 +296,19 @@ impl Buckets for RedisStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let asked = (take.into(), [].as_slice());
         self.shared.decide(&charge::summed(charges), asked).await
+    }
+
+    async fn charge_each(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+    ) -> Result<Vec<Charged>, StoreError> {
+        match &self.shared.backend {
+            Backend::Single(single) if charges.len() > 1 => {
+                self.shared.decide_each(single, charges, take.into()).await
+            }
+            _ => crate::each::in_rounds(self, charges, take).await,
+        }
     }
 
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {

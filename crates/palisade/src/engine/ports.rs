@@ -9,7 +9,7 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::StoreError;
 
-use super::{AllowlistEntry, GuardNotes, Score};
+use super::{AllowlistEntry, GuardNotes, KeyedAnswer, Score};
 
 /// Where tenants' own policies come from. A lookup never waits: what is not known
 /// yet is answered with `None` and fetched in the background.
@@ -91,6 +91,9 @@ impl Tenants for NoTenants {
 pub trait Observer: Send + Sync + 'static {
     /// A request was decided.
     fn decided(&self, seen: &Seen<'_>);
+
+    /// Buckets that a caller figures itself were asked, all in one call.
+    fn keyed(&self, _answers: &[KeyedAnswer]) {}
 
     /// The failure machinery changed state.
     fn failure(&self, change: &ModeChange<'_>);

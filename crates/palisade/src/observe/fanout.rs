@@ -13,7 +13,9 @@ use palisade_store::StoreError;
 use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
-use crate::engine::{Administered, ModeChange, Observer, OverageSeen, Seen, TenantSeen};
+use crate::engine::{
+    Administered, KeyedAnswer, ModeChange, Observer, OverageSeen, Seen, TenantSeen,
+};
 
 /// Metrics, log and audit of one process.
 pub struct Fanout {
@@ -79,6 +81,10 @@ impl Observer for Fanout {
         if let Some(audit) = audit {
             audit.record(seen, &who);
         }
+    }
+
+    fn keyed(&self, answers: &[KeyedAnswer]) {
+        self.metrics.keyed(answers);
     }
 
     fn failure(&self, change: &ModeChange<'_>) {

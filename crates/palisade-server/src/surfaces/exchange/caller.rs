@@ -18,8 +18,13 @@ impl CallerToken {
         Self(secret)
     }
 
+    /// Whether this is the token, in constant time.
+    pub(in crate::surfaces) fn is(&self, presented: &[u8]) -> bool {
+        presented.ct_eq(self.0.expose()).into()
+    }
+
     fn matches(&self, presented: Option<&[u8]>) -> bool {
-        presented.is_some_and(|presented| presented.ct_eq(self.0.expose()).into())
+        presented.is_some_and(|presented| self.is(presented))
     }
 
     /// True if a request shows the token in one of the places for it.

@@ -2,13 +2,15 @@
 //! to its decision. [`charge`] takes what it costs, from buckets that live here
 //! ([`near`], [`lease`]) and from the store; [`denials`] spares the store what it has
 //! refused already; [`fallback`] decides while it cannot be asked. [`receipts`] say what
-//! was charged, and [`refund`] gives it back.
+//! was charged, and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a
+//! caller figures itself.
 
 mod charge;
 mod check;
 mod denials;
 mod fallback;
 mod foresee;
+mod keyed;
 mod lease;
 mod near;
 mod receipts;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use palisade_core::failure::FallbackPolicy;
 use palisade_core::plan::Charge;
-use palisade_core::policy::Accuracy;
+use palisade_core::policy::{Accuracy, Limit};
 use palisade_core::time::Clock;
 
 use super::link::{LocalStore, local_store};
@@ -29,6 +31,7 @@ use lease::{Leases, is_leasable};
 use receipts::Receipts;
 
 pub use check::RequestAnswer;
+pub use keyed::{KEYED_MAX, Keyed, KeyedAnswer};
 pub use refund::RefundOutcome;
 
 /// What this node keeps of limits beside the store.
@@ -42,6 +45,8 @@ pub(super) struct Limits {
     denials: Denials,
     cap_limits: ArcSwap<CapLimits>,
     receipts: Receipts,
+    /// What buckets belong to that a caller figures itself.
+    keyed: Limit,
 }
 
 impl Limits {
@@ -53,6 +58,7 @@ impl Limits {
             denials: Denials::default(),
             cap_limits: ArcSwap::from_pointee(CapLimits::new(fallback)),
             receipts: Receipts::new(),
+            keyed: keyed::limit(),
         }
     }
 

@@ -172,7 +172,10 @@ impl<S: Store> Engine<S> {
         Some(segments)
     }
 
-    async fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<Vec<bool>, StoreError> {
+    pub(in crate::engine) async fn reset_charges(
+        &self,
+        charges: &[Charge<'_>],
+    ) -> Result<Vec<bool>, StoreError> {
         let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
         self.limits.local().reset(&local).await?;

@@ -139,6 +139,8 @@ catalogue! {
         "Successes and failures of logins and one-time codes that hosts reported";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
         "Times that failures over all accounts and networks rose far above the usual";
+    KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
+        "Decisions on buckets that callers figure themselves (RESP)";
     REBUILT = Counter "rate_limiter_rebuilt_total" ["what"]
         "Unreadable buckets rebuilt from zero and records set aside";
     AUDIT_EVENTS = Counter "rate_limiter_audit_events_total" []

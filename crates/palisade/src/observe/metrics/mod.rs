@@ -29,7 +29,7 @@ use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECOND
 use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
-use crate::engine::{ModeChange, Observer, Seen, Subject};
+use crate::engine::{KeyedAnswer, ModeChange, Observer, Seen, Subject};
 
 /// Organisations whose remaining quota is exposed, unless configured otherwise.
 pub const ORGS_MAX_DEFAULT: usize = 100;
@@ -90,6 +90,11 @@ counters! {
     GUARD_OUTCOMES ["otp", "success"];
     GUARD_SURGES ["login"];
     GUARD_SURGES ["otp"];
+    KEYED ["allow", "normal"];
+    KEYED ["allow", "degraded"];
+    KEYED ["deny", "normal"];
+    KEYED ["deny", "degraded"];
+    KEYED ["deny", "fail_closed"];
     REBUILT ["bucket"];
     REBUILT ["record"];
 }
@@ -129,12 +134,12 @@ impl Metrics {
             .map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
-    fn count_fallback(&self, decision: &Decision) {
-        if decision.is_allowed() {
-            self.bump(&names::FALLBACK_REQUESTS, &["allowed"], 1);
-            self.bump(&names::FALLBACK_ALLOW, &[], 1);
+    fn count_fallback(&self, is_allowed: bool, count: u64) {
+        if is_allowed {
+            self.bump(&names::FALLBACK_REQUESTS, &["allowed"], count);
+            self.bump(&names::FALLBACK_ALLOW, &[], count);
         } else {
-            self.bump(&names::FALLBACK_REQUESTS, &["denied"], 1);
+            self.bump(&names::FALLBACK_REQUESTS, &["denied"], count);
         }
     }
 
@@ -161,6 +166,14 @@ impl Metrics {
             let place = self.cells.place(reading.scope, &reading.class);
             self.cells.count_shadow(place);
         }
+    }
+}
+
+/// What is counted of the answer of a bucket that a caller figures itself.
+const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
+    match answer.admitted {
+        true => ("allow", answer.mode),
+        false => ("deny", answer.mode),
     }
 }
 
@@ -204,7 +217,7 @@ impl Observer for Metrics {
             self.cells.count_shadow(place);
         }
         if decision.mode != Mode::Normal {
-            self.count_fallback(decision);
+            self.count_fallback(decision.is_allowed(), 1);
         }
         if decision.rule == Some(Rule::L_DEFAULT_DENY) {
             self.bump(&names::DEFAULT_DENY, &[], 1);
@@ -219,6 +232,19 @@ impl Observer for Metrics {
         self.count_outcome(seen);
         if let Subject::Request(facts) = seen.subject {
             self.orgs.saw(&self.keyring, facts, &decision.limits);
+        }
+    }
+
+    fn keyed(&self, answers: &[KeyedAnswer]) {
+        for run in answers.chunk_by(|one, next| said(one) == said(next)) {
+            let (Some(first), count) = (run.first(), run.len() as u64) else {
+                continue;
+            };
+            let (outcome, mode) = said(first);
+            self.bump(&names::KEYED, &[outcome, mode.name()], count);
+            if mode != Mode::Normal {
+                self.count_fallback(first.admitted, count);
+            }
         }
     }
 

@@ -1,0 +1,50 @@
+//! RESP: any Redis client asks for a decision with `CL.THROTTLE`.
+//!
+//! `palisade::resp` knows the protocol; here are the connection ([`talk`]) and what it has
+//! been told ([`session`]).
+
+mod session;
+mod talk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palisade::Engine;
+
+use super::{CallerToken, Given};
+use crate::serve::{Line, On, Place, Protocol, Surface};
+use crate::store::AnyStore;
+use session::Session;
+
+/// What every connection shares.
+struct Resp {
+    engine: Arc<Engine<AnyStore>>,
+    caller: Option<Arc<CallerToken>>,
+    /// Connections so far: each has a number.
+    connections: AtomicU64,
+}
+
+/// The listener, if an address is configured.
+pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
+    let resp = Arc::new(Resp {
+        engine: Arc::clone(&given.enforcer.engine),
+        caller: given.caller.clone(),
+        connections: AtomicU64::new(0),
+    });
+    let place = Place {
+        name: "RESP",
+        flag: "resp",
+        scheme: "redis",
+        address: given.config.server.resp?,
+    };
+    let surface = On::new(place, given.bounds(), move || Arc::clone(&resp));
+    Some(Box::new(surface.within(given.tls.callers.clone())))
+}
+
+impl Protocol for Resp {
+    async fn converse(self: Arc<Self>, line: Line) {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        let session = Session::new(number, self.caller.clone());
+        talk::converse(&self.engine, session, line).await;
+    }
+}

@@ -1,0 +1,175 @@
+//! One connection: what has arrived is answered in order, and decisions that stand next to
+//! each other are asked for in one call.
+//!
+//! Memory is bounded by what is not read: while answers wait to be taken, nothing more is.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+
+use bytes::{Buf, BytesMut};
+use palisade::Engine;
+use palisade::engine::{KEYED_MAX, Keyed};
+use palisade::resp::{Command, REQUEST_BYTES_MAX, Replies, Throttle, read};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::session::Session;
+use crate::serve::{Activity, Line, UnderWay, Verdict};
+use crate::store::AnyStore;
+
+/// Bytes that are read at a time; a request may need more.
+const READ_BYTES: usize = 16 * 1024;
+/// Answers are sent when they are this long, though more could be answered.
+const REPLY_BYTES: usize = 64 * 1024;
+
+/// Speaks until either side ends.
+pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: Line) {
+    let Line {
+        mut stream,
+        activity,
+        stop,
+        ..
+    } = line;
+    let mut talk = Talk {
+        engine,
+        session,
+        input: BytesMut::new(),
+        replies: Replies::default(),
+    };
+    while !talk.session.is_over && !stop.is_draining() {
+        talk.input.reserve(READ_BYTES);
+        let read = stream.read_buf(&mut talk.input);
+        let Some(Ok(1..)) = unless_told(&activity, Verdict::Close, read).await else {
+            return;
+        };
+        let _under_way = UnderWay::begin(&activity);
+        let answered = unless_told(&activity, Verdict::End, talk.answer(&mut stream)).await;
+        if !matches!(answered, Some(Ok(()))) {
+            return;
+        }
+    }
+    let _ = stream.shutdown().await;
+}
+
+/// What comes of `future`, unless the connection is told at least this first.
+async fn unless_told<F: Future>(
+    activity: &Activity,
+    told: Verdict,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if activity.verdict(cx) >= told => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+struct Talk<'e> {
+    engine: &'e Engine<AnyStore>,
+    session: Session,
+    input: BytesMut,
+    replies: Replies,
+}
+
+impl Talk<'_> {
+    /// Answers every request that has arrived whole.
+    async fn answer(&mut self, stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
+        loop {
+            let taken = self.take().await;
+            self.input.advance(taken);
+            stream.write_all(self.replies.bytes()).await?;
+            self.replies.clear();
+            if taken == 0 || self.session.is_over {
+                return stream.flush().await;
+            }
+        }
+    }
+
+    /// Answers what stands first, as much as fits; how long that was.
+    async fn take(&mut self) -> usize {
+        let Self {
+            engine,
+            session,
+            input,
+            replies,
+        } = self;
+        let mut turn = Turn {
+            engine,
+            session,
+            replies,
+            asked: Vec::new(),
+        };
+        let mut taken = 0;
+        while !turn.session.is_over && turn.replies.bytes().len() < REPLY_BYTES {
+            match read(&input[taken..]) {
+                Ok(Some(request)) => {
+                    taken += request.bytes;
+                    if !request.args.is_empty() {
+                        turn.hear(&request.args).await;
+                    }
+                }
+                Ok(None) => break,
+                Err(malformed) => {
+                    turn.decide().await;
+                    turn.replies.error(&format!("ERR {malformed}"));
+                    turn.session.is_over = true;
+                }
+            }
+        }
+        turn.decide().await;
+        taken
+    }
+}
+
+/// Requests that are answered before anything is sent.
+struct Turn<'t> {
+    engine: &'t Engine<AnyStore>,
+    session: &'t mut Session,
+    replies: &'t mut Replies,
+    /// Decisions that wait for each other's company.
+    asked: Vec<Throttle<'t>>,
+}
+
+impl<'t> Turn<'t> {
+    async fn hear(&mut self, args: &[&'t [u8]]) {
+        match Command::of(args) {
+            Ok(command) if !self.session.admits(&command) => {
+                self.replies.error("NOAUTH Authentication required.");
+            }
+            Ok(Command::Throttle(throttle)) => {
+                self.asked.push(throttle);
+                if self.asked.len() == KEYED_MAX {
+                    self.decide().await;
+                }
+            }
+            Ok(command) => {
+                self.decide().await;
+                let answer = self.session.answer(self.engine, command, self.replies);
+                Box::pin(answer).await;
+            }
+            Err(refused) => {
+                self.decide().await;
+                self.replies.error(&refused.to_string());
+            }
+        }
+    }
+
+    /// Makes the decisions that wait, in one call.
+    async fn decide(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let asked: Vec<Keyed<'_>> = self.asked.iter().map(Throttle::asked).collect();
+        let answers = self.engine.check_keyed(&asked).await;
+        for (throttle, answer) in self.asked.drain(..).zip(answers) {
+            self.session.mode = answer.mode;
+            self.replies.integers(&throttle.answer(&answer));
+        }
+    }
+}
+
+/// A request that does not fit is refused before the buffer grows beyond it.
+const _: () = assert!(REQUEST_BYTES_MAX >= READ_BYTES);

@@ -1,0 +1,204 @@
+//! Buckets that a caller names and figures itself: one token bucket a decision, no policy.
+//!
+//! A bucket is named after its key alone. Figures may change from one call to the next, and
+//! what was used stays used: the arrival time of a token bucket means the same under any.
+
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+use palisade_core::decision::Mode;
+use palisade_core::failure::{Affected, Caller, FallbackRule, Share};
+use palisade_core::key::SegmentKind;
+use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure};
+use palisade_core::time::{Micros, SECOND};
+use palisade_store::{Charged, Store, StoreError, Take};
+use tokio::time::Instant;
+
+use super::super::Engine;
+use super::charge::LIMITS;
+
+/// Most decisions of one call.
+pub const KEYED_MAX: usize = 32;
+
+/// One bucket, and what is asked of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Keyed<'a> {
+    /// Whose it is. Only its digest is kept.
+    pub key: &'a [u8],
+    /// What it allows.
+    pub spec: BucketSpec,
+    /// How much is taken.
+    pub cost: u32,
+    /// Whether it is taken, or only looked at.
+    pub take: Take,
+}
+
+/// What a bucket said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedAnswer {
+    /// Whether the cost fits; it was then taken.
+    pub admitted: bool,
+    /// The bucket after that.
+    pub reading: Reading,
+    /// When, by the clock of whoever counts it.
+    pub now: Micros,
+    /// How it was found: by the store, or without it.
+    pub mode: Mode,
+}
+
+impl KeyedAnswer {
+    fn of(charged: &Charged, mode: Mode) -> Option<Self> {
+        Some(Self {
+            admitted: charged.admitted,
+            reading: *charged.readings.first()?,
+            now: charged.now,
+            mode,
+        })
+    }
+
+    /// What is not limited: nothing is used.
+    fn free(asked: &Keyed<'_>, now: Micros) -> Self {
+        let reading = asked.spec.read(&State::Empty, now, asked.cost);
+        Self {
+            admitted: true,
+            reading: Reading {
+                retry_at: None,
+                ..reading
+            },
+            now,
+            mode: Mode::Normal,
+        }
+    }
+
+    /// What is refused until `wait_us` from now.
+    fn closed(asked: &Keyed<'_>, now: Micros, wait_us: u64) -> Self {
+        let until = now.plus(wait_us);
+        Self {
+            admitted: false,
+            reading: Reading {
+                used: u64::from(asked.spec.capacity()),
+                remaining: 0,
+                reset_at: until,
+                retry_at: Some(until),
+            },
+            now,
+            mode: Mode::FailClosed,
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Decides on each bucket by itself, in this order: a later one finds what an earlier
+    /// one left. Up to [`KEYED_MAX`] travel to the store in one call.
+    ///
+    /// No policy has a say, only the kill switch. While the store cannot be asked, each
+    /// bucket is counted here as those of an auth class are: what the key protects is
+    /// not known (F-FALLBACK).
+    pub async fn check_keyed(&self, asked: &[Keyed<'_>]) -> Vec<KeyedAnswer> {
+        let mut answers = Vec::with_capacity(asked.len());
+        if !self.policy.load().enabled {
+            let now = self.now();
+            answers.extend(asked.iter().map(|one| KeyedAnswer::free(one, now)));
+            return answers;
+        }
+        let ends = self.link.request_ends();
+        for run in asked.chunk_by(|one, next| one.take == next.take) {
+            for part in run.chunks(KEYED_MAX) {
+                self.check_part(part, ends, &mut answers).await;
+            }
+        }
+        self.link.observer().keyed(&answers);
+        answers
+    }
+
+    /// Forgets what `key` has used. No node remembers anything of such a bucket, so that
+    /// it holds everywhere at once.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn reset_keyed(&self, key: &[u8]) -> Result<(), StoreError> {
+        let spec = self.limits.keyed.def.spec;
+        let charge = self.keyed_charge(key, &spec, 1);
+        self.reset_charges(std::slice::from_ref(&charge)).await?;
+        Ok(())
+    }
+
+    fn keyed_charge<'p>(&'p self, key: &[u8], spec: &'p BucketSpec, cost: u32) -> Charge<'p> {
+        let limit = &self.limits.keyed;
+        let segment = self.keyring.segment(SegmentKind::Descriptor, &[key]);
+        Charge {
+            limit,
+            spec,
+            id: self.keyring.combine(limit.digest, &[segment]),
+            segments: ArrayVec::from_iter([segment]),
+            cost,
+            on_exceed: OnExceed::Deny,
+        }
+    }
+
+    /// At most [`KEYED_MAX`] decisions, which all take or all look.
+    async fn check_part(&self, part: &[Keyed<'_>], ends: Instant, answers: &mut Vec<KeyedAnswer>) {
+        let Some(Keyed { take, .. }) = part.first() else {
+            return;
+        };
+        let charges: Vec<Charge<'_>> = part
+            .iter()
+            .map(|one| self.keyed_charge(one.key, &one.spec, one.cost))
+            .collect();
+        let call = self
+            .link
+            .call(LIMITS, ends, |store| store.charge_each(&charges, *take));
+        let charged = call.await.unwrap_or_default();
+        let found = charged.iter().map(|one| KeyedAnswer::of(one, Mode::Normal));
+        let found = found.chain(std::iter::repeat(None)).zip(part);
+        answers.extend(found.map(|(found, one)| found.unwrap_or_else(|| self.without_store(one))));
+    }
+
+    /// The answer of this node's own counters, or a refusal where those may not speak.
+    fn without_store(&self, asked: &Keyed<'_>) -> KeyedAnswer {
+        let now = self.now();
+        let affected = Affected {
+            class: ClassKind::Auth,
+            path: "",
+            caller: Caller::Anonymous,
+            limits: OnStoreFailure::Fallback,
+        };
+        let rule = self.link.modes().fallback(affected, now);
+        let counted = match rule {
+            FallbackRule::Share(share) => self.count_here(asked, share),
+            _ => None,
+        };
+        counted.unwrap_or_else(|| {
+            let wait = self.link.modes().closed(now).retry_after.unwrap_or(1);
+            KeyedAnswer::closed(asked, now, wait.saturating_mul(SECOND))
+        })
+    }
+
+    /// A cost that fits the bucket but not its share takes the whole share.
+    fn count_here(&self, asked: &Keyed<'_>, share: Share) -> Option<KeyedAnswer> {
+        let spec = share.of_spec(&asked.spec);
+        let cost = match asked.cost > asked.spec.capacity() {
+            true => asked.cost,
+            false => asked.cost.min(spec.capacity()),
+        };
+        let charge = self.keyed_charge(asked.key, &spec, cost);
+        let counters = self.link.fallback();
+        let charged = counters.charge_now(std::slice::from_ref(&charge), asked.take);
+        KeyedAnswer::of(&charged, Mode::Degraded)
+    }
+}
+
+/// The limit that all such buckets belong to. Names of a policy have no space: it is apart
+/// from them. Its own figures count for nothing.
+#[expect(
+    clippy::expect_used,
+    reason = "one a second is a valid figure, which a test builds"
+)]
+pub(super) fn limit() -> Limit {
+    let by = vec![Dimension::Descriptor("key".into())];
+    let window = Window::Span(SECOND);
+    let spec = BucketSpec::new(Algorithm::TokenBucket, NonZeroU32::MIN, window, None);
+    Limit::bind(LimitDef::new("by key", by, spec.expect("a valid figure")))
+}

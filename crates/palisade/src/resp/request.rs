@@ -1,0 +1,262 @@
+//! Bytes → requests: an array of strings, or a line of words.
+//!
+//! Everything is bounded before it is believed: a length is compared with its bound when
+//! it is read, and nothing is reserved for it.
+
+use arrayvec::ArrayVec;
+
+/// Most arguments of one request, its name included.
+pub const ARGS_MAX: usize = 32;
+/// Longest argument, in bytes.
+pub const BULK_BYTES_MAX: usize = 16 * 1024;
+/// Longest request, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Longest line of words, in bytes.
+const INLINE_BYTES_MAX: usize = 16 * 1024;
+/// Longest line with a length in it, in bytes.
+const LENGTH_BYTES_MAX: usize = 16;
+
+/// The arguments of a request, its name first.
+pub type Args<'a> = ArrayVec<&'a [u8], ARGS_MAX>;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Its arguments; none if the line was empty.
+    pub args: Args<'a>,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+}
+
+/// Input after which nothing can be read: the connection ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// An array whose length is no number, or too large.
+    #[error("Protocol error: invalid multibulk length")]
+    ArrayLength,
+    /// A string whose length is no number, or too large, or not its own.
+    #[error("Protocol error: invalid bulk length")]
+    BulkLength,
+    /// An element that is no string.
+    #[error("Protocol error: expected '$'")]
+    NoBulk,
+    /// A line of words that does not end in time, or has too many.
+    #[error("Protocol error: too big inline request")]
+    Inline,
+    /// A quotation that does not end, or is followed by more of the word.
+    #[error("Protocol error: unbalanced quotes in request")]
+    Quotes,
+    /// Strings that are too long together.
+    #[error("Protocol error: too big request")]
+    TooBig,
+}
+
+/// The request that `input` begins with; `None` if it is not whole yet.
+///
+/// # Errors
+/// [`Malformed`] if it never will be.
+pub fn read(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
+    let request = match input.first() {
+        None => return Ok(None),
+        Some(b'*') => read_array(input)?,
+        Some(_) => read_inline(input)?,
+    };
+    match request {
+        None if input.len() >= REQUEST_BYTES_MAX => Err(Malformed::TooBig),
+        Some(request) if request.bytes > REQUEST_BYTES_MAX => Err(Malformed::TooBig),
+        request => Ok(request),
+    }
+}
+
+fn read_array(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
+    let Some((count, mut at)) = read_length(input, Malformed::ArrayLength)? else {
+        return Ok(None);
+    };
+    // No array and an empty one ask for nothing.
+    let count = usize::try_from(count.max(0)).map_err(|_| Malformed::ArrayLength)?;
+    if count > ARGS_MAX {
+        return Err(Malformed::ArrayLength);
+    }
+    let mut args = Args::new();
+    for _ in 0..count {
+        let Some((arg, bytes)) = read_bulk(&input[at..])? else {
+            return Ok(None);
+        };
+        args.push(arg);
+        at += bytes;
+    }
+    Ok(Some(Request { args, bytes: at }))
+}
+
+fn read_bulk(input: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
+    match input.first() {
+        None => return Ok(None),
+        Some(b'$') => {}
+        Some(_) => return Err(Malformed::NoBulk),
+    }
+    let Some((length, at)) = read_length(input, Malformed::BulkLength)? else {
+        return Ok(None);
+    };
+    let length = usize::try_from(length).map_err(|_| Malformed::BulkLength)?;
+    if length > BULK_BYTES_MAX {
+        return Err(Malformed::BulkLength);
+    }
+    let end = at + length;
+    match input.get(end..end + 2) {
+        Some(b"\r\n") => Ok(Some((&input[at..end], end + 2))),
+        Some(_) => Err(Malformed::BulkLength),
+        None => Ok(None),
+    }
+}
+
+/// The number after the first byte of a line, and how long that line is.
+fn read_length(input: &[u8], wrong: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
+    let window = &input[..input.len().min(LENGTH_BYTES_MAX)];
+    let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
+        return match window.len() < LENGTH_BYTES_MAX {
+            true => Ok(None),
+            false => Err(wrong),
+        };
+    };
+    let digits = window[1..end].strip_suffix(b"\r").ok_or(wrong)?;
+    let number = std::str::from_utf8(digits).map_err(|_| wrong)?;
+    let number = number.parse().map_err(|_| wrong)?;
+    Ok(Some((number, end + 1)))
+}
+
+fn read_inline(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
+    let window = &input[..input.len().min(INLINE_BYTES_MAX)];
+    let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
+        return match window.len() < INLINE_BYTES_MAX {
+            true => Ok(None),
+            false => Err(Malformed::Inline),
+        };
+    };
+    let line = &input[..end];
+    let args = words(line.strip_suffix(b"\r").unwrap_or(line))?;
+    Ok(Some(Request {
+        args,
+        bytes: end + 1,
+    }))
+}
+
+/// Words between white space; one that begins with a quotation mark ends with the next one
+/// of its kind. (Escapes within are not known: arrays have no need of them.)
+fn words(line: &[u8]) -> Result<Args<'_>, Malformed> {
+    let mut args = Args::new();
+    let mut rest = line.trim_ascii_start();
+    while let Some(first) = rest.first() {
+        let (word, after) = match first {
+            b'"' | b'\'' => quoted(*first, &rest[1..])?,
+            _ => {
+                let end = rest.iter().position(u8::is_ascii_whitespace);
+                rest.split_at(end.unwrap_or(rest.len()))
+            }
+        };
+        args.try_push(word).map_err(|_| Malformed::Inline)?;
+        rest = after.trim_ascii_start();
+    }
+    Ok(args)
+}
+
+fn quoted(mark: u8, rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let end = rest.iter().position(|byte| *byte == mark);
+    let (word, after) = rest.split_at(end.ok_or(Malformed::Quotes)?);
+    match after.get(1) {
+        None => Ok((word, &[])),
+        Some(next) if next.is_ascii_whitespace() => Ok((word, &after[1..])),
+        Some(_) => Err(Malformed::Quotes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn args(input: &[u8]) -> Vec<Vec<u8>> {
+        let request = read(input).unwrap().unwrap();
+        request.args.iter().map(|arg| arg.to_vec()).collect()
+    }
+
+    fn array(args: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+        for arg in args {
+            bytes.extend(format!("${}\r\n", arg.len()).bytes());
+            bytes.extend(arg);
+            bytes.extend(b"\r\n");
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_line_is_read_word_by_word() {
+        assert_eq!(args(b"PING\r\n"), [b"PING"]);
+        assert_eq!(args(b"  ECHO \t hello\n"), [&b"ECHO"[..], b"hello"]);
+        assert_eq!(
+            args(b"ECHO \"a b\" 'c d'\n"),
+            [&b"ECHO"[..], b"a b", b"c d"]
+        );
+        assert_eq!(args(b"\r\n"), [b""; 0]);
+        assert_eq!(read(b"ECHO \"a\r\n"), Err(Malformed::Quotes));
+        assert_eq!(read(b"ECHO \"a\"b\r\n"), Err(Malformed::Quotes));
+        assert_eq!(
+            read(&[b"x "[..].repeat(33), b"\n".to_vec()].concat()),
+            Err(Malformed::Inline)
+        );
+        assert_eq!(read(&[b'x'; INLINE_BYTES_MAX]), Err(Malformed::Inline));
+    }
+
+    #[test]
+    fn a_length_is_refused_before_anything_is_awaited_for_it() {
+        assert_eq!(read(b"*33\r\n"), Err(Malformed::ArrayLength));
+        assert_eq!(read(b"*a\r\n"), Err(Malformed::ArrayLength));
+        assert_eq!(read(b"*1\n"), Err(Malformed::ArrayLength));
+        assert_eq!(read(b"*11111111111111111111"), Err(Malformed::ArrayLength));
+        assert_eq!(read(b"*1\r\n$16385\r\n"), Err(Malformed::BulkLength));
+        assert_eq!(read(b"*1\r\n$-1\r\n"), Err(Malformed::BulkLength));
+        assert_eq!(read(b"*1\r\n:5\r\n"), Err(Malformed::NoBulk));
+        assert_eq!(read(b"*1\r\n$1\r\nabc"), Err(Malformed::BulkLength));
+        let long = array(&vec![vec![b'x'; BULK_BYTES_MAX]; 5]);
+        assert_eq!(read(&long), Err(Malformed::TooBig));
+        assert_eq!(read(&long[..long.len() - 1]), Err(Malformed::TooBig));
+    }
+
+    #[test]
+    fn arrays_of_nothing_ask_for_nothing() {
+        assert_eq!(args(b"*0\r\n"), [b""; 0]);
+        assert_eq!(args(b"*-1\r\n"), [b""; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_and_every_part_of_it_waits_for_the_rest(
+            list in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8),
+            rest in proptest::collection::vec(any::<u8>(), 0..8),
+        ) {
+            let whole = array(&list);
+            for end in 0..whole.len() {
+                prop_assert_eq!(read(&whole[..end]), Ok(None));
+            }
+            let input = [whole.clone(), rest].concat();
+            let request = read(&input).unwrap().unwrap();
+            prop_assert_eq!(request.bytes, whole.len());
+            prop_assert_eq!(request.args.to_vec(), list);
+        }
+
+        #[test]
+        fn no_input_is_read_beyond_its_end_or_its_bounds(
+            input in proptest::collection::vec(
+                prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()],
+                0..200,
+            ),
+        ) {
+            if let Ok(Some(request)) = read(&input) {
+                prop_assert!(request.bytes > 0 && request.bytes <= input.len());
+                let total: usize = request.args.iter().map(|arg| arg.len()).sum();
+                prop_assert!(total < request.bytes);
+            }
+        }
+    }
+}

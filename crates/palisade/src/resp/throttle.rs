@@ -1,0 +1,136 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`: figures in, five numbers out, as
+//! redis-cell has them.
+
+use std::num::NonZeroU32;
+
+use palisade_core::decision::Mode;
+use palisade_core::limit::{Algorithm, BucketSpec, Window};
+use palisade_core::time::{Micros, SECOND};
+use palisade_store::Take;
+
+use super::command::Refused;
+use crate::engine::{Keyed, KeyedAnswer};
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+
+/// What is asked of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Throttle<'a> {
+    /// Whose bucket.
+    pub key: &'a [u8],
+    spec: BucketSpec,
+    quantity: u32,
+    take: Take,
+}
+
+impl<'a> Throttle<'a> {
+    /// Reads the arguments after the command's name.
+    ///
+    /// # Errors
+    /// A count of arguments, or a field, that cannot be.
+    pub fn read(name: &'static str, args: &[&'a [u8]], take: Take) -> Result<Self, Refused> {
+        let (key, max_burst, count, period, quantity) = match *args {
+            [key, max_burst, count, period] => (key, max_burst, count, period, None),
+            [key, max_burst, count, period, quantity] => {
+                (key, max_burst, count, period, Some(quantity))
+            }
+            _ => return Err(Refused::Arguments(name)),
+        };
+        let key = checked_key(key)?;
+        let quantity = quantity.map_or(Ok(1), |text| number(text, "quantity", 0))?;
+        Ok(Self {
+            key,
+            spec: figures(max_burst, count, period)?,
+            quantity,
+            take: if quantity == 0 { Take::Peek } else { take },
+        })
+    }
+
+    /// What the engine is asked.
+    #[must_use]
+    pub fn asked(&self) -> Keyed<'a> {
+        Keyed {
+            key: self.key,
+            spec: self.spec,
+            cost: self.quantity.max(1),
+            take: self.take,
+        }
+    }
+
+    /// Limited (1 or 0), the most at once, what remains, seconds until this quantity fits
+    /// (−1: now, or never), seconds until all of it is free. Seconds are rounded up.
+    #[must_use]
+    pub fn answer(&self, answer: &KeyedAnswer) -> [i64; 5] {
+        let reading = &answer.reading;
+        let retry_at = match self.quantity {
+            0 => self.overdrawn_until(answer),
+            _ => reading.retry_at.filter(|_| !answer.admitted),
+        };
+        let is_limited = match self.quantity {
+            0 => retry_at.is_some(),
+            _ => !answer.admitted,
+        };
+        let retry_after = match retry_at {
+            None | Some(Micros(u64::MAX)) => -1,
+            Some(at) => seconds(at.since(answer.now)),
+        };
+        [
+            i64::from(is_limited),
+            i64::from(self.spec.capacity()),
+            i64::try_from(reading.remaining).unwrap_or(i64::MAX),
+            retry_after,
+            seconds(reading.reset_at.since(answer.now)),
+        ]
+    }
+
+    /// Nothing always fits, unless more was used under larger figures than these allow, or
+    /// nobody may pass.
+    fn overdrawn_until(&self, answer: &KeyedAnswer) -> Option<Micros> {
+        let reading = &answer.reading;
+        if answer.mode == Mode::FailClosed {
+            return reading.retry_at;
+        }
+        let is_overdrawn = reading.used > u64::from(self.spec.capacity());
+        is_overdrawn.then(|| reading.reset_at.minus(self.spec.memory_us()))
+    }
+}
+
+/// A key as every command takes it.
+pub(super) fn checked_key(key: &[u8]) -> Result<&[u8], Refused> {
+    match key.len() {
+        1..=KEY_BYTES_MAX => Ok(key),
+        _ => Err(Refused::Field("key", "must be 1 to 1024 bytes long")),
+    }
+}
+
+/// `count` per `period` seconds, and at once one more than `max_burst`.
+fn figures(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<BucketSpec, Refused> {
+    let max_burst = number(max_burst, "max_burst", 0)?;
+    let count = number(count, "count", 1)?;
+    let period = number(period, "period", 1)?;
+    let burst = NonZeroU32::MIN.checked_add(max_burst);
+    let burst = burst.ok_or(Refused::Field("max_burst", "must be below 4294967295"))?;
+    let window = Window::Span(u64::from(period) * SECOND);
+    let limit = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+    BucketSpec::new(Algorithm::TokenBucket, limit, window, Some(burst))
+        .map_err(|_| Refused::Field("period", "is too long for these figures"))
+}
+
+fn number(text: &[u8], field: &'static str, least: u32) -> Result<u32, Refused> {
+    let refused = match least {
+        0 => Refused::Field(field, "must be an integer from 0 to 4294967295"),
+        _ => Refused::Field(field, "must be an integer from 1 to 4294967295"),
+    };
+    let digits = text.len() <= 10 && text.iter().all(u8::is_ascii_digit);
+    let number = std::str::from_utf8(text).ok().filter(|_| digits);
+    let number = number.and_then(|digits| digits.parse().ok());
+    number.filter(|number| *number >= least).ok_or(refused)
+}
+
+fn seconds(us: u64) -> i64 {
+    i64::try_from(us.div_ceil(SECOND)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
