@@ -213,6 +213,8 @@ pub enum Domain {
     Log = 9,
     /// The seal of a receipt.
     Receipt = 10,
+    /// The seal of a device cookie.
+    DeviceCookie = 11,
 }
 
 /// A digest under the current secret and, while a rotation lasts, the previous one.

@@ -11,9 +11,10 @@ pub mod tenants;
 
 pub use document::{ConfigError, ConfigErrors, Env, Overrides, Place, Severity};
 pub use policy::load::{DEFAULT_POLICY, PolicyBundle, load, load_text, open, read_file};
-pub use policy::resolve::OutcomeRoute;
+pub use policy::outcomes::{
+    LocationPatterns, Neither, Outcome, OutcomeRoute, Outcomes, UsernameSource,
+};
 pub use policy::sections::{Bots, Candidate, PolicyTable, Urls, schemas};
-pub use policy::tables::{Outcome, UsernameSource};
 pub use policy::values::{AgentFragment, OneOrMany, Rate, SourceUrl, Url, WebUrl};
 pub use policy::{FileSource, Loader, PolicyLoader, PolicySource, Reload, SourceStatus, Watching};
 pub use tenants::FileTenants;

@@ -17,7 +17,7 @@ const UNUSED: &str = "Not used yet";
 
 /// Keys that reach the service under another name: what it must mention to use them.
 /// The other tables of a policy are checked by the tests of what they mean.
-const UNDER_ANOTHER_NAME: [(&str, &str); 15] = [
+const UNDER_ANOTHER_NAME: [(&str, &str); 20] = [
     ("server.grpc", "ShouldRateLimit"),
     ("server.headers", "settings.headers"),
     ("route.outcome", ".outcomes"),
@@ -25,6 +25,11 @@ const UNDER_ANOTHER_NAME: [(&str, &str); 15] = [
     ("route.username", ".outcomes"),
     ("route.failure_status", ".outcomes"),
     ("route.success_status", ".outcomes"),
+    ("route.failure_location", ".outcomes"),
+    ("route.success_location", ".outcomes"),
+    ("route.outcome_header", ".outcomes"),
+    ("route.neither", ".outcomes"),
+    ("route.device_cookie", ".outcomes"),
     ("limit.domain", "ShouldRateLimit"),
     ("limit.descriptor", "ShouldRateLimit"),
     ("limit.share", "ShouldRateLimit"),

@@ -90,6 +90,28 @@ impl Route {
         has_escaped_slash(&self.literal)
     }
 
+    /// True if it is about this request, whatever the case of the path's letters: some
+    /// applications do not tell `/Login` from `/login`, and neither must who guards it.
+    #[must_use]
+    pub fn covers_any_case(&self, method: &str, path: &str) -> bool {
+        let start = path.get(..self.literal.len());
+        let is_under = start.is_some_and(|start| start.eq_ignore_ascii_case(&self.literal));
+        let covers = match self.open {
+            true => {
+                let bare = self.literal.strip_suffix('/');
+                is_under || bare.is_some_and(|bare| bare.eq_ignore_ascii_case(path))
+            }
+            false => is_under && path.len() == self.literal.len(),
+        };
+        covers && self.covers_method(method)
+    }
+
+    /// Of two routes about a request the one that counts has the higher.
+    #[must_use]
+    pub fn specificity(&self) -> impl Ord + use<> {
+        self.rank()
+    }
+
     /// True for a path under an open pattern. `/x/*` covers `/x` itself: that is how
     /// `/x/` is spelt after normalisation, and it must not escape its class.
     fn covers(&self, path: &str) -> bool {
@@ -239,6 +261,23 @@ mod tests {
             );
         }
         assert_eq!(class_of(&["GET /a -> x"], "GET", "/b"), None);
+    }
+
+    #[test]
+    fn a_login_is_found_whatever_the_case_of_its_path() {
+        let exact = Route::new("/login").unwrap();
+        let open = Route::new("/auth/*").unwrap();
+        for (route, path, covered) in [
+            (&exact, "/login", true),
+            (&exact, "/LogIn", true),
+            (&exact, "/login/x", false),
+            (&exact, "/logi", false),
+            (&open, "/Auth/token", true),
+            (&open, "/AUTH", true),
+            (&open, "/authority", false),
+        ] {
+            assert_eq!(route.covers_any_case("POST", path), covered, "{path}");
+        }
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::document::env::{Env, Overrides};
 use crate::document::error::{ConfigError, ConfigErrors, Origin, Place};
 use crate::document::schema::Schema;
 use crate::document::{Document, Input};
-use crate::policy::resolve::{OutcomeRoute, resolve};
+use crate::policy::outcomes::Outcomes;
+use crate::policy::resolve::resolve;
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
 use crate::policy::{figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
@@ -34,7 +35,7 @@ pub struct PolicyBundle {
     /// `[bots]`, for surfaces that see the client's own request.
     pub bots: Bots,
     /// Routes on which the proxy reports how a login ended.
-    pub outcomes: Arc<[OutcomeRoute]>,
+    pub outcomes: Arc<Outcomes>,
     /// `[[tenant]]`: overrides that stand in the file itself.
     pub tenants: Arc<FileTenants>,
     /// A second policy that is evaluated beside the first and never enforced.
@@ -226,7 +227,7 @@ impl Document<'_> {
             policy: complete.then(|| Arc::new(policy))?,
             source: source?.clone(),
             bots: bots?,
-            outcomes: resolved.outcomes.into(),
+            outcomes: Arc::new(resolved.outcomes),
             tenants: Arc::new(tenants),
             candidate: None,
             candidate_file: None,

@@ -5,6 +5,7 @@ pub(crate) mod figures;
 mod file;
 pub(crate) mod limits;
 pub(crate) mod load;
+pub(crate) mod outcomes;
 pub(crate) mod resolve;
 mod risks;
 pub(crate) mod sections;

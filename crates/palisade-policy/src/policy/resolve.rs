@@ -5,38 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use palisade_core::path::EncodedSlash;
 use palisade_core::policy::{ApiKey, Class, ClassKind, LimitDef, PolicyParts, Route, Settings};
-use palisade_core::record::Flow;
 
 use crate::document::error::{Sink, nearest};
 use crate::document::schema::read_array;
-use crate::document::tree::{Node, Table, member_origin};
+use crate::document::tree::{Table, member_origin};
 use crate::policy::limits;
+use crate::policy::outcomes::{self, Outcomes};
 use crate::policy::sections::Bots;
-use crate::policy::tables::{
-    ApiKeyTable, ClassTable, ClientTable, Outcome, RouteTable, TierTable, UsernameSource,
-};
-
-/// A route on which the proxy reports how a login ended.
-#[derive(Clone, Debug)]
-pub struct OutcomeRoute {
-    /// The pattern and method it applies to.
-    pub route: Route,
-    /// What tells the outcome.
-    pub outcome: Outcome,
-    /// The flow it reports to.
-    pub flow: Flow,
-    /// Where the user name is.
-    pub username: UsernameSource,
-    /// Statuses that mean a wrong credential.
-    pub failure_status: Vec<u16>,
-    /// Statuses that mean a right one.
-    pub success_status: Vec<u16>,
-}
+use crate::policy::tables::{ApiKeyTable, ClassTable, ClientTable, RouteTable, TierTable};
 
 /// What the arrays of tables say.
 pub(crate) struct Resolved {
     pub(crate) parts: PolicyParts,
-    pub(crate) outcomes: Vec<OutcomeRoute>,
+    pub(crate) outcomes: Outcomes,
 }
 
 /// What limits may refer to.
@@ -85,7 +66,7 @@ pub(crate) fn resolve(
     Resolved { parts, outcomes }
 }
 
-fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Vec<OutcomeRoute>) {
+fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Outcomes) {
     let mut routes = Vec::new();
     let mut outcomes = Vec::new();
     for (table, item) in read_array::<RouteTable>(root, sink) {
@@ -107,45 +88,12 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Ve
         route.operation = table.operation.as_deref().map(Into::into);
         route.scope = table.scope.as_deref().map(Into::into);
         route.api_key_required = table.api_key;
-        if let Some(outcome) = outcome(&table, &route, item, sink) {
+        if let Some(outcome) = outcomes::read(&table, &route, item, sink) {
             outcomes.push(outcome);
         }
         routes.push(route);
     }
-    (routes, outcomes)
-}
-
-fn outcome(
-    table: &RouteTable,
-    route: &Route,
-    item: &Node,
-    sink: &mut Sink,
-) -> Option<OutcomeRoute> {
-    let outcome = table.outcome?;
-    let Some(username) = table.username.clone() else {
-        sink.report_with(
-            &member_origin(item, "outcome"),
-            "`route.outcome` needs `username`",
-            "say where the user name is, for example `username = \"form:username\"`",
-        );
-        return None;
-    };
-    let both = |status: &u16| table.success_status.contains(status);
-    if table.failure_status.iter().any(both) {
-        sink.report_with(
-            &member_origin(item, "failure_status"),
-            "`route.failure_status` and `route.success_status` share a status",
-            "a status must mean one of them",
-        );
-    }
-    Some(OutcomeRoute {
-        route: route.clone(),
-        outcome,
-        flow: table.flow.0,
-        username,
-        failure_status: table.failure_status.clone(),
-        success_status: table.success_status.clone(),
-    })
+    (routes, Outcomes::new(outcomes))
 }
 
 /// The default class is what the least specific route assigns.

@@ -8,11 +8,13 @@ use palisade_core::policy::{
     Accuracy, ClassKind, Dimension, EntryMatch, Family, OnStoreFailure, Overage, QuotaUnit,
     ValueMatch,
 };
-use palisade_core::record::Flow;
 
 use crate::document::decode::{Decode, Problem, Problems, integer, one_of, text_of, wrong};
 use crate::document::schema::{Schema, Section};
 use crate::document::tree::{Node, Value};
+use crate::policy::outcomes::{
+    CookieName, HeaderName, LocationPatterns, LoginFlow, Neither, Outcome, UsernameSource,
+};
 use crate::policy::values::{MaybeZero, OneOrMany};
 use crate::{named, section};
 
@@ -32,17 +34,30 @@ section! {
         scope: Option<String>;
         /// Whether an API key is required.
         api_key: bool = "false";
-        /// What tells the proxy how a login ended. Not used yet.
+        /// What tells the proxy how a login ended: `status` is the application's answer.
         outcome: Option<Outcome>;
-        /// Which flow of the guard an `outcome` reports to. Not used yet.
+        /// Which flow of the guard an `outcome` reports to.
         flow: LoginFlow = "login";
-        /// Where the proxy finds the user name: `form:FIELD`, `json:FIELD`,
-        /// `header:NAME` or `basic`. Not used yet.
+        /// Where the proxy finds the user name: `form:FIELD`, `json:FIELD` (`json:user.name`
+        /// is a member of a member), `header:NAME` or `basic`.
         username: Option<UsernameSource>;
-        /// Statuses that mean a wrong credential. Not used yet.
-        failure_status: Vec<u16> = "400,401,403";
-        /// Statuses that mean a right one. Not used yet.
+        /// Statuses that mean a wrong credential.
+        failure_status: Vec<u16> = "400,401,403,422";
+        /// Statuses that mean a right one.
         success_status: Vec<u16> = "200,201,204,302,303";
+        /// Where a redirect after a wrong credential leads: a path, or the start of one and
+        /// `*`.
+        failure_location: Option<LocationPatterns>;
+        /// Where a redirect after a right one leads; nothing else is a success then.
+        success_location: Option<LocationPatterns>;
+        /// Response header in which the application says `success` or `failure`. It counts
+        /// before everything else and is not passed on.
+        outcome_header: Option<HeaderName>;
+        /// What an answer below 500 is that says neither: `failure`, or `unknown`, which
+        /// leaves the attempt open until `pending_ttl` ends it.
+        neither: Neither = "failure";
+        /// Cookie by which the proxy knows a device again after a success; none if left out.
+        device_cookie: Option<CookieName>;
     }
 }
 
@@ -220,56 +235,6 @@ named!(ClientType {
     "confidential" => Self::Confidential,
     "public" => Self::Public,
 });
-
-/// How the proxy learns how a login ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// From the status of the application's answer.
-    Status,
-}
-
-named!(Outcome { "status" => Self::Status });
-
-/// A flow of the guard that ends in a failure or a success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LoginFlow(pub(crate) Flow);
-
-named!(LoginFlow {
-    "login" => Self(Flow::Login),
-    "otp" => Self(Flow::Otp),
-});
-
-/// Where a login request carries the user name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UsernameSource {
-    /// A field of a form.
-    Form(String),
-    /// A member of a JSON object.
-    Json(String),
-    /// A header.
-    Header(String),
-    /// The user of HTTP Basic authentication.
-    Basic,
-}
-
-impl Decode for UsernameSource {
-    fn kind() -> String {
-        "`form:FIELD`, `json:FIELD`, `header:NAME`, `basic`".into()
-    }
-
-    fn decode(node: &Node) -> Result<Self, Problems> {
-        let text = text_of(node)?;
-        match text.split_once(':') {
-            None if text == "basic" => Ok(Self::Basic),
-            Some(("form", field)) if !field.is_empty() => Ok(Self::Form(field.to_owned())),
-            Some(("json", field)) if !field.is_empty() => Ok(Self::Json(field.to_owned())),
-            Some(("header", name)) if !name.is_empty() => {
-                Ok(Self::Header(name.to_ascii_lowercase()))
-            }
-            _ => wrong(format!("must be one of {}", Self::kind())),
-        }
-    }
-}
 
 /// An upper-case method.
 #[derive(Clone, Debug, PartialEq, Eq)]

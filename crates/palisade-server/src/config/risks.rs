@@ -18,6 +18,14 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config) {
             "name the networks of your own proxies",
         );
     }
+    if config.proxy.upstream.is_none() && !config.bundle.outcomes.all().is_empty() {
+        document.warn(
+            "proxy",
+            "upstream",
+            "a `[[route]]` has an `outcome`, and there is no proxy to see it: that login is not guarded",
+            "name the application in `proxy.upstream`, or with `--upstream`",
+        );
+    }
     if config.store.url == StoreUrl::Memory {
         document.warn(
             "store",

@@ -98,10 +98,10 @@ section! {
         tunnel_idle_timeout: Duration = "10min" where "1s"..="24h";
         /// Idle connections kept to the application.
         pool_max: u32 = "256" where "0"..="65536";
-        /// Largest part of a login request that is read to find the user name, in bytes.
-        /// Not used yet.
+        /// Largest body of a login request, in bytes: it is read to find the user name. A
+        /// larger one is refused.
         peek_bytes_max: u32 = "16384" where "256"..="1048576";
-        /// Whether a delay that a decision asks for is applied to the answer. Not used yet.
+        /// Whether the answer to a failed login waits as long as the lockout asks for.
         apply_delay: bool = "true";
     }
 }

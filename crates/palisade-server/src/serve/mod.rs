@@ -138,6 +138,7 @@ impl<'a> Service<'a> {
         let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
             edge: ArcSwap::from_pointee(ready.edge),
+            outcomes: ArcSwap::new(Arc::clone(&config.bundle.outcomes)),
             observer,
         });
         let (stopper, stop) = stop::stopper();

@@ -94,6 +94,7 @@ async fn apply(
             Ok(edge) => enforcer.edge.store(Arc::new(edge)),
             Err(failure) => tracing::error!(%failure, "`[bots]` stays as it was"),
         }
+        enforcer.outcomes.store(Arc::clone(&bundle.outcomes));
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));
         policies.set_base(&bundle);
     }

@@ -11,6 +11,7 @@ use palisade::engine::{Observer, RequestAnswer};
 use palisade::extract::{Arrived, EdgeConfig, EdgeRequest, ExtractError, Refused, identify};
 use palisade_core::facts::Layers;
 use palisade_core::{Micros, PolicySet, RequestFacts};
+use palisade_policy::Outcomes;
 
 use super::exchange::ids::{self, RequestId};
 use super::exchange::problem::Problem;
@@ -20,6 +21,8 @@ use crate::store::AnyStore;
 pub(crate) struct Enforcer {
     pub(crate) engine: Arc<Engine<AnyStore>>,
     pub(crate) edge: ArcSwap<EdgeConfig>,
+    /// Routes on which the proxy sees logins.
+    pub(crate) outcomes: ArcSwap<Outcomes>,
     pub(crate) observer: Arc<dyn Observer>,
 }
 

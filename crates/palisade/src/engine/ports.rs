@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use palisade_core::failure::{Events, Policy};
 use palisade_core::policy::{PolicySet, TenantPolicy};
+use palisade_core::record::Flow;
 use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::StoreError;
@@ -125,6 +126,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// An API key went beyond its quota, or a month in which it did is over.
     fn overage(&self, _seen: &OverageSeen<'_>) {}
+
+    /// How an attempt ended is not known: it stays open until the guard ends it (G-PENDING).
+    fn outcome_unknown(&self, _flow: Flow) {}
 
     /// A surface refused a request whose origin could not be believed (I-XFF).
     fn edge_refused(&self, _peer: std::net::IpAddr, _field: &'static str, _now: Micros) {}

@@ -166,6 +166,21 @@ fn media_type(headers: &HeaderMap) -> Media {
 
 /// RFC 6749 §2.3.1: id and secret are form-encoded, then joined by a colon.
 fn basic(authorization: Authorization<'_>) -> Result<Option<String>, FieldError> {
+    let Some(id) = basic_bytes(authorization)? else {
+        return Ok(None);
+    };
+    let id = form::text(&id, FIELD)?;
+    Ok(Some(id).filter(|id| !id.is_empty()))
+}
+
+/// RFC 7617: the user of Basic credentials, which may be nobody.
+pub(super) fn basic_user(authorization: Authorization<'_>) -> Result<Option<String>, FieldError> {
+    let user = basic_bytes(authorization)?.map(String::from_utf8);
+    let user = user.transpose();
+    user.map_err(|_| FieldError::new("username", "must be UTF-8"))
+}
+
+fn basic_bytes(authorization: Authorization<'_>) -> Result<Option<Vec<u8>>, FieldError> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
         GeneralPurposeConfig::new()
@@ -178,7 +193,5 @@ fn basic(authorization: Authorization<'_>) -> Result<Option<String>, FieldError>
     let invalid = || FieldError::new("Authorization", "holds malformed Basic credentials");
     let pair = LENIENT.decode(text).map_err(|_| invalid())?;
     let colon = pair.iter().position(|byte| *byte == b':');
-    let id = &pair[..colon.ok_or_else(invalid)?];
-    let id = form::text(id, FIELD)?;
-    Ok(Some(id).filter(|id| !id.is_empty()))
+    Ok(Some(pair[..colon.ok_or_else(invalid)?].to_vec()))
 }

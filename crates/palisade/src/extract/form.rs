@@ -24,6 +24,38 @@ pub(super) fn value(form: &[u8], name: &'static str) -> Result<Option<String>, F
     Ok(found)
 }
 
+/// The only value of field `name`, which must be there.
+///
+/// Stricter than [`value`]: names that some frameworks take for the same count as the same,
+/// so that no reader can find another value than this one. (PHP and qs read `name[]` as
+/// `name`, PHP reads dots and spaces as `_`, ASP.NET does not look at case.)
+pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
+    let wrong = |problem| Err(FieldError::new("username", problem));
+    let mut found = None;
+    let mut alike = 0_usize;
+    for pair in form.split(|byte| *byte == b'&') {
+        let equals = pair.iter().position(|byte| *byte == b'=');
+        let (key, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
+        let key = decoded(key);
+        if loosely(&String::from_utf8_lossy(&key)) == loosely(name) {
+            alike += 1;
+            found = (key == name.as_bytes()).then_some(value);
+        }
+    }
+    match found {
+        _ if alike > 1 => wrong("must be sent only once"),
+        Some(value) if !value.is_empty() => text(value, "username"),
+        _ => wrong("is missing: a login must say who tries"),
+    }
+}
+
+/// What the name of a field is to the loosest reader.
+fn loosely(name: &str) -> String {
+    let name = name.trim_start();
+    let start = name.split('[').next().unwrap_or_default();
+    start.replace([' ', '.', '\0'], "_").to_lowercase()
+}
+
 /// Decoded text of `field`.
 pub(super) fn text(encoded: &[u8], field: &'static str) -> Result<String, FieldError> {
     String::from_utf8(decoded(encoded)).map_err(|_| FieldError::new(field, "must be UTF-8"))

@@ -35,6 +35,7 @@ mod json;
 pub mod jwt;
 mod keys;
 mod known;
+pub mod login;
 mod names;
 pub mod path;
 pub mod request_id;

@@ -103,6 +103,10 @@ impl Observer for Fanout {
         self.each().for_each(|one| one.rebuilt(what, count));
     }
 
+    fn outcome_unknown(&self, flow: Flow) {
+        self.metrics.outcome_unknown(flow);
+    }
+
     fn not_asked(&self, policy: Policy) {
         self.metrics.not_asked(policy);
     }

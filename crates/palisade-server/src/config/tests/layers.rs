@@ -325,12 +325,14 @@ fn the_proxy_learns_outcomes_of_login_routes() {
     let config = file(
         "[[route]]\npath = \"/login\"\nmethod = \"POST\"\nclass = \"auth\"\noutcome = \"status\"\nusername = \"json:email\"\n[[route]]\npath = \"/otp\"\nclass = \"auth\"\noutcome = \"status\"\nflow = \"otp\"\nusername = \"header:X-User\"\nfailure_status = [422]\n",
     );
-    let [login, otp] = &*config.bundle.outcomes else {
-        panic!("two outcome routes");
-    };
+    let find = |path| config.bundle.outcomes.find("POST", path).unwrap();
+    let (login, otp) = (find("/login"), find("/otp"));
     assert_eq!(login.route.pattern(), "/login");
     assert_eq!(login.flow, Flow::Login);
-    assert_eq!(login.username, UsernameSource::Json("email".to_owned()));
+    assert_eq!(
+        login.username,
+        UsernameSource::Json(vec!["email".to_owned()])
+    );
     assert_eq!(otp.flow, Flow::Otp);
     assert_eq!(otp.username, UsernameSource::Header("x-user".to_owned()));
     assert_eq!(otp.failure_status, [422]);

@@ -27,6 +27,7 @@ enum Kind {
     InvalidJson,
     InvalidField,
     BodyTooLarge,
+    UnsupportedMedia,
     Timeout,
     NotFound,
     MethodNotAllowed(&'static str),
@@ -54,6 +55,11 @@ impl Kind {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "urn:palisade:problem:body-too-large",
                 "The body is too large",
+            ),
+            Self::UnsupportedMedia => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "urn:palisade:problem:unsupported-media",
+                "The body is of a type that is not read here",
             ),
             Self::Timeout => (
                 StatusCode::REQUEST_TIMEOUT,
@@ -138,6 +144,10 @@ impl Problem {
             Kind::BodyTooLarge,
             format!("send at most {bytes_max} bytes"),
         )
+    }
+
+    pub(crate) fn unsupported_media(detail: &'static str) -> Self {
+        Self::new(Kind::UnsupportedMedia, detail)
     }
 
     pub(crate) fn body_timeout() -> Self {

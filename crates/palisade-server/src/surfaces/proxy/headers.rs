@@ -44,6 +44,15 @@ pub(super) struct Hop<'a> {
     pub(super) edge: &'a EdgeConfig,
 }
 
+impl Hop<'_> {
+    /// True if the client itself speaks TLS, here or with a proxy of ours before us.
+    pub(super) fn is_secure(&self, headers: &HeaderMap) -> bool {
+        let said = headers.get(X_FORWARDED_PROTO);
+        let by_proxy = said.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
+        self.spoken == "https" || (by_proxy && self.edge.trusted_proxies.contains(self.peer))
+    }
+}
+
 /// Prepares a request's headers for the application.
 pub(super) fn towards_upstream(
     method: &Method,

@@ -1,32 +1,38 @@
 //! The reverse proxy: every request is decided first, then handed to the application
-//! with the path that was judged (I-PATH).
+//! with the path that was judged (I-PATH). On login routes the guard is asked too, and
+//! told how it ended.
 
 mod body;
 mod headers;
+mod login;
+mod page;
 mod upgrade;
 mod upstream;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use palisade::engine::RequestAnswer;
+use palisade::extract::arrive;
 use palisade::extract::client_id::FORM_BYTES_MAX;
-use palisade::extract::{EdgeConfig, arrive};
 
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place, Surface};
-use crate::surfaces::enforcer::{Admitted, Decided, Visit};
+use crate::surfaces::enforcer::{Admitted, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::exchange::reply::enforced;
 use crate::surfaces::exchange::{Reply, body as whole};
-use crate::surfaces::{Enforcer, Given};
+use crate::surfaces::{Enforcer, Given, size};
 use body::{Outgoing, Relayed};
 use headers::Hop;
+use login::{Attempted, Login, Seen, Verdict};
 use upstream::Link;
 
 pub(crate) use upstream::Upstream;
@@ -45,28 +51,56 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
     };
     let tls = given.tls.proxy.clone();
     let spoken = if tls.is_some() { "https" } else { "http" };
-    let make = move || Arc::new(Proxy::new(Arc::clone(&enforcer), upstream.clone(), spoken));
+    let logins = Logins {
+        bytes_max: size(given.config.proxy.peek_bytes_max),
+        are_delayed: given.config.proxy.apply_delay,
+    };
+    let make = move || {
+        Arc::new(Proxy {
+            enforcer: Arc::clone(&enforcer),
+            link: Arc::new(Link::new(upstream.clone())),
+            spoken,
+            logins,
+        })
+    };
     let surface = On::new(place, given.bounds(), make);
     Ok(Some(Box::new(surface.within(tls))))
+}
+
+/// How logins are treated.
+#[derive(Clone, Copy)]
+struct Logins {
+    /// Largest body.
+    bytes_max: usize,
+    /// Whether answers to failed ones wait.
+    are_delayed: bool,
 }
 
 /// The proxy of one worker, with connections of its own to the application.
 struct Proxy {
     enforcer: Arc<Enforcer>,
-    link: Link,
+    link: Arc<Link>,
     /// What its clients speak: `http` or `https`.
     spoken: &'static str,
+    logins: Logins,
+}
+
+/// Whether a request goes on to the application.
+enum Passage {
+    Closed(RequestAnswer),
+    Open(Box<Passing>),
+}
+
+/// A request that may go on.
+struct Passing {
+    answer: RequestAnswer,
+    forward_path: Option<Box<str>>,
+    body: Outgoing,
+    /// What it tries, on a login route.
+    login: Option<Login>,
 }
 
 impl Proxy {
-    fn new(enforcer: Arc<Enforcer>, upstream: Upstream, spoken: &'static str) -> Self {
-        Self {
-            enforcer,
-            link: Link::new(upstream),
-            spoken,
-        }
-    }
-
     async fn relay(
         &self,
         peer: SocketAddr,
@@ -75,85 +109,155 @@ impl Proxy {
     ) -> Result<Response<Relayed>, Problem> {
         let edge = self.enforcer.edge.load_full();
         let (parts, body) = request.into_parts();
-        let (decided, body) = self.decide(&edge, peer.ip(), &parts, body, id).await?;
-        let answer = decided.answer;
-        let Some(body) = body.filter(|_| answer.decision.is_allowed()) else {
-            return Ok(own(enforced(&answer, id)));
-        };
-        let mut request = Request::from_parts(parts, body);
-        let method = request.method().clone();
         let hop = Hop {
             peer: peer.ip(),
             spoken: self.spoken,
-            authority: authority(request.uri()),
+            authority: authority(&parts.uri),
             edge: &edge,
         };
+        let passing = match self.decide(&hop, &parts, body, id).await? {
+            Passage::Open(passing) => *passing,
+            Passage::Closed(answer) => return Ok(refused(&answer, id, &parts.headers)),
+        };
+        let attempt = match passing.login {
+            None => None,
+            Some(login) => match login.ask(&self.enforcer).await? {
+                Verdict::Go(attempt) => Some((attempt, parts.headers.clone())),
+                Verdict::Refused(answer) => return Ok(refused(&answer, id, &parts.headers)),
+            },
+        };
+        let mut request = Request::from_parts(parts, passing.body);
+        let method = request.method().clone();
         headers::towards_upstream(&method, request.headers_mut(), &hop, id);
         *request.uri_mut() = self
             .link
-            .target(request.uri(), decided.forward_path.as_deref())?;
+            .target(request.uri(), passing.forward_path.as_deref())?;
         *request.version_mut() = http::Version::HTTP_11;
-        let mut response = self.forward(request).await?;
-        headers::towards_client(response.headers_mut(), &answer);
+        let mut response = match attempt {
+            None => self.forward(request).await?,
+            Some((attempt, asked)) => match self.attempt(attempt, request).await? {
+                Ok(response) => response,
+                Err(answer) => return Ok(refused(&answer, id, &asked)),
+            },
+        };
+        headers::towards_client(response.headers_mut(), &passing.answer);
         Ok(response)
     }
 
     /// The decision, and the body of a request that may go on.
     async fn decide(
         &self,
-        edge: &EdgeConfig,
-        peer: IpAddr,
+        hop: &Hop<'_>,
         parts: &Parts,
         body: Incoming,
         id: &mut RequestId,
-    ) -> Result<(Decided, Option<Outgoing>), Problem> {
+    ) -> Result<Passage, Problem> {
         let enforcer = &self.enforcer;
-        let out = |answer| {
-            let decided = Decided {
-                answer,
-                forward_path: None,
-            };
-            (decided, None)
-        };
         let policy = enforcer.engine.policy();
         let visit = Visit {
-            edge,
+            edge: hop.edge,
             policy: &policy,
-            peer,
+            peer: hop.peer,
             parts,
             now: enforcer.engine.clock().wall(),
         };
-        let arrived = arrive(edge, visit.request(None), visit.now);
+        let mut arrived = arrive(hop.edge, visit.request(None), visit.now);
+        let outcomes = enforcer.outcomes.load();
+        let route = arrived.as_mut().ok().and_then(|arrived| {
+            let route = outcomes.find(&arrived.facts.method, &arrived.facts.path)?;
+            let tries = login::is_attempt(route, &parts.method, &body);
+            arrived.reads_body |= tries && route.username.is_in_body();
+            tries.then_some(route)
+        });
         let arrived = match enforcer.admit(visit, arrived).await? {
             Admitted::In(arrived) => arrived,
-            Admitted::Out(answer) => return Ok(out(answer)),
+            Admitted::Out(answer) => return Ok(Passage::Closed(answer)),
         };
-        let ip = arrived.facts.ip;
-        let body = match self.take_body(arrived.reads_body, body).await {
-            Ok(body) => body,
-            Err(problem) => return Ok(out(enforcer.turn_away(ip, problem).await?)),
+        let facts = &arrived.facts;
+        let taken = async {
+            let bytes_max = route.map_or(FORM_BYTES_MAX, |_| self.logins.bytes_max);
+            let body = self.take_body(arrived.reads_body, body, bytes_max).await?;
+            let read = body.bytes().unwrap_or_default();
+            let login = route.map(|route| Login::read(enforcer, route, parts, facts, read));
+            let login = login.transpose()?.flatten();
+            Ok((
+                body,
+                login.map(|login| login.over_tls(hop.is_secure(&parts.headers))),
+            ))
+        };
+        let (body, login) = match taken.await {
+            Ok(taken) => taken,
+            Err(problem) => {
+                let answer = enforcer.turn_away(facts.ip, problem).await?;
+                return Ok(Passage::Closed(answer));
+            }
         };
         let decided = enforcer.decide(visit, arrived, body.bytes(), id).await?;
-        Ok((decided, Some(body)))
+        if !decided.answer.decision.is_allowed() {
+            return Ok(Passage::Closed(decided.answer));
+        }
+        Ok(Passage::Open(Box::new(Passing {
+            answer: decided.answer,
+            forward_path: decided.forward_path,
+            body,
+            login,
+        })))
     }
 
-    /// Bodies are streamed; only one that may name an OAuth client is read first.
-    async fn take_body(&self, is_read: bool, body: Incoming) -> Result<Outgoing, Problem> {
+    /// Bodies are streamed; only one that may name an OAuth client or who logs in is read
+    /// first.
+    async fn take_body(
+        &self,
+        is_read: bool,
+        body: Incoming,
+        bytes_max: usize,
+    ) -> Result<Outgoing, Problem> {
         if !is_read {
             return Ok(Outgoing::Streamed(body));
         }
-        let bytes = whole::read(body, FORM_BYTES_MAX, self.link.upstream.read_timeout).await?;
+        let bytes = whole::read(body, bytes_max, self.link.upstream.read_timeout).await?;
         Ok(Outgoing::Buffered(Full::new(bytes.clone()), bytes))
     }
 
     async fn forward(&self, mut request: Request<Outgoing>) -> Result<Response<Relayed>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let response = self.link.ask(request, upgrade.is_some()).await?;
+        self.relayed(response, upgrade)
+    }
+
+    /// The answer to a login, or the block that came in between.
+    async fn attempt(
+        &self,
+        attempt: Box<Attempted>,
+        mut request: Request<Outgoing>,
+    ) -> Result<Result<Response<Relayed>, RequestAnswer>, Problem> {
+        let upgrade = upgrade::wanted(&mut request);
+        let link = Arc::clone(&self.link);
+        match attempt.see(link, request, upgrade.is_some()).await? {
+            Seen::Refused(answer) => Ok(Err(answer)),
+            Seen::Answered(response, wait) => {
+                if self.logins.are_delayed && wait > Duration::ZERO {
+                    tokio::time::sleep(wait).await;
+                }
+                self.relayed(response, upgrade).map(Ok)
+            }
+        }
+    }
+
+    fn relayed(
+        &self,
+        response: Response<Incoming>,
+        upgrade: Option<OnUpgrade>,
+    ) -> Result<Response<Relayed>, Problem> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return upgrade::join(upgrade, response, self.link.upstream.silence_max);
         }
         Ok(response.map(Relayed::Upstream))
     }
+}
+
+fn refused(answer: &RequestAnswer, id: &RequestId, asked: &HeaderMap) -> Response<Relayed> {
+    own(page::refused(answer, id, asked))
 }
 
 impl Handler for Proxy {

@@ -136,7 +136,7 @@ catalogue! {
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []
         "Requests that an allowlist entry let pass";
     GUARD_OUTCOMES = Counter "rate_limiter_guard_outcomes_total" ["flow", "outcome"]
-        "Successes and failures of logins and one-time codes that hosts reported";
+        "Successes and failures of logins and one-time codes that hosts or the proxy reported; `unknown` are those that the proxy saw no end of";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
         "Times that failures over all accounts and networks rose far above the usual";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]

@@ -86,8 +86,10 @@ counters! {
     ALLOWLIST_BYPASSES [];
     GUARD_OUTCOMES ["login", "failure"];
     GUARD_OUTCOMES ["login", "success"];
+    GUARD_OUTCOMES ["login", "unknown"];
     GUARD_OUTCOMES ["otp", "failure"];
     GUARD_OUTCOMES ["otp", "success"];
+    GUARD_OUTCOMES ["otp", "unknown"];
     GUARD_SURGES ["login"];
     GUARD_SURGES ["otp"];
     KEYED ["allow", "normal"];
@@ -274,6 +276,10 @@ impl Observer for Metrics {
 
     fn rebuilt(&self, what: &'static str, count: u32) {
         self.bump(&names::REBUILT, &[what], u64::from(count));
+    }
+
+    fn outcome_unknown(&self, flow: Flow) {
+        self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), "unknown"], 1);
     }
 
     fn not_asked(&self, _policy: Policy) {

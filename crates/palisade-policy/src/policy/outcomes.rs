@@ -1,0 +1,357 @@
+//! Routes on which a proxy sees how a login ended: what it looks at in the request and in
+//! the application's answer.
+
+use palisade_core::policy::Route;
+use palisade_core::record::Flow;
+
+use crate::document::decode::{Decode, Problem, Problems, text_of, wrong};
+use crate::document::error::Sink;
+use crate::document::tree::{Node, member_origin};
+use crate::named;
+use crate::policy::tables::RouteTable;
+use crate::policy::values::OneOrMany;
+
+/// Longest path of members, `json:a.b.c`, in names.
+const MEMBERS_MAX: usize = 8;
+
+/// A route on which the proxy reports how a login ended.
+#[derive(Clone, Debug)]
+pub struct OutcomeRoute {
+    /// The pattern and method it applies to.
+    pub route: Route,
+    /// What tells the outcome.
+    pub outcome: Outcome,
+    /// The flow it reports to.
+    pub flow: Flow,
+    /// Where the user name is.
+    pub username: UsernameSource,
+    /// Statuses that mean a wrong credential.
+    pub failure_status: Vec<u16>,
+    /// Statuses that mean a right one.
+    pub success_status: Vec<u16>,
+    /// Where a redirect after a wrong credential leads.
+    pub failure_location: Option<LocationPatterns>,
+    /// Where a redirect after a right one leads; nothing else is a success then.
+    pub success_location: Option<LocationPatterns>,
+    /// Header in which the application says it, in lower case.
+    pub header: Option<Box<str>>,
+    /// What an answer is that says neither.
+    pub neither: Neither,
+    /// Cookie by which a device is known again.
+    pub device_cookie: Option<Box<str>>,
+}
+
+/// Every such route, the most specific first.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes(Vec<OutcomeRoute>);
+
+impl Outcomes {
+    /// Orders the routes; of two with one pattern and method the later counts.
+    #[must_use]
+    pub fn new(mut routes: Vec<OutcomeRoute>) -> Self {
+        routes.reverse();
+        routes.sort_by_key(|route| std::cmp::Reverse(route.route.specificity()));
+        Self(routes)
+    }
+
+    /// The route that a request is a login by, if it is one. Letters of the path may be of
+    /// either case.
+    #[must_use]
+    pub fn find(&self, method: &str, path: &str) -> Option<&OutcomeRoute> {
+        let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, path);
+        self.0.iter().find(covers)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[OutcomeRoute] {
+        &self.0
+    }
+}
+
+/// How the proxy learns how a login ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// From the application's answer: its status, or what the other keys name.
+    Status,
+}
+
+named!(Outcome { "status" => Self::Status });
+
+/// What an answer is that says neither success nor failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neither {
+    /// A failure: whoever guesses learns nothing from an answer that nobody thought of.
+    Failure,
+    /// Not known: the attempt stays open until it ends by itself.
+    Unknown,
+}
+
+named!(Neither {
+    "failure" => Self::Failure,
+    "unknown" => Self::Unknown,
+});
+
+/// A flow of the guard that ends in a failure or a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoginFlow(pub(crate) Flow);
+
+named!(LoginFlow {
+    "login" => Self(Flow::Login),
+    "otp" => Self(Flow::Otp),
+});
+
+/// Where a login request carries the user name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsernameSource {
+    /// A field of a form.
+    Form(String),
+    /// A member of a JSON object, or of objects in it, outermost first.
+    Json(Vec<String>),
+    /// A header, in lower case.
+    Header(String),
+    /// The user of HTTP Basic authentication.
+    Basic,
+}
+
+impl UsernameSource {
+    /// True if it is in the body.
+    #[must_use]
+    pub const fn is_in_body(&self) -> bool {
+        matches!(self, Self::Form(_) | Self::Json(_))
+    }
+}
+
+impl Decode for UsernameSource {
+    fn kind() -> String {
+        "`form:FIELD`, `json:FIELD`, `header:NAME`, `basic`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        match text.split_once(':') {
+            None if text == "basic" => Ok(Self::Basic),
+            Some(("form", field)) if !field.is_empty() => Ok(Self::Form(field.to_owned())),
+            Some(("json", path)) => members(path),
+            Some(("header", name)) if is_token(name) => Ok(Self::Header(name.to_ascii_lowercase())),
+            _ => wrong(format!("must be one of {}", Self::kind())),
+        }
+    }
+}
+
+fn members(path: &str) -> Result<UsernameSource, Problems> {
+    let names: Vec<String> = path.split('.').map(str::to_owned).collect();
+    if names.len() > MEMBERS_MAX || names.iter().any(String::is_empty) {
+        return wrong(format!(
+            "must name a member after `json:`, at most {MEMBERS_MAX} deep: `json:user.name`"
+        ));
+    }
+    Ok(UsernameSource::Json(names))
+}
+
+/// Paths that a redirect may lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocationPatterns(Vec<Box<str>>);
+
+impl LocationPatterns {
+    /// True if a target (path and, behind `?`, query) is one of them. Only a pattern that
+    /// has a `?` itself is about the query.
+    #[must_use]
+    pub fn cover(&self, target: &str) -> bool {
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        self.0
+            .iter()
+            .any(|pattern| match pattern.strip_suffix('*') {
+                Some(start) => target.starts_with(start),
+                None if pattern.contains('?') => **pattern == *target,
+                None => **pattern == *path,
+            })
+    }
+}
+
+impl Decode for LocationPatterns {
+    fn kind() -> String {
+        "path or list of paths".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let patterns = OneOrMany::decode(node)?;
+        let is_fit = |pattern: &String| {
+            let literal = pattern.strip_suffix('*').unwrap_or(pattern);
+            literal.starts_with('/') && !literal.contains('*')
+        };
+        if !patterns.all().iter().all(is_fit) {
+            return Err(vec![
+                Problem::new("must be paths that start with `/`")
+                    .hint("only the end may be open: \"/login?error*\"; the host is not looked at"),
+            ]);
+        }
+        let patterns = patterns.all().iter();
+        Ok(Self(patterns.map(|text| text.as_str().into()).collect()))
+    }
+}
+
+/// A header's name, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeaderName(Box<str>);
+
+impl Decode for HeaderName {
+    fn kind() -> String {
+        "header name".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        if !is_token(text) {
+            return wrong("must be a header name");
+        }
+        Ok(Self(text.to_ascii_lowercase().into()))
+    }
+}
+
+/// A cookie's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CookieName(Box<str>);
+
+impl Decode for CookieName {
+    fn kind() -> String {
+        "cookie name".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let text = text_of(node)?;
+        if !is_token(text) || text.len() > 64 {
+            return wrong("must be a cookie name: letters, digits, `-` and `_`, at most 64");
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// RFC 9110 §5.6.2.
+fn is_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(fits)
+}
+
+/// What a route says about outcomes; what does not fit together goes to the sink.
+pub(crate) fn read(
+    table: &RouteTable,
+    route: &Route,
+    item: &Node,
+    sink: &mut Sink,
+) -> Option<OutcomeRoute> {
+    let Some(outcome) = table.outcome else {
+        report_idle_keys(table, item, sink);
+        return None;
+    };
+    let Some(username) = table.username.clone() else {
+        sink.report_with(
+            &member_origin(item, "outcome"),
+            "`route.outcome` needs `username`",
+            "say where the user name is, for example `username = \"form:username\"`",
+        );
+        return None;
+    };
+    report_ambiguity(table, item, sink);
+    Some(OutcomeRoute {
+        route: route.clone(),
+        outcome,
+        flow: table.flow.0,
+        username,
+        failure_status: table.failure_status.clone(),
+        success_status: table.success_status.clone(),
+        failure_location: table.failure_location.clone(),
+        success_location: table.success_location.clone(),
+        header: table.outcome_header.as_ref().map(|name| name.0.clone()),
+        neither: table.neither,
+        device_cookie: table.device_cookie.as_ref().map(|name| name.0.clone()),
+    })
+}
+
+/// A login that looks guarded and is not.
+fn report_idle_keys(table: &RouteTable, item: &Node, sink: &mut Sink) {
+    let keys = [
+        ("username", table.username.is_some()),
+        ("failure_location", table.failure_location.is_some()),
+        ("success_location", table.success_location.is_some()),
+        ("outcome_header", table.outcome_header.is_some()),
+        ("device_cookie", table.device_cookie.is_some()),
+    ];
+    for (key, _) in keys.into_iter().filter(|(_, is_set)| *is_set) {
+        sink.report_with(
+            &member_origin(item, key),
+            format!("`route.{key}` needs `outcome`"),
+            "add `outcome = \"status\"`: without it the login is not guarded",
+        );
+    }
+}
+
+fn report_ambiguity(table: &RouteTable, item: &Node, sink: &mut Sink) {
+    let both = |status: &u16| table.success_status.contains(status);
+    let is_told_apart = table.failure_location.is_some() || table.success_location.is_some();
+    if table.failure_status.iter().any(both) && !is_told_apart {
+        sink.report_with(
+            &member_origin(item, "failure_status"),
+            "`route.failure_status` and `route.success_status` share a status",
+            "a status must mean one of them, or `success_location` must tell them apart",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(texts: &[&str]) -> LocationPatterns {
+        LocationPatterns(texts.iter().map(|text| (*text).into()).collect())
+    }
+
+    #[test]
+    fn a_location_is_a_path_or_the_start_of_one() {
+        for (pattern, target, covered) in [
+            ("/home", "/home", true),
+            ("/home", "/home?welcome=1", true),
+            ("/home", "/home/x", false),
+            ("/login*", "/login?error=1", true),
+            ("/login?error=1", "/login?error=1", true),
+            ("/login?error=1", "/login", false),
+            ("/login?error*", "/login?next=/", false),
+        ] {
+            assert_eq!(
+                patterns(&[pattern]).cover(target),
+                covered,
+                "{pattern} {target}"
+            );
+        }
+    }
+
+    fn at(pattern: &str, cookie: &str) -> OutcomeRoute {
+        OutcomeRoute {
+            route: Route::new(pattern).unwrap(),
+            outcome: Outcome::Status,
+            flow: Flow::Login,
+            username: UsernameSource::Basic,
+            failure_status: vec![401],
+            success_status: vec![200],
+            failure_location: None,
+            success_location: None,
+            header: None,
+            neither: Neither::Failure,
+            device_cookie: Some(cookie.into()),
+        }
+    }
+
+    #[test]
+    fn the_most_specific_login_route_counts_and_of_equals_the_later() {
+        let outcomes = Outcomes::new(vec![
+            at("/a/*", "open"),
+            at("/a/b", "old"),
+            at("/a/b", "new"),
+        ]);
+        let found = |path: &str| outcomes.find("POST", path)?.device_cookie.clone();
+        assert_eq!(found("/a/b").as_deref(), Some("new"));
+        assert_eq!(found("/A/B").as_deref(), Some("new"));
+        assert_eq!(found("/a/c").as_deref(), Some("open"));
+        assert_eq!(found("/b"), None);
+    }
+}

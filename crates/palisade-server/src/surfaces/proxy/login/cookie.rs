@@ -1,0 +1,158 @@
+//! The device cookie: a random id, sealed under the service's secret, by which a browser
+//! that has logged in is known again (guard.md §2: client-assisted, MEDIUM).
+//!
+//! The seal keeps others from choosing an id; the id says nothing about anybody. Whether an
+//! account knows it, only the account's record tells.
+
+use http::header::{COOKIE, HeaderMap, HeaderValue};
+use palisade_core::Id;
+use palisade_core::key::{Digest, Domain, Keyring, Rotating};
+use subtle::ConstantTimeEq;
+
+/// Version of what a cookie consists of.
+const VERSION: &str = "1";
+/// How long a browser keeps it, in seconds: half a year after the last login.
+const MAX_AGE: u32 = 180 * 24 * 3600;
+
+/// A device's id, as the guard is told it.
+#[derive(Clone)]
+pub(super) struct DeviceId(Digest);
+
+impl DeviceId {
+    /// One that nobody has.
+    pub(super) fn generate() -> Self {
+        Self(Digest::from_bytes(rand::random()))
+    }
+
+    /// The id of the first cookie called `name` that bears our seal, under the secret of now
+    /// or the one before.
+    pub(super) fn read(headers: &HeaderMap, name: &str, keyring: &Keyring) -> Option<Self> {
+        headers
+            .get_all(COOKIE)
+            .iter()
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.split(';'))
+            .filter_map(|pair| pair.split_once('='))
+            .filter(|(key, _)| key.trim() == name)
+            .find_map(|(_, value)| opened(value.trim(), name, keyring))
+    }
+
+    /// The id as a fact.
+    pub(super) fn id(&self) -> Option<Id> {
+        Id::new("client_id", &self.0.hex()).ok()
+    }
+
+    /// The header that hands it out: for this host only, out of the page's reach, not sent
+    /// along from other sites' forms.
+    pub(super) fn set_cookie(
+        &self,
+        name: &str,
+        keyring: &Keyring,
+        is_secure: bool,
+    ) -> Option<HeaderValue> {
+        let seal = self.seal(name, keyring).current;
+        let secure = if is_secure { "; Secure" } else { "" };
+        let text = format!(
+            "{name}={VERSION}.{}.{}; Path=/; Max-Age={MAX_AGE}; HttpOnly; SameSite=Lax{secure}",
+            self.0.hex(),
+            seal.hex(),
+        );
+        HeaderValue::try_from(text).ok()
+    }
+
+    /// A cookie of one name is none of another.
+    fn seal(&self, name: &str, keyring: &Keyring) -> Rotating {
+        let parts: [&[u8]; 2] = [name.as_bytes(), &self.0.to_bytes()];
+        keyring.hmac(Domain::DeviceCookie, &parts)
+    }
+}
+
+fn opened(value: &str, name: &str, keyring: &Keyring) -> Option<DeviceId> {
+    let mut parts = value.split('.');
+    let (version, id, seal) = (parts.next()?, parts.next()?, parts.next()?);
+    if version != VERSION || parts.next().is_some() {
+        return None;
+    }
+    let (id, seal) = (Digest::from_hex(id)?, Digest::from_hex(seal)?);
+    let device = DeviceId(id);
+    let made = device.seal(name, keyring);
+    let is = |digest: Digest| bool::from(digest.to_bytes().ct_eq(&seal.to_bytes()));
+    (is(made.current) || made.previous.is_some_and(is)).then_some(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(current: u8, previous: Option<u8>) -> Keyring {
+        Keyring::new(
+            &[current; 32],
+            previous.map(|byte| [byte; 32]).as_ref().map(|k| &k[..]),
+        )
+        .unwrap()
+    }
+
+    fn sent(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(COOKIE, HeaderValue::from_str(value).unwrap())])
+    }
+
+    fn issued(device: &DeviceId, ring: &Keyring) -> String {
+        let header = device.set_cookie("dev", ring, false).unwrap();
+        let text = header.to_str().unwrap().to_owned();
+        text.split(';').next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_cookie_is_read_back_and_survives_one_rotation_of_the_secret() {
+        let device = DeviceId::generate();
+        let cookie = issued(&device, &ring(1, None));
+        let read = |ring: &Keyring| {
+            let headers = sent(&format!("a=b; {cookie}; dev=junk"));
+            DeviceId::read(&headers, "dev", ring).map(|found| found.0)
+        };
+        assert_eq!(read(&ring(1, None)), Some(device.0));
+        assert_eq!(read(&ring(2, Some(1))), Some(device.0));
+        assert_eq!(read(&ring(3, Some(2))), None);
+    }
+
+    #[test]
+    fn a_cookie_that_we_did_not_make_is_none() {
+        let ring = ring(1, None);
+        let device = DeviceId::generate();
+        let genuine = issued(&device, &ring);
+        let other = DeviceId::generate().0.hex();
+        let forged = genuine.replace(&device.0.hex(), &other);
+        let plain = format!("dev=1.{other}.{other}");
+        for cookie in [
+            forged,
+            plain,
+            "dev=".to_owned(),
+            "dev=1..".to_owned(),
+            genuine.clone() + ".x",
+        ] {
+            assert!(
+                DeviceId::read(&sent(&cookie), "dev", &ring).is_none(),
+                "{cookie}"
+            );
+        }
+        let renamed = genuine.replacen("dev", "other", 1);
+        assert!(DeviceId::read(&sent(&renamed), "other", &ring).is_none());
+    }
+
+    #[test]
+    fn a_cookie_stays_on_its_host_and_out_of_scripts() {
+        let ring = ring(1, None);
+        let of = |is_secure| {
+            let header = DeviceId::generate()
+                .set_cookie("dev", &ring, is_secure)
+                .unwrap();
+            header.to_str().unwrap().to_owned()
+        };
+        for part in ["; Path=/;", "; HttpOnly", "; SameSite=Lax", "; Max-Age="] {
+            assert!(of(false).contains(part), "{part}");
+        }
+        assert!(!of(true).contains("Domain"));
+        assert!(of(true).ends_with("; Secure"));
+        assert!(!of(false).contains("Secure"));
+    }
+}

@@ -1,0 +1,227 @@
+//! Logins that pass through the proxy: the guard is asked before the application is, and
+//! told how it ended afterwards.
+//!
+//! An attempt that was let through is seen to its end whatever the client does meanwhile:
+//! who hangs up before the answer has guessed all the same. An attempt whose end is not
+//! known (the application failed, or took too long) stays open and weighs on later ones
+//! until the guard ends it by itself (G-PENDING).
+
+mod cookie;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT_LANGUAGE, HeaderMap, HeaderName, SET_COOKIE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response};
+use hyper::body::{Body, Incoming};
+use palisade::engine::RequestAnswer;
+use palisade::extract::login::{Ended, Unreadable, ended, username};
+use palisade_core::RequestFacts;
+use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
+use palisade_core::record::Flow;
+use palisade_policy::OutcomeRoute;
+
+use super::body::Outgoing;
+use super::upstream::Link;
+use crate::surfaces::Enforcer;
+use crate::surfaces::exchange::ids::RequestId;
+use crate::surfaces::exchange::problem::Problem;
+use cookie::DeviceId;
+
+const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
+/// Longest delay that is applied to an answer, whatever the policy says.
+const DELAY_MAX: Duration = Duration::from_secs(5);
+
+/// True if a request to such a route may try a credential: who only asks for the form has
+/// neither a method that changes something nor a body.
+pub(super) fn is_attempt(route: &OutcomeRoute, method: &Method, body: &Incoming) -> bool {
+    !route.username.is_in_body() || !method.is_safe() || !body.is_end_stream()
+}
+
+/// A login before it was decided.
+pub(super) struct Login {
+    route: OutcomeRoute,
+    path: Box<str>,
+    facts: GuardFacts,
+    device: Option<DeviceId>,
+    is_secure: bool,
+}
+
+/// What the guard said to a login.
+pub(super) enum Verdict {
+    /// Ask the application.
+    Go(Box<Attempted>),
+    Refused(RequestAnswer),
+}
+
+impl Login {
+    /// Who tries, and with what; `None` if the request tries nothing.
+    pub(super) fn read(
+        enforcer: &Enforcer,
+        route: &OutcomeRoute,
+        parts: &Parts,
+        seen: &RequestFacts,
+        body: &[u8],
+    ) -> Result<Option<Self>, Problem> {
+        let headers = &parts.headers;
+        let named =
+            username(&route.username, headers, body).map_err(|unreadable| match unreadable {
+                Unreadable::Field(error) => Problem::from(error),
+                Unreadable::Media(detail) => Problem::unsupported_media(detail),
+            })?;
+        let Some(account) = named else {
+            return Ok(None);
+        };
+        let keyring = enforcer.engine.keyring();
+        let cookie = route.device_cookie.as_deref();
+        let device = cookie.and_then(|name| DeviceId::read(headers, name, keyring));
+        let mut facts = GuardFacts::new(seen.ip);
+        facts.user_agent.clone_from(&seen.user_agent);
+        facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
+        facts.platform = text(headers, &PLATFORM);
+        facts.username = Some(account.clone());
+        facts.account = Some(account);
+        facts.device.client_id = device.as_ref().and_then(DeviceId::id);
+        facts.correlation_id.clone_from(&seen.correlation_id);
+        // Never the client's: with one id it could have every failure after the first
+        // ignored (G-ONCE).
+        facts.request_id = RequestId::generate().id();
+        Ok(Some(Self {
+            route: route.clone(),
+            path: parts.uri.path().into(),
+            facts,
+            device,
+            is_secure: false,
+        }))
+    }
+
+    /// Whether the client speaks TLS, which its cookie must not do without.
+    pub(super) fn over_tls(mut self, is_secure: bool) -> Self {
+        self.is_secure = is_secure;
+        self
+    }
+
+    /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
+    pub(super) async fn ask(self, enforcer: &Arc<Enforcer>) -> Result<Verdict, Problem> {
+        let answer = guard(enforcer, self.route.flow, Attempt::Check, &self.facts).await?;
+        if !answer.decision.is_allowed() {
+            return Ok(Verdict::Refused(answer));
+        }
+        Ok(Verdict::Go(Box::new(Attempted {
+            enforcer: Arc::clone(enforcer),
+            login: self,
+        })))
+    }
+}
+
+/// A login that the guard let through.
+pub(super) struct Attempted {
+    enforcer: Arc<Enforcer>,
+    login: Login,
+}
+
+/// What became of it.
+pub(super) enum Seen {
+    /// The application's answer, after a wait.
+    Answered(Response<Incoming>, Duration),
+    /// A block came in between: the application's answer is not passed on.
+    Refused(RequestAnswer),
+}
+
+impl Attempted {
+    /// Asks the application and reports how it ended, whether or not the client waits.
+    pub(super) async fn see(
+        self,
+        link: Arc<Link>,
+        request: Request<Outgoing>,
+        upgrades: bool,
+    ) -> Result<Seen, Problem> {
+        let seen = tokio::spawn(async move {
+            let asked = link.ask(request, upgrades).await;
+            self.conclude(asked).await
+        });
+        seen.await.unwrap_or_else(|_| Err(Problem::bad_gateway()))
+    }
+
+    async fn conclude(
+        mut self,
+        asked: Result<Response<Incoming>, Problem>,
+    ) -> Result<Seen, Problem> {
+        let mut response = asked.inspect_err(|_| self.unknown())?;
+        let (status, headers) = (response.status(), response.headers());
+        let how = ended(&self.login.route, &self.login.path, status, headers);
+        if let Some(name) = &self.login.route.header {
+            response.headers_mut().remove(&**name);
+        }
+        match how {
+            Ended::Unknown => {
+                self.unknown();
+                Ok(Seen::Answered(response, Duration::ZERO))
+            }
+            Ended::Failure => {
+                let answer = self.report(Attempt::Failure).await?;
+                let wait = answer.decision.delay_ms.unwrap_or_default();
+                let wait = Duration::from_millis(wait.into()).min(DELAY_MAX);
+                Ok(Seen::Answered(response, wait))
+            }
+            Ended::Success => {
+                let cookie = self.recognise();
+                let answer = self.report(Attempt::Success).await?;
+                if !answer.decision.is_allowed() {
+                    return Ok(Seen::Refused(answer));
+                }
+                if let Some(cookie) = cookie {
+                    response.headers_mut().append(SET_COOKIE, cookie);
+                }
+                Ok(Seen::Answered(response, Duration::ZERO))
+            }
+        }
+    }
+
+    async fn report(&self, attempt: Attempt) -> Result<RequestAnswer, Problem> {
+        let login = &self.login;
+        guard(&self.enforcer, login.route.flow, attempt, &login.facts).await
+    }
+
+    /// The device of a success becomes known to its account under the id that it gets.
+    fn recognise(&mut self) -> Option<HeaderValue> {
+        let login = &mut self.login;
+        let name = login.route.device_cookie.as_deref()?;
+        let device = login.device.get_or_insert_with(DeviceId::generate);
+        login.facts.device.client_id = device.id();
+        device.set_cookie(name, self.enforcer.engine.keyring(), login.is_secure)
+    }
+
+    fn unknown(&self) {
+        let flow = self.login.route.flow;
+        self.enforcer.observer.outcome_unknown(flow);
+        tracing::warn!(
+            flow = flow.name(),
+            "how a login ended is not known: it counts as under way for a while"
+        );
+    }
+}
+
+async fn guard(
+    enforcer: &Enforcer,
+    flow: Flow,
+    attempt: Attempt,
+    facts: &GuardFacts,
+) -> Result<RequestAnswer, Problem> {
+    let op = match (flow, attempt) {
+        (Flow::Otp, Attempt::Check) => GuardOp::OtpCheck,
+        (Flow::Otp, Attempt::Failure) => GuardOp::OtpFailure,
+        (Flow::Otp, Attempt::Success) => GuardOp::OtpSuccess,
+        (_, Attempt::Check) => GuardOp::LoginCheck,
+        (_, Attempt::Failure) => GuardOp::LoginFailure,
+        (_, Attempt::Success) => GuardOp::LoginSuccess,
+    };
+    Ok(Box::pin(enforcer.engine.guard(op, facts)).await?)
+}
+
+/// A header as far as it is looked at.
+fn text(headers: &HeaderMap, name: &HeaderName) -> Option<Box<str>> {
+    let value = headers.get(name)?.to_str().ok()?;
+    (value.len() <= HEADER_BYTES_MAX).then(|| value.into())
+}

@@ -1,0 +1,9 @@
+//! What a login request and the application's answer to it say: who tries, and how it
+//! ended.
+
+mod members;
+mod outcome;
+mod username;
+
+pub use outcome::{Ended, ended};
+pub use username::{Unreadable, username};

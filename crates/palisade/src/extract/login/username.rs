@@ -1,0 +1,235 @@
+//! Who tries to log in.
+//!
+//! Strict on purpose: the application must read the name that was judged. A body that two
+//! readers could read differently (a field sent twice, another media type or charset, a
+//! content coding) is refused, not passed on unguarded.
+
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use palisade_core::{FieldError, Id};
+use palisade_policy::UsernameSource;
+use unicode_normalization::UnicodeNormalization;
+
+use super::members;
+use crate::extract::authorization::Authorization;
+use crate::extract::{client_id, form, header};
+
+const FIELD: &str = "username";
+
+/// Why it cannot be told who tries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// The name is missing, twice there or no name.
+    Field(FieldError),
+    /// The body is not of the type that the route reads.
+    Media(&'static str),
+}
+
+impl From<FieldError> for Unreadable {
+    fn from(error: FieldError) -> Self {
+        Self::Field(error)
+    }
+}
+
+/// The name that a login is tried with, as it is counted: without surrounding space, in
+/// lower case, and compatible spellings of one character (full-width letters, for one) made
+/// the same. `None` if the request carries no credential that the route knows of.
+///
+/// # Errors
+/// It cannot be told who tries.
+pub fn username(
+    source: &UsernameSource,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<Id>, Unreadable> {
+    let found = match source {
+        UsernameSource::Form(field) => {
+            readable(headers, b"application/x-www-form-urlencoded")?;
+            Some(form::only(body, field)?)
+        }
+        UsernameSource::Json(path) => {
+            readable(headers, b"application/json")?;
+            Some(members::text(body, path)?)
+        }
+        UsernameSource::Header(name) => {
+            let name = http::HeaderName::from_bytes(name.as_bytes());
+            let name = name.map_err(|_| FieldError::new(FIELD, "is in no header"))?;
+            let text = header::single(headers, &name, FIELD)?;
+            let missing = FieldError::new(FIELD, "is missing: a login must say who tries");
+            Some(text.ok_or(missing)?.to_owned())
+        }
+        UsernameSource::Basic => client_id::basic_user(Authorization::read(headers)?)?,
+    };
+    found.map(|name| counted(&name)).transpose()
+}
+
+fn counted(name: &str) -> Result<Id, Unreadable> {
+    let folded: String = name.nfkc().collect::<String>().trim().to_lowercase();
+    Ok(Id::new(FIELD, &folded)?)
+}
+
+/// The body is plain, and of the type that the route reads.
+fn readable(headers: &HeaderMap, media: &[u8]) -> Result<(), Unreadable> {
+    let coded = |value: &http::HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).iter().any(coded) {
+        return Err(Unreadable::Media("a login must not have a content coding"));
+    }
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let only = types.next().filter(|_| types.next().is_none());
+    let mut parts = only
+        .map_or(&b""[..], |value| value.as_bytes())
+        .split(|byte| *byte == b';');
+    let named = parts.next().unwrap_or_default().trim_ascii();
+    if !named.eq_ignore_ascii_case(media) {
+        return Err(Unreadable::Media(
+            "a login must be of the type that its route reads: a URL-encoded form or JSON",
+        ));
+    }
+    if !parts.all(|parameter| is_harmless(parameter.trim_ascii())) {
+        return Err(Unreadable::Media("a login must be in UTF-8"));
+    }
+    Ok(())
+}
+
+/// Of the parameters only a charset changes how the name is read.
+fn is_harmless(parameter: &[u8]) -> bool {
+    let equals = parameter.iter().position(|byte| *byte == b'=');
+    let (name, value) = equals.map_or((parameter, &b""[..]), |at| {
+        (&parameter[..at], &parameter[at + 1..])
+    });
+    let value = value.trim_ascii();
+    let quoted = value
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""));
+    let value = quoted.unwrap_or(value);
+    !name.trim_ascii().eq_ignore_ascii_case(b"charset")
+        || value.eq_ignore_ascii_case(b"utf-8")
+        || value.eq_ignore_ascii_case(b"us-ascii")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+    const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name: http::HeaderName = name.parse().unwrap();
+            headers.append(name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn form(pairs: &[(&str, &str)], body: &[u8]) -> Result<String, Unreadable> {
+        let source = UsernameSource::Form("email".to_owned());
+        username(&source, &headers(pairs), body).map(|id| id.unwrap().as_str().to_owned())
+    }
+
+    fn json(body: &str) -> Result<String, Unreadable> {
+        let source = UsernameSource::Json(vec!["user".to_owned(), "name".to_owned()]);
+        let found = username(&source, &headers(&[JSON]), body.as_bytes());
+        found.map(|id| id.unwrap().as_str().to_owned())
+    }
+
+    #[test]
+    fn spellings_of_one_name_are_one_account() {
+        for body in [
+            "email=ann%40x",
+            "p=1&email=ANN%40x+",
+            "email=%EF%BD%81nn@x",
+            "%65mail=ann@x",
+        ] {
+            assert_eq!(
+                form(&[FORM], body.as_bytes()).as_deref(),
+                Ok("ann@x"),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_sent_twice_or_not_at_all_is_refused() {
+        for body in [
+            "email=a&email=b",
+            "email=a&email=a",
+            "email=a&Email=b",
+            "email=a&email%5B%5D=b",
+            "email=a&email[0]=b",
+            "email[]=a",
+            "email=",
+            "e=a",
+            "",
+            "email=%ff",
+            "email=a%00b",
+        ] {
+            let refused = form(&[FORM], body.as_bytes());
+            assert!(
+                matches!(refused, Err(Unreadable::Field(_))),
+                "{body}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_that_another_reader_would_read_otherwise_is_refused() {
+        let coded = [FORM, ("content-encoding", "gzip")];
+        let charset = [(
+            "content-type",
+            "application/x-www-form-urlencoded; charset=utf-16",
+        )];
+        let other = [("content-type", "multipart/form-data; boundary=x")];
+        let twice = [FORM, ("content-type", "application/json")];
+        for pairs in [&coded[..], &charset, &other, &twice, &[]] {
+            let refused = form(pairs, b"email=ann");
+            assert!(matches!(refused, Err(Unreadable::Media(_))), "{pairs:?}");
+        }
+        let plain = [FORM, ("content-encoding", "identity")];
+        assert!(form(&plain, b"email=ann").is_ok());
+    }
+
+    #[test]
+    fn a_member_is_found_at_its_place_only_and_once() {
+        assert_eq!(
+            json(r#"{"user":{"name":"Ann","x":[1]},"name":"b"}"#).as_deref(),
+            Ok("ann")
+        );
+        assert_eq!(json(r#"{"user":{"name":7}}"#).as_deref(), Ok("7"));
+        for body in [
+            r#"{"user":{"name":"a","name":"b"}}"#,
+            r#"{"user":{"name":"a","NAME":"b"}}"#,
+            r#"{"user":{"name":"a"},"user":{"name":"b"}}"#,
+            r#"{"user":{"name":{"$ne":""}}}"#,
+            r#"{"user":{"name":["a"]}}"#,
+            r#"{"user":{"name":null}}"#,
+            r#"{"user":"a"}"#,
+            r#"{"user.name":"a"}"#,
+            r#"{"user":{"name":"a"}} {}"#,
+            r#"{"user":{"name":"a"}"#,
+            r#"["user"]"#,
+            "",
+        ] {
+            assert!(matches!(json(body), Err(Unreadable::Field(_))), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_header_names_somebody_and_basic_may_name_nobody_yet() {
+        let source = UsernameSource::Header("x-user".to_owned());
+        let of = |pairs: &[(&str, &str)]| username(&source, &headers(pairs), b"");
+        assert_eq!(of(&[("x-user", "Ann")]).unwrap().unwrap().as_str(), "ann");
+        assert!(of(&[]).is_err());
+        assert!(of(&[("x-user", "a"), ("x-user", "b")]).is_err());
+        let basic = |pairs: &[(&str, &str)]| username(&UsernameSource::Basic, &headers(pairs), b"");
+        let ann = basic(&[("authorization", "Basic QW5uOnh5eg==")]);
+        assert_eq!(ann.unwrap().unwrap().as_str(), "ann");
+        assert_eq!(basic(&[]), Ok(None));
+        assert!(basic(&[("authorization", "Basic !")]).is_err());
+        assert!(
+            basic(&[("authorization", "Basic OnB3")]).is_err(),
+            "an empty name"
+        );
+    }
+}
