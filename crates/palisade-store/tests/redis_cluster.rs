@@ -165,9 +165,14 @@ async fn l_atomic_racing_decisions_over_several_slots_never_admit_too_much() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_moves_keeps_its_count() {
+async fn a_slot_that_moves_keeps_its_count_and_its_replicas_are_waited_for() {
     let cluster = RedisCluster::start();
-    let store = patient(&cluster.url());
+    let store = RedisStore::new(RedisConfig {
+        deadline: PATIENT,
+        wait_replicas: std::num::NonZeroU32::new(1),
+        ..RedisConfig::new(cluster.url())
+    })
+    .unwrap();
     let limits = one(100);
     let charge = spread(&limits, "log", "moving");
     let key = charge.key();
@@ -200,7 +205,11 @@ async fn a_slot_that_moves_keeps_its_count() {
     assert!(said.contains("OK"), "{said}");
     // The old node sends us on, for this key (ASK); the new one has no script yet.
     cluster.nodes[to].says(&["SCRIPT", "FLUSH"]);
+    cluster.nodes[to].says(&["CONFIG", "RESETSTAT"]);
     take(3).await;
+    let ran = cluster.nodes[to].says(&["INFO", "commandstats"]);
+    assert!(ran.contains("cmdstat_asking:"), "{ran}");
+    assert!(ran.contains("cmdstat_wait:"), "{ran}");
     take(4).await;
     moves(to, "NODE", to);
     moves(from, "NODE", to);
@@ -346,7 +355,14 @@ async fn a_frozen_master_is_replaced_by_its_replica() {
     store.charge(charges, Take::Consume).await.unwrap();
     let frozen = cluster.master_of(&charge.key());
     cluster.nodes[frozen].freeze();
-    assert!(store.charge(charges, Take::Consume).await.is_err());
+    assert_eq!(store.stats().queue_depth, 0);
+    let (failed, depth) = tokio::join!(store.charge(charges, Take::Consume), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        store.stats().queue_depth
+    });
+    assert!(failed.is_err());
+    assert_eq!(depth, 1, "the call that waits is seen");
+    assert_eq!(store.stats().queue_depth, 0);
     let begun = tokio::time::Instant::now();
     while store.charge(charges, Take::Consume).await.is_err() {
         assert!(begun.elapsed() < Duration::from_secs(30), "never replaced");

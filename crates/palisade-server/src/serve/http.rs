@@ -143,7 +143,9 @@ impl<H: Handler> Exchange<H> {
         let under_way = UnderWay::begin(&self.activity);
         let one_at_a_time = request.version() < Version::HTTP_2;
         let span = trace::span(&request);
-        let mut response = trace::run(span, self.handler.answer(self.peer, request)).await;
+        // Pinned where it is: handed over, kilobytes would be copied with every request.
+        let answering = pin!(self.handler.answer(self.peer, request));
+        let mut response = trace::run(span, answering).await;
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if one_at_a_time && self.stop.is_draining() && !switches {
             response

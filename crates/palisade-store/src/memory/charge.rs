@@ -9,6 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::Family;
 use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
+use smallvec::{SmallVec, smallvec};
 
 use super::evaluate::evaluate;
 use super::gcra::Taken;
@@ -23,9 +24,13 @@ use crate::Take;
 /// How often a decision looks for room before it shares the overflow bucket.
 const ROUNDS_MAX: u32 = 16;
 
+/// One entry for each charge of a plan, in place up to what plans have as a rule: what
+/// every decision needs for itself is then not allocated.
+pub(super) type PerCharge<T> = SmallVec<[T; 6]>;
+
 /// The locked segments of one decision.
 struct Locked<'t> {
-    segments: Vec<(u32, &'t Segment, MutexGuard<'t, Body>)>,
+    segments: PerCharge<(u32, &'t Segment, MutexGuard<'t, Body>)>,
 }
 
 /// Where one charge's state was taken from.
@@ -44,10 +49,10 @@ impl<'t> Locked<'t> {
     /// segments' numbers, so none waits for another in a circle.
     fn new(table: &'t Table, charges: &[Charge<'_>]) -> Self {
         loop {
-            let mut numbers: Vec<u32> = charges.iter().map(|c| table.route(c.id)).collect();
+            let mut numbers: PerCharge<u32> = charges.iter().map(|c| table.route(c.id)).collect();
             numbers.sort_unstable();
             numbers.dedup();
-            let segments: Vec<_> = numbers
+            let segments: PerCharge<_> = numbers
                 .into_iter()
                 .filter_map(|number| Some((number, table.segment(number)?)))
                 .map(|(number, segment)| (number, segment, segment.lock()))
@@ -194,7 +199,7 @@ impl Table {
             })
             .collect();
         let is_known = |place: &Place<'_>| matches!(place, Place::Slot(..));
-        let known: Vec<bool> = decision.places.iter().map(is_known).collect();
+        let known: PerCharge<bool> = decision.places.iter().map(is_known).collect();
         decision.close(&mut locked, charges, lifetime, |position| known[position]);
         readings
     }
@@ -306,7 +311,7 @@ impl Table {
         let mut sharing = Sharing::default();
         for round in 0_u32.. {
             let locked = Locked::new(self, charges);
-            let mut needed = vec![0; locked.segments.len()];
+            let mut needed: PerCharge<usize> = smallvec![0; locked.segments.len()];
             let mut short = None;
             let mut total = 0;
             for (position, charge) in charges.iter().enumerate() {
@@ -352,8 +357,8 @@ impl Table {
 /// The states of one decision, out of the table.
 struct Decision<'t> {
     table: &'t Table,
-    places: Vec<Place<'t>>,
-    states: Vec<State>,
+    places: PerCharge<Place<'t>>,
+    states: PerCharge<State>,
     shared: Option<MutexGuard<'t, States>>,
 }
 
@@ -367,8 +372,8 @@ impl<'t> Decision<'t> {
     ) -> Self {
         let mut decision = Self {
             table,
-            places: Vec::with_capacity(charges.len()),
-            states: Vec::with_capacity(charges.len()),
+            places: PerCharge::with_capacity(charges.len()),
+            states: PerCharge::with_capacity(charges.len()),
             shared: None,
         };
         for (position, charge) in charges.iter().enumerate() {
@@ -444,7 +449,7 @@ impl<'t> Decision<'t> {
         lifetime: Lifetime,
         changed: impl Fn(usize) -> bool,
     ) -> u64 {
-        let mut has_changed: Vec<bool> = (0..charges.len()).map(changed).collect();
+        let mut has_changed: PerCharge<bool> = (0..charges.len()).map(changed).collect();
         // Each charge of a bucket was judged on a copy with all earlier costs in it; the
         // last copy that took is what the bucket holds.
         for position in 0..charges.len() {

@@ -4,6 +4,7 @@ use palisade_core::limit::{Reading, State};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
+use super::charge::PerCharge;
 use crate::Take;
 
 /// Judges every charge on its state as it was found; then all are taken from, or none.
@@ -14,7 +15,7 @@ pub(super) fn evaluate(
     now: Micros,
     take: Take,
 ) -> (bool, Vec<Reading>) {
-    let waits: Vec<Option<Micros>> = charges
+    let waits: PerCharge<Option<Micros>> = charges
         .iter()
         .zip(&*states)
         .map(|(charge, state)| charge.spec.fits(state, now, charge.cost))

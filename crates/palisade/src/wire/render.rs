@@ -125,14 +125,21 @@ fn number(out: &mut Vec<u8>, number: u64) {
 
 fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
     // Without an early end the compiler looks at many bytes at once.
-    let is_plain = text.bytes().fold(true, |plain, byte| {
-        plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\')
-    });
-    if !is_plain {
+    let is_free_of = |escaped: fn(u8) -> bool| {
+        text.bytes()
+            .fold(true, |is_free, byte| is_free & !escaped(byte))
+    };
+    if !is_free_of(|byte| (byte < b' ') | (byte == b'\\')) {
         return serde_json::to_writer(out, text);
     }
     raw(out, "\"");
-    raw(out, text);
+    // Quotes are all that the headers' structured fields have to escape.
+    for (index, part) in text.split('"').enumerate() {
+        if index > 0 {
+            raw(out, "\\\"");
+        }
+        raw(out, part);
+    }
     raw(out, "\"");
     Ok(())
 }

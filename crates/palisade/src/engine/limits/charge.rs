@@ -98,7 +98,7 @@ impl<S: Store> Counters<'_, S> {
             // asked for the rest.
             return Ok(match self.ask(&exact, Take::Peek, ends).await {
                 Ok(asked) => Answered::All(self.merged(charges, taken.charged, asked)),
-                Err(_) => Answered::Near(near, taken.charged),
+                Err(_) => Answered::Near(near.clone(), taken.charged),
             });
         }
         let asked = self.ask(&exact, take, ends).await;

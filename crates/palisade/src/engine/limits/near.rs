@@ -1,6 +1,7 @@
 //! Buckets that are served in this process: local ones, and leased ones from the tokens
 //! at hand.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use palisade_core::limit::{BucketSpec, Reading};
@@ -15,10 +16,10 @@ use super::charge::{Counters, with_spec};
 use super::lease::{Lease, Origin};
 
 /// What the buckets that live here said, by this node's clock.
-pub(super) struct Near<'p> {
+pub(super) struct Near<'c, 'p> {
     pub(super) charged: Charged,
     pub(super) held: Vec<Held<'p>>,
-    local: Vec<Charge<'p>>,
+    local: Cow<'c, [Charge<'p>]>,
     /// What the local ones alone said.
     here: Charged,
 }
@@ -77,21 +78,24 @@ impl Leased<'_> {
 }
 
 impl Limits {
-    pub(super) fn local_of<'p>(&self, near: &[Charge<'p>]) -> Vec<Charge<'p>> {
-        let local = near.iter().filter(|charge| self.is_local(charge));
-        local.cloned().collect()
+    pub(super) fn local_of<'c, 'p>(&self, near: &'c [Charge<'p>]) -> Cow<'c, [Charge<'p>]> {
+        let is_local = |charge: &&Charge<'_>| self.is_local(charge);
+        if near.iter().all(|charge| is_local(&charge)) {
+            return Cow::Borrowed(near);
+        }
+        near.iter().filter(is_local).cloned().collect()
     }
 }
 
 impl<S: Store> Counters<'_, S> {
     /// Takes from buckets that live here, all or nothing.
-    pub(super) async fn take_near<'p>(
+    pub(super) async fn take_near<'c, 'p>(
         self,
-        near: &[Charge<'p>],
+        near: &'c [Charge<'p>],
         take: Take,
         ends: Instant,
         without_answer: WithoutAnswer,
-    ) -> Result<Near<'p>, NoAnswer> {
+    ) -> Result<Near<'c, 'p>, NoAnswer> {
         let local = self.limits.local_of(near);
         let here = self.limits.local.charge_now(&local, take);
         let mut charged = Charged {
@@ -147,7 +151,7 @@ impl<S: Store> Counters<'_, S> {
     }
 
     /// Puts everything back.
-    pub(super) async fn undo(self, near: &mut Near<'_>, take: Take, ends: Instant) {
+    pub(super) async fn undo(self, near: &mut Near<'_, '_>, take: Take, ends: Instant) {
         self.give_back_here(&near.here, &near.local, take);
         self.put_back(std::mem::take(&mut near.held), ends).await;
     }
