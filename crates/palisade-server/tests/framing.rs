@@ -251,3 +251,50 @@ fn a_client_that_sends_its_body_by_the_byte_gets_an_answer_or_an_end() {
     });
     assert!(ended);
 }
+
+/// RFC 9112 §9.6: who has said all it wants to say still wants to hear.
+#[test]
+fn a_client_that_closes_its_half_gets_its_answer() {
+    let app = Upstream::start();
+    let server = proxy(&app);
+    for (name, address) in listeners(&server) {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        let head = "GET /stream HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\nConnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 "), "{name}: {said}");
+        if name == "proxy" {
+            assert!(said.contains("three"), "the whole answer: {said}");
+        }
+    }
+}
+
+#[test]
+fn trailers_pass_and_interim_answers_do_not_confuse_anybody() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(
+            b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n\
+              HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+              3\r\nabc\r\n0\r\nX-Sum: 42\r\n\r\n",
+        );
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let server = Server::with(&Options {
+        args: &["--upstream", &url, "--proxy", "127.0.0.1:0"],
+        ..Options::default()
+    });
+    let said = exchange(
+        server.proxy.unwrap(),
+        b"GET / HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\nTE: trailers\r\nConnection: TE, close\r\n\r\n",
+    );
+    assert_eq!(statuses(&said), ["200"], "{said}");
+    let lower = said.to_ascii_lowercase();
+    assert!(lower.contains("3\r\nabc\r\n0\r\nx-sum: 42\r\n"), "{said}");
+}

@@ -5,10 +5,13 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "a test fails by panicking and says why"
 )]
 
 mod common;
+#[path = "proxying/instances.rs"]
+mod instances;
 #[path = "common/upstream.rs"]
 mod upstream;
 

@@ -31,9 +31,9 @@ pub(crate) struct Serve {
     /// Store: memory: · embedded:DIR · redis://… · postgres://… [default: embedded:./palisade-data]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Also be a reverse proxy in front of this application
+    /// Also be a reverse proxy in front of this application; once for each instance of it
     #[arg(long, value_name = "URL")]
-    upstream: Option<String>,
+    upstream: Vec<String>,
     /// Address of the reverse proxy [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDRESS")]
     proxy: Option<String>,
@@ -46,10 +46,15 @@ impl Serve {
             .with("--admin", "server.admin", self.admin)
             .with("--resp", "server.resp", self.resp)
             .with("--store", "store.url", self.store)
-            .with("--upstream", "proxy.upstream", self.upstream)
+            .with("--upstream", "proxy.upstream", listed(&self.upstream))
             .with("--proxy", "proxy.listen", self.proxy);
         crate::serve::run(&plan(self.config.as_deref(), &flags)?)
     }
+}
+
+/// A flag that was given several times, as one list.
+fn listed(values: &[String]) -> Option<String> {
+    (!values.is_empty()).then(|| values.join(","))
 }
 
 fn plan(path: Option<&Path>, flags: &Overrides) -> Result<Plan, Failure> {

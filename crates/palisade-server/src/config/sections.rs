@@ -11,10 +11,11 @@ use palisade::extract::jwt::Expiry;
 use palisade::extract::path::EncodedSlash;
 use palisade_core::headers::HeaderFamily;
 use palisade_policy::document::schema::{Schema, Section};
-use palisade_policy::{Env, OneOrMany, WebUrl, section};
+use palisade_policy::{Env, OneOrMany, section};
 
 use super::values::{
-    HeaderName, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef, StoreUrl,
+    HeaderName, HealthPath, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef, StoreUrl,
+    Upstreams,
 };
 
 section! {
@@ -79,8 +80,9 @@ section! {
 section! {
     /// The reverse proxy.
     pub(crate) struct Proxy(Table "proxy") {
-        /// The application behind it (`--upstream`); without one there is no proxy.
-        upstream: Option<WebUrl>;
+        /// The application behind it (`--upstream`), or a list of its instances; without one
+        /// there is no proxy.
+        upstream formerly "upstreams": Option<Upstreams>;
         /// Authority of an `https` application's certificate, in PEM; the system's if left
         /// out.
         upstream_ca: Option<PathBuf>;
@@ -96,7 +98,13 @@ section! {
         response_timeout: Duration = "60s" where "100ms"..="1h";
         /// Time after which a websocket is closed on which neither side says anything.
         tunnel_idle_timeout: Duration = "10min" where "1s"..="24h";
-        /// Idle connections kept to the application.
+        /// Path that every instance is asked for again and again: one that answers twice with
+        /// an error, or not at all, gets no requests. Without it only those that cannot be
+        /// reached are left out.
+        health_path: Option<HealthPath>;
+        /// Time between two such questions, and to answer one.
+        health_interval: Duration = "2s" where "100ms"..="5min";
+        /// Idle connections kept to each instance of the application.
         pool_max: u32 = "256" where "0"..="65536";
         /// Largest body of a login request, in bytes: it is read to find the user name. A
         /// larger one is refused.

@@ -68,6 +68,8 @@ impl<H: Handler> Protocol for H {
                 let io = TokioIo::new(stream);
                 let connection = http1::Builder::new()
                     .max_buf_size(HEAD_BYTES_MAX)
+                    // Who closes its half after asking still waits for the answer.
+                    .half_close(true)
                     .serve_connection(io, service)
                     .with_upgrades();
                 drive(

@@ -60,6 +60,7 @@ fn hydra(home: &Path, at: SocketAddr) -> String {
 
 #[test]
 fn brute_force_by_hydra_finds_nothing_behind_the_proxy_and_the_owner_logs_in() {
+    assert!(crate::ONLY_THE_GUARD.contains(&shown("owner_lane")));
     let (open, app) = (App::flask(), App::flask());
     let server = proxy(&flask(), &app.url());
     let login = "email=ann%40example.com&password=right";

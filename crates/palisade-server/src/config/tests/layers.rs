@@ -142,7 +142,7 @@ fn a_flag_works_without_a_file() {
     let config = load(None, &Env::default(), &flags).unwrap();
     assert_eq!(config.store.url, StoreUrl::Memory);
     assert_eq!(
-        config.proxy.upstream.unwrap().as_str(),
+        config.proxy.upstream.unwrap().all().next().unwrap(),
         "http://127.0.0.1:3000"
     );
     assert_eq!(config.proxy.listen.port(), 7);

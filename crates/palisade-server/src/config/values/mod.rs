@@ -2,8 +2,10 @@
 
 mod names;
 mod secret;
+mod upstream;
 mod url;
 
 pub(crate) use names::{HeaderName, JwtAlgorithm, LogFormat, LogLevel};
 pub(crate) use secret::{Secret, SecretRef};
+pub(crate) use upstream::{HealthPath, Upstreams};
 pub(crate) use url::{PostgresUrl, StoreUrl};

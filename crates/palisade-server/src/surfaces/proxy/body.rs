@@ -17,6 +17,11 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
+    /// What is known whole.
+    pub(super) fn of(bytes: Bytes) -> Self {
+        Self::Buffered(Full::new(bytes.clone()), bytes)
+    }
+
     /// What was read beforehand.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self {

@@ -4,8 +4,10 @@
 
 mod body;
 mod headers;
+mod health;
 mod login;
 mod page;
+mod pool;
 mod upgrade;
 mod upstream;
 
@@ -15,13 +17,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use palisade::engine::RequestAnswer;
-use palisade::extract::arrive;
 use palisade::extract::client_id::FORM_BYTES_MAX;
+use palisade::extract::{Arrived, arrive};
+use palisade_policy::OutcomeRoute;
 
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place, Surface};
@@ -32,7 +35,8 @@ use crate::surfaces::exchange::{Reply, body as whole};
 use crate::surfaces::{Enforcer, Given, size};
 use body::{Outgoing, Relayed};
 use headers::Hop;
-use login::{Attempted, Login, Seen, Verdict};
+use login::{Attempted, Login, Seen, Tried, Verdict};
+use pool::Pool;
 use upstream::Link;
 
 pub(crate) use upstream::Upstream;
@@ -55,10 +59,14 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
         bytes_max: size(given.config.proxy.peek_bytes_max),
         are_delayed: given.config.proxy.apply_delay,
     };
+    let clock = Arc::clone(enforcer.engine.clock());
+    let pool = Arc::new(Pool::new(&upstream.addresses, clock));
+    let watch = health::watch(upstream.clone(), Arc::clone(&pool), given.stop.clone());
+    tokio::spawn(watch);
     let make = move || {
         Arc::new(Proxy {
             enforcer: Arc::clone(&enforcer),
-            link: Arc::new(Link::new(upstream.clone())),
+            link: Arc::new(Link::new(upstream.clone(), Arc::clone(&pool))),
             spoken,
             logins,
         })
@@ -129,9 +137,7 @@ impl Proxy {
         let mut request = Request::from_parts(parts, passing.body);
         let method = request.method().clone();
         headers::towards_upstream(&method, request.headers_mut(), &hop, id);
-        *request.uri_mut() = self
-            .link
-            .target(request.uri(), passing.forward_path.as_deref())?;
+        *request.uri_mut() = upstream::target(request.uri(), passing.forward_path.as_deref())?;
         *request.version_mut() = http::Version::HTTP_11;
         let mut response = match attempt {
             None => self.forward(request).await?,
@@ -162,33 +168,18 @@ impl Proxy {
             now: enforcer.engine.clock().wall(),
         };
         let mut arrived = arrive(hop.edge, visit.request(None), visit.now);
-        let outcomes = enforcer.outcomes.load();
-        let route = arrived.as_mut().ok().and_then(|arrived| {
-            let route = outcomes.find(&arrived.facts.method, &arrived.facts.path)?;
-            let tries = login::is_attempt(route, &parts.method, &body);
-            arrived.reads_body |= tries && route.username.is_in_body();
-            tries.then_some(route)
-        });
+        let route = arrived
+            .as_mut()
+            .ok()
+            .and_then(|arrived| self.login_route(arrived, &parts.method, &body));
         let arrived = match enforcer.admit(visit, arrived).await? {
             Admitted::In(arrived) => arrived,
             Admitted::Out(answer) => return Ok(Passage::Closed(answer)),
         };
-        let facts = &arrived.facts;
-        let taken = async {
-            let bytes_max = route.map_or(FORM_BYTES_MAX, |_| self.logins.bytes_max);
-            let body = self.take_body(arrived.reads_body, body, bytes_max).await?;
-            let read = body.bytes().unwrap_or_default();
-            let login = route.map(|route| Login::read(enforcer, route, parts, facts, read));
-            let login = login.transpose()?.flatten();
-            Ok((
-                body,
-                login.map(|login| login.over_tls(hop.is_secure(&parts.headers))),
-            ))
-        };
-        let (body, login) = match taken.await {
+        let (body, login) = match self.take(hop, parts, &arrived, route, body).await {
             Ok(taken) => taken,
             Err(problem) => {
-                let answer = enforcer.turn_away(facts.ip, problem).await?;
+                let answer = enforcer.turn_away(arrived.facts.ip, problem).await?;
                 return Ok(Passage::Closed(answer));
             }
         };
@@ -204,19 +195,52 @@ impl Proxy {
         })))
     }
 
-    /// Bodies are streamed; only one that may name an OAuth client or who logs in is read
-    /// first.
-    async fn take_body(
+    /// The route by which a request is a login, if it is one: its body is read then.
+    fn login_route(
         &self,
-        is_read: bool,
-        body: Incoming,
-        bytes_max: usize,
-    ) -> Result<Outgoing, Problem> {
-        if !is_read {
-            return Ok(Outgoing::Streamed(body));
+        arrived: &mut Arrived<'_>,
+        method: &Method,
+        body: &Incoming,
+    ) -> Option<OutcomeRoute> {
+        let outcomes = self.enforcer.outcomes.load();
+        let route = outcomes.find(&arrived.facts.method, &arrived.facts.path)?;
+        if !login::is_attempt(route, method, body) {
+            return None;
         }
-        let bytes = whole::read(body, bytes_max, self.link.upstream.read_timeout).await?;
-        Ok(Outgoing::Buffered(Full::new(bytes.clone()), bytes))
+        arrived.reads_body |= route.username.is_in_body();
+        Some(route.clone())
+    }
+
+    /// The body, and what a login tries. Bodies are streamed; only one that may name an
+    /// OAuth client or who logs in is read first.
+    async fn take(
+        &self,
+        hop: &Hop<'_>,
+        parts: &Parts,
+        arrived: &Arrived<'_>,
+        route: Option<OutcomeRoute>,
+        body: Incoming,
+    ) -> Result<(Outgoing, Option<Login>), Problem> {
+        let body = if arrived.reads_body {
+            let bytes_max = route
+                .as_ref()
+                .map_or(FORM_BYTES_MAX, |_| self.logins.bytes_max);
+            let read = whole::read(body, bytes_max, self.link.upstream.read_timeout);
+            Outgoing::of(read.await?)
+        } else {
+            Outgoing::Streamed(body)
+        };
+        let Some(route) = route else {
+            return Ok((body, None));
+        };
+        let tried = Tried {
+            parts,
+            seen: &arrived.facts,
+            body: body.bytes().unwrap_or_default(),
+            is_secure: hop.is_secure(&parts.headers),
+        };
+        let login = Login::read(&self.enforcer, route, &tried)?;
+        Ok((body, login))
     }
 
     async fn forward(&self, mut request: Request<Outgoing>) -> Result<Response<Relayed>, Problem> {

@@ -1,10 +1,13 @@
-//! The application behind the proxy: where it is, and the connections to it.
+//! The application behind the proxy: where its instances are, and the connections to them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery, Scheme};
+use arrayvec::ArrayVec;
+use bytes::Bytes;
+use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -12,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 
 use super::body::Outgoing;
+use super::pool::{Address, Pool};
 use crate::config::Config;
 use crate::connect::{self, Named};
 use crate::failure::Failure;
@@ -21,11 +25,16 @@ use crate::surfaces::size;
 /// Idle connections to the application are kept for so long.
 const POOL_IDLE: Duration = Duration::from_secs(60);
 
+/// Most instances that one request is tried on.
+const TRIES_MAX: usize = 3;
+
 /// Where the application is, and how long it may take.
 #[derive(Clone)]
 pub(crate) struct Upstream {
-    scheme: Scheme,
-    authority: Authority,
+    pub(super) addresses: Vec<Address>,
+    /// What instances are asked for to see how they do.
+    pub(super) health_path: Option<String>,
+    pub(super) health_interval: Duration,
     tls: ClientConfig,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -40,17 +49,21 @@ impl Upstream {
     /// The configured application; `None` if there is none.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let proxy = &config.proxy;
-        let Some(url) = &proxy.upstream else {
+        let Some(urls) = &proxy.upstream else {
             return Ok(None);
         };
-        let (scheme, authority) = address(url.as_str())?;
+        let addresses = urls.all().map(address).collect::<Result<_, _>>()?;
         let authority_file = proxy.upstream_ca.as_deref().map(|path| Named {
             name: "proxy.upstream_ca",
             path,
         });
         Ok(Some(Self {
-            scheme,
-            authority,
+            addresses,
+            health_path: proxy
+                .health_path
+                .as_ref()
+                .map(|path| path.as_str().to_owned()),
+            health_interval: proxy.health_interval,
             tls: connect::client(authority_file, None)?,
             connect_timeout: proxy.connect_timeout,
             response_timeout: proxy.response_timeout,
@@ -61,7 +74,7 @@ impl Upstream {
     }
 }
 
-fn address(url: &str) -> Result<(Scheme, Authority), Failure> {
+fn address(url: &str) -> Result<Address, Failure> {
     let refused = |what: &str| {
         Failure::usage(
             format!("`proxy.upstream` {what}"),
@@ -84,14 +97,40 @@ fn address(url: &str) -> Result<(Scheme, Authority), Failure> {
             "must not have a user name: requests keep their own",
         ));
     }
-    Ok((scheme, authority.clone()))
+    Ok(Address {
+        scheme,
+        authority: authority.clone(),
+    })
 }
 
-type Connections = Client<HttpsConnector<HttpConnector>, Outgoing>;
+pub(super) type Connections = Client<HttpsConnector<HttpConnector>, Outgoing>;
+
+/// Connections to the instances: HTTP/1, or `either` that or HTTP/2 where they agree to it
+/// within TLS.
+pub(super) fn connections(upstream: &Upstream, either: bool) -> Connections {
+    let mut plain = HttpConnector::new();
+    plain.set_nodelay(true);
+    plain.enforce_http(false);
+    plain.set_connect_timeout(Some(upstream.connect_timeout));
+    let secure = HttpsConnectorBuilder::new()
+        .with_tls_config(upstream.tls.clone())
+        .https_or_http()
+        .enable_http1();
+    let connector = match either {
+        true => secure.enable_http2().wrap_connector(plain),
+        false => secure.wrap_connector(plain),
+    };
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(upstream.pool_max)
+        .pool_timer(TokioTimer::new())
+        .build(connector)
+}
 
 /// The connections of one worker to the application.
 pub(super) struct Link {
     pub(super) upstream: Upstream,
+    pool: Arc<Pool>,
     /// HTTP/2 where the application agrees to it, within TLS.
     connections: Connections,
     /// A websocket starts from HTTP/1.
@@ -99,74 +138,107 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(upstream: Upstream) -> Self {
-        let connections = |either: bool| {
-            let mut plain = HttpConnector::new();
-            plain.set_nodelay(true);
-            plain.enforce_http(false);
-            plain.set_connect_timeout(Some(upstream.connect_timeout));
-            let secure = HttpsConnectorBuilder::new()
-                .with_tls_config(upstream.tls.clone())
-                .https_or_http()
-                .enable_http1();
-            let connector = match either {
-                true => secure.enable_http2().wrap_connector(plain),
-                false => secure.wrap_connector(plain),
-            };
-            Client::builder(TokioExecutor::new())
-                .pool_idle_timeout(POOL_IDLE)
-                .pool_max_idle_per_host(upstream.pool_max)
-                .pool_timer(TokioTimer::new())
-                .build(connector)
-        };
+    pub(super) fn new(upstream: Upstream, pool: Arc<Pool>) -> Self {
         Self {
-            connections: connections(true),
-            for_upgrades: connections(false),
+            connections: connections(&upstream, true),
+            for_upgrades: connections(&upstream, false),
+            pool,
             upstream,
         }
     }
 
-    /// Where the request goes: to the application, with the path that was judged.
-    pub(super) fn target(&self, uri: &Uri, forward_path: Option<&str>) -> Result<Uri, Problem> {
-        let unfit = || Problem::field("path", "cannot be passed on");
-        let path = match (forward_path, uri.query()) {
-            (None, _) => uri.path_and_query().cloned(),
-            (Some(path), None) => Some(path.parse().map_err(|_| unfit())?),
-            (Some(path), Some(query)) => {
-                let target = format!("{path}?{query}");
-                Some(target.parse().map_err(|_| unfit())?)
-            }
-        };
-        Uri::builder()
-            .scheme(self.upstream.scheme.clone())
-            .authority(self.upstream.authority.clone())
-            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
-            .build()
-            .map_err(|_| unfit())
-    }
-
     /// Asks the application, and waits for the head of its answer.
+    ///
+    /// Where one instance does not answer another is asked, if the request may be sent twice:
+    /// it must be idempotent and without a body, so that nothing of it is used up.
     pub(super) async fn ask(
         &self,
         request: Request<Outgoing>,
+        upgrades: bool,
+    ) -> Result<Response<Incoming>, Problem> {
+        let asked = self.ask_in_turn(request, upgrades);
+        tokio::time::timeout(self.upstream.response_timeout, asked)
+            .await
+            .map_err(|_| Problem::gateway_timeout())?
+    }
+
+    async fn ask_in_turn(
+        &self,
+        mut request: Request<Outgoing>,
         upgrades: bool,
     ) -> Result<Response<Incoming>, Problem> {
         let connections = match upgrades {
             true => &self.for_upgrades,
             false => &self.connections,
         };
-        let sent = connections.request(request);
-        tokio::time::timeout(self.upstream.response_timeout, sent)
-            .await
-            .map_err(|_| Problem::gateway_timeout())?
-            .map_err(|error| {
-                tracing::warn!(
-                    connecting = error.is_connect(),
-                    "the application did not answer"
-                );
-                Problem::bad_gateway()
-            })
+        let mut spare = (self.pool.len() > 1 && !upgrades)
+            .then(|| repeatable(&request))
+            .flatten();
+        let mut tried = ArrayVec::<usize, TRIES_MAX>::new();
+        loop {
+            let Some(index) = self.pool.pick(&tried) else {
+                return Err(Problem::bad_gateway());
+            };
+            tried.push(index);
+            *request.uri_mut() = self.placed(request.uri(), index)?;
+            let error = match connections.request(request).await {
+                Ok(response) => {
+                    self.pool.answered(index);
+                    return Ok(response);
+                }
+                Err(error) => error,
+            };
+            self.pool.failed(index);
+            tracing::warn!(
+                connecting = error.is_connect(),
+                "the application did not answer"
+            );
+            let again = spare.take().filter(|_| !tried.is_full());
+            request = again.ok_or_else(Problem::bad_gateway)?;
+            spare = repeatable(&request);
+        }
     }
+
+    /// The same target at this instance.
+    fn placed(&self, uri: &Uri, index: usize) -> Result<Uri, Problem> {
+        let address = self.pool.address(index).ok_or_else(Problem::bad_gateway)?;
+        let path = uri.path_and_query().cloned();
+        Uri::builder()
+            .scheme(address.scheme.clone())
+            .authority(address.authority.clone())
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+            .build()
+            .map_err(|_| Problem::field("path", "cannot be passed on"))
+    }
+}
+
+/// The path and query that the application is given: those that were judged.
+pub(super) fn target(uri: &Uri, forward_path: Option<&str>) -> Result<Uri, Problem> {
+    let unfit = || Problem::field("path", "cannot be passed on");
+    let path = match (forward_path, uri.query()) {
+        (None, _) => uri.path_and_query().cloned(),
+        (Some(path), None) => Some(path.parse().map_err(|_| unfit())?),
+        (Some(path), Some(query)) => {
+            let target = format!("{path}?{query}");
+            Some(target.parse().map_err(|_| unfit())?)
+        }
+    };
+    Ok(path
+        .unwrap_or_else(|| PathAndQuery::from_static("/"))
+        .into())
+}
+
+/// The same request once more, if it may be sent twice.
+fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut again = Request::new(Outgoing::of(Bytes::new()));
+    again.method_mut().clone_from(request.method());
+    again.uri_mut().clone_from(request.uri());
+    again.headers_mut().clone_from(request.headers());
+    *again.version_mut() = request.version();
+    Some(again)
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use http::{HeaderValue, Method, Request, Response};
 use hyper::body::{Body, Incoming};
 use palisade::engine::RequestAnswer;
 use palisade::extract::login::{Ended, Unreadable, ended, username};
-use palisade_core::RequestFacts;
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
 use palisade_core::record::Flow;
+use palisade_core::{Id, RequestFacts};
 use palisade_policy::OutcomeRoute;
 
 use super::body::Outgoing;
@@ -37,6 +37,16 @@ const DELAY_MAX: Duration = Duration::from_secs(5);
 /// neither a method that changes something nor a body.
 pub(super) fn is_attempt(route: &OutcomeRoute, method: &Method, body: &Incoming) -> bool {
     !route.username.is_in_body() || !method.is_safe() || !body.is_end_stream()
+}
+
+/// A request that may be a login.
+pub(super) struct Tried<'a> {
+    pub(super) parts: &'a Parts,
+    /// What is known of it already.
+    pub(super) seen: &'a RequestFacts,
+    pub(super) body: &'a [u8],
+    /// Whether its client speaks TLS, which its cookie must not do without.
+    pub(super) is_secure: bool,
 }
 
 /// A login before it was decided.
@@ -59,47 +69,28 @@ impl Login {
     /// Who tries, and with what; `None` if the request tries nothing.
     pub(super) fn read(
         enforcer: &Enforcer,
-        route: &OutcomeRoute,
-        parts: &Parts,
-        seen: &RequestFacts,
-        body: &[u8],
+        route: OutcomeRoute,
+        tried: &Tried<'_>,
     ) -> Result<Option<Self>, Problem> {
-        let headers = &parts.headers;
-        let named =
-            username(&route.username, headers, body).map_err(|unreadable| match unreadable {
-                Unreadable::Field(error) => Problem::from(error),
-                Unreadable::Media(detail) => Problem::unsupported_media(detail),
-            })?;
+        let headers = &tried.parts.headers;
+        let named = username(&route.username, headers, tried.body);
+        let named = named.map_err(|unreadable| match unreadable {
+            Unreadable::Field(error) => Problem::from(error),
+            Unreadable::Media(detail) => Problem::unsupported_media(detail),
+        })?;
         let Some(account) = named else {
             return Ok(None);
         };
         let keyring = enforcer.engine.keyring();
         let cookie = route.device_cookie.as_deref();
         let device = cookie.and_then(|name| DeviceId::read(headers, name, keyring));
-        let mut facts = GuardFacts::new(seen.ip);
-        facts.user_agent.clone_from(&seen.user_agent);
-        facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
-        facts.platform = text(headers, &PLATFORM);
-        facts.username = Some(account.clone());
-        facts.account = Some(account);
-        facts.device.client_id = device.as_ref().and_then(DeviceId::id);
-        facts.correlation_id.clone_from(&seen.correlation_id);
-        // Never the client's: with one id it could have every failure after the first
-        // ignored (G-ONCE).
-        facts.request_id = RequestId::generate().id();
         Ok(Some(Self {
-            route: route.clone(),
-            path: parts.uri.path().into(),
-            facts,
+            facts: facts(tried, account, device.as_ref()),
+            path: tried.parts.uri.path().into(),
             device,
-            is_secure: false,
+            is_secure: tried.is_secure,
+            route,
         }))
-    }
-
-    /// Whether the client speaks TLS, which its cookie must not do without.
-    pub(super) fn over_tls(mut self, is_secure: bool) -> Self {
-        self.is_secure = is_secure;
-        self
     }
 
     /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
@@ -201,6 +192,22 @@ impl Attempted {
             "how a login ended is not known: it counts as under way for a while"
         );
     }
+}
+
+fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFacts {
+    let (headers, seen) = (&tried.parts.headers, tried.seen);
+    let mut facts = GuardFacts::new(seen.ip);
+    facts.user_agent.clone_from(&seen.user_agent);
+    facts.accept_language = text(headers, &ACCEPT_LANGUAGE);
+    facts.platform = text(headers, &PLATFORM);
+    facts.username = Some(account.clone());
+    facts.account = Some(account);
+    facts.device.client_id = device.and_then(DeviceId::id);
+    facts.correlation_id.clone_from(&seen.correlation_id);
+    // Never the client's: with one id it could have every failure after the first ignored
+    // (G-ONCE).
+    facts.request_id = RequestId::generate().id();
+    facts
 }
 
 async fn guard(
