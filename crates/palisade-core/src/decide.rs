@@ -83,13 +83,17 @@ pub fn rule_of(charge: &Charge<'_>) -> Rule {
         Scope::User if charge.limit.covers_everything() => Rule::T_ORG,
         Scope::User => Rule::L_USER,
         Scope::ApiKey => Rule::Q_QUOTA,
+        Scope::Descriptor if charge.limit.denies_all() => Rule::R_ZERO,
+        Scope::Descriptor => Rule::R_DOMAIN,
     }
 }
 
 const fn error_of(scope: Scope) -> (ErrorCode, u16) {
     match scope {
         Scope::Global => (ErrorCode::ServiceUnavailable, 503),
-        Scope::Ip | Scope::Org | Scope::Token => (ErrorCode::RateLimitExceeded, 429),
+        Scope::Ip | Scope::Org | Scope::Token | Scope::Descriptor => {
+            (ErrorCode::RateLimitExceeded, 429)
+        }
         Scope::Client => (ErrorCode::ClientRateLimitExceeded, 429),
         Scope::User => (ErrorCode::UserRateLimitExceeded, 429),
         Scope::ApiKey => (ErrorCode::QuotaExceeded, 429),
@@ -165,7 +169,7 @@ impl Found<'_> {
             name: Arc::clone(&self.charge.limit.name),
             scope: self.charge.limit.scope.name(),
             class: Arc::clone(class),
-            limit: u64::from(self.charge.spec.capacity()),
+            limit: self.charge.shown_limit(),
             remaining: self.reading.remaining,
             reset: self.reading.reset_at.unix_seconds_ceil(),
             retry_after: self.wait_seconds(now),

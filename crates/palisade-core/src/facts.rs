@@ -1,11 +1,18 @@
 //! What is known about one request, validated: a value of these types is within
 //! its bounds (I-KEY).
 
+mod descriptors;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
+
+pub use descriptors::{
+    DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
+    VALUE_BYTES_MAX,
+};
 
 /// Longest identifier, in bytes.
 pub const ID_BYTES_MAX: usize = 512;

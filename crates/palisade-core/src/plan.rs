@@ -48,6 +48,15 @@ impl Charge<'_> {
         Digest(self.id.0.wrapping_add(figures))
     }
 
+    /// The figure that answers show: none at all where nothing is admitted (R-ZERO).
+    #[must_use]
+    pub fn shown_limit(&self) -> u64 {
+        if self.limit.denies_all() {
+            return 0;
+        }
+        u64::from(self.spec.capacity())
+    }
+
     /// The bucket's name in shared stores (T-KEYS):
     /// `rl:{org}:user:…:class:…:name:…:w60s`.
     ///

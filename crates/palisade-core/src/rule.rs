@@ -106,6 +106,10 @@ rules! {
     G_WATCH = "G-WATCH";
     /// Guard: heavy-API rate exceeded.
     G_API = "G-API";
+    /// A limit of an Envoy domain denied.
+    R_DOMAIN = "R-DOMAIN";
+    /// A limit of an Envoy domain that admits nothing.
+    R_ZERO = "R-ZERO";
     /// Failure: refused because the store cannot be asked.
     F_CLOSED = "F-CLOSED";
     /// Failure: over a degraded cap.

@@ -66,10 +66,10 @@ fn r_zero_r_unlimited_a_limit_may_deny_or_admit_everything() {
 
 #[test]
 fn r_shadow_r_atomic_r_meta_the_whole_service_has_switches() {
-    let off = read("").unwrap().policy.settings.rls;
+    let off = read("").unwrap().policy.settings.rls.clone();
     assert_eq!(off, RlsSettings::default());
     let text = "[rls]\nshadow = true\ncount_denied = true\nmetadata = true\n";
-    let on = read(text).unwrap().policy.settings.rls;
+    let on = read(text).unwrap().policy.settings.rls.clone();
     assert!(on.shadow && on.count_denied && on.metadata);
     let one = limit(&format!("{OPEN}rate = \"5/s\"\nshadow = true"));
     assert_eq!(one.on_exceed, OnExceed::Report);

@@ -91,7 +91,7 @@ fn every_rule_has_a_test_and_every_rule_test_a_rule() {
         .filter(|id| !names.iter().any(|name| starts(name, &as_prefix(id))))
         .collect();
     assert!(untested.is_empty(), "rules without a test: {untested:?}");
-    let families = ["g_", "l_", "t_", "q_", "w_", "i_", "f_"];
+    let families = ["g_", "l_", "t_", "q_", "w_", "i_", "f_", "r_"];
     let unknown: Vec<&String> = names
         .iter()
         .filter(|name| families.iter().any(|family| name.starts_with(family)))

@@ -15,9 +15,15 @@ impl ValueMatch {
     /// Whether it matches; case counts (R-DEPTH).
     #[must_use]
     pub fn matches(&self, value: &str) -> bool {
+        self.matches_bytes(value.as_bytes())
+    }
+
+    /// The same of a value that need not be text.
+    #[must_use]
+    pub fn matches_bytes(&self, value: &[u8]) -> bool {
         match self {
-            Self::Exact(exact) => **exact == *value,
-            Self::Prefix(prefix) => value.starts_with(&**prefix),
+            Self::Exact(exact) => exact.as_bytes() == value,
+            Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),
             Self::Any => true,
         }
     }
@@ -79,7 +85,7 @@ pub struct DescriptorRule {
 }
 
 /// `[rls]`: how all limits of domains answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RlsSettings {
     /// Evaluated, charged and reported, never over the limit (R-SHADOW).
     pub shadow: bool,
@@ -87,6 +93,9 @@ pub struct RlsSettings {
     pub count_denied: bool,
     /// Whether answers carry metadata (R-META).
     pub metadata: bool,
+    /// The key of the entry that names an organisation: its own figures hold for limits that
+    /// count by it.
+    pub org_key: Option<Box<str>>,
 }
 
 #[cfg(test)]

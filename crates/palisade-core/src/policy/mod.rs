@@ -3,6 +3,7 @@
 
 mod debug;
 mod descriptor;
+mod domains;
 mod resolve;
 mod route;
 
@@ -14,8 +15,10 @@ use crate::facts::ClientType;
 use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
+use domains::Domains;
 
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
+pub use domains::{Asked, DescriptorPlan, Instead, orgs_of, own_figures, resolve_descriptors};
 pub use resolve::{api_key_segment, hash_api_key, quota_charge, resolve};
 pub use route::{PatternError, Route, RouteMatch, Routes};
 
@@ -59,6 +62,8 @@ pub enum Scope {
     User,
     /// By API key.
     ApiKey,
+    /// By descriptors of an Envoy domain: a request never meets it.
+    Descriptor,
 }
 
 impl Scope {
@@ -73,6 +78,7 @@ impl Scope {
             Self::Token => "token",
             Self::User => "user",
             Self::ApiKey => "api_key",
+            Self::Descriptor => "descriptor",
         }
     }
 
@@ -265,6 +271,8 @@ impl Limit {
     pub fn bind(def: LimitDef) -> Self {
         let scope = if def.throttle {
             Scope::Global
+        } else if def.descriptor.is_some() {
+            Scope::Descriptor
         } else {
             Scope::of(&def.by)
         };
@@ -287,6 +295,29 @@ impl Limit {
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
+    }
+
+    /// Whether it admits nothing at all (R-ZERO).
+    #[must_use]
+    pub fn denies_all(&self) -> bool {
+        let rule = self.def.descriptor.as_ref();
+        rule.is_some_and(|rule| rule.standing == Standing::Denies)
+    }
+
+    /// The same limit with a figure that a call has brought along. Its buckets are named
+    /// after the figure: another one leaves them as they are (R-OVERRIDE).
+    pub(crate) fn with_figure(&self, spec: BucketSpec) -> Self {
+        let window = spec.window().label();
+        let figure = format!("{}#{}", self.name, spec.limit());
+        Self {
+            digest: name_digest(&figure, &window),
+            key_suffix: format!(":name:{}:q{}:{window}", escape(&self.name), spec.limit()).into(),
+            def: LimitDef {
+                spec,
+                ..self.def.clone()
+            },
+            ..self.clone()
+        }
     }
 
     /// Whether it counts requests of any class and operation.
@@ -416,6 +447,7 @@ pub struct PolicySet {
     by_class: HashMap<Arc<str>, Vec<usize>>,
     unclassed: Vec<usize>,
     throttle: Vec<usize>,
+    domains: Domains,
     clients: HashMap<Box<str>, ClientType>,
     api_keys: HashMap<Box<str>, ApiKey>,
     tiers: HashMap<Arc<str>, Tier>,
@@ -493,6 +525,7 @@ impl PolicySet {
             by_class: HashMap::new(),
             unclassed: Vec::new(),
             throttle: Vec::new(),
+            domains: Domains::default(),
             clients: HashMap::new(),
             api_keys: HashMap::new(),
             tiers: HashMap::new(),
@@ -502,6 +535,7 @@ impl PolicySet {
     }
 
     fn index(&mut self) {
+        self.domains = Domains::of(&self.limits);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -539,6 +573,11 @@ impl PolicySet {
     #[must_use]
     pub fn limit(&self, name: &str) -> Option<&Limit> {
         self.limits.iter().find(|limit| &*limit.name == name)
+    }
+
+    /// Names of the Envoy domains that it has limits for.
+    pub fn domains(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.domains.names()
     }
 
     /// The routes.

@@ -108,17 +108,16 @@ section! {
         bot: bool = "false";
         /// Part of the global throttle: taken first, answered with 503.
         throttle: bool = "false";
-        /// Envoy domain; such a limit never applies to HTTP requests. Not used yet.
+        /// Envoy domain; such a limit never applies to HTTP requests.
         domain: Option<String>;
         /// Envoy descriptor: entries with a key and, unless any will do, a value or the
-        /// start of one and `*`. Not used yet.
+        /// start of one and `*`.
         descriptor: Option<Vec<DescriptorEntry>>;
-        /// Whether all values that an open entry matches share one bucket. Not used yet.
+        /// Whether all values that an open entry matches share one bucket.
         share: bool = "false";
-        /// Admits everything, without a `rate`. Only with `domain`. Not used yet.
+        /// Admits everything, without a `rate`. Only with `domain`.
         unlimited: bool = "false";
-        /// Limits of the same domain that do not count where this one matches too. Not
-        /// used yet.
+        /// Limits of the same domain that do not count where this one matches too.
         replaces: Option<OneOrMany>;
     }
 }
@@ -126,14 +125,17 @@ section! {
 section! {
     /// How limits with a `domain` answer an Envoy rate-limit service.
     pub(crate) struct RlsTable(Table "rls") {
-        /// Whether all of them only report and never deny. Not used yet.
+        /// Whether all of them only report and never deny.
         shadow: bool = "false";
         /// Whether descriptors that admit are charged though another denies; the others
-        /// are charged only if all admit. Not used yet.
+        /// are charged only if all admit.
         count_denied: bool = "false";
         /// Whether answers tell names of limits, rules, mode and policy revision as
-        /// metadata. Not used yet.
+        /// metadata.
         metadata: bool = "false";
+        /// Key of the entry that names an organisation: for limits that count by it, a
+        /// tenant's own figures hold.
+        org_key: Option<String>;
     }
 }
 

@@ -104,12 +104,13 @@ fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, Refused
             None => refuse(&field, "is no limit of the policy in force"),
         };
     };
-    let per_org = limit
-        .def
-        .by
-        .iter()
-        .any(|one| matches!(one, Dimension::Org | Dimension::User | Dimension::Token));
-    if per_org && !limit.def.throttle && limit.is_of_requests() {
+    let org_key = base.settings.rls.org_key.as_ref();
+    let per_org = limit.def.by.iter().any(|one| match one {
+        Dimension::Org | Dimension::User | Dimension::Token => limit.is_of_requests(),
+        Dimension::Descriptor(key) => org_key == Some(key),
+        _ => false,
+    });
+    if per_org && !limit.def.throttle {
         Ok(limit)
     } else {
         refuse(&field, "is not counted by organisation, user or token")

@@ -10,7 +10,7 @@ use crate::config::{self, ConfigFile, ConfigLoader};
 use crate::failure::{Ending, Failure};
 use crate::serve::Plan;
 
-/// Answers decisions over HTTP.
+/// Answers decisions over HTTP, and Envoy over gRPC.
 ///
 /// Without a configuration: the embedded default policy, and an embedded durable
 /// store under ./palisade-data.
@@ -22,6 +22,10 @@ pub(crate) struct Serve {
     /// Address of the decision API [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Address of the rate-limit service for Envoy; served where this, or a limit with
+    /// `domain`, asks for it [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS")]
+    grpc: Option<String>,
     /// Address of metrics, health and administration [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
@@ -43,6 +47,7 @@ impl Serve {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let flags = Overrides::default()
             .with("--listen", "server.listen", self.listen)
+            .with("--grpc", "server.grpc", self.grpc)
             .with("--admin", "server.admin", self.admin)
             .with("--resp", "server.resp", self.resp)
             .with("--store", "store.url", self.store)

@@ -23,7 +23,8 @@ section! {
     pub(crate) struct Server(Table "server") {
         /// Address of the decision API (`--listen`).
         listen formerly "addr": SocketAddr = "127.0.0.1:8080";
-        /// Address of the gRPC service (`--grpc`). Not used yet.
+        /// Address of the rate-limit service for Envoy, over gRPC (`--grpc`). It is served
+        /// where a limit has a `domain`, or this key is written.
         grpc: SocketAddr = "127.0.0.1:8081";
         /// Address of metrics, health, dashboard and administration (`--admin`).
         admin: SocketAddr = "127.0.0.1:9090";
@@ -54,6 +55,9 @@ section! {
         request_timeout: Duration = "10s" where "100ms"..="5min";
         /// Time after which an idle connection is closed.
         idle_timeout: Duration = "60s" where "1s"..="1h";
+        /// Time after which a connection is asked to close, however busy it is, so that
+        /// balancers can spread connections anew; never if left out.
+        connection_age_max: Option<Duration> where "1s"..="24h";
         /// Time that running requests get when the process is asked to stop.
         drain_timeout: Duration = "10s" where "0s"..="5min";
         /// Worker threads; one per core if it is left out.

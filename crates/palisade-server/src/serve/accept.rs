@@ -47,6 +47,12 @@ impl Bounds {
             drain,
         }
     }
+
+    /// The same for connections that are asked to close at this age.
+    pub(crate) fn at_most(mut self, age: Option<Duration>) -> Self {
+        self.patience = self.patience.at_most(age);
+        self
+    }
 }
 
 /// Accepts until the process ends, then waits for what is under way.
@@ -160,7 +166,8 @@ impl<P: Protocol> Door<'_, P> {
             return;
         };
         let _ = stream.set_nodelay(true);
-        let (activity, stop) = (self.live.add(), self.stop.clone());
+        let activity = self.live.add(&self.bounds.patience);
+        let stop = self.stop.clone();
         let protocol = Arc::clone(&self.protocol);
         let Some(tls) = &self.tls else {
             let line = Line::new(Stream::Plain(stream), peer, permit, activity, stop);

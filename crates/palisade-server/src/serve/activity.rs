@@ -24,6 +24,9 @@ pub(crate) struct Activity {
     open: AtomicU32,
     /// Of these, the ones that wait for us. The others wait for the client.
     waiting: AtomicU32,
+    /// Ticks that the connection has lasted, from a random start: many that began together
+    /// do not end together.
+    age: AtomicU32,
     verdict: AtomicU8,
     task: Mutex<Option<Waker>>,
 }
@@ -110,6 +113,15 @@ impl Activity {
     /// Counts a tick; what is to become of a connection whose phase has lasted too
     /// long.
     fn tick(&self, patience: &Patience) -> Verdict {
+        let age = self.age.fetch_add(1, Ordering::Relaxed);
+        let by_age = match patience.age_ticks.is_some_and(|most| age >= most) {
+            true => Verdict::Close,
+            false => Verdict::Stay,
+        };
+        self.tick_phase(patience).max(by_age)
+    }
+
+    fn tick_phase(&self, patience: &Patience) -> Verdict {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         let end_after = |most: u32| match ticks > most {
             true => Verdict::End,
@@ -176,6 +188,8 @@ pub(crate) struct Patience {
     pub(crate) tick: Duration,
     header_ticks: u32,
     idle_ticks: u32,
+    /// After so many a connection is asked to close, however busy it is.
+    age_ticks: Option<u32>,
 }
 
 impl Patience {
@@ -188,7 +202,25 @@ impl Patience {
             tick,
             header_ticks: ticks(header),
             idle_ticks: ticks(idle),
+            age_ticks: None,
         }
+    }
+
+    /// The same for connections that are to last no longer than this.
+    pub(crate) fn at_most(self, age: Option<Duration>) -> Self {
+        let tick = self.tick.as_millis().max(1);
+        let ticks =
+            |age: Duration| u32::try_from(age.as_millis().div_ceil(tick)).unwrap_or(u32::MAX);
+        Self {
+            age_ticks: age.map(ticks),
+            ..self
+        }
+    }
+
+    /// Up to a tenth of the age, for a connection that begins now.
+    fn head_start(&self) -> u32 {
+        let most = self.age_ticks.map_or(0, |age| age / 10);
+        rand::random_range(0..=most)
     }
 }
 
@@ -198,8 +230,9 @@ pub(crate) struct Live(Mutex<Vec<Arc<Activity>>>);
 
 impl Live {
     /// A new connection.
-    pub(crate) fn add(&self) -> Arc<Activity> {
+    pub(crate) fn add(&self, patience: &Patience) -> Arc<Activity> {
         let activity = Arc::<Activity>::default();
+        activity.age.store(patience.head_start(), Ordering::Relaxed);
         let mut all = self.0.lock();
         // Those that have ended go before room would be made for more.
         if all.len() == all.capacity() {
@@ -243,6 +276,29 @@ fn is_open(activity: &Arc<Activity>) -> bool {
 mod tests {
     use super::*;
 
+    fn any() -> Patience {
+        Patience::new(Duration::from_secs(1), Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_connection_is_asked_to_close_at_its_age_however_busy_it_is() {
+        let patience = any().at_most(Some(Duration::from_secs(10)));
+        let live = Live::default();
+        let busy = live.add(&patience);
+        busy.multiplex();
+        let _under_way = UnderWay::begin(&busy);
+        let asked = (1..1000).find(|_| busy.tick(&patience) == Verdict::Close);
+        // A tick is a quarter of a second, and up to a tenth of the age is taken off.
+        assert!(
+            asked.is_some_and(|ticks| (37..=41).contains(&ticks)),
+            "{asked:?}"
+        );
+        assert_eq!(busy.tick(&patience), Verdict::Close);
+        let never = live.add(&any());
+        let _under_way = UnderWay::begin(&never);
+        assert!((0..10_000).all(|_| never.tick(&any()) == Verdict::Stay));
+    }
+
     fn ticks_until_expired(activity: &Activity, patience: &Patience) -> u32 {
         (1..1000)
             .find(|_| activity.tick(patience) == Verdict::End)
@@ -277,7 +333,7 @@ mod tests {
     fn a_connection_is_told_when_its_time_is_up_and_when_all_are_to_close() {
         let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(1));
         let live = Live::default();
-        let (idle, busy) = (live.add(), live.add());
+        let (idle, busy) = (live.add(&any()), live.add(&any()));
         let cx = Context::from_waker(Waker::noop());
         let _under_way = UnderWay::begin(&busy);
         live.tick(&patience);
@@ -303,7 +359,7 @@ mod tests {
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
         let live = Live::default();
-        let one = live.add();
+        let one = live.add(&any());
         assert_eq!(one.verdict(&Context::from_waker(&waker)), Verdict::Stay);
         assert!(!woken.0.load(Ordering::Relaxed));
         live.close();
@@ -313,9 +369,9 @@ mod tests {
     #[test]
     fn connections_that_have_ended_take_no_room() {
         let live = Live::default();
-        let kept = live.add();
+        let kept = live.add(&any());
         for _ in 0..100_000 {
-            drop(live.add());
+            drop(live.add(&any()));
         }
         assert!(live.0.lock().capacity() <= 4 * LIVE_ROOM_MIN);
         live.tick(&Patience::new(

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
@@ -13,7 +14,7 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::activity::{Activity, UnderWay, Verdict};
 use super::line::{Begins, Line, Watched};
@@ -28,6 +29,11 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
 /// Most requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
+
+/// How often an HTTP/2 peer is asked for a sign of life, and how long it may take: one that
+/// is gone while it waits for an answer of ours would never be noticed.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Answers the requests of one surface that speaks HTTP.
 pub(crate) trait Handler: Send + Sync + 'static {
@@ -85,6 +91,9 @@ impl<H: Handler> Protocol for H {
                 let connection = http2::Builder::new(TokioExecutor::new())
                     .max_header_list_size(HEADER_LIST_BYTES_MAX)
                     .max_concurrent_streams(STREAMS_MAX)
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(Some(PING_EVERY))
+                    .keep_alive_timeout(PING_PATIENCE)
                     .serve_connection(io, service);
                 drive(connection, &activity, http2::Connection::graceful_shutdown).await;
             }

@@ -11,6 +11,7 @@ mod exchange;
 mod forward_auth;
 pub(crate) mod proxy;
 mod resp;
+mod rls;
 
 use std::sync::Arc;
 
@@ -69,12 +70,14 @@ impl Given<'_> {
             server.idle_timeout,
             server.drain_timeout,
         )
+        .at_most(server.connection_age_max)
     }
 }
 
 /// The surfaces that traffic goes through, the decision API first.
 pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
     let mut surfaces = vec![decide::surface(given)];
+    surfaces.extend(rls::surface(given));
     surfaces.extend(proxy::surface(given)?);
     surfaces.extend(resp::surface(given));
     Ok(surfaces)

@@ -5,6 +5,7 @@ use palisade_core::time::Micros;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::descriptors::DescriptorCall;
 use crate::wire::{self, RawGuard, RawRequest, WireError};
 
 /// What the store does from now on.
@@ -26,6 +27,8 @@ pub enum Operation {
     Request(Box<RequestFacts>),
     /// A guard command.
     Guard(GuardOp, Box<GuardFacts>),
+    /// A call of an Envoy rate-limit service.
+    Descriptors(Box<DescriptorCall>),
     /// The store changes its state.
     Fault(StoreState),
 }
@@ -86,9 +89,10 @@ pub fn parse_event(line: &str) -> Result<Event, CaseError> {
 }
 
 /// What an answer may be asked for; `rules` stands for the rules of its reasons.
-const MEMBERS: [&str; 16] = [
+const MEMBERS: [&str; 18] = [
     "body",
     "challenge",
+    "code",
     "decision",
     "delay_ms",
     "error",
@@ -103,6 +107,7 @@ const MEMBERS: [&str; 16] = [
     "rules",
     "shadow",
     "status",
+    "statuses",
 ];
 
 fn expectation(expect: Option<Value>) -> Result<Option<Map<String, Value>>, CaseError> {
@@ -145,12 +150,17 @@ fn operation(op: &str, fields: Map<String, Value>) -> Result<Operation, CaseErro
     match op {
         "request" => request(RequestKind::Http),
         "job.enqueue" => request(RequestKind::Job),
+        "rls" => {
+            let call: DescriptorCall = wire::parse(text.as_bytes())?;
+            call.facts().map_err(WireError::from)?;
+            Ok(Operation::Descriptors(Box::new(call)))
+        }
         "fault" => Ok(Operation::Fault(fault(&text)?)),
         name => {
             let op = GuardOp::from_name(name).ok_or(CaseError::Field(
                 "op",
-                "is not known; write `request`, `job.enqueue`, `fault`, `api.hit`, or `login.` or \
-                 `otp.` with `check`, `failure` or `success`",
+                "is not known; write `request`, `job.enqueue`, `rls`, `fault`, `api.hit`, or \
+                 `login.` or `otp.` with `check`, `failure` or `success`",
             ))?;
             let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
             let facts = raw.into_facts().map_err(WireError::from)?;
@@ -183,7 +193,7 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
-                "`op` is not known; write `request`, `job.enqueue`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                "`op` is not known; write `request`, `job.enqueue`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
@@ -192,6 +202,10 @@ mod tests {
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"fault","store":"canary"}"#,
                 "`store` is not one of the allowed values: write one of `up`, `down`, `timeout`",
+            ),
+            (
+                r#"{"at":"2026-01-01T00:00:00Z","op":"rls","domain":"edge","descriptors":[]}"#,
+                "`descriptors` must not be empty",
             ),
             ("canary", "the line must be one JSON object"),
             ("[1]", "the line must be one JSON object"),
@@ -205,9 +219,9 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
-                "`expect` has a member that no answer has; it may have body, challenge, decision, \
+                "`expect` has a member that no answer has; it may have body, challenge, code, decision, \
                  delay_ms, error, headers, level, limits, mode, reasons, request_id, retry_after, \
-                 rule, rules, shadow, status",
+                 rule, rules, shadow, status, statuses",
             ),
         ];
         for (line, message) in cases {

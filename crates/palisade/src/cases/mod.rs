@@ -4,11 +4,13 @@
 //! case what is expected. `fault` events drive the failure machinery, probes
 //! included, so that an outage of hours takes no time.
 
+mod descriptors;
 mod event;
 mod expect;
 mod fault;
 mod run;
 
+pub use descriptors::DescriptorCall;
 pub use event::{CaseError, Event, Operation, StoreState, parse_event};
 pub use expect::{Mismatch, compare};
 pub use fault::FaultStore;

@@ -8,11 +8,12 @@ use palisade_core::time::Clock;
 use palisade_store::model::ModelStore;
 use serde_json::Value;
 
+use super::descriptors::add_statuses;
 use super::event::{CaseError, Event, Operation};
 use super::expect::{Mismatch, compare};
 use super::fault::FaultStore;
 use crate::clock::VirtualClock;
-use crate::engine::{Engine, EngineConfig, RequestAnswer};
+use crate::engine::{DescriptorAnswer, Engine, EngineConfig, RequestAnswer};
 use crate::wire::Answer;
 
 /// What one event led to.
@@ -72,6 +73,11 @@ impl Replayer {
                 let answer = self.engine.check(facts).await;
                 Some(render(&answer, &request_id))
             }
+            Operation::Descriptors(call) => {
+                let facts = call.facts().map_err(crate::wire::WireError::from)?;
+                let answer = self.engine.check_descriptors(&facts).await;
+                Some(render_call(&answer, &request_id))
+            }
             Operation::Guard(op, facts) => {
                 let answer = self.engine.guard(*op, facts).await;
                 let answer = answer.map_err(crate::wire::WireError::from)?;
@@ -93,6 +99,18 @@ impl Replayer {
         }
         self.clock.advance_to(at);
     }
+}
+
+fn render_call(answer: &DescriptorAnswer, request_id: &str) -> Value {
+    let as_request = RequestAnswer {
+        decision: answer.decision.clone(),
+        policy: Arc::clone(&answer.policy),
+    };
+    let mut shown = render(&as_request, request_id);
+    if let Value::Object(members) = &mut shown {
+        add_statuses(answer, members);
+    }
+    shown
 }
 
 fn render(answer: &RequestAnswer, request_id: &str) -> Value {

@@ -30,7 +30,10 @@ use operators::Registries;
 pub use figures::Figures;
 pub use guard::GuardNotes;
 pub use health::{DependencyReport, HealthReport, PolicyReport};
-pub use limits::{KEYED_MAX, Keyed, KeyedAnswer, RefundOutcome, RequestAnswer};
+pub use limits::{
+    DescriptorAnswer, DescriptorStatus, Figure, KEYED_MAX, Keyed, KeyedAnswer, RefundOutcome,
+    RequestAnswer, Verdict,
+};
 pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX, BlockView,
     Explanation, Finding, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry,

@@ -247,6 +247,11 @@ pub enum Subject<'a> {
         palisade_core::facts::GuardOp,
         &'a palisade_core::facts::GuardFacts,
     ),
+    /// A call of an Envoy rate-limit service, and what was found about each descriptor.
+    Descriptors(
+        &'a palisade_core::facts::DescriptorFacts<'a>,
+        &'a [super::DescriptorStatus],
+    ),
 }
 
 /// Sees nothing.

@@ -22,14 +22,17 @@ pub(super) const fn flow_name(flow: Flow) -> &'static str {
     }
 }
 
-/// Every class that a policy names, and those of the guard and of no class at all.
+/// Every class and Envoy domain that a policy names, and those of the guard and of no class
+/// at all.
 pub(super) fn names(policy: &PolicySet) -> impl Iterator<Item = &str> {
     let of_limits = policy.limits().iter().flat_map(|limit| &limit.def.classes);
     let of_routes = policy.routes().iter();
+    let of_domains = policy.domains().map(|domain| &**domain);
     ["login", "otp", "api", "none"]
         .into_iter()
         .chain(of_limits.map(String::as_str))
         .chain(of_routes.filter_map(|route| route.class.as_deref()))
+        .chain(of_domains)
         .filter(|name| is_plain(name))
 }
 

@@ -111,6 +111,12 @@ impl DenialLog {
                 facts.request_id.as_ref(),
                 facts.correlation_id.as_ref(),
             ),
+            Subject::Descriptors(facts, _) => (
+                decision.class.as_deref().map(|c| self.classes.shown(c)),
+                None,
+                facts.request_id.as_ref(),
+                None,
+            ),
         };
         let hex = |digest: Option<Digest>| digest.map(Digest::hex);
         tracing::info!(

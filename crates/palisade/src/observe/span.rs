@@ -24,6 +24,13 @@ impl DenialLog {
                 decision.class.as_deref().map(|c| self.shown_class(c)),
             ),
             Subject::Guard(op, _) => (op.name(), Some(flow_name(op.flow()).into())),
+            Subject::Descriptors(..) => (
+                "rls",
+                decision
+                    .class
+                    .as_deref()
+                    .map(|class| self.shown_class(class)),
+            ),
         };
         let rules: Vec<&str> = decision.reasons.iter().map(|r| r.rule.id()).collect();
         let limit = decision.reasons.iter().find_map(|r| r.limit.as_deref());

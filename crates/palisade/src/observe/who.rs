@@ -21,6 +21,8 @@ impl Who {
         match subject {
             Subject::Request(facts) => Self::of_request(keyring, facts),
             Subject::Guard(_, facts) => Self::of_guard(keyring, facts),
+            // Which entry names a person is not known: none of them is shown.
+            Subject::Descriptors(..) => Self::default(),
         }
     }
 

@@ -133,6 +133,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
             shadow: rls.shadow,
             count_denied: rls.count_denied,
             metadata: rls.metadata,
+            org_key: rls.org_key.map(String::into_boxed_str),
         })?,
         ..Settings::default()
     })

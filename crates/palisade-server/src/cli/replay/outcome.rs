@@ -94,6 +94,7 @@ pub(super) fn asked(event: &Event) -> String {
     match &event.operation {
         Operation::Request(facts) => format!("{} {}", facts.method, facts.path),
         Operation::Guard(op, _) => op.name().to_owned(),
+        Operation::Descriptors(call) => format!("rls {}", call.domain()),
         Operation::Fault(_) => "fault".to_owned(),
     }
 }
@@ -112,6 +113,7 @@ pub(super) fn subject(event: &Event) -> String {
                 |id| format!("account {}", id.as_str()),
             )
         }
-        Operation::Fault(_) => String::new(),
+        // Which entry names somebody is not known.
+        Operation::Descriptors(_) | Operation::Fault(_) => String::new(),
     }
 }

@@ -15,7 +15,7 @@ use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
-use palisade_store::{Store, Take};
+use palisade_store::{Charged, Store, Take};
 
 use super::charge::Counters;
 use super::check::Asked;
@@ -74,8 +74,13 @@ impl<S: Store> Counters<'_, S> {
     }
 
     /// Charges local counters, all or nothing: buckets of this process where they are
-    /// counted at all times, the others where an outage counts.
-    fn charge_locally(self, class: &Arc<str>, charges: Vec<Charge<'_>>, take: Take) -> Decision {
+    /// counted at all times, the others where an outage counts. The charges in the order of
+    /// their readings.
+    pub(super) fn charge_here<'p>(
+        self,
+        charges: Vec<Charge<'p>>,
+        take: Take,
+    ) -> (Vec<Charge<'p>>, Charged) {
         let (here, mut charges): (Vec<_>, Vec<_>) = charges
             .into_iter()
             .partition(|charge| self.limits.is_local(charge));
@@ -87,9 +92,16 @@ impl<S: Store> Counters<'_, S> {
             if take_here == Take::Consume && !near.admitted {
                 standing_in.give_back_now(&charged.taken(&charges));
             }
+            charged.admitted &= near.admitted;
             charged.readings.extend(near.readings);
             charges.extend(here);
         }
+        (charges, charged)
+    }
+
+    /// What local counters decide.
+    fn charge_locally(self, class: &Arc<str>, charges: Vec<Charge<'_>>, take: Take) -> Decision {
+        let (charges, charged) = self.charge_here(charges, take);
         let judged = Judged {
             charges: &charges,
             readings: &charged.readings,
@@ -187,7 +199,7 @@ impl CapLimits {
     }
 
     /// Those of a cap; made anew for one of a policy that is being replaced.
-    fn of(&self, cap: &LocalCap, caller: Caller) -> Cow<'_, [Limit]> {
+    pub(super) fn of(&self, cap: &LocalCap, caller: Caller) -> Cow<'_, [Limit]> {
         let known = self.0.iter().find(|one| (&one.0, one.1) == (cap, caller));
         known.map_or_else(
             || Cow::Owned(cap_limits(cap, caller)),
@@ -210,7 +222,7 @@ fn cap_limits(cap: &LocalCap, caller: Caller) -> Vec<Limit> {
 }
 
 /// Marks an answer of local counters as such.
-fn degraded(mut decision: Decision, mode: Mode) -> Decision {
+pub(super) fn degraded(mut decision: Decision, mode: Mode) -> Decision {
     if decision.mode == Mode::FailClosed {
         return decision;
     }

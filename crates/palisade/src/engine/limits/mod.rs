@@ -1,13 +1,15 @@
 //! Requests against limits and quotas. Read [`check`] first: a request from its facts
 //! to its decision. [`charge`] takes what it costs, from buckets that live here
 //! ([`near`], [`lease`]) and from the store; [`denials`] spares the store what it has
-//! refused already; [`fallback`] decides while it cannot be asked. [`receipts`] say what
-//! was charged, and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a
-//! caller figures itself.
+//! refused already; [`fallback`] decides while it cannot be asked. [`descriptors`] are what
+//! an Envoy rate-limit service asks, on the same counters. [`receipts`] say what was charged,
+//! and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a caller figures
+//! itself.
 
 mod charge;
 mod check;
 mod denials;
+mod descriptors;
 mod fallback;
 mod foresee;
 mod keyed;
@@ -31,6 +33,7 @@ use lease::{Leases, is_leasable};
 use receipts::Receipts;
 
 pub use check::RequestAnswer;
+pub use descriptors::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
 pub use keyed::{KEYED_MAX, Keyed, KeyedAnswer};
 pub use refund::RefundOutcome;
 

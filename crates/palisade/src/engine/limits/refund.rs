@@ -183,7 +183,7 @@ impl<S: Store> Counters<'_, S> {
 
     /// Each bucket where it was charged: leased ones in the store by what the store
     /// was charged with, local ones in this process.
-    async fn refund_unnamed(self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
+    pub(super) async fn refund_unnamed(self, charges: &[Charge<'_>]) -> Result<Charged, NoAnswer> {
         let placed: Vec<_> = charges.iter().map(|c| self.limits.charged_as(c)).collect();
         let of = |wanted: Place| -> Vec<Charge<'_>> {
             let own = charges.iter().zip(&placed);

@@ -166,6 +166,11 @@ const MEANINGS: &[(Rule, &str)] = &[
         Rule::I_BOT,
         "the request looks like a bot and bots have less",
     ),
+    (
+        Rule::R_DOMAIN,
+        "too many hits of this descriptor in its Envoy domain",
+    ),
+    (Rule::R_ZERO, "a limit of its Envoy domain admits nothing"),
     (Rule::W_BYPASS, "an allowlist entry lets it pass"),
     (
         Rule::A_WINDOW,

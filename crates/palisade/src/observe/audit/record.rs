@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use palisade_core::bodies::{Urls, body};
 use palisade_core::decision::{Decision, ErrorCode};
-use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts};
+use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::failure::{Event as Failure, Policy};
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
@@ -147,6 +147,7 @@ impl Audit {
         match seen.subject {
             Subject::Request(facts) => self.record_request(seen, facts, who),
             Subject::Guard(op, facts) => self.record_guard(seen, op, facts, who),
+            Subject::Descriptors(facts, _) => self.record_call(seen, facts),
         }
     }
 
@@ -175,6 +176,17 @@ impl Audit {
             repeated.count = Some(u64::from(streak));
             self.shared.push(repeated);
         }
+        self.shared.push(event);
+    }
+
+    fn record_call(&self, seen: &Seen<'_>, facts: &DescriptorFacts<'_>) {
+        let decision = seen.decision;
+        let Some(kind) = kind_of_refusal(decision) else {
+            return;
+        };
+        let mut event = with_decision(Event::new(kind, decision.at), decision);
+        event.class = decision.class.as_deref().map(|c| self.classes.shown(c));
+        event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
         self.shared.push(event);
     }
 

@@ -83,6 +83,8 @@ catalogue! {
         "Requests refused because a limit, a quota or a guard rule said so";
     SHADOW_EXCEEDED = Counter "rate_limiter_shadow_exceeded_total" ["scope", "endpoint_class"]
         "Requests that a limit in shadow mode would have refused";
+    DESCRIPTORS = Counter "rate_limiter_descriptors_total" ["limit", "result"]
+        "Descriptors that Envoy asked about, by the limit that answers them";
     FALLBACK_ACTIVATIONS = Counter "rate_limiter_fallback_activations_total" ["reason"]
         "Times that a policy began to decide without the store, by the last error";
     FALLBACK_REQUESTS = Counter "rate_limiter_fallback_requests_total" ["result"]

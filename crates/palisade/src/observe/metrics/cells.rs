@@ -18,7 +18,7 @@ const UNKNOWN: usize = CLASSES_MAX;
 
 /// The scopes of `{scope}`: the layers of a decision, the guard, the allowlist, and
 /// answers that no bucket gave.
-pub(super) const SCOPES: [&str; 10] = [
+pub(super) const SCOPES: [&str; 11] = [
     "none",
     "global",
     "ip",
@@ -27,6 +27,7 @@ pub(super) const SCOPES: [&str; 10] = [
     "token",
     "user",
     "api_key",
+    "descriptor",
     "guard",
     "allowlist",
 ];

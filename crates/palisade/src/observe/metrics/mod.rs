@@ -3,6 +3,7 @@
 
 pub mod catalogue;
 mod cells;
+mod descriptors;
 mod histogram;
 mod orgs;
 mod render;
@@ -39,6 +40,7 @@ pub const ORGS_MAX_DEFAULT: usize = 100;
 pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
+    descriptors: descriptors::Descriptors,
     orgs: orgs::Orgs,
     latency: histogram::Histogram<8>,
     refill: histogram::Histogram<8>,
@@ -108,6 +110,7 @@ impl Metrics {
         Self {
             keyring,
             cells: cells::Cells::default(),
+            descriptors: descriptors::Descriptors::default(),
             orgs: orgs::Orgs::new(orgs_max),
             latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
             refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
@@ -184,7 +187,7 @@ fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
     let decision = seen.decision;
     match seen.subject {
         Subject::Guard(op, _) => ("guard", flow_name(op.flow())),
-        Subject::Request(_) => {
+        Subject::Request(_) | Subject::Descriptors(..) => {
             let scope = match decision.limits.first() {
                 _ if seen.bypassed.is_some() => "allowlist",
                 Some(reading) => reading.scope,
@@ -232,8 +235,10 @@ impl Observer for Metrics {
         }
         self.count_shadow(decision);
         self.count_outcome(seen);
-        if let Subject::Request(facts) = seen.subject {
-            self.orgs.saw(&self.keyring, facts, &decision.limits);
+        match seen.subject {
+            Subject::Request(facts) => self.orgs.saw(&self.keyring, facts, &decision.limits),
+            Subject::Descriptors(_, statuses) => self.descriptors.count(statuses),
+            Subject::Guard(..) => {}
         }
     }
 
@@ -292,5 +297,6 @@ impl Observer for Metrics {
 
     fn policy_changed(&self, _before: Option<&PolicySet>, policy: &PolicySet, _now: Micros) {
         self.cells.classes.learn(policy);
+        self.descriptors.learn(policy);
     }
 }

@@ -88,6 +88,7 @@ impl Metrics {
             names::REQUESTS => series(self.cells.requests()),
             names::EXCEEDED => series(self.cells.exceeded()),
             names::SHADOW_EXCEEDED => series(self.cells.shadow()),
+            names::DESCRIPTORS => series(self.descriptors.read()),
             names::STORE_LATENCY => histogram(self.latency.read()),
             names::REFILL_SECONDS => histogram(self.refill.read()),
             names::ORG_QUOTA_REMAINING => Value::Series(

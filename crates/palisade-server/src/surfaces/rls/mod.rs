@@ -1,0 +1,160 @@
+//! The rate-limit service that Envoy asks, straight on hyper's HTTP/2: one match on the
+//! path, a message in, a message out.
+
+mod decode;
+mod encode;
+mod grpc;
+mod health;
+mod messages;
+mod reflection;
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use palisade::deadline::within;
+use palisade_policy::Place as WrittenAt;
+use prost::Message;
+
+use super::Given;
+use super::exchange::ids::RequestId;
+use super::exchange::{CallerToken, Place, caller};
+use crate::serve::{Handler, On, Place as Address, Surface};
+use grpc::{Answer, Code, Failed, Messages};
+use health::Health;
+
+/// What is served here.
+const SERVICES: [&str; 4] = [
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+];
+
+/// What every connection of the service shares.
+struct RateLimits {
+    health: Health,
+    caller: Option<Arc<CallerToken>>,
+    read_timeout: Duration,
+    request_timeout: Duration,
+}
+
+/// The service on its address; `None` where nobody asks for it: no limit has a domain, and
+/// no address was chosen.
+pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
+    let server = &given.config.server;
+    let is_chosen = given.config.places.of_key("server.grpc") != WrittenAt::Nowhere;
+    if !is_chosen && given.config.policy().domains().next().is_none() {
+        return None;
+    }
+    let service = Arc::new(RateLimits {
+        health: Health {
+            enforcer: Arc::clone(given.enforcer),
+            stop: given.stop.clone(),
+        },
+        caller: given.caller.clone(),
+        read_timeout: server.header_timeout,
+        request_timeout: server.request_timeout,
+    });
+    let address = Address {
+        name: "gRPC",
+        flag: "grpc",
+        scheme: "http",
+        address: server.grpc,
+    };
+    let surface = On::new(address, given.bounds(), move || Arc::clone(&service));
+    Some(Box::new(surface.within(given.tls.callers.clone())))
+}
+
+impl Handler for RateLimits {
+    type Body = Answer;
+
+    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Response<Answer> {
+        if let Some(plain) = grpc::refuse_plain(&request) {
+            return plain;
+        }
+        let wait = match grpc::timeout(request.headers()) {
+            Ok(wait) => wait
+                .unwrap_or(self.request_timeout)
+                .min(self.request_timeout),
+            Err(failed) => return failed.response(),
+        };
+        let answered = within(wait, pin!(self.route(request))).await;
+        answered
+            .unwrap_or_else(|_| {
+                let message = "the call took longer than its deadline";
+                Err(Failed::new(Code::DeadlineExceeded, message))
+            })
+            .unwrap_or_else(|failed| failed.response())
+    }
+}
+
+impl RateLimits {
+    async fn route(&self, request: Request<Incoming>) -> Result<Response<Answer>, Failed> {
+        let headers = request.headers();
+        match request.uri().path() {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
+                self.admit(headers)?;
+                self.should_rate_limit(request).await
+            }
+            // Supervisors have no token to show, and learn nothing but whether it serves.
+            "/grpc.health.v1.Health/Check" => {
+                let request = self.read(request, "HealthCheckRequest").await?;
+                Ok(grpc::unary(&self.health.check(&request)?))
+            }
+            "/grpc.health.v1.Health/Watch" => {
+                let request = self.read(request, "HealthCheckRequest").await?;
+                Ok(grpc::stream(self.health.clone().watch(request)))
+            }
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
+                self.admit(headers)?;
+                let questions = Messages::of(request.into_body());
+                Ok(grpc::stream(reflection::answer(questions)))
+            }
+            _ => Err(Failed::new(
+                Code::Unimplemented,
+                "there is no such method here",
+            )),
+        }
+    }
+
+    /// The only message of a call.
+    async fn read<M: Message + Default>(
+        &self,
+        request: Request<Incoming>,
+        name: &str,
+    ) -> Result<M, Failed> {
+        let bytes = grpc::only(request.into_body(), self.read_timeout).await?;
+        M::decode(bytes)
+            .map_err(|_| Failed::new(Code::InvalidArgument, format!("the message is no `{name}`")))
+    }
+
+    /// Callers show the token as the decision API's do.
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Failed> {
+        let token = self.caller.as_deref();
+        let admitted = caller::admit(token, Place::HeaderOrBearer, headers);
+        admitted.map_err(|_| {
+            let message =
+                "send the caller token as `authorization: Bearer …`; web pages are not answered";
+            Failed::new(Code::Unauthenticated, message)
+        })
+    }
+
+    async fn should_rate_limit(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Answer>, Failed> {
+        let id = RequestId::of(request.headers());
+        let message: messages::Request = self.read(request, "RateLimitRequest").await?;
+        let facts = decode::facts(&message);
+        let mut facts =
+            facts.map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
+        facts.request_id = id.id();
+        let answer = self.health.enforcer.engine.check_descriptors(&facts).await;
+        Ok(grpc::unary(&encode::response(&answer, id.as_str())))
+    }
+}

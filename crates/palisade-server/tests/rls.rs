@@ -1,0 +1,23 @@
+//! The rate-limit service, asked by somebody else's gRPC client, on the embedded store and
+//! on a real Redis. Tests are named after the rules of `spec/rls.md`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod common;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
+
+#[path = "rls/page.rs"]
+mod page;
+#[path = "rls/rules.rs"]
+mod rules;
+#[path = "rls/service.rs"]
+mod service;
+#[path = "rls/serving.rs"]
+mod serving;

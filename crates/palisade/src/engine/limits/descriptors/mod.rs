@@ -1,0 +1,191 @@
+//! One call of an Envoy rate-limit service, from its descriptors to its decision: the same
+//! counters, store call and failure modes as a request's.
+
+mod counted;
+mod outage;
+mod status;
+
+use std::sync::Arc;
+
+use palisade_core::decision::{Decision, Enforcement};
+use palisade_core::facts::DescriptorFacts;
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{
+    DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
+};
+use palisade_core::time::Micros;
+use palisade_store::{Charged, Store, Take};
+use tokio::time::Instant;
+
+use super::super::link::NoAnswer;
+use super::super::{Engine, Seen, Subject};
+use super::charge::Answered;
+use counted::{Counted, Part};
+
+pub use status::{DescriptorStatus, Figure, Verdict};
+
+/// The answer to a call: one decision for all descriptors, and what was found about each.
+#[derive(Clone, Debug)]
+pub struct DescriptorAnswer {
+    /// The decision on the call as a whole.
+    pub decision: Decision,
+    /// One for each descriptor, in order (R-STATUS).
+    pub statuses: Vec<DescriptorStatus>,
+    /// The policy in force.
+    pub policy: Arc<PolicySet>,
+}
+
+/// The class of calls that ask a domain without limits.
+const NO_DOMAIN: &str = "none";
+
+/// One call on its way.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    policy: &'a PolicySet,
+    plan: &'a DescriptorPlan<'a>,
+    class: &'a Arc<str>,
+    take: Take,
+    /// When it must be answered.
+    ends: Instant,
+}
+
+impl<S: Store> Engine<S> {
+    /// Decides a call and charges what it asks for: all descriptors together (R-ATOMIC).
+    pub async fn check_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
+        self.answer_call(facts, Take::Consume).await
+    }
+
+    /// Decides a call and charges nothing.
+    pub async fn peek_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
+        self.answer_call(facts, Take::Peek).await
+    }
+
+    async fn answer_call(&self, facts: &DescriptorFacts<'_>, take: Take) -> DescriptorAnswer {
+        let ends = self.link.request_ends();
+        let policy = self.policy.load_full();
+        let figures = own_figures(&policy, facts);
+        let orgs = orgs_of(&policy, facts);
+        let tenant = |org: &Option<&str>| org.and_then(|org| self.tenants.find(org));
+        let tenants: Vec<Option<Arc<TenantPolicy>>> = orgs.iter().map(tenant).collect();
+        let instead = Instead {
+            figures: &figures,
+            tenants: &tenants,
+        };
+        let plan = resolve_descriptors(&policy, instead, &self.keyring, facts);
+        let class = plan.domain.map_or_else(|| NO_DOMAIN.into(), Arc::clone);
+        let call = Call {
+            policy: &policy,
+            plan: &plan,
+            class: &class,
+            take,
+            ends,
+        };
+        let counted = match policy.enabled {
+            true => self.count(call).await,
+            false => Counted::without(disabled(self.now(), &class)),
+        };
+        let statuses = status::all(&plan, &counted);
+        if take == Take::Consume {
+            self.link.observer().decided(&Seen {
+                subject: Subject::Descriptors(facts, &statuses),
+                decision: &counted.decision,
+                bypassed: None,
+                guard: None,
+            });
+        }
+        let decision = counted.decision;
+        DescriptorAnswer {
+            decision,
+            statuses,
+            policy,
+        }
+    }
+
+    /// Looks first, since they charge nothing; then what is charged, in one store call; last
+    /// what is given back, which an answer over the limit leaves undone.
+    async fn count(&self, call: Call<'_>) -> Counted {
+        match self.ask_store(call).await {
+            Ok(counted) => {
+                if counted.rebuilt > 0 {
+                    self.link.observer().rebuilt("bucket", counted.rebuilt);
+                }
+                counted
+            }
+            Err(_) => self.fall_back_call(call),
+        }
+    }
+
+    async fn ask_store(&self, call: Call<'_>) -> Result<Counted, NoAnswer> {
+        let plan = call.plan;
+        let looks = self.charge_part(&plan.looks, Take::Peek, call).await?;
+        let denies = |charge: &Charge<'_>| charge.on_exceed == OnExceed::Deny;
+        let is_over = plan.denied.iter().any(denies) || !looks.admitted;
+        let counts_denied = call.policy.settings.rls.count_denied;
+        let take = match is_over && !counts_denied {
+            true => Take::Peek,
+            false => call.take,
+        };
+        let charges = if counts_denied {
+            self.charge_part(&reporting(&plan.charges), take, call)
+                .await?
+        } else {
+            self.charge_part(&plan.charges, take, call).await?
+        };
+        let is_over = is_over || charges.is_over(&plan.charges);
+        let refunds = match is_over || call.take == Take::Peek {
+            true => self.charge_part(&plan.refunds, Take::Peek, call).await?,
+            false => self.give_back_part(&plan.refunds).await?,
+        };
+        Ok(Counted::of(call, self.now(), [charges, looks, refunds]))
+    }
+
+    async fn charge_part(
+        &self,
+        charges: &[Charge<'_>],
+        take: Take,
+        call: Call<'_>,
+    ) -> Result<Part, NoAnswer> {
+        if charges.is_empty() {
+            return Ok(Part::empty());
+        }
+        let answered = self.counters().charge(charges, take, call.ends).await?;
+        Ok(match answered {
+            Answered::All(charged) => Part::all(charged),
+            Answered::Denied(charge, reading, now) => {
+                Part::some(charges, std::slice::from_ref(charge), &[reading], now)
+            }
+            Answered::Near(near, charged) => {
+                Part::some(charges, &near, &charged.readings, charged.now)
+            }
+        })
+    }
+
+    async fn give_back_part(&self, refunds: &[Charge<'_>]) -> Result<Part, NoAnswer> {
+        if refunds.is_empty() {
+            return Ok(Part::empty());
+        }
+        let charged: Charged = self.counters().refund_unnamed(refunds).await?;
+        self.limits.reopen(refunds);
+        Ok(Part::all(charged))
+    }
+}
+
+/// R-ATOMIC, `count_denied`: those that admit are charged whatever the others say. A bucket
+/// that reports is charged if it has room and denies nobody, which is just that.
+fn reporting<'p>(charges: &[Charge<'p>]) -> Vec<Charge<'p>> {
+    let mut charges = charges.to_vec();
+    for charge in &mut charges {
+        if charge.on_exceed == OnExceed::Deny {
+            charge.on_exceed = OnExceed::Report;
+        }
+    }
+    charges
+}
+
+fn disabled(now: Micros, class: &Arc<str>) -> Decision {
+    Decision {
+        enforcement: Enforcement::Disabled,
+        class: Some(Arc::clone(class)),
+        ..Decision::allow(now)
+    }
+}

@@ -1,0 +1,133 @@
+//! What a call is told about each of its descriptors (R-STATUS).
+
+use std::sync::Arc;
+
+use palisade_core::limit::{Reading, Window};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Asked, DescriptorPlan, Limit};
+use palisade_core::time::Micros;
+
+use super::counted::{Counted, zero};
+
+/// What a limit says to one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is admitted.
+    Admitted,
+    /// It is over the limit.
+    Denied,
+    /// It is over a limit that only reports (R-SHADOW).
+    WouldDeny,
+}
+
+/// A figure and the window it holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// How many.
+    pub amount: u32,
+    /// In how long.
+    pub window: Window,
+}
+
+/// What was found about one descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorStatus {
+    /// The limit that answers it; `None` if none counts it.
+    pub limit: Option<Arc<str>>,
+    /// What it says.
+    pub verdict: Verdict,
+    /// What it allows; `None` where nothing is limited.
+    pub figure: Option<Figure>,
+    /// What is left; the largest number where nothing is limited, zero where it is not
+    /// known (another bucket is known to deny, or the store cannot be asked).
+    pub remaining: u32,
+    /// Microseconds until the whole limit is free again.
+    pub reset_us: Option<u64>,
+}
+
+impl DescriptorStatus {
+    const fn uncounted() -> Self {
+        Self {
+            limit: None,
+            verdict: Verdict::Admitted,
+            figure: None,
+            remaining: 0,
+            reset_us: None,
+        }
+    }
+
+    fn unlimited(limit: &Limit) -> Self {
+        Self {
+            limit: Some(Arc::clone(&limit.name)),
+            remaining: u32::MAX,
+            ..Self::uncounted()
+        }
+    }
+
+    fn of(charge: &Charge<'_>, reading: Option<Reading>, now: Micros) -> Self {
+        let denies = reading.is_some_and(|reading| reading.retry_at.is_some());
+        let left = reading.map_or(0, |reading| reading.remaining);
+        Self {
+            limit: Some(Arc::clone(&charge.limit.name)),
+            verdict: verdict(denies, charge.on_exceed),
+            figure: Some(Figure {
+                amount: match charge.limit.denies_all() {
+                    true => 0,
+                    false => charge.spec.limit(),
+                },
+                window: charge.spec.window(),
+            }),
+            remaining: u32::try_from(left).unwrap_or(u32::MAX),
+            reset_us: reading.map(|reading| reading.reset_at.since(now)),
+        }
+    }
+}
+
+const fn verdict(denies: bool, on_exceed: OnExceed) -> Verdict {
+    match (denies, on_exceed) {
+        (false, _) | (true, OnExceed::Count) => Verdict::Admitted,
+        (true, OnExceed::Deny) => Verdict::Denied,
+        (true, OnExceed::Report) => Verdict::WouldDeny,
+    }
+}
+
+/// One for each descriptor, in order.
+pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &Counted) -> Vec<DescriptorStatus> {
+    plan.asked
+        .iter()
+        .map(|asked| one(*asked, plan, counted))
+        .collect()
+}
+
+fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> DescriptorStatus {
+    let of = |charges: &[Charge<'_>], readings: &[Option<Reading>], position: usize| {
+        let reading = readings.get(position).copied().flatten();
+        let charge = charges.get(position)?;
+        let mut status = DescriptorStatus::of(charge, reading, counted.now);
+        if counted.is_closed && charge.on_exceed == OnExceed::Deny {
+            status.verdict = Verdict::Denied;
+        }
+        Some(status)
+    };
+    let status = match asked {
+        Asked::Nothing | Asked::Replaced => None,
+        Asked::Unlimited(limit) => Some(DescriptorStatus::unlimited(limit)),
+        Asked::Charged(position) => of(&plan.charges, &counted.charges, position),
+        Asked::Looked(position) => of(&plan.looks, &counted.looks, position),
+        Asked::Refunded(position) => {
+            // Whether something given back would fit is no matter.
+            of(&plan.refunds, &counted.refunds, position).map(|status| DescriptorStatus {
+                verdict: Verdict::Admitted,
+                ..status
+            })
+        }
+        Asked::Denied(position) => plan.denied.get(position).map(|charge| {
+            let reading = charge.limit.denies_all().then(|| zero(charge, counted.now));
+            DescriptorStatus {
+                verdict: verdict(true, charge.on_exceed),
+                ..DescriptorStatus::of(charge, reading, counted.now)
+            }
+        }),
+    };
+    status.unwrap_or(DescriptorStatus::uncounted())
+}
