@@ -48,6 +48,8 @@ rules! {
     L_DEFAULT_DENY = "L-DEFAULT-DENY";
     /// The cost is above the limit itself.
     L_COST = "L-COST";
+    /// As many requests of the key as may be are under way.
+    L_CONCURRENT = "L-CONCURRENT";
     /// A bucket of the organisation or token layer denied.
     T_ORG = "T-ORG";
     /// The token lacks the scope that its class needs.

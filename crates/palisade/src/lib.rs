@@ -34,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod answer;
 pub mod cases;
 pub mod clock;
 pub mod deadline;
@@ -43,6 +44,8 @@ pub mod limiter;
 pub mod observe;
 pub mod resp;
 pub mod tenants;
+#[cfg(feature = "tower")]
+pub mod tower;
 pub mod wire;
 
 pub use clock::{OsTime, SystemClock, TimeSource, VirtualClock};

@@ -313,6 +313,22 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
+    /// The usual quota's figures.
+    #[cfg(feature = "tower")]
+    pub(crate) const fn spec(&self) -> &BucketSpec {
+        self.limiter.spec()
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn wall(&self) -> Micros {
+        self.clock.wall()
+    }
+
     /// Forgets what `key` has used.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         self.limiter.reset(key.as_ref());
@@ -332,7 +348,8 @@ impl<C: Clock> Limiter<C> {
     }
 }
 
-fn keyring(secret: &[u8]) -> Keyring {
+/// Secrets of a process; one that is too short is replaced by a random one.
+pub(crate) fn keyring(secret: &[u8]) -> Keyring {
     let mut secret = secret.to_vec();
     loop {
         match Keyring::new(&secret, None) {

@@ -25,7 +25,7 @@ pub(super) fn single<'a>(
 }
 
 /// Text of at most `bytes_max` bytes, cut at a character's boundary.
-pub(super) fn truncated(text: &str, bytes_max: usize) -> &str {
+pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;

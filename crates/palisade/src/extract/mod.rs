@@ -29,7 +29,7 @@ mod error;
 mod form;
 pub mod forward_auth;
 mod forwarded;
-mod header;
+pub(crate) mod header;
 pub mod identity;
 mod json;
 pub mod jwt;

@@ -1,13 +1,12 @@
 //! Decision → answer.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
+pub(crate) use palisade::answer::apply_headers;
 use palisade::engine::RequestAnswer;
 use palisade::wire::Answer;
-use palisade_core::bodies::body;
-use palisade_core::headers::headers;
 use serde::Serialize;
 
 use super::Reply;
@@ -63,29 +62,5 @@ fn with_status(is_written: bool, bytes: Vec<u8>) -> Reply {
 
 /// The decision applied: its status, headers and body.
 pub(crate) fn enforced(answer: &RequestAnswer, id: &RequestId) -> Reply {
-    let decision = &answer.decision;
-    let settings = &answer.policy.settings;
-    let bytes =
-        body(decision, &settings.urls, id.as_str()).and_then(|body| serde_json::to_vec(&body).ok());
-    let has_body = bytes.is_some();
-    let mut reply = Response::new(Full::new(Bytes::from(bytes.unwrap_or_default())));
-    *reply.status_mut() =
-        StatusCode::from_u16(decision.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-    if has_body {
-        reply.headers_mut().insert(CONTENT_TYPE, JSON);
-    }
-    apply_headers(reply.headers_mut(), answer);
-    reply
-}
-
-/// Puts a decision's headers on an answer.
-pub(crate) fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
-    for (name, value) in headers(&answer.decision, answer.policy.settings.headers) {
-        if let (Ok(name), Ok(value)) = (
-            HeaderName::from_bytes(name.as_bytes()),
-            HeaderValue::try_from(value),
-        ) {
-            target.insert(name, value);
-        }
-    }
+    palisade::answer::enforced(answer, id.as_str()).map(|bytes| Full::new(Bytes::from(bytes)))
 }

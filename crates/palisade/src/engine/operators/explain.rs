@@ -153,6 +153,10 @@ const MEANINGS: &[(Rule, &str)] = &[
     ),
     (Rule::L_COST, "the request costs more than its limit allows"),
     (
+        Rule::L_CONCURRENT,
+        "as many requests as may be are under way",
+    ),
+    (
         Rule::T_ORG,
         "too many requests of this organisation or token",
     ),

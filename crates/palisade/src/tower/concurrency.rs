@@ -1,0 +1,254 @@
+//! So many requests at once for each key: for what is slow, not for what is frequent.
+
+use std::any::Any;
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use http::Request;
+use http::request::Parts as RequestParts;
+use http::response::Parts;
+use palisade_core::decision::{Decision, ErrorCode, Outcome};
+use palisade_core::key::{Digest, Namer, Prefix};
+use palisade_core::rule::Rule as RuleId;
+use parking_lot::Mutex;
+use tower_layer::Layer;
+
+use super::gate::{Decided, Gate};
+use super::judge::Judge;
+use super::refusal::Refusal;
+use super::service::{Enforced, Passed, Rule};
+use crate::answer;
+use crate::engine::RequestAnswer;
+use crate::limiter::keyring;
+
+/// Places for requests that are under way. Here they are counted in this process
+/// ([`InFlight`]); places that nodes share have the same shape.
+pub trait Slots: Send + Sync + 'static {
+    /// A place that is taken. Dropping it gives it back.
+    type Lease: Send + Sync + 'static;
+
+    /// Takes a place of `key`, if one is free.
+    fn take(&self, key: &[u8]) -> impl Future<Output = Option<Self::Lease>> + Send;
+}
+
+/// Places in this process.
+pub struct InFlight {
+    counts: Arc<Counts>,
+    namer: Namer,
+}
+
+struct Counts {
+    each_max: u32,
+    all_max: u32,
+    taken: Mutex<Taken>,
+}
+
+/// Keys are here only while something is under way for them.
+#[derive(Default)]
+struct Taken {
+    by_key: HashMap<Digest, u32>,
+    all: u32,
+}
+
+/// Most requests under way for all keys together, unless told otherwise: a bound on what
+/// is kept, too.
+const ALL_MAX: u32 = 100_000;
+
+impl InFlight {
+    /// So many for each key.
+    #[must_use]
+    pub fn each(most: NonZeroU32) -> Self {
+        Self::bounded(most, NonZeroU32::MIN.saturating_add(ALL_MAX - 1))
+    }
+
+    /// So many for each key, and for all of them together.
+    #[must_use]
+    pub fn bounded(each: NonZeroU32, all: NonZeroU32) -> Self {
+        let keyring = keyring(&[]);
+        Self {
+            counts: Arc::new(Counts {
+                each_max: each.get(),
+                all_max: all.get(),
+                taken: Mutex::default(),
+            }),
+            namer: keyring.namer(keyring.named("in-flight")),
+        }
+    }
+
+    /// Requests that are under way.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.counts.taken.lock().all
+    }
+
+    /// True if none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl std::fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InFlight").finish_non_exhaustive()
+    }
+}
+
+/// A place in this process.
+pub struct Place {
+    counts: Arc<Counts>,
+    key: Digest,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.counts.taken.lock();
+        taken.all = taken.all.saturating_sub(1);
+        if let Some(count) = taken.by_key.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                taken.by_key.remove(&self.key);
+            }
+        }
+    }
+}
+
+impl Slots for InFlight {
+    type Lease = Place;
+
+    async fn take(&self, key: &[u8]) -> Option<Place> {
+        let key = self.namer.id(key);
+        let counts = &self.counts;
+        let mut taken = counts.taken.lock();
+        let own = taken.by_key.get(&key).copied().unwrap_or(0);
+        if own >= counts.each_max || taken.all >= counts.all_max {
+            return None;
+        }
+        taken.by_key.insert(key, own + 1);
+        taken.all += 1;
+        Some(Place {
+            counts: Arc::clone(counts),
+            key,
+        })
+    }
+}
+
+type KeyOf = Arc<dyn Fn(&RequestParts) -> Option<Vec<u8>> + Send + Sync>;
+
+/// Bounds the requests of each key that are under way, from their head to the last byte of
+/// their answer (L-CONCURRENT). One too many is answered with 429 at once: nothing queues.
+pub struct ConcurrencyLayer<J, K>(Concurrency<J, K>);
+
+/// The rule of [`ConcurrencyLayer`].
+pub struct Concurrency<J, K> {
+    gate: Gate<J>,
+    slots: Arc<K>,
+    key: Option<KeyOf>,
+}
+
+impl<J, K> Clone for Concurrency<J, K> {
+    fn clone(&self) -> Self {
+        Self {
+            gate: self.gate.clone(),
+            slots: Arc::clone(&self.slots),
+            key: self.key.clone(),
+        }
+    }
+}
+
+impl<J, K> Clone for ConcurrencyLayer<J, K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<J, K> std::fmt::Debug for ConcurrencyLayer<J, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConcurrencyLayer").finish_non_exhaustive()
+    }
+}
+
+impl<J: Judge, K: Slots> ConcurrencyLayer<J, K> {
+    /// The places of each address.
+    #[must_use]
+    pub fn per_address(gate: &Gate<J>, slots: Arc<K>) -> Self {
+        Self(Concurrency {
+            gate: gate.clone(),
+            slots,
+            key: None,
+        })
+    }
+
+    /// The places of each key that `key` finds; a request without one has its address's.
+    #[must_use]
+    pub fn by(
+        gate: &Gate<J>,
+        slots: Arc<K>,
+        key: impl Fn(&RequestParts) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        let mut layer = Self::per_address(gate, slots);
+        layer.0.key = Some(Arc::new(key));
+        layer
+    }
+}
+
+impl<S, J, K> Layer<S> for ConcurrencyLayer<J, K> {
+    type Service = Enforced<S, Concurrency<J, K>>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Enforced::new(inner, self.0.clone())
+    }
+}
+
+impl<J: Judge, K: Slots> Concurrency<J, K> {
+    async fn take(&self, parts: &RequestParts) -> Result<Option<K::Lease>, Refusal> {
+        if let Some(key) = self.key.as_ref().and_then(|key| key(parts)) {
+            return Ok(self.slots.take(&[b"k", key.as_slice()].concat()).await);
+        }
+        let ip = self.gate.client_of(parts).await?;
+        let prefix = Prefix::of(ip);
+        Ok(self.slots.take(&[b"a", prefix.bytes()].concat()).await)
+    }
+
+    fn refuse(&self) -> Refusal {
+        let judge = self.gate.judge();
+        let mut decision = Decision::refuse(
+            judge.wall(),
+            Outcome::Deny,
+            RuleId::L_CONCURRENT,
+            ErrorCode::RateLimitExceeded,
+            429,
+        );
+        decision.retry_after = Some(1);
+        let decided = Decided::new(RequestAnswer {
+            decision,
+            policy: judge.policy(),
+        });
+        Refusal::of(decided, &answer::new_request_id())
+    }
+}
+
+impl<B: Send, J: Judge, K: Slots> Rule<B> for Concurrency<J, K> {
+    type Kept = K::Lease;
+
+    async fn before(&self, request: Request<B>) -> Result<Passed<B, K::Lease>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let Some(kept) = self.take(&parts).await? else {
+            return Err(self.refuse());
+        };
+        Ok(Passed {
+            request: Request::from_parts(parts, body),
+            kept,
+        })
+    }
+
+    async fn after(
+        &self,
+        kept: K::Lease,
+        _parts: &mut Parts,
+    ) -> Result<Option<Box<dyn Any + Send + Sync>>, Refusal> {
+        Ok(Some(Box::new(kept)))
+    }
+}

@@ -1,0 +1,100 @@
+//! Before authentication: throttle, allowlist, address, client (L-LAYERS).
+
+use std::any::Any;
+
+use http::Request;
+use http::response::Parts;
+use palisade_core::facts::Layers;
+use tower_layer::Layer;
+
+use super::gate::{Decided, EdgePassed, Gate, go_on};
+use super::judge::Judge;
+use super::refusal::Refusal;
+use super::service::{Enforced, Passed, Rule};
+use crate::answer;
+use crate::extract::EdgeConfig;
+
+/// Decides before anybody is authenticated. The outermost of the layers.
+#[derive(Debug)]
+pub struct EdgeLayer<J>(Edge<J>);
+
+/// The rule of [`EdgeLayer`].
+#[derive(Debug)]
+pub struct Edge<J> {
+    gate: Gate<J>,
+}
+
+impl<J> Clone for Edge<J> {
+    fn clone(&self) -> Self {
+        Self {
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+impl<J> Clone for EdgeLayer<J> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<J: Judge> EdgeLayer<J> {
+    /// A layer of this gate. Whom a token names is for the layer behind authentication.
+    #[must_use]
+    pub fn new(gate: &Gate<J>) -> Self {
+        let edge = EdgeConfig {
+            jwt: None,
+            identity_headers: None,
+            ..gate.edge().clone()
+        };
+        let gate = gate.clone().reading(edge);
+        Self(Edge { gate })
+    }
+}
+
+impl<S, J> Layer<S> for EdgeLayer<J> {
+    type Service = Enforced<S, Edge<J>>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Enforced::new(inner, self.0.clone())
+    }
+}
+
+impl<B: Send, J: Judge> Rule<B> for Edge<J> {
+    type Kept = Decided;
+
+    async fn before(&self, request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let gate = &self.gate;
+        let (facts, path) = gate.facts(gate.edge(), &parts, Layers::Edge).await?;
+        let decided = gate.admit(&facts).await?;
+        go_on(&mut parts.uri, path);
+        parts.extensions.insert(decided.clone());
+        parts.extensions.insert(EdgePassed);
+        Ok(Passed {
+            request: Request::from_parts(parts, body),
+            kept: decided,
+        })
+    }
+
+    async fn after(
+        &self,
+        kept: Decided,
+        parts: &mut Parts,
+    ) -> Result<Option<Box<dyn Any + Send + Sync>>, Refusal> {
+        show(kept, parts);
+        Ok(None)
+    }
+}
+
+/// Headers and extension of a decision, unless a layer within has said something tighter,
+/// or has refused (L-CONSTRAINT).
+pub(super) fn show(decided: Decided, parts: &mut Parts) {
+    let within = parts.extensions.get::<Decided>();
+    let is_told = within
+        .is_some_and(|within| !within.decision().is_allowed() || !decided.is_tighter_than(within));
+    if !is_told {
+        answer::apply_headers(&mut parts.headers, decided.answer());
+        parts.extensions.insert(decided);
+    }
+}

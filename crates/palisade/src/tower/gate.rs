@@ -1,0 +1,273 @@
+//! What layers share: who decides, what is believed, and where a request came from.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Extensions, Uri};
+use ipnet::IpNet;
+use palisade_core::facts::Layers;
+use palisade_core::time::Clock;
+use palisade_core::{Decision, RequestFacts};
+use palisade_store::Store;
+
+use super::judge::{Judge, OneLimit};
+use super::refusal::Refusal;
+use crate::engine::{Engine, RequestAnswer};
+use crate::extract::client_ip::client_ip;
+use crate::extract::{EdgeConfig, EdgeRequest, Refused, arrive, identify};
+use crate::limiter::Limiter;
+use crate::{SystemClock, answer};
+
+/// What a layer decided: an extension of the request and of the response.
+#[derive(Clone, Debug)]
+pub struct Decided(Arc<RequestAnswer>);
+
+impl Decided {
+    pub(super) fn new(answer: RequestAnswer) -> Self {
+        Self(Arc::new(answer))
+    }
+
+    /// The decision.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.0.decision
+    }
+
+    /// The decision with the policy it was found under.
+    #[must_use]
+    pub fn answer(&self) -> &RequestAnswer {
+        &self.0
+    }
+
+    /// Whether this one leaves less of its limit than `other` of its own (L-CONSTRAINT).
+    pub(super) fn is_tighter_than(&self, other: &Self) -> bool {
+        let share = |decided: &Self| {
+            let reading = decided.decision().limits.first()?;
+            Some((u128::from(reading.remaining), u128::from(reading.limit)))
+        };
+        match (share(self), share(other)) {
+            (Some((left, limit)), Some((other_left, other_limit))) => {
+                left * other_limit < other_left * limit
+            }
+            (own, _) => own.is_some(),
+        }
+    }
+}
+
+/// The edge's limits have been asked about this request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EdgePassed;
+
+type PeerOf = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
+
+/// Who decides, what is believed, and how to find where a request came from. Cheap to
+/// clone; layers of one gate share what they count.
+pub struct Gate<J> {
+    judge: Arc<J>,
+    edge: Arc<EdgeConfig>,
+    peer: PeerOf,
+}
+
+impl<J> Clone for Gate<J> {
+    fn clone(&self) -> Self {
+        Self {
+            judge: Arc::clone(&self.judge),
+            edge: Arc::clone(&self.edge),
+            peer: Arc::clone(&self.peer),
+        }
+    }
+}
+
+impl<J> std::fmt::Debug for Gate<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Gate<Engine<S>> {
+    /// Decides by the engine's policy, on its store. On a shared store the engine's
+    /// background must run beside it: [`Engine::probe_forever`] and the others.
+    #[must_use]
+    pub fn new(engine: Arc<Engine<S>>) -> Self {
+        Self::of(engine)
+    }
+}
+
+impl Gate<OneLimit<SystemClock>> {
+    /// Decides by one limit, without a policy; headers call it `name`.
+    #[must_use]
+    pub fn limited<C: Clock>(name: &str, limiter: Limiter<C>) -> Gate<OneLimit<C>> {
+        Gate::of(Arc::new(OneLimit::new(name, limiter)))
+    }
+}
+
+impl<J: Judge> Gate<J> {
+    /// Decides by `judge`. Believes no proxy, and takes the client's address from an
+    /// extension of the request that is a [`SocketAddr`] or an [`IpAddr`].
+    #[must_use]
+    pub fn of(judge: Arc<J>) -> Self {
+        Self {
+            judge,
+            edge: Arc::new(EdgeConfig::default()),
+            peer: Arc::new(peer_in),
+        }
+    }
+
+    /// The same, which reads requests as `edge` says.
+    #[must_use]
+    pub fn reading(mut self, edge: EdgeConfig) -> Self {
+        self.edge = Arc::new(edge);
+        self
+    }
+
+    /// The same, which believes the forwarding headers of these proxies (I-XFF); of nobody
+    /// else.
+    #[must_use]
+    pub fn trusting(mut self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
+        let proxies: Vec<IpNet> = proxies.into_iter().collect();
+        let mut edge = EdgeConfig::clone(&self.edge);
+        edge.trusted_proxies = proxies.into();
+        self.edge = Arc::new(edge);
+        self
+    }
+
+    /// The same, which finds the address of the other end of the connection so. With axum:
+    /// `|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip())`.
+    #[must_use]
+    pub fn peer(
+        mut self,
+        find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        self.peer = Arc::new(find);
+        self
+    }
+
+    /// Who decides, for a layer that asks it more than [`Judge`] does.
+    pub(super) fn shared(&self) -> Arc<J> {
+        Arc::clone(&self.judge)
+    }
+
+    /// The client's address, for a layer that asks nothing else.
+    pub(super) async fn client_of(&self, parts: &Parts) -> Result<IpAddr, Refusal> {
+        let peer = self.peer_of(parts)?;
+        let edge = &self.edge;
+        let found = client_ip(
+            &parts.headers,
+            peer,
+            &edge.trusted_proxies,
+            edge.chain_header,
+            edge.chain_bytes_max,
+        );
+        match found {
+            Ok(ip) => Ok(ip),
+            Err(error) => Err(self.turn_away(peer, Refused { error, ip: peer }).await),
+        }
+    }
+
+    pub(super) fn judge(&self) -> &J {
+        &self.judge
+    }
+
+    pub(super) fn edge(&self) -> &EdgeConfig {
+        &self.edge
+    }
+
+    /// The other end of the connection. Who cannot be told is not served: everybody would
+    /// share one limit, or have none.
+    pub(super) fn peer_of(&self, parts: &Parts) -> Result<IpAddr, Refusal> {
+        (self.peer)(&parts.extensions).ok_or_else(|| {
+            tracing::error!("a request has no peer address: tell the gate where it is with `peer`");
+            Refusal::unavailable("the request's origin is not known")
+        })
+    }
+
+    /// Reads the request: facts of the layers that are asked, and the path to go on with.
+    pub(super) async fn facts(
+        &self,
+        edge: &EdgeConfig,
+        parts: &Parts,
+        layers: Layers,
+    ) -> Result<(RequestFacts, Option<Box<str>>), Refusal> {
+        let peer = self.peer_of(parts)?;
+        let (policy, now) = (self.judge.policy(), self.judge.wall());
+        let request = EdgeRequest {
+            policy: &policy,
+            peer,
+            method: &parts.method,
+            uri: &parts.uri,
+            headers: &parts.headers,
+            body: None,
+        };
+        let mut arrived = match arrive(edge, request, now) {
+            Ok(arrived) => arrived,
+            Err(refused) => return Err(self.turn_away(peer, refused).await),
+        };
+        arrived.facts.layers = layers;
+        if layers == Layers::All
+            && arrived.unknown_token
+            && let Some(refusal) = Box::pin(self.judge.foresee(&arrived.facts)).await
+        {
+            return Err(self.refuse(Decided::new(refusal), &arrived.facts));
+        }
+        let ip = arrived.facts.ip;
+        match identify(edge, request, arrived, now) {
+            Ok(extracted) => Ok((extracted.facts, extracted.forward_path)),
+            Err(error) => Err(self.turn_away(peer, Refused { error, ip }).await),
+        }
+    }
+
+    /// A request that is refused unread counts for its address all the same: when that has
+    /// used up its limits, it hears so instead of what is wrong.
+    async fn turn_away(&self, peer: IpAddr, refused: Refused) -> Refusal {
+        if refused.error.is_audited() {
+            self.judge.edge_refused(peer, refused.error.field());
+        }
+        let facts = RequestFacts {
+            layers: Layers::Edge,
+            ..RequestFacts::new(refused.ip, "GET", "")
+        };
+        let decided = Decided::new(self.judge.check(&facts).await);
+        match decided.decision().is_allowed() {
+            true => Refusal::unreadable(&refused.error),
+            false => self.refuse(decided, &facts),
+        }
+    }
+
+    /// Decides; what lets the request through.
+    pub(super) async fn admit(&self, facts: &RequestFacts) -> Result<Decided, Refusal> {
+        let decided = Decided::new(self.judge.check(facts).await);
+        match decided.decision().is_allowed() {
+            true => Ok(decided),
+            false => Err(self.refuse(decided, facts)),
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as what the gate does")]
+    fn refuse(&self, decided: Decided, facts: &RequestFacts) -> Refusal {
+        match &facts.request_id {
+            Some(id) => Refusal::of(decided, id.as_str()),
+            None => Refusal::of(decided, &answer::new_request_id()),
+        }
+    }
+}
+
+fn peer_in(extensions: &Extensions) -> Option<IpAddr> {
+    let address = extensions.get::<SocketAddr>().map(SocketAddr::ip);
+    address.or_else(|| extensions.get::<IpAddr>().copied())
+}
+
+/// The path that was judged is the path that goes on (I-PATH).
+pub(super) fn go_on(uri: &mut Uri, path: Option<Box<str>>) {
+    let Some(path) = path else { return };
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.into_string(),
+    };
+    let mut parts = std::mem::take(uri).into_parts();
+    if let Ok(target) = PathAndQuery::try_from(target) {
+        parts.path_and_query = Some(target);
+    }
+    *uri = Uri::from_parts(parts).unwrap_or_default();
+}

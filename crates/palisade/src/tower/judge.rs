@@ -1,0 +1,150 @@
+//! Who decides: an engine with its policy, or one limiter.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use palisade_core::decide::{Judged, decide};
+use palisade_core::facts::Layers;
+use palisade_core::key::{Digest, Prefix};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Dimension, Limit, LimitDef};
+use palisade_core::time::{Clock, Micros};
+use palisade_core::{PolicySet, RequestFacts};
+use palisade_store::Store;
+
+use crate::engine::{Engine, RequestAnswer};
+use crate::limiter::Limiter;
+use crate::{SystemClock, Verdict};
+
+/// Decides requests.
+pub trait Judge: Send + Sync + 'static {
+    /// Decides a request and charges what it costs.
+    fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
+
+    /// What a request has coming before anything costly is done for it (I-COST).
+    fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
+
+    /// The policy in force.
+    fn policy(&self) -> Arc<PolicySet>;
+
+    /// The time of day.
+    fn wall(&self) -> Micros;
+
+    /// A request was refused whose origin could not be believed (I-XFF).
+    fn edge_refused(&self, peer: IpAddr, field: &'static str);
+}
+
+impl<S: Store> Judge for Engine<S> {
+    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+        Self::check(self, facts).await
+    }
+
+    async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
+        Self::foresee(self, facts).await
+    }
+
+    fn policy(&self) -> Arc<PolicySet> {
+        Self::policy(self)
+    }
+
+    fn wall(&self) -> Micros {
+        self.clock().wall()
+    }
+
+    fn edge_refused(&self, peer: IpAddr, field: &'static str) {
+        self.observer()
+            .edge_refused(peer, field, self.clock().now());
+    }
+}
+
+/// One limit in this process: by address before authentication, by user, token or
+/// organisation (the first that is known) after it.
+#[derive(Debug)]
+pub struct OneLimit<C = SystemClock> {
+    limiter: Limiter<C>,
+    limit: Limit,
+    class: Arc<str>,
+    policy: Arc<PolicySet>,
+}
+
+impl<C: Clock> OneLimit<C> {
+    /// The limit of `limiter`, which headers call `name`.
+    #[must_use]
+    pub fn new(name: &str, limiter: Limiter<C>) -> Self {
+        let def = LimitDef::new(name, vec![Dimension::Ip], *limiter.spec());
+        Self {
+            limiter,
+            limit: Limit::bind(def),
+            class: name.into(),
+            policy: Arc::new(PolicySet::empty()),
+        }
+    }
+
+    fn answer(&self, verdict: Verdict, key: &[u8]) -> RequestAnswer {
+        let mut reading = self.limiter.peek(key);
+        reading.retry_at = match verdict {
+            Verdict::Admitted => None,
+            Verdict::Denied { retry_at } => Some(retry_at),
+        };
+        let charge = Charge {
+            limit: &self.limit,
+            spec: &self.limit.def.spec,
+            id: Digest::default(),
+            segments: ArrayVec::new(),
+            cost: 1,
+            on_exceed: OnExceed::Deny,
+        };
+        let judged = Judged {
+            charges: std::slice::from_ref(&charge),
+            readings: &[reading],
+            now: self.limiter.now(),
+        };
+        RequestAnswer {
+            decision: decide(None, &self.class, judged),
+            policy: Arc::clone(&self.policy),
+        }
+    }
+
+    /// Nobody is counted: the layer that is asked knows of no key.
+    fn uncounted(&self) -> RequestAnswer {
+        let judged = Judged {
+            charges: &[],
+            readings: &[],
+            now: self.limiter.now(),
+        };
+        RequestAnswer {
+            decision: decide(None, &self.class, judged),
+            policy: Arc::clone(&self.policy),
+        }
+    }
+}
+
+impl<C: Clock> Judge for OneLimit<C> {
+    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+        let known = [&facts.user, &facts.token, &facts.org];
+        let known = known.into_iter().flatten().next();
+        let prefix = Prefix::of(facts.ip);
+        let key = match (facts.layers, known) {
+            (Layers::Identity, None) => return self.uncounted(),
+            (Layers::Edge, _) | (Layers::All, None) => prefix.bytes(),
+            (Layers::Identity | Layers::All, Some(id)) => id.as_bytes(),
+        };
+        self.answer(self.limiter.check(key), key)
+    }
+
+    async fn foresee(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {
+        None
+    }
+
+    fn policy(&self) -> Arc<PolicySet> {
+        Arc::clone(&self.policy)
+    }
+
+    fn wall(&self) -> Micros {
+        self.limiter.wall()
+    }
+
+    fn edge_refused(&self, _peer: IpAddr, _field: &'static str) {}
+}

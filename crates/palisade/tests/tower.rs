@@ -1,0 +1,127 @@
+//! The layers of `tower`, in front of plain services, axum and a real socket.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+#[path = "tower_kit/concurrency.rs"]
+mod concurrency;
+mod engine_support;
+#[path = "tower_kit/examples.rs"]
+mod examples;
+#[path = "tower_kit/layers.rs"]
+mod layers;
+#[path = "tower_kit/login.rs"]
+mod login;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use engine_support::Model;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use palisade::cases::FaultStore;
+use palisade::core::{Clock, PolicySet};
+use palisade::tower::Gate;
+use palisade::{Engine, EngineConfig, VirtualClock};
+use tower::{Service, ServiceExt};
+
+type Body = Full<bytes::Bytes>;
+
+/// How often the application behind was reached.
+#[derive(Clone, Default)]
+struct Reached(Arc<AtomicUsize>);
+
+impl Reached {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// An application that answers everything with 200.
+fn application(
+    reached: &Reached,
+) -> impl Service<
+    Request<Body>,
+    Response = Response<Body>,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response<Body>, Infallible>> + Send,
+> + Clone
++ Send
++ 'static {
+    let reached = reached.clone();
+    tower::service_fn(move |_| {
+        reached.0.fetch_add(1, Ordering::SeqCst);
+        async { Ok(Response::new(Body::from("hello"))) }
+    })
+}
+
+/// A request of this peer.
+fn request(peer: &str, path: &str) -> Request<Body> {
+    let mut request = Request::get(path).body(Body::default()).unwrap();
+    let headers = request.headers_mut();
+    headers.insert("user-agent", "test".parse().unwrap());
+    let address: SocketAddr = format!("{peer}:4711").parse().unwrap();
+    request.extensions_mut().insert(address);
+    request
+}
+
+async fn ask<S, A>(service: &S, request: Request<Body>) -> Response<A>
+where
+    S: Service<Request<Body>, Response = Response<A>, Error = Infallible> + Clone,
+{
+    service.clone().oneshot(request).await.unwrap()
+}
+
+async fn text<A: http_body::Body<Error = Infallible>>(response: Response<A>) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+fn header<'a, A>(response: &'a Response<A>, name: &str) -> &'a str {
+    let value = response.headers().get(name);
+    value.map_or("absent", |value| value.to_str().unwrap())
+}
+
+/// An engine on the reference store, on a clock that only tests move.
+struct Rig {
+    engine: Arc<Engine<FaultStore<Model>>>,
+    clock: Arc<VirtualClock>,
+}
+
+impl Rig {
+    fn new(policy: &str) -> Self {
+        let clock = Arc::new(VirtualClock::at(engine_support::START));
+        let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let config = EngineConfig {
+            policy: engine_support::policy(policy, &palisade_policy::Env::default()),
+            ..EngineConfig::new(
+                FaultStore::new(Model::new(Arc::clone(&time))),
+                PolicySet::empty(),
+                engine_support::keyring(),
+                time,
+            )
+        };
+        let engine = Arc::new(Engine::new(config));
+        Self { engine, clock }
+    }
+
+    fn gate(&self) -> Gate<Engine<FaultStore<Model>>> {
+        Gate::new(Arc::clone(&self.engine))
+    }
+
+    /// What is left of a limit, without taking any.
+    async fn left(&self, limit: &str) -> u64 {
+        let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/x","user":"ann"}"#;
+        let facts = engine_support::request(facts);
+        let answer = engine_support::render(&self.engine.peek(&facts).await);
+        engine_support::remaining(&answer, limit)
+    }
+}

@@ -1,0 +1,168 @@
+//! A login behind the guard.
+
+use palisade::core::Id;
+use palisade::core::facts::DeviceFacts;
+use palisade::tower::{Attempt, Decided, LoginLayer, Outcome};
+use tower::Layer;
+
+use super::*;
+
+/// The password is the body; the name stands in a header.
+fn login(password: &str) -> Request<Body> {
+    let mut request = request("192.0.2.1", "/login").map(|_| Body::from(password.to_owned()));
+    request
+        .headers_mut()
+        .insert("x-login", "ann".parse().unwrap());
+    request
+}
+
+async fn read(request: Request<Body>) -> (Request<Body>, Option<Attempt>) {
+    let name = request.headers().get("x-login");
+    let device = DeviceFacts {
+        client_id: Some(Id::new("client_id", "a device").unwrap()),
+        ..DeviceFacts::default()
+    };
+    let attempt = name.map(|name| Attempt::by(name.to_str().unwrap()).unwrap());
+    (request, attempt.map(|attempt| attempt.device(device)))
+}
+
+/// An application that verifies passwords.
+fn verifies(
+    reached: &Reached,
+) -> impl Service<
+    Request<Body>,
+    Response = Response<Body>,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response<Body>, Infallible>> + Send,
+> + Clone
++ Send
++ 'static {
+    let reached = reached.clone();
+    tower::service_fn(move |request: Request<Body>| {
+        reached.0.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let password = request.into_body().collect().await?.to_bytes();
+            let mut response = Response::new(Body::default());
+            if password != "right" {
+                *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+            }
+            Ok(response)
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn guesses_are_reported_and_the_blocked_ones_never_reach_the_application() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let service = LoginLayer::new(&rig.gate(), read).layer(verifies(&reached));
+    assert_eq!(ask(&service, login("wrong")).await.status(), 401);
+    assert_eq!(ask(&service, login("wrong")).await.status(), 401);
+    let blocked = ask(&service, login("right")).await;
+    assert_eq!(blocked.status(), 429);
+    assert_eq!(header(&blocked, "retry-after"), "15");
+    assert_eq!(
+        reached.count(),
+        2,
+        "a guess that is blocked verifies nothing"
+    );
+    assert!(blocked.extensions().get::<Decided>().is_some());
+    rig.clock.advance(15_000_001);
+    assert_eq!(ask(&service, login("right")).await.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backoff_the_delay_of_a_failure_is_waited_for_without_a_thread() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let service = LoginLayer::new(&rig.gate(), read).layer(verifies(&reached));
+    let began = palisade::store::deadline::now();
+    ask(&service, login("wrong")).await;
+    assert_eq!(began.elapsed().as_millis(), 250);
+    ask(&service, login("wrong")).await;
+    assert_eq!(began.elapsed().as_millis(), 750);
+}
+
+#[tokio::test]
+async fn g_pending_guesses_at_once_gain_nothing() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let hold = Arc::new(tokio::sync::Notify::new());
+    let held = Arc::clone(&hold);
+    let seen = reached.clone();
+    let application = tower::service_fn(move |_: Request<Body>| {
+        let (held, seen) = (Arc::clone(&held), seen.clone());
+        async move {
+            seen.0.fetch_add(1, Ordering::SeqCst);
+            held.notified().await;
+            let mut response = Response::new(Body::default());
+            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let service = LoginLayer::new(&rig.gate(), read).layer(application);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        tasks.spawn(service.clone().oneshot(login("wrong")));
+    }
+    let mut blocked = 0;
+    while blocked < 18
+        && let Some(answer) = tasks.join_next().await
+    {
+        assert_eq!(answer.unwrap().unwrap().status(), 429);
+        blocked += 1;
+    }
+    assert_eq!(reached.count(), 2, "two guesses were verified");
+    hold.notify_waiters();
+    while let Some(answer) = tasks.join_next().await {
+        assert_eq!(answer.unwrap().unwrap().status(), 401);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_application_that_answers_with_302_either_way_says_the_outcome_otherwise() {
+    let rig = Rig::new("");
+    let application = tower::service_fn(|request: Request<Body>| async move {
+        let password = request.into_body().collect().await?.to_bytes();
+        let to = if password == "right" {
+            "/home"
+        } else {
+            "/login"
+        };
+        let response = Response::builder().status(302).header("location", to);
+        Ok::<_, Infallible>(response.body(Body::default()).unwrap())
+    });
+    let layer =
+        LoginLayer::new(&rig.gate(), read).outcome(|parts| match parts.headers.get("location") {
+            Some(to) if to == "/login" => Outcome::Failure,
+            _ => Outcome::Success,
+        });
+    let service = layer.layer(application);
+    for _ in 0..2 {
+        assert_eq!(ask(&service, login("wrong")).await.status(), 302);
+    }
+    assert_eq!(ask(&service, login("wrong")).await.status(), 429);
+}
+
+#[tokio::test]
+async fn a_request_that_tries_nothing_passes() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let service = LoginLayer::new(&rig.gate(), read).layer(application(&reached));
+    for _ in 0..20 {
+        assert_eq!(
+            ask(&service, request("192.0.2.1", "/login")).await.status(),
+            200
+        );
+    }
+}
+
+#[tokio::test]
+async fn f_closed_without_the_store_no_password_is_verified() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let service = LoginLayer::new(&rig.gate(), read).layer(verifies(&reached));
+    rig.engine.store().set(palisade::cases::StoreState::Down);
+    assert_eq!(ask(&service, login("right")).await.status(), 503);
+    assert_eq!(reached.count(), 0);
+}
