@@ -56,6 +56,7 @@ fn files_of(name: &str) -> Vec<PathBuf> {
     ];
     for depth in 1..=modules.len() {
         let module = modules[..depth].join("/");
+        files.push(home.join("tests").join(format!("{module}.rs")));
         files.push(home.join("src").join(format!("{module}.rs")));
         files.push(home.join("src").join(&module).join("mod.rs"));
     }

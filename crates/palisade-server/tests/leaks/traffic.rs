@@ -132,6 +132,13 @@ path = "/reports/*"
 method = "POST"
 class = "write"
 scope = "reports:write"
+[[route]]
+path = "/login"
+method = "POST"
+outcome = "status"
+username = "form:email"
+device_cookie = "device"
+success_status = [201]
 "#
         )
     }
@@ -240,6 +247,7 @@ impl Watched {
         self.checks();
         self.guard();
         self.edge();
+        self.proxied_logins();
         self.bad_input();
         self.administration();
     }
@@ -423,6 +431,41 @@ impl Watched {
         let reply = Client::connect(self.proxy).send("POST", &uri, &headers, form.as_bytes());
         if reply.status != 200 {
             self.keep(&reply);
+        }
+    }
+
+    /// Logins that the proxy sees, until they are blocked. What the application answers is
+    /// its business; 200 is a failure here.
+    fn proxied_logins(&mut self) {
+        let (agent, language) = (self.c("user agent"), self.c("language"));
+        let (cookie, bad) = (format!("device={}", self.c("cookie")), self.c("bad input"));
+        let headers = [
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("X-Forwarded-For", V4),
+            ("User-Agent", &agent),
+            ("Accept-Language", &language),
+            ("Cookie", &cookie),
+        ];
+        let form = format!(
+            "email={}&password={}",
+            self.c("user name"),
+            self.c("password")
+        );
+        let mut statuses = Vec::new();
+        for _ in 0..12 {
+            let mut client = Client::connect(self.proxy);
+            let reply = client.send("POST", "/login", &headers, form.as_bytes());
+            if reply.status != 200 {
+                self.keep(&reply);
+            }
+            statuses.push(reply.status);
+        }
+        assert!(statuses.ends_with(&[429]), "{statuses:?}");
+        let twice = format!("email={bad}&email={bad}");
+        let page = [headers[0], headers[1], ("Accept", "text/html")];
+        for body in [twice, bad.clone(), bad.repeat(2000)] {
+            let reply = self.send(self.proxy, ("POST", "/login"), &page, &body);
+            assert!((400..500).contains(&reply.status), "{}", reply.status);
         }
     }
 
