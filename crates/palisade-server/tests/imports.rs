@@ -9,8 +9,12 @@
 )]
 
 mod common;
+#[path = "imports/differential.rs"]
+mod differential;
 #[path = "imports/page.rs"]
 mod page;
+#[path = "imports/reference.rs"]
+mod reference;
 #[path = "imports/sources.rs"]
 mod sources;
 
@@ -52,6 +56,12 @@ impl Scratch {
 
     /// Imports, and the policy and cases that were made.
     pub(crate) fn import(&self, args: &[&str]) -> (String, String) {
+        let made = self.try_import(args);
+        made.unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// The same; what was said if it is refused.
+    pub(crate) fn try_import(&self, args: &[&str]) -> Result<(String, String), String> {
         let (policy, cases) = (self.path("policy.toml"), self.path("cases.jsonl"));
         for old in [&policy, &cases] {
             let _ = std::fs::remove_file(old);
@@ -63,10 +73,11 @@ impl Scratch {
             common::text(&cases),
         ];
         let output = run(&[&["import"], args, &to].concat());
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        if output.status.code() != Some(0) {
+            return Err(text(&output.stderr).to_owned());
+        }
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-        (read(&policy), read(&cases))
+        Ok((read(&policy), read(&cases)))
     }
 
     /// The cases that were made hold on the policy that was made.

@@ -63,6 +63,19 @@ fn cases_show_each_nginx_limit_deny_one_past_its_figure() {
 }
 
 #[test]
+fn cases_show_each_limit_of_a_domain_deny_one_past_its_figure() {
+    let scratch = Scratch::new();
+    for (source, file, denied) in [
+        ("envoy-ratelimit", "ratelimit.yaml", 3),
+        ("limitador", "limits.yaml", 3),
+    ] {
+        let (_, cases) = scratch.import(&[source, &fixture(file)]);
+        assert_eq!(cases.matches("\"deny\"").count(), denied, "{cases}");
+        scratch.cases_hold();
+    }
+}
+
+#[test]
 fn a_folder_is_read_in_the_order_of_its_names() {
     let scratch = Scratch::new();
     let limit = "descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1}}]\n";

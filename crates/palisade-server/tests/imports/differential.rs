@@ -1,0 +1,184 @@
+//! Generated configurations and traffic: the imported policy decides as the original.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade::cases::{Replayer, parse_event};
+use palisade_core::key::Keyring;
+use palisade_policy::{Env, Overrides, load_text};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::json;
+
+use super::Scratch;
+use super::reference::{Descriptor, Limit, Node, Service, UNITS, yaml};
+
+/// An instant that is no window's edge but a second's.
+const BEGIN: u64 = 1_767_225_600;
+
+fn limit() -> impl Strategy<Value = Limit> {
+    let figure = prop_oneof![
+        8 => (0_u32..4, select(&UNITS[..])).prop_map(Some),
+        1 => Just(None),
+    ];
+    let name = proptest::option::weighted(0.8, select(&["one", "two"][..]));
+    let replaces = vec(select(&["one", "two", "three"][..]), 0..3);
+    (figure, name, replaces).prop_map(|(figure, name, mut replaces)| {
+        replaces.retain(|other| Some(*other) != name);
+        Limit {
+            figure,
+            name,
+            replaces,
+        }
+    })
+}
+
+const VALUES: [Option<&str>; 7] = [
+    None,
+    Some("x"),
+    Some("xy"),
+    Some("x*"),
+    Some("xy*"),
+    Some("*"),
+    Some("y"),
+];
+
+/// Keys of each level: a descriptor may have one of them twice.
+const KEYS: [[&str; 2]; 3] = [["a", "b"], ["b", "c"], ["c", "d"]];
+
+fn level(depth: usize) -> BoxedStrategy<Vec<Node>> {
+    let nested = match depth + 1 {
+        deeper if deeper < KEYS.len() => {
+            prop_oneof![1 => Just(Vec::new()), 1 => level(deeper)].boxed()
+        }
+        _ => Just(Vec::new()).boxed(),
+    };
+    let node = (
+        select(&KEYS[depth][..]),
+        select(&VALUES[..]),
+        proptest::option::weighted(0.7, limit()),
+        proptest::bool::weighted(0.1),
+        proptest::bool::weighted(0.3),
+        nested,
+    );
+    let node = node.prop_map(|(key, value, limit, shadow, share, nested)| Node {
+        key,
+        value,
+        limit,
+        shadow,
+        share,
+        nested,
+    });
+    vec(node, 1..5)
+        .prop_map(|mut nodes| {
+            // The original refuses a file that says the same twice.
+            let mut seen = std::collections::BTreeSet::new();
+            nodes.retain(|node| seen.insert((node.key, node.value)));
+            nodes
+        })
+        .boxed()
+}
+
+fn call() -> impl Strategy<Value = Vec<Descriptor>> {
+    let entry = |depth: usize| {
+        let value = select(&["x", "xy", "xyz", "xq", "y", "z"][..]);
+        (select(&KEYS[depth][..]), value)
+    };
+    let descriptor = (1..=KEYS.len(), (entry(0), entry(1), entry(2)));
+    let descriptor = descriptor.prop_map(|(length, (one, two, three))| {
+        let mut entries = vec![one, two, three];
+        entries.truncate(length);
+        entries
+    });
+    vec(descriptor, 1..4)
+}
+
+/// Milliseconds that pass before a call, most often none.
+fn pause() -> impl Strategy<Value = u64> {
+    select(&[0, 0, 0, 0, 400, 1_000, 45_000, 3_000_000, 2_000_000_000][..])
+}
+
+/// What the import makes of it; `None` if it refuses what it cannot say.
+fn policy(nodes: &[Node]) -> Option<String> {
+    const REFUSED: &str = "`share_threshold` on one of several entries with the same key";
+    let scratch = Scratch::new();
+    let file = scratch.file("f.yaml", &yaml(nodes));
+    match scratch.try_import(&["envoy-ratelimit", &file, "--keep-windows"]) {
+        Err(said) if said.contains(REFUSED) => None,
+        Err(said) => panic!("{said}"),
+        Ok((policy, _)) => {
+            scratch.cases_hold();
+            Some(policy)
+        }
+    }
+}
+
+fn instant(millis: u64) -> String {
+    let seconds = i64::try_from(millis / 1_000).unwrap();
+    let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+    let (date, clock) = (at.date(), at.time());
+    let (h, m, s) = clock.as_hms();
+    format!("{date}T{h:02}:{m:02}:{s:02}.{:03}Z", millis % 1_000)
+}
+
+/// Whether the imported policy denies, call by call.
+fn ours(policy: &str, traffic: &[(u64, Vec<Descriptor>)]) -> Vec<bool> {
+    let path = Path::new("policy.toml");
+    let bundle = load_text(path, policy, &Env::default(), &Overrides::default()).unwrap();
+    let keyring = Keyring::new(&[7; 32], None).unwrap();
+    let mut replayer = Replayer::new(Arc::clone(&bundle.policy), keyring);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut now = BEGIN * 1_000;
+    let mut decisions = Vec::new();
+    for (pause, call) in traffic {
+        now += pause;
+        let descriptors: Vec<_> = call
+            .iter()
+            .map(|one| {
+                let entries = one
+                    .iter()
+                    .map(|(key, value)| json!({"key": key, "value": value}));
+                entries.collect::<Vec<_>>()
+            })
+            .collect();
+        let line =
+            json!({"at": instant(now), "op": "rls", "domain": "d", "descriptors": descriptors});
+        let event = parse_event(&line.to_string()).unwrap();
+        let answer = runtime
+            .block_on(replayer.step(event))
+            .unwrap()
+            .answer
+            .unwrap();
+        decisions.push(answer["decision"] == "deny");
+    }
+    decisions
+}
+
+fn theirs(nodes: &[Node], traffic: &[(u64, Vec<Descriptor>)]) -> Vec<bool> {
+    let mut service = Service::default();
+    let mut now = BEGIN * 1_000;
+    let decide = |(pause, call): &(u64, Vec<Descriptor>)| {
+        now += pause;
+        service.is_over(nodes, call, now / 1_000)
+    };
+    traffic.iter().map(decide).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_imported_configuration_with_its_windows_kept_decides_as_the_original(
+        nodes in level(0),
+        traffic in vec((pause(), call()), 1..60),
+    ) {
+        let policy = policy(&nodes);
+        prop_assume!(policy.is_some());
+        let policy = policy.unwrap();
+        prop_assert_eq!(ours(&policy, &traffic), theirs(&nodes, &traffic), "{}\n{}", yaml(&nodes), policy);
+    }
+}
