@@ -89,6 +89,25 @@ fn a_folder_is_read_in_the_order_of_its_names() {
 }
 
 #[test]
+fn a_config_map_is_read_like_the_files_in_it() {
+    let scratch = Scratch::new();
+    let map = |unit: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\ndata:\n  config.yaml: |\n    domain: d\n    descriptors:\n      # each path\n      - key: PATH\n        rate_limit:\n          unit: {unit}\n          requests_per_unit: 2\n"
+        )
+    };
+    let file = scratch.file("map.yaml", &map("minute"));
+    let (policy, _) = scratch.import(&["envoy-ratelimit", &file]);
+    assert!(policy.contains("# each path\n"), "{policy}");
+    assert!(policy.contains("rate = \"2/min\""), "{policy}");
+    let said = refused("envoy-ratelimit", "map.yaml", &map("fortnight"));
+    assert!(
+        said.contains("map.yaml:10: `unit` is missing or unknown"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_file_that_is_there_is_left_alone() {
     let scratch = Scratch::new();
     let there = scratch.file("policy.toml", "mine");

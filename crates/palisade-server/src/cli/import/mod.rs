@@ -1,6 +1,7 @@
 //! `palisade import`.
 
 mod cases;
+mod config_map;
 mod draft;
 mod envoy_ratelimit;
 mod fields;
@@ -112,8 +113,14 @@ impl Import {
                 entries,
                 to,
             } => {
-                let (name, text) = read_one(&file)?;
-                (limitador::import(&name, &text, &entries, keep_windows), to)
+                let opened = config_map::opened(read_one(&file)?);
+                let [(name, text)] = opened.as_slice() else {
+                    return Err(Failure::usage(
+                        format!("`{}` holds {} files", file.display(), opened.len()),
+                        "put limitador's limits file into a file of its own",
+                    ));
+                };
+                (limitador::import(name, text, &entries, keep_windows), to)
             }
             Source::Nginx { file, to } => (nginx::import(&file, read_one(&file)?, &read_one), to),
         };
@@ -223,7 +230,11 @@ fn read_all(paths: &[PathBuf]) -> Result<Vec<(Rc<str>, String)>, Failure> {
             format!("name 1 to {FILES_MAX} `.yaml` files, or a folder of them"),
         ));
     }
-    files.iter().map(|file| read_one(file)).collect()
+    let mut opened = Vec::new();
+    for file in &files {
+        opened.extend(config_map::opened(read_one(file)?));
+    }
+    Ok(opened)
 }
 
 fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
