@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{Options, Server, signal};
-use proxy::{Envoy, block};
+use proxy::{Envoy, block, blocks};
 use redis_server::{RedisServer, eventually, free_port};
 use upstream::Upstream;
 
@@ -64,7 +64,7 @@ impl Service {
     }
 
     /// Envoy as the page says, in front of this service.
-    fn behind(&self, application: &Upstream, change: impl Fn(String) -> String) -> Envoy {
+    fn behind(&self, application: &Upstream, change: impl Fn(&str) -> String) -> Envoy {
         let config = block("envoy.md", "yaml")
             .replace("port_value: 9901", "port_value: 0")
             .replace("port_value: 10000", "port_value: 0")
@@ -73,7 +73,7 @@ impl Service {
                 &format!("port_value: {}", application.address.port()),
             )
             .replace("port_value: 8081", &format!("port_value: {}", self.port));
-        Envoy::start(&change(config))
+        Envoy::start(&change(&config))
     }
 }
 
@@ -81,11 +81,11 @@ fn documented() -> Service {
     Service::new(&block("envoy.md", "toml"))
 }
 
-fn as_it_is(config: String) -> String {
-    config
+fn as_it_is(config: &str) -> String {
+    config.to_owned()
 }
 
-fn let_pass(config: String) -> String {
+fn let_pass(config: &str) -> String {
     let open = config.replace("failure_mode_deny: true", "failure_mode_deny: false");
     assert_ne!(open, config, "the page refuses while nobody answers");
     open
@@ -231,6 +231,48 @@ fn while_redis_is_away_palisade_still_decides_and_envoy_sees_no_error() {
         passed <= 5,
         "a node alone admits no more than the limit: {away:?}"
     );
+}
+
+/// The second filter of the page behind the first, which asks another service.
+fn beside_another(config: &str, own: u16, other: u16) -> String {
+    let [whole, second] = <[String; 2]>::try_from(blocks("envoy.md", "yaml")).unwrap();
+    assert!(whole.contains("envoy.filters.http.router"));
+    let router = "                  - name: envoy.filters.http.router\n";
+    let both = "\n                              - stage: 1\n                                actions: [{ remote_address: {} }]\n";
+    let limits = "\n                              - actions: [{ remote_address: {} }]\n";
+    let cluster = config.split_once("    - name: palisade\n").unwrap().1;
+    let cluster = cluster
+        .replace("cluster_name: palisade", "cluster_name: other")
+        .replace(
+            &format!("port_value: {own}"),
+            &format!("port_value: {other}"),
+        );
+    config
+        .replace("cluster_name: palisade }", "cluster_name: other }")
+        .replace(router, &format!("{}{router}", second.trim_end_matches(' ')))
+        .replace(limits, &format!("{}{}", limits.trim_end(), both))
+        + &format!("    - name: other\n{cluster}")
+}
+
+#[test]
+fn beside_another_service_a_shadow_counts_what_it_would_refuse_and_refuses_nobody() {
+    let application = Upstream::start();
+    let policy = block("envoy.md", "toml");
+    let shadow = Service::new(&format!("[rls]\nshadow = true\n{policy}"));
+    let other = Service::new(&policy.replace("rate = \"5/min\"", "rate = \"8/min\""));
+    let (palisade, _other) = (shadow.start(&[]), other.start(&[]));
+    let envoy = shadow.behind(&application, |config| {
+        beside_another(config, shadow.port, other.port)
+    });
+    let statuses = envoy.statuses(10, "/");
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 200, 429, 429]);
+    // It is behind the other: what that refuses does not reach it.
+    let metrics = palisade.admin_get("/metrics");
+    let count = metrics
+        .text()
+        .lines()
+        .find(|line| line.contains("per-address") && line.contains("shadow_over_limit"));
+    assert!(count.is_some_and(|line| line.ends_with(" 3")), "{count:?}");
 }
 
 /// Microseconds of the clock that both processes share.

@@ -21,13 +21,20 @@ pub(crate) fn binary() -> PathBuf {
     }
 }
 
-/// The first block of a language on a page of the documentation.
-pub(crate) fn block(page: &str, language: &str) -> String {
+/// Blocks of a language on a page of the documentation.
+pub(crate) fn blocks(page: &str, language: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(root.join("docs").join(page)).unwrap();
     let fence = format!("```{language}\n");
-    let after = text.split_once(&fence).expect("a block of this language").1;
-    after.split_once("```").unwrap().0.to_owned()
+    let found = text.split(&fence).skip(1);
+    found
+        .map(|after| after.split_once("```").unwrap().0.to_owned())
+        .collect()
+}
+
+/// The first of them.
+pub(crate) fn block(page: &str, language: &str) -> String {
+    blocks(page, language).swap_remove(0)
 }
 
 /// A running Envoy, ended when dropped.
