@@ -10,7 +10,9 @@ mod policy;
 pub mod tenants;
 
 pub use document::{ConfigError, ConfigErrors, Env, Overrides, Place, Severity};
-pub use policy::load::{DEFAULT_POLICY, PolicyBundle, load, load_text, open, read_file};
+pub use policy::load::{
+    CandidateBundle, DEFAULT_POLICY, PolicyBundle, load, load_text, open, read_file,
+};
 pub use policy::outcomes::{
     LocationPatterns, Neither, Outcome, OutcomeRoute, Outcomes, UsernameSource,
 };

@@ -112,7 +112,8 @@ fn a_changed_candidate_replaces_the_candidate() {
     std::fs::write(&next, limit("6/min")).unwrap();
     assert!(matches!(source.reload(), Ok(Reload::Replaced { .. })));
     let candidate = source.current().candidate.clone().unwrap();
-    assert_eq!(candidate.limit("ip-auth").unwrap().def.spec.limit(), 6);
+    let limit = candidate.policy.limit("ip-auth").unwrap();
+    assert_eq!(limit.def.spec.limit(), 6);
     assert_eq!(source.reload(), Ok(Reload::Unchanged));
 }
 

@@ -178,7 +178,8 @@ fn replay_decides_an_access_log_line_by_line() {
     assert_eq!(lines[11]["asked"], "POST /auth/token");
     let summary = &lines[12]["summary"];
     assert_eq!(summary["decisions"]["deny"], 2);
-    assert_eq!(summary["skipped"], 1);
+    assert_eq!(summary["wrong_lines"], 1);
+    assert_eq!(summary["first_wrong_lines"][0]["line"], 13);
     assert_eq!(summary["refused_by"]["L-IP ip-auth"], 2);
     assert_eq!(summary["classes"]["auth"]["refused"], 2);
     assert_eq!(summary["subjects"][0]["first_line"], 1);
@@ -202,7 +203,7 @@ fn replay_against_another_policy_shows_who_is_treated_differently() {
         "{said}"
     );
     assert!(
-        said.contains("newly denied: 1\n    L-IP ip-auth: 1\n  newly allowed: 0\n"),
+        said.contains("newly denied: 1\n    L-IP ip-auth: 1\n    1 subjects: of line 2 (1)\n"),
         "{said}"
     );
     let back = run(&[

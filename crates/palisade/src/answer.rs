@@ -4,7 +4,6 @@
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use palisade_core::bodies::body;
-use palisade_core::headers::headers;
 use serde::Serialize;
 
 use crate::engine::RequestAnswer;
@@ -33,7 +32,7 @@ pub fn enforced(answer: &RequestAnswer, request_id: &str) -> Response<Vec<u8>> {
 
 /// Puts a decision's headers on an answer.
 pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
-    for (name, value) in headers(&answer.decision, answer.policy.settings.headers) {
+    for (name, value) in answer.headers() {
         if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::try_from(value)) {
             target.insert(name, value);
         }

@@ -123,11 +123,13 @@ fn shape(path: &str, error: &serde_json::Error) -> WireError {
 }
 
 /// Text that borrows from the body where it can.
-type Text<'a> = Cow<'a, str>;
+pub(crate) type Text<'a> = Cow<'a, str>;
 
 /// Behind an `Option`, or another name, a [`Cow`] is always read into a string of its
 /// own.
-fn text<'de: 'a, 'a, D: Deserializer<'de>>(reader: D) -> Result<Option<Text<'a>>, D::Error> {
+pub(crate) fn text<'de: 'a, 'a, D: Deserializer<'de>>(
+    reader: D,
+) -> Result<Option<Text<'a>>, D::Error> {
     #[derive(Deserialize)]
     struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
 

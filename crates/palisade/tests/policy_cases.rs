@@ -11,10 +11,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use palisade::cases::{Replayer, parse_event};
-use palisade_core::Keyring;
+use palisade_core::{Keyring, Micros};
 use palisade_policy::{Env, Overrides};
+
+/// 2026-03-02T00:00:00Z.
+const START: Micros = Micros(1_772_409_600_000_000);
 
 async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
     let config = palisade_policy::load(policy, &Env::default(), &Overrides::default()).unwrap();
@@ -62,4 +66,71 @@ async fn every_case_of_envoys_calls_holds() {
     let (files, found) = differing(&folder, Some(&policy)).await;
     assert!(files >= 8, "only {files} files");
     assert_eq!(found, 0);
+}
+
+/// Requests and logins of a few callers, some of them too many.
+fn traffic() -> String {
+    let mut seed = 5_u64;
+    let mut next = move |bound: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % bound
+    };
+    let mut at = START;
+    let mut text = String::new();
+    for n in 0..6000 {
+        at = at.plus(next(300_000));
+        let (when, host) = (at.to_rfc3339(), next(6));
+        let line = if next(5) == 0 {
+            let op = ["check", "failure", "failure", "success"][usize::try_from(next(4)).unwrap()];
+            let (account, device) = (next(5), next(5));
+            format!(
+                r#"{{"at":"{when}","op":"login.{op}","ip":"192.0.2.{host}","account":"a{account}","username":"u{account}","device":{{"client_id":"d{device}"}},"request_id":"r{n}"}}"#
+            )
+        } else {
+            let path =
+                ["/a", "/auth/token", "/consent", "/admin/x"][usize::try_from(next(4)).unwrap()];
+            let (org, user) = (next(3), next(9));
+            format!(
+                r#"{{"at":"{when}","op":"request","ip":"192.0.2.{host}","method":"POST","path":"{path}","org":"o{org}","user":"u{user}"}}"#
+            )
+        };
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// What `palisade replay` counts with is what `palisade test` counts with.
+#[tokio::test]
+async fn replay_on_the_embedded_store_decides_as_the_plain_one_does() {
+    let config = palisade_policy::load(None, &Env::default(), &Overrides::default()).unwrap();
+    let keyring = || Keyring::new(&[9; 32], None).unwrap();
+    let entries = fs::read_dir(conformance()).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let recordings = paths
+        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
+        .map(|path| fs::read_to_string(path).unwrap());
+    let (mut decided, mut refused) = (0, 0);
+    for text in recordings.chain([traffic()]) {
+        let policy = || Arc::clone(&config.policy);
+        let mut plain = Replayer::new(policy(), keyring());
+        let mut quick = Replayer::embedded(policy(), Arc::default(), keyring(), 100_000);
+        for (index, line) in text.lines().enumerate() {
+            let event = parse_event(line).unwrap();
+            let expected = plain
+                .decide(&event)
+                .await
+                .unwrap()
+                .map(|answer| answer.decision);
+            let given = quick
+                .decide(&event)
+                .await
+                .unwrap()
+                .map(|answer| answer.decision);
+            assert_eq!(given, expected, "line {}", index + 1);
+            decided += 1;
+            refused += usize::from(given.is_some_and(|decision| !decision.is_allowed()));
+        }
+    }
+    assert!(decided > 6000 && refused > 1000, "{refused} of {decided}");
 }

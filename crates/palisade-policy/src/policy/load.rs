@@ -15,6 +15,7 @@ use crate::document::{Document, Input};
 use crate::policy::outcomes::Outcomes;
 use crate::policy::resolve::resolve;
 use crate::policy::sections::{Bots, Candidate, PolicyTable};
+use crate::policy::values::SourceUrl;
 use crate::policy::{figures, risks, sections, switches};
 use crate::tenants::file::{self as tenants, FileTenants};
 
@@ -39,9 +40,22 @@ pub struct PolicyBundle {
     /// `[[tenant]]`: overrides that stand in the file itself.
     pub tenants: Arc<FileTenants>,
     /// A second policy that is evaluated beside the first and never enforced.
-    pub candidate: Option<Arc<PolicySet>>,
+    pub candidate: Option<CandidateBundle>,
     /// The file that it stands in.
     pub candidate_file: Option<PathBuf>,
+}
+
+/// A policy that decides beside the enforced one, as it would if it were promoted.
+#[derive(Clone)]
+pub struct CandidateBundle {
+    /// Routes, limits and figures.
+    pub policy: Arc<PolicySet>,
+    /// Tenants of its own file; `None` where tenants come from elsewhere.
+    pub tenants: Option<Arc<FileTenants>>,
+    /// Buckets that it may hold.
+    pub keys_max: u64,
+    /// Whether answers say where it differs.
+    pub header: bool,
 }
 
 /// Shows how much there is and nothing of whom it is about.
@@ -186,9 +200,20 @@ impl Document<'_> {
             .as_ref()
             .and_then(|candidate| candidate.file.as_deref())
             .map(|file| beside(self.input.path, file));
-        let shadow = file
+        let other = file
             .as_deref()
             .and_then(|file| self.candidate(file, revision));
+        let elsewhere = source
+            .as_ref()
+            .is_some_and(|source| source.source != SourceUrl::File);
+        let beside = other
+            .zip(candidate.as_ref())
+            .map(|(other, table)| CandidateBundle {
+                policy: other.policy,
+                tenants: (!elsewhere).then_some(other.tenants),
+                keys_max: table.keys_max,
+                header: table.header,
+            });
         let settings = figures::settings(&self.root, headers, &mut self.sink);
         let settings = settings.map(|settings| Settings {
             encoded_slash,
@@ -197,7 +222,7 @@ impl Document<'_> {
         let bundle = self.enforced(revision, source.as_ref(), settings);
         candidate?;
         Some(PolicyBundle {
-            candidate: shadow,
+            candidate: beside,
             candidate_file: file,
             ..bundle?
         })
@@ -234,9 +259,9 @@ impl Document<'_> {
         })
     }
 
-    /// The candidate's policy. The environment and the flags are about the enforced
-    /// policy and do not apply to it.
-    fn candidate(&mut self, path: &Path, revision: u64) -> Option<Arc<PolicySet>> {
+    /// The candidate's policy as it would be if it were enforced: the environment and the
+    /// flags win over it, too.
+    fn candidate(&mut self, path: &Path, revision: u64) -> Option<PolicyBundle> {
         let Ok(text) = read_file(path) else {
             self.refuse(
                 "candidate",
@@ -246,15 +271,13 @@ impl Document<'_> {
             );
             return None;
         };
-        let (env, flags) = (Env::default(), Overrides::default());
         let input = Input {
             path: Some(path),
             text: &text,
-            env: &env,
-            flags: &flags,
+            ..self.input
         };
         match candidate_policy(input, self.tables, revision) {
-            Ok(policy) => Some(policy),
+            Ok(bundle) => Some(bundle),
             Err(errors) => {
                 self.sink.adopt(errors);
                 None
@@ -267,17 +290,8 @@ fn candidate_policy(
     input: Input<'_>,
     tables: &[Schema],
     revision: u64,
-) -> Result<Arc<PolicySet>, ConfigErrors> {
+) -> Result<PolicyBundle, ConfigErrors> {
     let mut document = open(input, tables)?;
-    let own = document.table::<Candidate>();
-    if own.is_some_and(|own| own.file.is_some()) {
-        document.refuse(
-            "candidate",
-            "file",
-            "`candidate.file` must not stand in a candidate",
-            "leave it out: there is one candidate at a time",
-        );
-    }
     let source = document.table::<PolicyTable>();
     let settings = figures::settings(
         &document.root,
@@ -285,7 +299,7 @@ fn candidate_policy(
         &mut document.sink,
     );
     let bundle = document.enforced(revision, source.as_ref(), settings);
-    document.finish(bundle).map(|bundle| bundle.policy)
+    document.finish(bundle)
 }
 
 /// A path that a file names, relative to that file.

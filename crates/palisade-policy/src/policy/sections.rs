@@ -57,10 +57,17 @@ section! {
 }
 
 section! {
-    /// A second policy that is evaluated beside the first and never enforced.
+    /// A second policy that decides beside the first, on counters of its own, and is never
+    /// enforced. In the candidate's own file this table has no effect: so the two files
+    /// can change places.
     pub struct Candidate(Table "candidate") {
         /// Its file; relative to this one.
         file: Option<PathBuf>;
+        /// Buckets that it may hold in each process.
+        keys_max: u64 = "1000000" where "1000"..="100000000";
+        /// Whether answers say in `X-RateLimit-Candidate` where it differs. Clients see it
+        /// wherever they see the other headers.
+        header: bool = "false";
     }
 }
 

@@ -1,8 +1,10 @@
 //! The command line: one file per command.
 
 mod bench;
+mod candidate;
 mod check;
 mod completions;
+mod events;
 mod import;
 mod init;
 mod migrate;
@@ -13,6 +15,7 @@ mod quota;
 mod replay;
 mod report;
 mod serve;
+mod suggest;
 mod table;
 mod test;
 
@@ -39,6 +42,7 @@ enum Command {
     Policy(policy::Policy),
     Test(test::Test),
     Replay(replay::Replay),
+    Suggest(suggest::Suggest),
     Bench(bench::Bench),
     Explain(operate::Explain),
     Blocks(operate::Blocks),
@@ -46,6 +50,7 @@ enum Command {
     Quota(quota::Quota),
     Reset(operate::Reset),
     Status(operate::Status),
+    Candidate(candidate::Candidate),
     Migrate(migrate::Migrate),
     Import(import::Import),
     Completions(completions::Completions),
@@ -60,6 +65,7 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Policy(command) => command.run(),
         Command::Test(command) => command.run(),
         Command::Replay(command) => command.run(),
+        Command::Suggest(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Blocks(command) => command.run(),
@@ -67,6 +73,7 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Quota(command) => command.run(),
         Command::Reset(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Candidate(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use palisade::cases::{Mismatch, Replayer, parse_event};
-use palisade_core::policy::PolicySet;
+use palisade::cases::{Mismatch, Replayer, parse_event_of};
 use palisade_policy::{Env, Overrides};
 use serde_json::{Value, json};
 
 use super::offline;
-use crate::config;
+use crate::config::{self, Config};
 use crate::failure::{Ending, Failure};
 use crate::output;
 
@@ -57,7 +56,7 @@ impl Test {
         let runtime = offline::runtime()?;
         let mut total = Tally::default();
         for file in &self.files {
-            let tally = runtime.block_on(run_file(file, config.policy()))?;
+            let tally = runtime.block_on(run_file(file, &config))?;
             total.events += tally.events;
             total.failures.extend(tally.failures);
         }
@@ -73,8 +72,11 @@ impl Test {
     }
 }
 
-async fn run_file(file: &Path, policy: &Arc<PolicySet>) -> Result<Tally, Failure> {
-    let mut replayer = Replayer::new(Arc::clone(policy), offline::keyring()?);
+async fn run_file(file: &Path, config: &Config) -> Result<Tally, Failure> {
+    let policy = config.policy();
+    let slash = policy.settings.encoded_slash;
+    let tenants = Arc::clone(&config.bundle.tenants);
+    let mut replayer = Replayer::plain(Arc::clone(policy), tenants, offline::keyring()?);
     let mut tally = Tally::default();
     for (index, line) in offline::lines(file)?.lines().enumerate() {
         let line = line.map_err(|error| offline::unreadable(file, &error))?;
@@ -88,7 +90,7 @@ async fn run_file(file: &Path, policy: &Arc<PolicySet>) -> Result<Tally, Failure
                 "correct this line; every line is one JSON object with `at` and `op`",
             )
         };
-        let event = parse_event(&line).map_err(refused)?;
+        let event = parse_event_of(&line, slash).map_err(refused)?;
         let step = replayer.step(event).await.map_err(refused)?;
         tally.events += 1;
         if !step.mismatches.is_empty() {

@@ -105,6 +105,25 @@ pub(crate) fn load(
     load_revision(input, 1)
 }
 
+/// Reads a configuration that is already in memory, as if it stood in `path`.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_text(
+    path: &Path,
+    text: &str,
+    env: &Env,
+    flags: &Overrides,
+) -> Result<Config, ConfigErrors> {
+    let input = Input {
+        path: Some(path),
+        text,
+        env,
+        flags,
+    };
+    load_revision(input, 1)
+}
+
 /// The configuration, and every figure in it with its origin.
 pub(crate) fn list(
     path: Option<&Path>,

@@ -41,7 +41,6 @@ impl Ready {
             errors: Vec::new(),
         };
         refused.open_to_strangers(config);
-        refused.unsupported(config);
         let secrets = refused.secrets(config, env);
         let jwt = refused.keep(key_of_tokens(config), edge::verifier(&config.jwt, env));
         let edge = refused.keep(
@@ -118,18 +117,6 @@ impl Refused<'_> {
                 let message = format!("`server.{key}` is not loopback and there is {lack}");
                 self.push(&format!("server.{key}"), message, hint);
             }
-        }
-    }
-
-    /// What is configured but not served yet is refused: a setting that does nothing would
-    /// be trusted.
-    fn unsupported(&mut self, config: &Config) {
-        if config.bundle.candidate.is_some() {
-            self.push(
-                "candidate.file",
-                "`candidate.file` is not supported yet".to_owned(),
-                "compare policies with `palisade replay --against` instead",
-            );
         }
     }
 

@@ -135,6 +135,7 @@ impl<'a> Service<'a> {
                 clock,
             )
         });
+        engine.set_candidate(config.bundle.candidate.as_ref());
         let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
             edge: ArcSwap::from_pointee(ready.edge),

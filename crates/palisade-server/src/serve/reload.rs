@@ -97,5 +97,6 @@ async fn apply(
         enforcer.outcomes.store(Arc::clone(&bundle.outcomes));
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));
         policies.set_base(&bundle);
+        enforcer.engine.set_candidate(bundle.candidate.as_ref());
     }
 }

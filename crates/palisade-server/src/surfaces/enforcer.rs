@@ -52,7 +52,7 @@ impl<'a> Visit<'a> {
 /// Whether a request may say who it is.
 pub(super) enum Admitted<'a> {
     In(Box<Arrived<'a>>),
-    Out(RequestAnswer),
+    Out(Box<RequestAnswer>),
 }
 
 /// A decision, and the path to go on with if it is an admission.
@@ -73,13 +73,13 @@ impl Enforcer {
             Err(refused) => {
                 self.tell(visit.peer, &refused.error);
                 let answer = self.turn_away(refused.ip, refused.error.into()).await?;
-                return Ok(Admitted::Out(answer));
+                return Ok(Admitted::Out(Box::new(answer)));
             }
         };
         if arrived.is_costly()
             && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await
         {
-            return Ok(Admitted::Out(refusal));
+            return Ok(Admitted::Out(Box::new(refusal)));
         }
         Ok(Admitted::In(Box::new(arrived)))
     }

@@ -1,11 +1,13 @@
 //! One line of JSON → one event.
 
 use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts, RequestKind};
+use palisade_core::path::EncodedSlash;
 use palisade_core::time::Micros;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::descriptors::DescriptorCall;
+use super::plain;
 use crate::wire::{self, RawGuard, RawRequest, WireError};
 
 /// What the store does from now on.
@@ -61,11 +63,28 @@ pub enum CaseError {
     Field(&'static str, &'static str),
 }
 
-/// Reads one line.
+/// Reads one line, as [`parse_event_of`] under a policy that says nothing about escaped
+/// slashes.
 ///
 /// # Errors
 /// See [`CaseError`]; the message names the field and never its value.
 pub fn parse_event(line: &str) -> Result<Event, CaseError> {
+    parse_event_of(line, EncodedSlash::default())
+}
+
+/// Reads one line about an application with this reading of escaped slashes.
+///
+/// # Errors
+/// See [`CaseError`]; the message names the field and never its value.
+pub fn parse_event_of(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
+    match plain::request(line, slash) {
+        Some(event) => Ok(event),
+        None => parse_any(line, slash),
+    }
+}
+
+/// Any line, member by member. What it refuses it names.
+fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
     let parsed = wire::parse(line.as_bytes());
     let mut fields: Map<String, Value> = parsed.map_err(|_| CaseError::NotAnObject)?;
     for remark in ["note", "comment"] {
@@ -76,7 +95,7 @@ pub fn parse_event(line: &str) -> Result<Event, CaseError> {
         Micros::parse_rfc3339(&at).ok_or(CaseError::Field("at", "is not an RFC 3339 timestamp"))?;
     let op = take_text(&mut fields, "op")?;
     let expect = expectation(fields.remove("expect"))?;
-    let operation = operation(&op, fields)?;
+    let operation = operation(&op, fields, slash)?;
     if expect.is_some() && matches!(operation, Operation::Fault(_)) {
         let problem = "does not belong on a `fault`: it has no answer";
         return Err(CaseError::Field("expect", problem));
@@ -139,12 +158,16 @@ fn take_text(fields: &mut Map<String, Value>, name: &'static str) -> Result<Stri
     }
 }
 
-fn operation(op: &str, fields: Map<String, Value>) -> Result<Operation, CaseError> {
+fn operation(
+    op: &str,
+    fields: Map<String, Value>,
+    slash: EncodedSlash,
+) -> Result<Operation, CaseError> {
     let text = Value::Object(fields).to_string();
     let request = |kind| -> Result<Operation, CaseError> {
         let mut raw: RawRequest<'_> = wire::parse(text.as_bytes())?;
         raw.op = Some(kind);
-        let facts = raw.into_facts().map_err(WireError::from)?;
+        let facts = raw.into_facts_of(slash).map_err(WireError::from)?;
         Ok(Operation::Request(Box::new(facts)))
     };
     match op {
@@ -182,6 +205,37 @@ fn fault(text: &str) -> Result<StoreState, CaseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_line_is_read_as_any_other() {
+        let lines = [
+            r#"{"at":"2026-01-01T00:00:00.25Z","op":"request","ip":"::1","method":"get","path":"/a%41","org":"o","cost":3}"#,
+            r#"{"at":"2026-01-01T00:00:00Z","op":"job.enqueue","org":"o","token":"t"}"#,
+            r#"{"at":"2026-01-01T00:00:00Z","op":"request","ip":"192.0.2.1","method":"GET","path":"/x","client":{"id":"spa"},"layers":"edge"}"#,
+        ];
+        for line in lines {
+            let quick = plain::request(line, EncodedSlash::default()).unwrap();
+            let slow = parse_any(line, EncodedSlash::default()).unwrap();
+            assert_eq!(quick.at, slow.at);
+            match (&quick.operation, &slow.operation) {
+                (Operation::Request(quick), Operation::Request(slow)) => {
+                    assert_eq!(quick, slow, "{line}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn i_path_an_escaped_slash_is_read_as_the_policy_says() {
+        let line = r#"{"at":"2026-01-01T00:00:00Z","op":"request","ip":"::1","method":"GET","path":"/a%2Fb"}"#;
+        assert!(parse_event(line).is_err());
+        let event = parse_event_of(line, EncodedSlash::Separator).unwrap();
+        match event.operation {
+            Operation::Request(facts) => assert_eq!(&*facts.path, "/a/b"),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn a_bad_line_names_its_field() {

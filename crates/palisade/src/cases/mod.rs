@@ -8,10 +8,11 @@ mod descriptors;
 mod event;
 mod expect;
 mod fault;
+mod plain;
 mod run;
 
 pub use descriptors::DescriptorCall;
-pub use event::{CaseError, Event, Operation, StoreState, parse_event};
+pub use event::{CaseError, Event, Operation, StoreState, parse_event, parse_event_of};
 pub use expect::{Mismatch, compare};
 pub use fault::FaultStore;
-pub use run::{Replayer, Step};
+pub use run::{Decided, Embedded, Plain, Replayer, Step};

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use palisade_core::decision::Decision;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
+use palisade_policy::FileTenants;
+use palisade_store::memory::{MemoryConfig, MemoryStore};
 use palisade_store::model::ModelStore;
+use palisade_store::{Store, StoreStats, Vitals};
 use serde_json::Value;
 
 use super::descriptors::add_statuses;
@@ -14,7 +18,7 @@ use super::expect::{Mismatch, compare};
 use super::fault::FaultStore;
 use crate::clock::VirtualClock;
 use crate::engine::{DescriptorAnswer, Engine, EngineConfig, RequestAnswer};
-use crate::wire::Answer;
+use crate::wire::{Answer, WireError};
 
 /// What one event led to.
 #[derive(Clone, Debug)]
@@ -25,22 +29,66 @@ pub struct Step {
     pub mismatches: Vec<Mismatch>,
 }
 
+/// Where a replay counts: in the plainest store there is.
+pub type Plain = ModelStore<Arc<dyn Clock>>;
+/// Where a replay counts that must be quick and bounded: in the embedded store.
+pub type Embedded = MemoryStore<Arc<dyn Clock>>;
+
 /// Runs events against a policy. Nothing is shared between two replayers.
-pub struct Replayer {
-    engine: Engine<FaultStore<ModelStore<Arc<dyn Clock>>>>,
+pub struct Replayer<S = Plain> {
+    engine: Engine<FaultStore<S>>,
     clock: Arc<VirtualClock>,
     events: u64,
 }
 
-impl Replayer {
+impl Replayer<Plain> {
     /// A replayer with empty counters.
     #[must_use]
     pub fn new(policy: Arc<PolicySet>, keyring: Keyring) -> Self {
+        Self::plain(policy, Arc::default(), keyring)
+    }
+
+    /// One that knows tenants of the policy's own file.
+    #[must_use]
+    pub fn plain(policy: Arc<PolicySet>, tenants: Arc<FileTenants>, keyring: Keyring) -> Self {
+        Self::on(policy, tenants, keyring, ModelStore::new)
+    }
+}
+
+impl Replayer<Embedded> {
+    /// A replayer on the embedded store: it decides the same and many times as fast, until
+    /// more than `keys_max` buckets count at once.
+    #[must_use]
+    pub fn embedded(
+        policy: Arc<PolicySet>,
+        tenants: Arc<FileTenants>,
+        keyring: Keyring,
+        keys_max: u64,
+    ) -> Self {
+        let config = MemoryConfig {
+            keys_max,
+            records_max: keys_max,
+            ..MemoryConfig::default()
+        };
+        Self::on(policy, tenants, keyring, |clock| {
+            MemoryStore::new(clock, &config)
+        })
+    }
+}
+
+impl<S: Store> Replayer<S> {
+    fn on(
+        policy: Arc<PolicySet>,
+        tenants: Arc<FileTenants>,
+        keyring: Keyring,
+        store: impl FnOnce(Arc<dyn Clock>) -> S,
+    ) -> Self {
         let clock = Arc::new(VirtualClock::default());
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = FaultStore::new(ModelStore::new(Arc::clone(&time)));
+        let store = FaultStore::new(store(Arc::clone(&time)));
         let config = EngineConfig {
             policy,
+            tenants,
             // Outages are events here; a machine that stalls is none.
             deadline: std::time::Duration::from_secs(24 * 3600),
             ..EngineConfig::new(store, PolicySet::empty(), keyring, time)
@@ -52,43 +100,52 @@ impl Replayer {
         }
     }
 
-    /// Runs one event.
+    /// Decides one event; `None` is a fault.
     ///
     /// # Errors
     /// An `at` that goes back, or facts that the operation cannot take; nothing is
     /// touched then.
-    pub async fn step(&mut self, event: Event) -> Result<Step, CaseError> {
+    pub async fn decide(&mut self, event: &Event) -> Result<Option<Decided>, CaseError> {
         if self.events > 0 && event.at < self.clock.now() {
             return Err(CaseError::Field("at", "goes back; events must be in order"));
         }
         self.advance_to(event.at).await;
         self.events += 1;
-        let request_id = format!("event-{}", self.events);
-        let answer = match &event.operation {
+        Ok(match &event.operation {
             Operation::Fault(state) => {
                 self.engine.store().set(*state);
                 None
             }
-            Operation::Request(facts) => {
-                let answer = self.engine.check(facts).await;
-                Some(render(&answer, &request_id))
-            }
+            Operation::Request(facts) => Some(self.engine.check(facts).await.into()),
             Operation::Descriptors(call) => {
-                let facts = call.facts().map_err(crate::wire::WireError::from)?;
-                let answer = self.engine.check_descriptors(&facts).await;
-                Some(render_call(&answer, &request_id))
+                let facts = call.facts().map_err(WireError::from)?;
+                Some(self.engine.check_descriptors(&facts).await.into())
             }
             Operation::Guard(op, facts) => {
                 let answer = self.engine.guard(*op, facts).await;
-                let answer = answer.map_err(crate::wire::WireError::from)?;
-                Some(render(&answer, &request_id))
+                Some(answer.map_err(WireError::from)?.into())
             }
-        };
+        })
+    }
+
+    /// Runs one event, renders the answer and compares it with what is expected.
+    ///
+    /// # Errors
+    /// As [`Replayer::decide`].
+    pub async fn step(&mut self, event: Event) -> Result<Step, CaseError> {
+        let decided = self.decide(&event).await?;
+        let request_id = format!("event-{}", self.events);
+        let answer = decided.map(|decided| decided.render(&request_id));
         let mismatches = match (&event.expect, &answer) {
             (Some(expect), Some(answer)) => compare(expect, answer),
             _ => Vec::new(),
         };
         Ok(Step { answer, mismatches })
+    }
+
+    /// Figures about what is held.
+    pub fn stats(&self) -> StoreStats {
+        self.engine.store().stats()
     }
 
     /// Moves the clock, stopping wherever a probe or an expiry falls due.
@@ -101,25 +158,43 @@ impl Replayer {
     }
 }
 
-fn render_call(answer: &DescriptorAnswer, request_id: &str) -> Value {
-    let as_request = RequestAnswer {
-        decision: answer.decision.clone(),
-        policy: Arc::clone(&answer.policy),
-    };
-    let mut shown = render(&as_request, request_id);
-    if let Value::Object(members) = &mut shown {
-        add_statuses(answer, members);
-    }
-    shown
+/// What was decided of an event.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The decision; of a call with several descriptors, the one that speaks for all.
+    pub decision: Decision,
+    policy: Arc<PolicySet>,
+    call: Option<Box<DescriptorAnswer>>,
 }
 
-fn render(answer: &RequestAnswer, request_id: &str) -> Value {
-    let settings = &answer.policy.settings;
-    let answer = Answer::new(
-        &answer.decision,
-        settings.headers,
-        &settings.urls,
-        request_id,
-    );
-    serde_json::to_value(answer).unwrap_or_default()
+impl From<RequestAnswer> for Decided {
+    fn from(answer: RequestAnswer) -> Self {
+        Self {
+            decision: answer.decision,
+            policy: answer.policy,
+            call: None,
+        }
+    }
+}
+
+impl From<DescriptorAnswer> for Decided {
+    fn from(answer: DescriptorAnswer) -> Self {
+        Self {
+            decision: answer.decision.clone(),
+            policy: Arc::clone(&answer.policy),
+            call: Some(Box::new(answer)),
+        }
+    }
+}
+
+impl Decided {
+    fn render(&self, request_id: &str) -> Value {
+        let settings = &self.policy.settings;
+        let answer = Answer::new(&self.decision, settings.headers, &settings.urls, request_id);
+        let mut shown = serde_json::to_value(answer).unwrap_or_default();
+        if let (Some(call), Value::Object(members)) = (&self.call, &mut shown) {
+            add_statuses(call, members);
+        }
+        shown
+    }
 }

@@ -4,7 +4,7 @@ use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
 use palisade_store::{Store, StoreStats, Vitals};
 
-use super::{Engine, TenantStats};
+use super::{CandidateReport, Engine, TenantStats};
 
 /// A snapshot for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Figures {
     pub enabled: bool,
     /// Revision of the policy in force.
     pub policy_revision: u64,
+    /// How the candidate policy compares, if there is one.
+    pub candidate: Option<CandidateReport>,
 }
 
 impl<S: Store> Engine<S> {
@@ -65,6 +67,7 @@ impl<S: Store> Engine<S> {
             tenants: self.tenants.stats(),
             enabled: policy.enabled,
             policy_revision: policy.revision,
+            candidate: self.candidate_report(),
         }
     }
 }

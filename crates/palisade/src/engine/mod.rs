@@ -5,6 +5,7 @@
 //! what runs beside the requests, `ports` what the engine asks of others.
 
 mod background;
+mod candidate;
 mod figures;
 mod guard;
 mod health;
@@ -16,17 +17,22 @@ mod ports;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
+use candidate::Candidate;
 use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
 
+pub use candidate::{
+    CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
+    FirstDifference, VerdictCounts,
+};
 pub use figures::Figures;
 pub use guard::GuardNotes;
 pub use health::{DependencyReport, HealthReport, PolicyReport};
@@ -52,7 +58,7 @@ pub struct EngineConfig<S> {
     /// The policy to start with.
     pub policy: Arc<PolicySet>,
     /// Secrets.
-    pub keyring: Keyring,
+    pub keyring: Arc<Keyring>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The longest a store call may take.
@@ -65,11 +71,16 @@ pub struct EngineConfig<S> {
 
 impl<S> EngineConfig<S> {
     /// An engine with the default deadline, no tenants and no observer.
-    pub fn new(store: S, policy: PolicySet, keyring: Keyring, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        store: S,
+        policy: PolicySet,
+        keyring: impl Into<Arc<Keyring>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             store,
             policy: Arc::new(policy),
-            keyring,
+            keyring: keyring.into(),
             clock,
             deadline: palisade_store::DEADLINE_DEFAULT,
             tenants: Arc::new(NoTenants),
@@ -81,17 +92,23 @@ impl<S> EngineConfig<S> {
 /// Decides. Shared by every surface of a process.
 pub struct Engine<S> {
     policy: ArcSwap<PolicySet>,
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     tenants: Arc<dyn Tenants>,
     link: Link<S>,
     limits: Limits,
     guard: Guard,
-    registries: Registries,
+    registries: Arc<Registries>,
+    candidate: ArcSwapOption<Candidate>,
 }
 
 impl<S: Store> Engine<S> {
     /// Puts an engine together.
     pub fn new(config: EngineConfig<S>) -> Self {
+        Self::sharing(config, Arc::default())
+    }
+
+    /// One that follows the lists of another: what operators allow holds for both.
+    fn sharing(config: EngineConfig<S>, registries: Arc<Registries>) -> Self {
         let EngineConfig {
             store,
             policy,
@@ -107,7 +124,8 @@ impl<S: Store> Engine<S> {
             limits: Limits::new(store.is_shared(), &clock, &settings.fallback),
             link: Link::new(store, clock, observer, deadline, settings),
             guard: Guard::default(),
-            registries: Registries::default(),
+            registries,
+            candidate: ArcSwapOption::empty(),
             policy: ArcSwap::new(policy),
             keyring,
             tenants,
@@ -146,7 +164,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// The secrets.
-    pub const fn keyring(&self) -> &Keyring {
+    pub fn keyring(&self) -> &Keyring {
         &self.keyring
     }
 

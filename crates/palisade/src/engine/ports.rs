@@ -10,7 +10,7 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::StoreError;
 
-use super::{AllowlistEntry, GuardNotes, KeyedAnswer, Score};
+use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
 
 /// Where tenants' own policies come from. A lookup never waits: what is not known
 /// yet is answered with `None` and fetched in the background.
@@ -129,6 +129,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// How an attempt ended is not known: it stays open until the guard ends it (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
+
+    /// The candidate policy would have decided otherwise (L-CANDIDATE).
+    fn candidate_differs(&self, _seen: &CandidateSeen<'_>) {}
 
     /// A surface refused a request whose origin could not be believed (I-XFF).
     fn edge_refused(&self, _peer: std::net::IpAddr, _field: &'static str, _now: Micros) {}

@@ -14,7 +14,7 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Metrics};
 use crate::engine::{
-    Administered, KeyedAnswer, ModeChange, Observer, OverageSeen, Seen, TenantSeen,
+    Administered, CandidateSeen, KeyedAnswer, ModeChange, Observer, OverageSeen, Seen, TenantSeen,
 };
 
 /// Metrics, log and audit of one process.
@@ -130,6 +130,12 @@ impl Observer for Fanout {
 
     fn overage(&self, seen: &OverageSeen<'_>) {
         self.each().for_each(|one| one.overage(seen));
+    }
+
+    fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
+        if let Some(audit) = &self.audit {
+            audit.candidate_differs(seen);
+        }
     }
 
     fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {

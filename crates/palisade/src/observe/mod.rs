@@ -18,6 +18,7 @@ pub use fanout::Fanout;
 pub use log::DenialLog;
 pub use metrics::Metrics;
 pub use span::SPAN_TARGET;
+pub(crate) use who::{log_digest, pseudonym};
 
 #[cfg(test)]
 mod tests;

@@ -56,8 +56,15 @@ impl Who {
     }
 }
 
+/// The digest by which a subject is told apart: the most personal of its names, else its
+/// organisation's.
+pub(crate) fn pseudonym(keyring: &Keyring, subject: Subject<'_>) -> Option<Digest> {
+    let who = Who::of(keyring, subject);
+    who.actor().or(who.org)
+}
+
 /// An identifier as logs and audits show it. The kind keeps a user and a token of
 /// the same spelling apart.
-pub(super) fn log_digest(keyring: &Keyring, kind: &str, id: &[u8]) -> Digest {
+pub(crate) fn log_digest(keyring: &Keyring, kind: &str, id: &[u8]) -> Digest {
     keyring.hmac(Domain::Log, &[kind.as_bytes(), id]).current
 }

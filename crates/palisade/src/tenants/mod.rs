@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use palisade_core::failure::SourceHealth;
 use palisade_core::policy::TenantPolicy;
+use palisade_policy::FileTenants;
 pub use palisade_policy::tenants::{
     CacheListener, CacheSettings, CacheState, CachedTenant, Refused, SourceError, SourceReport,
     TenantCache, TenantSource, follow,
@@ -18,6 +19,12 @@ pub use palisade_policy::tenants::{MongoAddressError, MongoTenants};
 pub use postgres::{PostgresTenants, TableName, TableNameError};
 
 use crate::engine::{TenantStats, Tenants};
+
+impl Tenants for FileTenants {
+    fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {
+        Self::find(self, org)
+    }
+}
 
 impl Tenants for TenantCache {
     fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {

@@ -225,6 +225,7 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
         let decided = Decided::new(RequestAnswer {
             decision,
             policy: judge.policy(),
+            candidate: None,
         });
         Refusal::of(decided, &answer::new_request_id())
     }

@@ -104,6 +104,7 @@ impl<C: Clock> OneLimit<C> {
         RequestAnswer {
             decision: decide(None, &self.class, judged),
             policy: Arc::clone(&self.policy),
+            candidate: None,
         }
     }
 
@@ -117,6 +118,7 @@ impl<C: Clock> OneLimit<C> {
         RequestAnswer {
             decision: decide(None, &self.class, judged),
             policy: Arc::clone(&self.policy),
+            candidate: None,
         }
     }
 }

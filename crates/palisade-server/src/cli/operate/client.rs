@@ -48,7 +48,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Asks, and prints the answer: as it is with `--json`, else as `show` says.
-    pub(super) fn ask(
+    pub(in crate::cli) fn ask(
         &self,
         method: Method,
         path: &str,
@@ -81,6 +81,19 @@ impl Server {
             return Ok(Ending::Negative);
         }
         Err(refused(status, &answer))
+    }
+
+    /// Asks, and prints nothing.
+    pub(in crate::cli) fn get(&self, path: &str) -> Result<Value, Failure> {
+        let (status, answer) = self.call(Method::GET, path, None)?;
+        match status.is_success() {
+            true => Ok(answer),
+            false => Err(refused(status, &answer)),
+        }
+    }
+
+    pub(in crate::cli) const fn prints_json(&self) -> bool {
+        self.json
     }
 
     fn call(

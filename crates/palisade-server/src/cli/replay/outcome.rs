@@ -1,91 +1,69 @@
 //! What an event led to under one policy.
 
 use std::fmt;
+use std::sync::Arc;
 
 use palisade::cases::{Event, Operation};
+use palisade::engine::Cause;
+use palisade_core::decision::{Decision, Mode, Outcome as Answer};
+use palisade_core::rule::Rule;
 use serde_json::{Value, json};
 
-/// The answer, as far as it is shown or compared.
-#[derive(Clone, PartialEq)]
-pub(super) struct Outcome {
-    pub(super) decision: String,
-    pub(super) rule: Option<String>,
-    /// The limit that denied, or that left least.
-    pub(super) limit: Option<String>,
-    pub(super) class: Option<String>,
-    pub(super) mode: String,
-    retry_after: Option<u64>,
-    /// What a flow of the guard in shadow mode would have answered.
-    shadow: Option<String>,
-}
+/// The answer, as far as it is shown.
+pub(super) struct Outcome<'a>(pub(super) &'a Decision);
 
-impl Outcome {
-    pub(super) fn of(answer: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let reasons = answer["reasons"].as_array();
-        let denying = reasons.into_iter().flatten().find_map(|reason| {
-            let denies = reason["decision"] != "allow";
-            text(&reason["limit"]).filter(|_| denies)
-        });
-        let closest = &answer["limits"][0];
-        Self {
-            decision: text(&answer["decision"]).unwrap_or_default(),
-            rule: text(&answer["rule"]),
-            limit: denying,
-            class: text(&closest["class"]),
-            mode: text(&answer["mode"]).unwrap_or_default(),
-            retry_after: answer["retry_after"].as_u64(),
-            shadow: shadow_of(&answer["shadow"]),
-        }
+impl Outcome<'_> {
+    fn cause(&self) -> Cause {
+        Cause::of(self.0)
     }
 
-    pub(super) fn is_allowed(&self) -> bool {
-        self.decision == "allow"
-    }
-
-    /// What stood in the way: a limit by its name, else the rule.
-    pub(super) fn cause(&self) -> String {
-        let rule = self.rule.as_deref().unwrap_or("no rule");
-        match &self.limit {
-            Some(limit) => format!("{rule} {limit}"),
-            None => rule.to_owned(),
-        }
+    /// The decision and rule that shadow mode hid.
+    fn shadow(&self) -> Option<String> {
+        let shadow = self.0.shadow.as_deref()?;
+        let rule = shadow.rule.map(|rule| format!(" {}", rule.id()));
+        Some(format!(
+            "{}{}",
+            shadow.decision.name(),
+            rule.unwrap_or_default()
+        ))
     }
 
     pub(super) fn as_json(&self) -> Value {
-        let mut shown = json!({"decision": self.decision, "rule": self.rule,
-            "limit": self.limit, "class": self.class, "mode": self.mode,
-            "retry_after": self.retry_after});
-        if let Some(shadow) = &self.shadow {
+        let decision = self.0;
+        let mut shown = json!({"decision": decision.outcome.name(),
+            "rule": decision.rule.map(Rule::id), "limit": self.cause().limit,
+            "class": class_of(decision), "mode": decision.mode.name(),
+            "retry_after": decision.retry_after});
+        if let Some(shadow) = self.shadow() {
             shown["shadow"] = json!(shadow);
         }
         shown
     }
 }
 
-/// The decision and rule that shadow mode hid.
-fn shadow_of(shadow: &Value) -> Option<String> {
-    let decision = shadow["decision"].as_str()?;
-    let rule = shadow["rule"].as_str().map(|rule| format!(" {rule}"));
-    Some(format!("{decision}{}", rule.unwrap_or_default()))
+/// The class of a request; `None` for the guard.
+pub(super) fn class_of(decision: &Decision) -> Option<&Arc<str>> {
+    let closest = decision.limits.first().map(|reading| &reading.class);
+    closest.or(decision.class.as_ref())
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for Outcome<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.decision)?;
-        for word in [&self.rule, &self.limit].into_iter().flatten() {
-            write!(f, " {word}")?;
+        let decision = self.0;
+        f.write_str(decision.outcome.name())?;
+        if decision.outcome != Answer::Allow {
+            write!(f, " {}", self.cause())?;
         }
-        if let Some(seconds) = self.retry_after {
+        if let Some(seconds) = decision.retry_after {
             write!(f, " {seconds}s")?;
         }
-        if self.mode != "normal" {
-            write!(f, " ({})", self.mode)?;
+        if decision.mode != Mode::Normal {
+            write!(f, " ({})", decision.mode.name())?;
         }
-        if let Some(shadow) = &self.shadow {
-            write!(f, " (shadow: {shadow})")?;
+        match self.shadow() {
+            Some(shadow) => write!(f, " (shadow: {shadow})"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -96,24 +74,5 @@ pub(super) fn asked(event: &Event) -> String {
         Operation::Guard(op, _) => op.name().to_owned(),
         Operation::Descriptors(call) => format!("rls {}", call.domain()),
         Operation::Fault(_) => "fault".to_owned(),
-    }
-}
-
-/// Whose event it is: a name to tell subjects apart, never shown.
-pub(super) fn subject(event: &Event) -> String {
-    match &event.operation {
-        Operation::Request(facts) => {
-            let org = facts.org.as_ref().map_or("", palisade_core::Id::as_str);
-            format!("{} {org}", facts.ip)
-        }
-        Operation::Guard(_, facts) => {
-            let account = facts.account.as_ref();
-            account.map_or_else(
-                || facts.ip.to_string(),
-                |id| format!("account {}", id.as_str()),
-            )
-        }
-        // Which entry names somebody is not known.
-        Operation::Descriptors(_) | Operation::Fault(_) => String::new(),
     }
 }

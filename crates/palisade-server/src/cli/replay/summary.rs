@@ -2,249 +2,255 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::sync::Arc;
 
-use palisade_core::time::{MINUTE, Micros};
+use palisade::cases::Event;
+use palisade::engine::Cause;
+use palisade_core::decision::{Decision, Mode, Outcome};
+use palisade_core::time::Micros;
 use serde_json::{Value, json};
 
+use super::super::events::WrongLines;
 use super::super::table::Table;
-use super::outcome::Outcome;
+use super::bars::{bar, split_bar};
+use super::compared::Compared;
+use super::outcome::class_of;
+use super::subjects::{Share, Subject, Subjects};
+use super::timeline::Timeline;
 
-/// Most subjects that are told apart.
-const SUBJECTS_MAX: usize = 100_000;
 /// Most subjects that are shown.
-const SUBJECTS_SHOWN: usize = 10;
-/// Most rows over time.
+pub(super) const SUBJECTS_SHOWN: usize = 10;
+/// Most rows over time, in the terminal and on a page.
 const ROWS_MAX: u64 = 24;
+pub(super) const PLOT_ROWS_MAX: u64 = 120;
+/// Classes that are counted apart: an event may name any.
+const CLASSES_MAX: usize = 1000;
 
-/// How many events, and how many of them were not allowed.
-#[derive(Clone, Copy, Default)]
-struct Share {
-    events: u64,
-    refused: u64,
-}
-
-impl Share {
-    fn count(&mut self, outcome: &Outcome) {
-        self.events += 1;
-        self.refused += u64::from(!outcome.is_allowed());
-    }
-}
-
-/// A subject, named by the line it first came in: the file says who it is.
-#[derive(Clone, Copy)]
-struct Subject {
-    first_line: usize,
-    share: Share,
-}
+const OUTCOMES: [Outcome; 4] = [
+    Outcome::Allow,
+    Outcome::SoftBlock,
+    Outcome::Deny,
+    Outcome::HardBlock,
+];
+const MODES: [Mode; 4] = [
+    Mode::Normal,
+    Mode::FailClosed,
+    Mode::FailOpen,
+    Mode::Degraded,
+];
 
 #[derive(Default)]
 pub(super) struct Summary {
-    events: u64,
-    decisions: BTreeMap<String, u64>,
-    modes: BTreeMap<String, u64>,
+    pub(super) events: u64,
+    decisions: [u64; OUTCOMES.len()],
+    modes: [u64; MODES.len()],
     /// What stood in the way of those that were not allowed.
-    causes: BTreeMap<String, u64>,
-    classes: BTreeMap<String, Share>,
-    subjects: HashMap<String, Subject>,
-    minutes: BTreeMap<u64, Share>,
+    causes: HashMap<Cause, u64>,
+    classes: HashMap<Arc<str>, Share>,
+    guard: Share,
+    subjects: Subjects,
+    timeline: Timeline,
     pub(super) compared: Option<Compared>,
-    /// Lines of an access log that are no requests.
-    pub(super) skipped: u64,
+    pub(super) wrong: WrongLines,
+    /// Lines that tell of no decision.
+    pub(super) others: u64,
+    /// Keys that had to share a bucket: decisions about them are stricter than they would be.
+    pub(super) overflowed: u64,
 }
 
-/// What another policy would change.
-#[derive(Default)]
-pub(super) struct Compared {
-    newly_denied: BTreeMap<String, u64>,
-    newly_allowed: BTreeMap<String, u64>,
-    otherwise: u64,
-}
-
-impl Compared {
-    /// Counts how `other` differs; true if it does.
-    pub(super) fn count(&mut self, given: &Outcome, other: &Outcome) -> bool {
-        match (given.is_allowed(), other.is_allowed()) {
-            (true, false) => *self.newly_denied.entry(other.cause()).or_default() += 1,
-            (false, true) => *self.newly_allowed.entry(given.cause()).or_default() += 1,
-            _ if given != other => self.otherwise += 1,
-            _ => return false,
+impl Summary {
+    /// Counts an event.
+    pub(super) fn count(&mut self, line: u64, event: &Event, decision: &Decision) {
+        let is_allowed = decision.is_allowed();
+        self.events += 1;
+        let outcome = OUTCOMES.iter().position(|one| *one == decision.outcome);
+        self.decisions[outcome.unwrap_or(0)] += 1;
+        let mode = MODES.iter().position(|one| *one == decision.mode);
+        self.modes[mode.unwrap_or(0)] += 1;
+        if !is_allowed {
+            *self.causes.entry(Cause::of(decision)).or_default() += 1;
         }
-        true
+        self.class(decision).count(is_allowed);
+        self.timeline.count(event.at, is_allowed);
+        self.subjects.count(line, event, is_allowed);
     }
 
-    fn total(counts: &BTreeMap<String, u64>) -> u64 {
-        counts.values().sum()
+    fn class(&mut self, decision: &Decision) -> &mut Share {
+        let Some(class) = class_of(decision) else {
+            return &mut self.guard;
+        };
+        let class = match self.classes.len() < CLASSES_MAX || self.classes.contains_key(class) {
+            true => Arc::clone(class),
+            false => "other".into(),
+        };
+        self.classes.entry(class).or_default()
     }
 
-    fn differ(&self) -> u64 {
-        Self::total(&self.newly_denied) + Self::total(&self.newly_allowed) + self.otherwise
+    pub(super) fn decisions(&self) -> Vec<(&'static str, u64)> {
+        let counted = OUTCOMES.iter().zip(self.decisions);
+        let shown = counted.filter(|(_, count)| *count > 0);
+        shown.map(|(one, count)| (one.name(), count)).collect()
     }
 
-    fn text(&self) -> String {
-        let mut text = format!("\nagainst: {} treated differently\n", self.differ());
-        for (what, counts) in [
-            ("newly denied", &self.newly_denied),
-            ("newly allowed", &self.newly_allowed),
-        ] {
-            let _ = writeln!(text, "  {what}: {}", Self::total(counts));
-            for (cause, count) in counts {
-                let _ = writeln!(text, "    {cause}: {count}");
+    fn modes(&self) -> Vec<(&'static str, u64)> {
+        let counted = MODES.iter().zip(self.modes);
+        let shown = counted.filter(|(_, count)| *count > 0);
+        shown.map(|(one, count)| (one.name(), count)).collect()
+    }
+
+    /// Causes of refusals, the most frequent first.
+    pub(super) fn causes(&self) -> Vec<(String, u64)> {
+        let mut causes: Vec<(String, u64)> = self
+            .causes
+            .iter()
+            .map(|(cause, count)| (cause.to_string(), *count))
+            .collect();
+        causes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        causes
+    }
+
+    /// Classes by name, the guard's events among them.
+    pub(super) fn classes(&self) -> BTreeMap<String, Share> {
+        let guard = (self.guard.events > 0).then(|| ("guard".to_owned(), self.guard));
+        let classes = self.classes.iter();
+        classes
+            .map(|(name, share)| (name.to_string(), *share))
+            .chain(guard)
+            .collect()
+    }
+
+    pub(super) fn subjects(&self) -> (Vec<Subject>, usize) {
+        self.subjects.refused_most(SUBJECTS_SHOWN)
+    }
+
+    pub(super) fn over_time(&mut self, rows_max: u64) -> Vec<(Micros, Share)> {
+        self.timeline.rows(rows_max)
+    }
+
+    pub(super) fn text(&mut self) -> String {
+        let list = |counts: &[(&'static str, u64)]| {
+            let shown: Vec<String> = counts.iter().map(|(k, n)| format!("{k} {n}")).collect();
+            shown.join(", ")
+        };
+        let mut text = format!("{} events: {}\n", self.events, list(&self.decisions()));
+        if self.modes().iter().any(|(mode, _)| *mode != "normal") {
+            let _ = writeln!(text, "modes: {}", list(&self.modes()));
+        }
+        text.push_str(&self.remarks());
+        text.push_str(&self.tables());
+        if let Some(compared) = &self.compared {
+            text.push_str(&compared.text());
+        }
+        text
+    }
+
+    fn remarks(&self) -> String {
+        let mut text = String::new();
+        if self.wrong.count > 0 {
+            let _ = writeln!(text, "{} lines could not be used", self.wrong.count);
+            for (line, why) in &self.wrong.first {
+                let _ = writeln!(text, "  line {line}: {why}");
             }
         }
-        if self.otherwise > 0 {
+        if self.others > 0 {
+            let _ = writeln!(text, "{} lines tell of no decision", self.others);
+        }
+        if self.overflowed > 0 {
             let _ = writeln!(
                 text,
-                "  denied either way, by another rule or for longer: {}",
-                self.otherwise
+                "{} keys shared a bucket and were refused sooner: raise `--keys-max`",
+                self.overflowed
             );
         }
         text
     }
 
-    fn as_json(&self) -> Value {
-        json!({"differ": self.differ(), "newly_denied": self.newly_denied,
-            "newly_allowed": self.newly_allowed, "otherwise": self.otherwise})
-    }
-}
-
-impl Summary {
-    /// Counts an event.
-    pub(super) fn count(&mut self, line: usize, at: Micros, subject: String, outcome: &Outcome) {
-        self.events += 1;
-        *self.decisions.entry(outcome.decision.clone()).or_default() += 1;
-        *self.modes.entry(outcome.mode.clone()).or_default() += 1;
-        if !outcome.is_allowed() {
-            *self.causes.entry(outcome.cause()).or_default() += 1;
+    fn tables(&mut self) -> String {
+        let causes = self.causes();
+        let most = causes.first().map_or(0, |(_, count)| *count);
+        let mut refused = Table::new(["REFUSED BY", "EVENTS", ""]);
+        for (cause, count) in &causes {
+            refused.row([cause.clone(), count.to_string(), bar(*count, most)]);
         }
-        let class = outcome.class.clone().unwrap_or_else(|| "guard".to_owned());
-        self.classes.entry(class).or_default().count(outcome);
-        self.minutes
-            .entry(at.0 / MINUTE)
-            .or_default()
-            .count(outcome);
-        if self.subjects.len() < SUBJECTS_MAX || self.subjects.contains_key(&subject) {
-            let share = Share::default();
-            let first_line = line;
-            let one = self.subjects.entry(subject);
-            one.or_insert(Subject { first_line, share })
-                .share
-                .count(outcome);
+        let mut classes = Table::new(["CLASS", "EVENTS", "REFUSED", ""]);
+        let by_class = self.classes();
+        let most = by_class.values().map(|share| share.events).max();
+        for (class, share) in by_class {
+            classes.row(row(class, share, most.unwrap_or(0)));
         }
-    }
-
-    /// Subjects that were refused most.
-    fn refused_most(&self) -> Vec<Subject> {
-        let mut refused: Vec<Subject> = self
-            .subjects
-            .values()
-            .filter(|subject| subject.share.refused > 0)
-            .copied()
-            .collect();
-        refused.sort_by_key(|one| (std::cmp::Reverse(one.share.refused), one.first_line));
-        refused
+        let (top, count) = self.subjects();
+        let mut subjects = Table::new(["SUBJECT", "EVENTS", "REFUSED", ""]);
+        let most = top.iter().map(|one| one.share.events).max();
+        for one in &top {
+            let name = format!("of line {}", one.first_line);
+            subjects.row(row(name, one.share, most.unwrap_or(0)));
+        }
+        let mut times = Table::new(["FROM", "EVENTS", "REFUSED", ""]);
+        let rows = self.over_time(ROWS_MAX);
+        let most = rows.iter().map(|(_, share)| share.events).max();
+        for (at, share) in rows {
+            times.row(row(at.to_rfc3339(), share, most.unwrap_or(0)));
+        }
+        let mut text = part(&refused) + &part(&classes) + &part(&subjects);
+        if count > top.len() {
+            let more = count - top.len();
+            let at_least = if self.subjects.is_partial {
+                " at least"
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "and{at_least} {more} more");
+        }
+        text + &part(&times)
     }
 
-    /// Events in a few equal stretches of time: start and share of each.
-    fn over_time(&self) -> Vec<(Micros, Share)> {
-        let (Some(first), Some(last)) = (self.minutes.keys().next(), self.minutes.keys().last())
-        else {
-            return Vec::new();
-        };
-        let step = (last - first + 1).div_ceil(ROWS_MAX).max(1);
-        let mut rows: BTreeMap<u64, Share> = BTreeMap::new();
-        for (minute, share) in &self.minutes {
-            let row = rows
-                .entry(first + (minute - first) / step * step)
-                .or_default();
-            row.events += share.events;
-            row.refused += share.refused;
-        }
-        rows.into_iter()
-            .map(|(minute, share)| (Micros(minute * MINUTE), share))
-            .collect()
-    }
-
-    pub(super) fn text(&self) -> String {
-        let list = |counts: &BTreeMap<String, u64>| {
-            let shown: Vec<String> = counts.iter().map(|(k, n)| format!("{k} {n}")).collect();
-            shown.join(", ")
-        };
-        let mut text = format!("{} events: {}\n", self.events, list(&self.decisions));
-        if self.modes.keys().any(|mode| mode != "normal") {
-            let _ = writeln!(text, "modes: {}", list(&self.modes));
-        }
-        if self.skipped > 0 {
-            let _ = writeln!(text, "{} lines are no requests", self.skipped);
-        }
-        let mut causes = Table::new(["REFUSED BY", "EVENTS"]);
-        for (cause, count) in &self.causes {
-            causes.row([cause.clone(), count.to_string()]);
-        }
-        let mut classes = Table::new(["CLASS", "EVENTS", "REFUSED"]);
-        for (class, share) in &self.classes {
-            classes.row(row(class.clone(), *share));
-        }
-        let refused = self.refused_most();
-        let mut subjects = Table::new(["SUBJECT", "EVENTS", "REFUSED"]);
-        for subject in refused.iter().take(SUBJECTS_SHOWN) {
-            subjects.row(row(
-                format!("of line {}", subject.first_line),
-                subject.share,
-            ));
-        }
-        let mut times = Table::new(["FROM", "EVENTS", "REFUSED"]);
-        for (at, share) in self.over_time() {
-            times.row(row(at.to_rfc3339(), share));
-        }
-        text.push_str(&part(&causes));
-        text.push_str(&part(&classes));
-        text.push_str(&part(&subjects));
-        if refused.len() > SUBJECTS_SHOWN {
-            let _ = writeln!(text, "and {} more", refused.len() - SUBJECTS_SHOWN);
-        }
-        text.push_str(&part(&times));
-        text.push_str(
-            &self
-                .compared
-                .as_ref()
-                .map(Compared::text)
-                .unwrap_or_default(),
-        );
-        text
-    }
-
-    pub(super) fn as_json(&self) -> Value {
+    pub(super) fn as_json(&mut self) -> Value {
         let share = |share: &Share| json!({"events": share.events, "refused": share.refused});
-        let classes: BTreeMap<&String, Value> = self
-            .classes
-            .iter()
-            .map(|(name, one)| (name, share(one)))
-            .collect();
-        let subjects: Vec<Value> = self
-            .refused_most()
-            .iter()
-            .take(SUBJECTS_SHOWN)
-            .map(|one| {
-                json!({"first_line": one.first_line, "events": one.share.events,
-                    "refused": one.share.refused})
-            })
-            .collect();
         let times: Vec<Value> = self
-            .over_time()
+            .over_time(ROWS_MAX)
             .iter()
             .map(|(at, one)| {
                 json!({"from": at.to_rfc3339(), "events": one.events, "refused": one.refused})
             })
             .collect();
-        json!({"summary": {"events": self.events, "decisions": self.decisions,
-            "modes": self.modes, "refused_by": self.causes, "classes": classes,
-            "subjects": subjects, "over_time": times, "skipped": self.skipped,
+        let classes: BTreeMap<String, Value> = self
+            .classes()
+            .iter()
+            .map(|(name, one)| (name.clone(), share(one)))
+            .collect();
+        let (top, refused) = self.subjects();
+        let subjects: Vec<Value> = top
+            .iter()
+            .map(|one| {
+                json!({"first_line": one.first_line, "events": one.share.events,
+                    "refused": one.share.refused})
+            })
+            .collect();
+        let wrong: Vec<Value> = self
+            .wrong
+            .first
+            .iter()
+            .map(|(line, why)| json!({"line": line, "why": why}))
+            .collect();
+        json!({"summary": {"events": self.events,
+            "decisions": BTreeMap::from_iter(self.decisions()),
+            "modes": BTreeMap::from_iter(self.modes()),
+            "refused_by": BTreeMap::from_iter(self.causes()), "classes": classes,
+            "subjects": subjects, "subjects_refused": refused,
+            "subjects_seen": self.subjects.len(), "over_time": times,
+            "wrong_lines": self.wrong.count, "first_wrong_lines": wrong,
+            "other_lines": self.others, "overflowed": self.overflowed,
             "against": self.compared.as_ref().map(Compared::as_json)}})
     }
 }
 
-fn row(name: String, share: Share) -> [String; 3] {
-    [name, share.events.to_string(), share.refused.to_string()]
+fn row(name: String, share: Share, most: u64) -> [String; 4] {
+    [
+        name,
+        share.events.to_string(),
+        share.refused.to_string(),
+        split_bar(share.events, share.refused, most),
+    ]
 }
 
 fn part<const N: usize>(table: &Table<N>) -> String {

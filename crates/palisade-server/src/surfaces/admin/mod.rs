@@ -4,6 +4,7 @@ mod access;
 mod allowlist;
 mod blocks;
 mod cache;
+mod candidate;
 mod document;
 mod explain;
 mod health;
@@ -217,6 +218,7 @@ fn described() -> (Router<Operations>, OpenApi) {
             .routes(routes!(cache::show))
             .routes(routes!(blocks::list, blocks::lift))
             .routes(routes!(explain::explain))
+            .routes(routes!(candidate::show))
             .split_for_parts();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = document.components.get_or_insert_default();

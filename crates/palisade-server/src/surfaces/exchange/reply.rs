@@ -33,12 +33,16 @@ pub(in crate::surfaces) fn rendered<'a>(
     id: &'a RequestId,
 ) -> Answer<'a> {
     let settings = &answer.policy.settings;
-    Answer::new(
+    let mut rendered = Answer::new(
         &answer.decision,
         settings.headers,
         &settings.urls,
         id.as_str(),
-    )
+    );
+    let candidate = answer.candidate.as_ref();
+    let header = candidate.and_then(|candidate| candidate.header());
+    rendered.headers.extend(header);
+    rendered
 }
 
 /// A JSON body with HTTP 200.

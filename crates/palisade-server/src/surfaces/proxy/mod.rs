@@ -95,7 +95,7 @@ struct Proxy {
 
 /// Whether a request goes on to the application.
 enum Passage {
-    Closed(RequestAnswer),
+    Closed(Box<RequestAnswer>),
     Open(Box<Passing>),
 }
 
@@ -180,12 +180,12 @@ impl Proxy {
             Ok(taken) => taken,
             Err(problem) => {
                 let answer = enforcer.turn_away(arrived.facts.ip, problem).await?;
-                return Ok(Passage::Closed(answer));
+                return Ok(Passage::Closed(Box::new(answer)));
             }
         };
         let decided = enforcer.decide(visit, arrived, body.bytes(), id).await?;
         if !decided.answer.decision.is_allowed() {
-            return Ok(Passage::Closed(decided.answer));
+            return Ok(Passage::Closed(Box::new(decided.answer)));
         }
         Ok(Passage::Open(Box::new(Passing {
             answer: decided.answer,

@@ -88,6 +88,23 @@ impl<S: Store> Engine<S> {
         op: GuardOp,
         facts: &GuardFacts,
     ) -> Result<RequestAnswer, FieldError> {
+        let (mut answer, notes) = self.answer_command(op, facts).await?;
+        self.observer().decided(&Seen {
+            subject: Subject::Guard(op, facts),
+            decision: &answer.decision,
+            bypassed: None,
+            guard: Some(&notes),
+        });
+        answer.candidate = self.beside_command(op, facts, &answer.decision).await;
+        Ok(answer)
+    }
+
+    /// The answer and what the command did; nobody is told.
+    pub(in crate::engine) async fn answer_command(
+        &self,
+        op: GuardOp,
+        facts: &GuardFacts,
+    ) -> Result<(RequestAnswer, GuardNotes), FieldError> {
         facts.validate(op)?;
         let policy = self.policy.load_full();
         let (decision, notes) = if policy.enabled {
@@ -101,13 +118,12 @@ impl<S: Store> Engine<S> {
         } else {
             (disabled(self.now()), GuardNotes::default())
         };
-        self.observer().decided(&Seen {
-            subject: Subject::Guard(op, facts),
-            decision: &decision,
-            bypassed: None,
-            guard: Some(&notes),
-        });
-        Ok(RequestAnswer { decision, policy })
+        let answer = RequestAnswer {
+            decision,
+            policy,
+            candidate: None,
+        };
+        Ok((answer, notes))
     }
 
     /// G-SPRAY-WIDE, where it is on: a check is told whether its area was sprayed; of a

@@ -30,13 +30,24 @@ impl<S: Store> Engine<S> {
         let mut bytes = [0; 32];
         rand::rng().fill_bytes(&mut bytes);
         let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.add_session(account, &id).await?;
+        if let Some(candidate) = self.beside() {
+            candidate.add_session(account, &id).await;
+        }
+        Ok(id)
+    }
+
+    pub(in crate::engine) async fn add_session(
+        &self,
+        account: &Id,
+        id: &str,
+    ) -> Result<usize, StoreError> {
         let digest = session_digest(&self.keyring, account.as_bytes(), id.as_bytes());
         self.change_sessions(account, |record, now| {
             record.add_session(&digest, now);
             1
         })
-        .await?;
-        Ok(id)
+        .await
     }
 
     /// Revokes one session of an account, or all; says how many there were.
@@ -44,6 +55,18 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// The store's.
     pub async fn revoke_sessions(
+        &self,
+        account: &Id,
+        session: Option<&Id>,
+    ) -> Result<usize, StoreError> {
+        let revoked = self.remove_sessions(account, session).await?;
+        if let Some(candidate) = self.beside() {
+            candidate.remove_sessions(account, session).await;
+        }
+        Ok(revoked)
+    }
+
+    pub(in crate::engine) async fn remove_sessions(
         &self,
         account: &Id,
         session: Option<&Id>,

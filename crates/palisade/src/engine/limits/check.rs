@@ -5,6 +5,7 @@ use std::sync::Arc;
 use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
+use palisade_core::headers::{Header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
@@ -12,7 +13,7 @@ use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
-use super::super::{Engine, Seen, Subject};
+use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use super::near::WithoutAnswer;
 
@@ -24,6 +25,18 @@ pub struct RequestAnswer {
     pub decision: Decision,
     /// The policy in force.
     pub policy: Arc<PolicySet>,
+    /// Where the candidate policy would have decided otherwise (L-CANDIDATE).
+    pub candidate: Option<Box<CandidateAnswer>>,
+}
+
+impl RequestAnswer {
+    /// The headers of the answer, in the families that the policy chooses.
+    #[must_use]
+    pub fn headers(&self) -> Vec<Header> {
+        let mut all = headers(&self.decision, self.policy.settings.headers);
+        all.extend(self.candidate.as_ref().and_then(|one| one.header()));
+        all
+    }
 }
 
 /// One request on its way.
@@ -51,6 +64,29 @@ impl<S: Store> Engine<S> {
     }
 
     async fn run(&self, facts: &RequestFacts, take: Take) -> RequestAnswer {
+        let (mut answer, bypassed) = self.answer(facts, take).await;
+        if take == Take::Consume {
+            let decision = &answer.decision;
+            if decision.quota.is_some() {
+                self.note_overage(&answer.policy, facts, decision);
+            }
+            self.link.observer().decided(&Seen {
+                subject: Subject::Request(facts),
+                decision,
+                bypassed: bypassed.as_deref(),
+                guard: None,
+            });
+            answer.candidate = self.beside_request(facts, decision).await;
+        }
+        answer
+    }
+
+    /// The answer, and the allowlist entry that let it pass; nobody is told.
+    pub(in crate::engine) async fn answer(
+        &self,
+        facts: &RequestFacts,
+        take: Take,
+    ) -> (RequestAnswer, Option<String>) {
         let ends = self.link.request_ends();
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
@@ -66,18 +102,12 @@ impl<S: Store> Engine<S> {
             ends,
         };
         let (decision, bypassed) = self.decide(asked).await;
-        if take == Take::Consume {
-            if decision.quota.is_some() {
-                self.note_overage(&policy, facts, &decision);
-            }
-            self.link.observer().decided(&Seen {
-                subject: Subject::Request(facts),
-                decision: &decision,
-                bypassed: bypassed.as_deref(),
-                guard: None,
-            });
-        }
-        RequestAnswer { decision, policy }
+        let answer = RequestAnswer {
+            decision,
+            policy,
+            candidate: None,
+        };
+        (answer, bypassed)
     }
 
     pub(in crate::engine) fn tenant(&self, facts: &RequestFacts) -> Option<Arc<TenantPolicy>> {

@@ -50,9 +50,11 @@ impl<S: Store> Engine<S> {
             bypassed: None,
             guard: None,
         });
+        let candidate = self.beside_request(&facts, &decision).await;
         Some(RequestAnswer {
             decision,
             policy: Arc::clone(&policy),
+            candidate,
         })
     }
 

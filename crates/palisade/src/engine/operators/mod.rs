@@ -118,6 +118,9 @@ impl<S: Store> Admin<'_, S> {
     /// No block of it is running, or the store's.
     pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
         let lifted = self.engine.lift(target).await?;
+        if let Some(candidate) = self.engine.beside() {
+            candidate.lift(target).await;
+        }
         let id = target.record.digest.hex();
         self.lifted(lifted, &id, target.score, reason)
     }
@@ -145,6 +148,9 @@ impl<S: Store> Admin<'_, S> {
             });
         };
         let lifted = self.engine.lift_of(subject, score).await?;
+        if let Some(candidate) = self.engine.beside() {
+            candidate.lift_of(subject, score).await;
+        }
         self.lifted(lifted, &id.hex(), score, reason)
     }
 

@@ -172,6 +172,17 @@ impl<S: Store> Engine<S> {
         Some(segments)
     }
 
+    /// Clears whatever these subjects have here; a policy may know none of their buckets.
+    pub(in crate::engine) async fn reset_selected(
+        &self,
+        selectors: &[ResetSelector],
+    ) -> Result<(), StoreError> {
+        let policy = self.policy.load_full();
+        let all = selectors.iter().flat_map(|one| self.selected(&policy, one));
+        let charges: Vec<Charge<'_>> = all.take(BUCKETS_MAX).collect();
+        self.reset_charges(&charges).await.map(drop)
+    }
+
     pub(in crate::engine) async fn reset_charges(
         &self,
         charges: &[Charge<'_>],
@@ -265,6 +276,9 @@ impl<S: Store> Admin<'_, S> {
         let charges: Vec<Charge<'_>> = asked.iter().map(|(_, charge)| charge.clone()).collect();
         let done = self.engine.reset_charges(&charges).await?;
         self.engine.announce_reset().await?;
+        if let Some(candidate) = self.engine.beside() {
+            candidate.reset(selectors).await;
+        }
         self.record(Change::Reset {
             buckets: done.iter().filter(|done| **done).count(),
             reason: Some(reason),

@@ -95,6 +95,9 @@ kinds! {
     TierChanged = "quota_tier_changed", Info, Security;
     /// Another policy is in force.
     PolicyChanged = "policy_changed", Info, Security;
+    /// The candidate policy would have decided otherwise; at most ten a second say whom it
+    /// is about, the others are one event with a count.
+    CandidateDiffers = "candidate_differs", Info, Ordinary;
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
     /// calls fail are refused. In a prolonged outage: the auth and admin limits are closed.
     FailClosedEntered = "fail_closed_entered", Warning, Security;

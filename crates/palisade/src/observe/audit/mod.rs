@@ -4,6 +4,7 @@
 //! thread of its own writes lines and retries when the sink fails. Several sinks
 //! have a buffer and a thread each: one that is away holds up no other.
 
+mod beside;
 mod event;
 mod per_second;
 #[cfg(feature = "postgres")]
@@ -115,6 +116,7 @@ pub struct Audit {
     streaks: Streaks,
     probes: Probes,
     classes: KnownClasses,
+    differences: beside::Ration,
     writers: Vec<JoinHandle<()>>,
 }
 
@@ -196,6 +198,7 @@ impl Audit {
             keyring,
             clock,
             shared: Arc::clone(&shared),
+            differences: beside::Ration::default(),
             streaks: Streaks::new(settings.repeated_throttling),
             probes: Probes::new(
                 settings.privilege_probing,

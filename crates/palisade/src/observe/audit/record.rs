@@ -15,8 +15,8 @@ use palisade_core::time::Micros;
 use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::{Audit, Severity};
 use crate::engine::{
-    Administered, Change, ModeChange, Observer, Operator, OverageSeen, Score, Seen, Subject,
-    TenantSeen,
+    Administered, CandidateSeen, Change, ModeChange, Observer, Operator, OverageSeen, Score, Seen,
+    Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -112,6 +112,10 @@ impl Observer for Audit {
         event.from = seen.month.map(Into::into);
         event.count = Some(seen.overage);
         self.shared.push(event);
+    }
+
+    fn candidate_differs(&self, seen: &CandidateSeen<'_>) {
+        self.record_difference(seen);
     }
 
     fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {
@@ -232,14 +236,14 @@ impl Audit {
     }
 }
 
-fn with_who(event: &mut Event, who: &Who) {
+pub(super) fn with_who(event: &mut Event, who: &Who) {
     event.org_id = who.org.map(Hex);
     event.actor = who.actor().map(|digest| Actor::Digest(Hex(digest)));
     event.token = who.token.map(Hex);
     event.client = who.client.map(Hex);
 }
 
-fn with_decision(mut event: Event, decision: &Decision) -> Event {
+pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     let denying = decision.reasons.iter().find_map(|r| r.limit.as_ref());
     event.bucket = denying.map(Arc::clone);
     event.rule = decision

@@ -121,6 +121,10 @@ catalogue! {
         "Policy refreshes that failed or brought a policy that was refused";
     POLICY_REVISION = Gauge "rate_limiter_policy_revision" []
         "Revision of the policy in force";
+    CANDIDATE_DECISIONS = Counter "rate_limiter_candidate_decisions_total" ["verdict"]
+        "Decisions by how the candidate policy compares, since it or the live one was replaced";
+    CANDIDATE_DIFFERENCES = Counter "rate_limiter_candidate_differences_total" ["limit", "change"]
+        "Decisions that the candidate policy would have changed, by the limit or rule that refuses";
     ENABLED = Gauge "rate_limiter_enabled" []
         "0 while the kill switch disables enforcement";
     TRACKED_KEYS = Gauge "rate_limiter_tracked_keys" []

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use super::catalogue::{self as names, Described, Kind};
 use super::cells::Counted;
 use super::{COUNTERS, Metrics};
-use crate::engine::Figures;
+use crate::engine::{CandidateReport, CauseCounts, Comparison, Figures};
 
 /// One series: its label values and its value.
 type Series = (Vec<String>, u64);
@@ -106,6 +106,8 @@ impl Metrics {
             names::POLICY_CACHE_SIZE => one(figures.tenants.cached),
             names::POLICY_REFRESH_FAILURES => one(figures.tenants.refresh_failures),
             names::POLICY_REVISION => one(figures.policy_revision),
+            names::CANDIDATE_DECISIONS => candidate(figures, verdicts),
+            names::CANDIDATE_DIFFERENCES => candidate(figures, differences),
             names::ENABLED => one(u64::from(figures.enabled)),
             names::TRACKED_KEYS => one(figures.store.tracked_keys + figures.local_keys),
             names::EVICTIONS => Value::Series(vec![
@@ -145,6 +147,33 @@ impl Metrics {
             _ => Vec::new(),
         }
     }
+}
+
+fn candidate(figures: &Figures, read: fn(&CandidateReport) -> Vec<Series>) -> Value {
+    let report = figures.candidate.as_ref();
+    Value::Series(report.map(read).unwrap_or_default())
+}
+
+fn verdicts(report: &CandidateReport) -> Vec<Series> {
+    let all = Comparison::ALL.iter();
+    all.map(|verdict| {
+        let labels = vec![verdict.name().to_owned()];
+        (labels, report.verdicts.of(*verdict))
+    })
+    .collect()
+}
+
+fn differences(report: &CandidateReport) -> Vec<Series> {
+    let of = |row: &CauseCounts, verdict: Comparison, count| {
+        (vec![row.name.clone(), verdict.name().to_owned()], count)
+    };
+    let rows = report.causes.iter().flat_map(|row| {
+        [
+            of(row, Comparison::NewlyDenied, row.newly_denied),
+            of(row, Comparison::NewlyAllowed, row.newly_allowed),
+        ]
+    });
+    rows.filter(|(_, count)| *count > 0).collect()
 }
 
 fn series<const N: usize>(counted: Vec<Counted<N>>) -> Value {

@@ -62,7 +62,7 @@ pub(super) struct Login {
 pub(super) enum Verdict {
     /// Ask the application.
     Go(Box<Attempted>),
-    Refused(RequestAnswer),
+    Refused(Box<RequestAnswer>),
 }
 
 impl Login {
@@ -97,7 +97,7 @@ impl Login {
     pub(super) async fn ask(self, enforcer: &Arc<Enforcer>) -> Result<Verdict, Problem> {
         let answer = guard(enforcer, self.route.flow, Attempt::Check, &self.facts).await?;
         if !answer.decision.is_allowed() {
-            return Ok(Verdict::Refused(answer));
+            return Ok(Verdict::Refused(Box::new(answer)));
         }
         Ok(Verdict::Go(Box::new(Attempted {
             enforcer: Arc::clone(enforcer),

@@ -1,0 +1,123 @@
+//! A thread that reads and parses ahead of whoever decides, by batches, a few at a time.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use palisade_core::path::EncodedSlash;
+
+use super::super::offline;
+use super::format::{Names, Reader};
+use super::input::{self, Lines};
+use super::{Numbered, Recording, Unread, WrongLines};
+use crate::failure::Failure;
+
+/// Events that are handed over at once.
+const BATCH: usize = 512;
+/// Batches that wait: with their events, what is read ahead stays below a few megabytes.
+const WAITING_MAX: usize = 8;
+
+/// Events that were read together, and lines among them that gave none.
+#[derive(Default)]
+struct Batch {
+    events: Vec<Numbered>,
+    wrong: WrongLines,
+    /// Lines that tell of no decision.
+    others: u64,
+}
+
+/// What a thread reads ahead.
+pub(crate) struct Ahead {
+    batches: Receiver<io::Result<Batch>>,
+    path: PathBuf,
+    read: Arc<AtomicU64>,
+    /// Bytes of the file, if it is one.
+    pub(crate) length: Option<u64>,
+    pub(crate) wrong: WrongLines,
+    pub(crate) others: u64,
+}
+
+/// Starts to read a recording of an application with this reading of escaped slashes.
+pub(crate) fn read_ahead(
+    recording: &Recording,
+    names: Names,
+    slash: EncodedSlash,
+) -> Result<Ahead, Failure> {
+    let read = Arc::new(AtomicU64::new(0));
+    let (lines, length) = input::open(&recording.events, Arc::clone(&read))?;
+    let reader = Reader::new(recording.format.clone(), names, slash);
+    let (sender, batches) = sync_channel(WAITING_MAX);
+    std::thread::Builder::new()
+        .name("palisade-read".to_owned())
+        .spawn(move || send_all(lines, reader, &sender))
+        .map_err(|error| {
+            Failure::unavailable(format!("cannot start a thread: {error}"), "try again")
+        })?;
+    Ok(Ahead {
+        batches,
+        path: recording.events.clone(),
+        read,
+        length,
+        wrong: WrongLines::default(),
+        others: 0,
+    })
+}
+
+impl Ahead {
+    /// The next events; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<Numbered>>, Failure> {
+        let Ok(batch) = self.batches.recv() else {
+            return Ok(None);
+        };
+        let batch = batch.map_err(|error| offline::unreadable(&self.path, &error))?;
+        self.wrong.extend(batch.wrong);
+        self.others += batch.others;
+        Ok(Some(batch.events))
+    }
+
+    /// Bytes of the file that were read.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+}
+
+/// Ends with the recording, or when nobody wants more of it.
+fn send_all(mut lines: Lines, mut reader: Reader, sender: &SyncSender<io::Result<Batch>>) {
+    loop {
+        let batch = next_batch(&mut lines, &mut reader);
+        let is_last = !matches!(&batch, Ok((_, false)));
+        if sender.send(batch.map(|(batch, _)| batch)).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// A batch, and whether it is the last.
+fn next_batch(lines: &mut Lines, reader: &mut Reader) -> io::Result<(Batch, bool)> {
+    let mut batch = Batch {
+        events: Vec::with_capacity(BATCH),
+        ..Batch::default()
+    };
+    while batch.events.len() < BATCH {
+        let Some(line) = lines.next()? else {
+            return Ok((batch, true));
+        };
+        let text = match std::str::from_utf8(line.bytes) {
+            _ if line.is_cut => Err(Unread::Line("is longer than 64 KiB")),
+            Ok(text) if text.trim().is_empty() => continue,
+            Ok(text) => Ok(text),
+            Err(_) => Err(Unread::Line("is not UTF-8")),
+        };
+        match text.and_then(|text| reader.event(text)) {
+            Ok(Some(event)) => batch.events.push(Numbered {
+                line: line.number,
+                event,
+            }),
+            Ok(None) => batch.others += 1,
+            Err(why) => batch.wrong.note(line.number, &why),
+        }
+    }
+    Ok((batch, false))
+}

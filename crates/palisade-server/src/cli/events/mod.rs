@@ -1,0 +1,88 @@
+//! Recorded traffic → events, whatever it is written in: where it comes from ([`input`]),
+//! how a line is read ([`format`]), and a thread that does both ahead of whoever decides
+//! ([`ahead`]).
+
+mod ahead;
+mod audit;
+mod combined;
+mod envoy;
+mod format;
+mod input;
+mod logged;
+mod pattern;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use palisade::cases::{CaseError, Event};
+
+pub(super) use ahead::{Ahead, read_ahead};
+pub(super) use format::{Format, Names};
+
+/// Wrong lines that are named.
+const NAMED_MAX: usize = 10;
+
+/// Which recording to read.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Recording {
+    /// The file, plain or gzip; `-` is standard input
+    #[arg(value_name = "EVENTS")]
+    pub(super) events: PathBuf,
+    /// How it is written: `jsonl` as `palisade test` reads them, `combined` (or `common`),
+    /// `envoy` (JSON access log), `audit` (our own), or a pattern as nginx's `log_format`
+    /// has it, for example '$remote_addr [$time_iso8601] "$request"'
+    #[arg(long, default_value = "auto", value_name = "FORMAT")]
+    pub(super) format: Format,
+}
+
+/// An event and the line it stands in.
+pub(super) struct Numbered {
+    pub(super) line: u64,
+    pub(super) event: Event,
+}
+
+/// Why a line gave no event. Names fields, never what stands in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// The line is no request, in the format it is read by.
+    Line(&'static str),
+    /// A field of it.
+    Field(CaseError),
+}
+
+impl From<CaseError> for Unread {
+    fn from(error: CaseError) -> Self {
+        Self::Field(error)
+    }
+}
+
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Line(problem) => f.write_str(problem),
+            Self::Field(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Lines that could not be used: how many, and the first of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WrongLines {
+    pub(super) count: u64,
+    pub(super) first: Vec<(u64, String)>,
+}
+
+impl WrongLines {
+    pub(super) fn note(&mut self, line: u64, why: &Unread) {
+        self.count += 1;
+        if self.first.len() < NAMED_MAX {
+            self.first.push((line, why.to_string()));
+        }
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        self.count += other.count;
+        let room = NAMED_MAX - self.first.len();
+        self.first.extend(other.first.into_iter().take(room));
+    }
+}

@@ -1,0 +1,130 @@
+//! Whose events they are: the busiest, told apart by keyed hashes and named by the line they
+//! first came in. The file says who that is; nothing here does.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use palisade::cases::{Event, Operation};
+use palisade_core::Id;
+
+/// Subjects that are told apart at once. When there are more, the half with the fewest
+/// refusals is forgotten.
+const SUBJECTS_MAX: usize = 200_000;
+
+/// How many events, and how many of them were not allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) events: u64,
+    pub(super) refused: u64,
+}
+
+impl Share {
+    pub(super) fn count(&mut self, is_allowed: bool) {
+        self.events += 1;
+        self.refused += u64::from(!is_allowed);
+    }
+
+    pub(super) const fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.refused += other.refused;
+    }
+}
+
+/// One subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub(super) first_line: u64,
+    pub(super) share: Share,
+}
+
+/// The busiest subjects.
+#[derive(Default)]
+pub(super) struct Subjects {
+    hasher: RandomState,
+    all: HashMap<u64, Subject>,
+    /// Some were forgotten: figures of the others are at least what is shown.
+    pub(super) is_partial: bool,
+}
+
+impl Subjects {
+    pub(super) fn count(&mut self, line: u64, event: &Event, is_allowed: bool) {
+        let key = match &event.operation {
+            Operation::Request(facts) => {
+                let org = facts.org.as_ref().map(Id::as_bytes);
+                self.hasher.hash_one((facts.ip, org))
+            }
+            Operation::Guard(_, facts) => match &facts.account {
+                Some(account) => self.hasher.hash_one(("account", account.as_bytes())),
+                None => self.hasher.hash_one((facts.ip, None::<&[u8]>)),
+            },
+            // Which entry of a descriptor names somebody is not known.
+            Operation::Descriptors(_) | Operation::Fault(_) => return,
+        };
+        let fresh = Subject {
+            first_line: line,
+            share: Share::default(),
+        };
+        let subject = self.all.entry(key).or_insert(fresh);
+        subject.share.count(is_allowed);
+        if self.all.len() > SUBJECTS_MAX {
+            self.forget_half();
+        }
+    }
+
+    fn forget_half(&mut self) {
+        let mut kept: Vec<(u64, Subject)> = self.all.drain().collect();
+        let rank =
+            |(_, one): &(u64, Subject)| std::cmp::Reverse((one.share.refused, one.share.events));
+        kept.select_nth_unstable_by_key(SUBJECTS_MAX / 2, rank);
+        kept.truncate(SUBJECTS_MAX / 2);
+        self.all.extend(kept);
+        self.is_partial = true;
+    }
+
+    /// Those that were refused most, and how many were refused at all.
+    pub(super) fn refused_most(&self, count_max: usize) -> (Vec<Subject>, usize) {
+        let refused = self.all.values().filter(|one| one.share.refused > 0);
+        let mut refused: Vec<Subject> = refused.copied().collect();
+        refused.sort_by_key(|one| (std::cmp::Reverse(one.share.refused), one.first_line));
+        let count = refused.len();
+        refused.truncate(count_max);
+        (refused, count)
+    }
+
+    /// How many were told apart.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade::cases::parse_event;
+
+    use super::*;
+
+    #[test]
+    fn the_busiest_are_kept_when_there_are_too_many() {
+        let mut subjects = Subjects::default();
+        let event = |n: u32| {
+            let ip = std::net::Ipv4Addr::from(n);
+            let line = format!(
+                r#"{{"at":"2026-01-01T00:00:00Z","op":"request","ip":"{ip}","method":"GET","path":"/"}}"#
+            );
+            parse_event(&line).unwrap()
+        };
+        let busy = event(1);
+        for n in 2..u32::try_from(SUBJECTS_MAX).unwrap() + 10 {
+            subjects.count(u64::from(n), &event(n), true);
+            if n % 1000 == 2 {
+                subjects.count(1, &busy, false);
+            }
+        }
+        assert!(subjects.is_partial && subjects.len() < SUBJECTS_MAX);
+        let (top, refused) = subjects.refused_most(10);
+        assert_eq!(
+            (refused, top[0].first_line, top[0].share.refused),
+            (1, 1, 201)
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Peaks → limits that touch at most a share of the callers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::measure::{Group, Kind, Measured, Window};
+use super::prove::Touched;
+
+/// A share of callers, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Allowed(u64);
+
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const HINT: &str = "write a share of callers from 0 to 100 percent, for example `0.1%`";
+        let (number, scale) = match text.strip_suffix('%') {
+            Some(number) => (number, 10_000.0),
+            None => (text, 1_000_000.0),
+        };
+        let number: f64 = number.trim().parse().map_err(|_| HINT.to_owned())?;
+        let millionths = number * scale;
+        if !(0.0..=1_000_000.0).contains(&millionths) {
+            return Err(HINT.to_owned());
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is within 0 and a million"
+        )]
+        let whole = millionths.round() as u64;
+        Ok(Self(whole))
+    }
+}
+
+impl Allowed {
+    /// How many of so many callers.
+    pub(super) fn of(self, callers: u64) -> u64 {
+        let share = u128::from(callers) * u128::from(self.0) / 1_000_000;
+        u64::try_from(share).unwrap_or(callers)
+    }
+
+    const fn halved(self) -> Self {
+        Self(self.0 / 2)
+    }
+
+    pub(super) fn shown(self) -> String {
+        format!("{}.{:04}", self.0 / 10_000, self.0 % 10_000)
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned()
+            + "%"
+    }
+}
+
+/// One limit that is suggested, and what it was made of.
+pub(super) struct Limit {
+    pub(super) name: String,
+    pub(super) class: Option<Arc<str>>,
+    pub(super) kind: Kind,
+    pub(super) window: Window,
+    pub(super) rate: u64,
+    pub(super) callers: u64,
+    /// p50, p90, p99, p99.9 and the most.
+    pub(super) quantiles: [u32; 5],
+}
+
+/// Limits, and what running the log through them came to.
+pub(super) struct Suggestion {
+    pub(super) asked: Allowed,
+    pub(super) limits: Vec<Limit>,
+    /// What each kind is granted; less than was asked for where limits add up.
+    granted: BTreeMap<Kind, Allowed>,
+    /// What is added where even the busiest caller's peak touched somebody, in percent.
+    headroom: BTreeMap<Kind, u64>,
+    pub(super) touched: Touched,
+}
+
+impl Suggestion {
+    pub(super) fn of(measured: &Measured, asked: Allowed) -> Self {
+        let granted = Kind::ALL.into_iter().map(|kind| (kind, asked)).collect();
+        let mut suggestion = Self {
+            asked,
+            limits: Vec::new(),
+            granted,
+            headroom: BTreeMap::new(),
+            touched: Touched::default(),
+        };
+        suggestion.choose(measured);
+        suggestion
+    }
+
+    fn choose(&mut self, measured: &Measured) {
+        let groups = measured.groups();
+        self.limits = groups
+            .iter()
+            // All classes together are limited by address only: that covers every route.
+            .filter(|group| group.class.is_some() || group.kind == Kind::Ip)
+            .flat_map(|group| Window::ALL.map(|window| (group, window)))
+            .filter(|(_, window)| measured.covers(*window))
+            .filter_map(|(group, window)| self.limit(measured, group, window))
+            .collect();
+    }
+
+    fn limit(&self, measured: &Measured, group: &Group, window: Window) -> Option<Limit> {
+        let peaks = measured.peaks(group, window);
+        let callers = peaks.len() as u64;
+        let share = self.granted.get(&group.kind)?.of(callers);
+        let most = peaks.get(usize::try_from(share).ok()?).or(peaks.last())?;
+        let at = |per_mille: u64| {
+            let rank = callers * (1000 - per_mille) / 1000;
+            let found = usize::try_from(rank).ok().and_then(|rank| peaks.get(rank));
+            found.copied().unwrap_or_default()
+        };
+        let class = group.class.as_deref().unwrap_or("all");
+        Some(Limit {
+            name: format!("{class}-per-{}-and-{}", group.kind.name(), window.name()),
+            class: group.class.clone(),
+            kind: group.kind,
+            window,
+            rate: rounded_up(u64::from(*most) * self.percent(group.kind) / 100),
+            callers,
+            quantiles: [at(500), at(900), at(990), at(999), peaks.first().copied()?],
+        })
+    }
+
+    fn percent(&self, kind: Kind) -> u64 {
+        100 + self.headroom.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Takes over what running the log came to: kinds of which too many were touched.
+    pub(super) fn judge(&mut self, measured: &Measured, touched: Touched) -> BTreeSet<Kind> {
+        self.touched = touched;
+        let over = Kind::ALL.into_iter().filter(|kind| {
+            let allowed = self.asked.of(measured.callers_of(*kind));
+            self.touched.of(*kind) > allowed
+        });
+        over.collect()
+    }
+
+    /// Less is granted to these kinds and, when that is nothing, their limits grow: this ends
+    /// before the limits are what all callers together use.
+    pub(super) fn loosen(&mut self, measured: &Measured, over: &BTreeSet<Kind>) {
+        for kind in over {
+            match self.granted.get_mut(kind) {
+                Some(granted) if granted.0 > 0 => *granted = granted.halved(),
+                _ => *self.headroom.entry(*kind).or_default() += 5,
+            }
+        }
+        self.choose(measured);
+    }
+}
+
+/// Two digits that people can remember, never less.
+fn rounded_up(count: u64) -> u64 {
+    let mut scale = 1;
+    while count / scale >= 100 {
+        scale *= 10;
+    }
+    count.div_ceil(scale).max(1) * scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_as_people_write_them() {
+        let share = |text: &str| text.parse::<Allowed>().map(|share| share.of(10_000));
+        assert_eq!(share("0.1%"), Ok(10));
+        assert_eq!(share("0.02"), Ok(200));
+        assert_eq!(share("0"), Ok(0));
+        assert!(share("101%").is_err() && share("few").is_err() && share("-1%").is_err());
+        assert_eq!("0.1%".parse::<Allowed>().unwrap().shown(), "0.1%");
+        assert_eq!("5%".parse::<Allowed>().unwrap().shown(), "5%");
+    }
+
+    #[test]
+    fn figures_are_rounded_up_to_two_digits() {
+        let rounded = [1, 9, 99, 100, 101, 1234, 99_001].map(rounded_up);
+        assert_eq!(rounded, [1, 9, 99, 100, 110, 1300, 100_000]);
+    }
+}

@@ -1,0 +1,280 @@
+//! A second policy that decides beside the live one, on the same facts and on counters of
+//! its own, and binds nobody (L-CANDIDATE).
+//!
+//! Its counters live in this process: no call, no wait and no failure of a store comes of
+//! it, and a decision costs what it takes to compute. What operators do (allowlist, tiers,
+//! resets, lifted blocks, sessions) holds for both.
+
+mod tally;
+mod verdict;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use palisade_core::decision::Decision;
+use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts};
+use palisade_core::policy::TenantPolicy;
+use palisade_core::time::{Clock, Micros};
+use palisade_policy::{CandidateBundle, FileTenants};
+use palisade_store::memory::{MemoryConfig, MemoryStore};
+use palisade_store::{Store, Take, Vitals};
+
+use super::ports::Tenants;
+use super::{Engine, EngineConfig, LiftSubject, LiftTarget, ResetSelector, Score, Subject};
+use tally::Tally;
+
+pub use tally::{CandidateReport, CauseCounts, FirstDifference, VerdictCounts};
+pub use verdict::{CandidateAnswer, Cause, Comparison};
+
+/// How long a command waits for another one on the same record to end: that one touches
+/// memory only.
+const DEADLINE: Duration = Duration::from_millis(10);
+
+/// Guard records are larger than buckets: of each kind there is room for a tenth.
+const RECORDS_PER_KEY: u64 = 10;
+
+/// Where the candidate differs from what was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct CandidateSeen<'a> {
+    /// What was asked.
+    pub subject: Subject<'a>,
+    /// How it differs.
+    pub verdict: Comparison,
+    /// What was answered.
+    pub live: &'a Decision,
+    /// What the candidate would have answered.
+    pub candidate: &'a Decision,
+}
+
+/// The live policy's clock. (A name of its own: the compiler cannot see that what borrows from
+/// a `dyn Clock` may move between threads.)
+struct Time(Arc<dyn Clock>);
+
+impl Clock for Time {
+    fn now(&self) -> Micros {
+        self.0.now()
+    }
+
+    fn wall(&self) -> Micros {
+        self.0.wall()
+    }
+}
+
+type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The candidate of an engine.
+pub(super) struct Candidate {
+    engine: Engine<MemoryStore<Time>>,
+    tenants: Arc<CandidateTenants>,
+    tally: Tally,
+    keys_max: u64,
+    shows_header: AtomicBool,
+}
+
+/// Tenants of the candidate's own file or, where they come from elsewhere, the live ones.
+struct CandidateTenants {
+    own: ArcSwapOption<FileTenants>,
+    live: Arc<dyn Tenants>,
+}
+
+impl Tenants for CandidateTenants {
+    fn find(&self, org: &str) -> Option<Arc<TenantPolicy>> {
+        match &*self.own.load() {
+            Some(own) => own.find(org),
+            None => self.live.find(org),
+        }
+    }
+}
+
+impl Candidate {
+    fn new<S: Store>(live: &Engine<S>, bundle: &CandidateBundle) -> Self {
+        let tenants = Arc::new(CandidateTenants {
+            own: ArcSwapOption::new(bundle.tenants.clone()),
+            live: Arc::clone(&live.tenants),
+        });
+        let config = MemoryConfig {
+            keys_max: bundle.keys_max,
+            records_max: (bundle.keys_max / RECORDS_PER_KEY).max(1),
+            ..MemoryConfig::default()
+        };
+        let clock = Arc::clone(live.clock());
+        let store = MemoryStore::new(Time(Arc::clone(&clock)), &config);
+        let now = clock.now();
+        let config = EngineConfig {
+            policy: Arc::clone(&bundle.policy),
+            deadline: DEADLINE,
+            tenants: Arc::<CandidateTenants>::clone(&tenants),
+            ..EngineConfig::new(
+                store,
+                palisade_core::PolicySet::empty(),
+                live.keyring.clone(),
+                clock,
+            )
+        };
+        Self {
+            engine: Engine::sharing(config, Arc::clone(&live.registries)),
+            tenants,
+            tally: Tally::new(live.policy.load().revision, &bundle.policy, now),
+            keys_max: bundle.keys_max,
+            shows_header: AtomicBool::new(bundle.header),
+        }
+    }
+
+    /// The same counters under another policy, or beside another live one.
+    fn succeeded_by<S: Store>(&self, live: &Engine<S>, bundle: &CandidateBundle) {
+        self.shows_header.store(bundle.header, Ordering::Relaxed);
+        self.tenants.own.store(bundle.tenants.clone());
+        self.engine.set_policy(Arc::clone(&bundle.policy));
+        let now = live.now();
+        self.tally
+            .start_anew(live.policy.load().revision, &bundle.policy, now);
+    }
+
+    async fn request(&self, facts: &RequestFacts) -> Decision {
+        let (answer, _) = self.engine.answer(facts, Take::Consume).await;
+        answer.decision
+    }
+
+    /// `None` for facts that the live policy refused, too.
+    async fn command(&self, op: GuardOp, facts: &GuardFacts) -> Option<Decision> {
+        let (answer, _) = self.engine.answer_command(op, facts).await.ok()?;
+        Some(answer.decision)
+    }
+
+    /// Counts how the two decisions differ, and tells whoever listens.
+    fn compare<S: Store>(
+        &self,
+        live: &Engine<S>,
+        subject: Subject<'_>,
+        decision: &Decision,
+        would_be: &Decision,
+    ) -> Option<Box<CandidateAnswer>> {
+        let verdict = Comparison::of(decision, would_be);
+        let seen = CandidateSeen {
+            subject,
+            verdict,
+            live: decision,
+            candidate: would_be,
+        };
+        self.tally.count(&live.keyring, &seen);
+        if !verdict.differs() {
+            return None;
+        }
+        live.observer().candidate_differs(&seen);
+        Some(Box::new(CandidateAnswer {
+            verdict,
+            decision: would_be.outcome,
+            cause: Cause::of(seen.refusing()),
+            is_shown: self.shows_header.load(Ordering::Relaxed),
+        }))
+    }
+}
+
+impl CandidateSeen<'_> {
+    /// The decision that refuses: the candidate's, or the one that it would not repeat.
+    #[must_use]
+    pub const fn refusing(&self) -> &Decision {
+        match self.verdict {
+            Comparison::NewlyAllowed => self.live,
+            _ => self.candidate,
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Puts a candidate beside the live policy, replaces it, or takes it away. What it has
+    /// counted stays counted under a new one; the comparison starts anew.
+    pub fn set_candidate(&self, bundle: Option<&CandidateBundle>) {
+        let Some(bundle) = bundle else {
+            self.candidate.store(None);
+            return;
+        };
+        match self.candidate.load_full() {
+            Some(before) if before.keys_max == bundle.keys_max => {
+                before.succeeded_by(self, bundle);
+            }
+            _ => {
+                let fresh = Candidate::new(self, bundle);
+                self.candidate.store(Some(Arc::new(fresh)));
+            }
+        }
+    }
+
+    /// How the candidate has compared so far; `None` without one.
+    pub fn candidate_report(&self) -> Option<CandidateReport> {
+        let candidate = self.candidate.load_full()?;
+        let mut stats = candidate.engine.store().stats();
+        let local = candidate.engine.limits.local().stats();
+        stats.tracked_keys += local.tracked_keys;
+        stats.overflowed += local.overflowed;
+        Some(candidate.tally.report(&stats))
+    }
+
+    /// What the candidate says to a request that was decided, if it differs.
+    pub(super) async fn beside_request(
+        &self,
+        facts: &RequestFacts,
+        decision: &Decision,
+    ) -> Option<Box<CandidateAnswer>> {
+        let candidate = self.candidate.load_full()?;
+        // Boxed: its state is that of a second decision, and most engines have none.
+        let deciding: Later<'_, Decision> = Box::pin(candidate.request(facts));
+        let would_be = deciding.await;
+        candidate.compare(self, Subject::Request(facts), decision, &would_be)
+    }
+
+    /// The same for a guard command.
+    pub(super) async fn beside_command(
+        &self,
+        op: GuardOp,
+        facts: &GuardFacts,
+        decision: &Decision,
+    ) -> Option<Box<CandidateAnswer>> {
+        let candidate = self.candidate.load_full()?;
+        let deciding: Later<'_, Option<Decision>> = Box::pin(candidate.command(op, facts));
+        let would_be = deciding.await?;
+        candidate.compare(self, Subject::Guard(op, facts), decision, &would_be)
+    }
+
+    /// The candidate's counters, for what holds for both. Nothing of them can fail.
+    pub(super) fn beside(&self) -> Option<Beside> {
+        self.candidate.load_full().map(Beside)
+    }
+}
+
+/// The candidate, as operators' changes reach it.
+pub(super) struct Beside(Arc<Candidate>);
+
+impl Beside {
+    pub(super) async fn add_session(&self, account: &palisade_core::Id, id: &str) {
+        let _ = Box::pin(self.0.engine.add_session(account, id)).await;
+    }
+
+    pub(super) async fn remove_sessions(
+        &self,
+        account: &palisade_core::Id,
+        session: Option<&palisade_core::Id>,
+    ) {
+        let _ = Box::pin(self.0.engine.remove_sessions(account, session)).await;
+    }
+
+    pub(super) async fn reset(&self, selectors: &[ResetSelector]) {
+        let _ = Box::pin(self.0.engine.reset_selected(selectors)).await;
+    }
+
+    pub(super) async fn lift(&self, target: &LiftTarget) {
+        let _ = Box::pin(self.0.engine.lift(target)).await;
+    }
+
+    pub(super) async fn lift_of(&self, subject: &LiftSubject, score: Score) {
+        let _ = Box::pin(self.0.engine.lift_of(subject, score)).await;
+    }
+}
+
+/// When a comparison began, as reports say it.
+fn shown(at: Micros) -> String {
+    at.to_rfc3339()
+}

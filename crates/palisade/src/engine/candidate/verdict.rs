@@ -1,0 +1,225 @@
+//! Two decisions on the same facts → how they differ.
+
+use std::fmt;
+use std::sync::Arc;
+
+use palisade_core::decision::{Decision, Mode, Outcome};
+use palisade_core::headers::Header;
+use palisade_core::rule::Rule;
+use serde::Serialize;
+
+/// How one policy's decision differs from another's on the same facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// Both allow, or both refuse for the same cause.
+    Agrees,
+    /// Allowed, and refused by the other.
+    NewlyDenied,
+    /// Refused, and allowed by the other.
+    NewlyAllowed,
+    /// Refused by both, in another way or by another rule or limit.
+    Otherwise,
+    /// One of them was found without a store: that says nothing about the policies.
+    NotCompared,
+}
+
+impl Comparison {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Agrees,
+        Self::NewlyDenied,
+        Self::NewlyAllowed,
+        Self::Otherwise,
+        Self::NotCompared,
+    ];
+
+    /// Compares what the live policy decided with what another would have.
+    #[must_use]
+    pub fn of(live: &Decision, other: &Decision) -> Self {
+        if live.mode != Mode::Normal || other.mode != Mode::Normal {
+            return Self::NotCompared;
+        }
+        match (live.is_allowed(), other.is_allowed()) {
+            (true, true) => Self::Agrees,
+            (true, false) => Self::NewlyDenied,
+            (false, true) => Self::NewlyAllowed,
+            (false, false) => match refused_alike(live, other) {
+                true => Self::Agrees,
+                false => Self::Otherwise,
+            },
+        }
+    }
+
+    /// Whether there is a difference to speak of.
+    #[must_use]
+    pub const fn differs(self) -> bool {
+        matches!(
+            self,
+            Self::NewlyDenied | Self::NewlyAllowed | Self::Otherwise
+        )
+    }
+
+    /// As in metric labels, audit events and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::NewlyDenied => "newly_denied",
+            Self::NewlyAllowed => "newly_allowed",
+            Self::Otherwise => "otherwise",
+            Self::NotCompared => "not_compared",
+        }
+    }
+}
+
+/// How long a refusal lasts may differ by the instants at which the two were judged.
+fn refused_alike(live: &Decision, other: &Decision) -> bool {
+    live.outcome == other.outcome
+        && live.level == other.level
+        && live.rule == other.rule
+        && denying_limit(live) == denying_limit(other)
+}
+
+fn denying_limit(decision: &Decision) -> Option<&Arc<str>> {
+    let mut denying = decision
+        .reasons
+        .iter()
+        .filter(|reason| reason.decision != Outcome::Allow);
+    denying.find_map(|reason| reason.limit.as_ref())
+}
+
+/// What stood in the way of a refused request: names of the policy only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cause {
+    /// The rule that decided.
+    pub rule: Option<Rule>,
+    /// The limit that denied; `None` for the guard and for refusals without a limit.
+    pub limit: Option<Arc<str>>,
+}
+
+impl Cause {
+    /// Why `decision` refuses.
+    #[must_use]
+    pub fn of(decision: &Decision) -> Self {
+        Self {
+            rule: decision.rule,
+            limit: denying_limit(decision).cloned(),
+        }
+    }
+
+    /// The limit's name, else the rule's id.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match (&self.limit, self.rule) {
+            (Some(limit), _) => limit,
+            (None, Some(rule)) => rule.id(),
+            (None, None) => "none",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rule.map_or("no rule", Rule::id))?;
+        match &self.limit {
+            Some(limit) => write!(f, " {limit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the candidate would have answered instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CandidateAnswer {
+    /// How it differs.
+    pub verdict: Comparison,
+    /// What the candidate asks for.
+    pub decision: Outcome,
+    /// What refuses: in the candidate or, of what it newly allows, in the live policy.
+    pub cause: Cause,
+    /// Whether answers say so in a header.
+    pub is_shown: bool,
+}
+
+impl CandidateAnswer {
+    /// The opt-in header, a structured field: the verdict, with the rule and limit.
+    #[must_use]
+    pub fn header(&self) -> Option<Header> {
+        if !self.is_shown {
+            return None;
+        }
+        let mut value = self.verdict.name().replace('_', "-");
+        if let Some(rule) = self.cause.rule {
+            value.push_str(&format!(";rule=\"{}\"", rule.id()));
+        }
+        if let Some(limit) = &self.cause.limit {
+            value.push_str(&format!(";limit=\"{limit}\""));
+        }
+        Some(("X-RateLimit-Candidate", value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::decision::{ErrorCode, Reason};
+    use palisade_core::time::Micros;
+
+    use super::*;
+
+    fn denied(limit: &str) -> Decision {
+        let reason = Reason {
+            rule: Rule::L_IP,
+            key: None,
+            limit: Some(limit.into()),
+            decision: Outcome::Deny,
+            level: None,
+            retry_after: Some(1),
+        };
+        let (outcome, error) = (Outcome::Deny, ErrorCode::RateLimitExceeded);
+        Decision {
+            reasons: vec![reason],
+            ..Decision::refuse(Micros(0), outcome, Rule::L_IP, error, 429)
+        }
+    }
+
+    #[test]
+    fn l_candidate_verdicts_have_a_direction() {
+        let allowed = Decision::allow(Micros(0));
+        let degraded = Decision {
+            mode: Mode::Degraded,
+            ..allowed.clone()
+        };
+        let later = Decision {
+            retry_after: Some(9),
+            ..denied("a")
+        };
+        let cases = [
+            (&allowed, &allowed, Comparison::Agrees),
+            (&allowed, &denied("a"), Comparison::NewlyDenied),
+            (&denied("a"), &allowed, Comparison::NewlyAllowed),
+            (&denied("a"), &denied("b"), Comparison::Otherwise),
+            (&denied("a"), &later, Comparison::Agrees),
+            (&degraded, &denied("a"), Comparison::NotCompared),
+        ];
+        for (live, other, verdict) in cases {
+            assert_eq!(Comparison::of(live, other), verdict);
+        }
+    }
+
+    #[test]
+    fn the_header_names_rule_and_limit_only_if_it_is_asked_for() {
+        let mut answer = CandidateAnswer {
+            verdict: Comparison::NewlyDenied,
+            decision: Outcome::Deny,
+            cause: Cause::of(&denied("reports")),
+            is_shown: false,
+        };
+        assert_eq!(answer.header(), None);
+        answer.is_shown = true;
+        let (name, value) = answer.header().unwrap();
+        assert_eq!(name, "X-RateLimit-Candidate");
+        assert_eq!(value, "newly-denied;rule=\"L-IP\";limit=\"reports\"");
+    }
+}
