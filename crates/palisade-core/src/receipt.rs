@@ -247,6 +247,8 @@ fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>)
         match line.spec.window() {
             Window::Month => 0,
             Window::Span(span) => span,
+            // No span is as long.
+            Window::Year => u64::MAX,
         },
     );
     number(out, u64::from(line.cost));
@@ -326,6 +328,7 @@ impl Reader<'_> {
         let burst = NonZeroU32::new(self.small()?)?;
         let window = match self.number()? {
             0 => Window::Month,
+            u64::MAX => Window::Year,
             span => Window::Span(span),
         };
         let (cost, at) = (self.small()?, Micros(self.number()?));

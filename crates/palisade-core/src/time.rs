@@ -103,6 +103,25 @@ impl Micros {
         })
     }
 
+    /// The first instant of this UTC calendar year and of the next one. Past the last
+    /// representable year they degrade to windows of 366 days.
+    #[must_use]
+    pub fn year_bounds(self) -> (Self, Self) {
+        self.year_bounds_checked().unwrap_or_else(|| {
+            let start = self.0 - self.0 % (366 * DAY);
+            (Self(start), Self(start).plus(366 * DAY))
+        })
+    }
+
+    fn year_bounds_checked(self) -> Option<(Self, Self)> {
+        let year = self.to_datetime()?.year();
+        let next = year.checked_add(1)?;
+        Some((
+            first_of(year, Month::January)?,
+            first_of(next, Month::January)?,
+        ))
+    }
+
     fn month_bounds_checked(self) -> Option<(Self, Self)> {
         let date = self.to_datetime()?.date();
         let next = match date.month() {
@@ -195,8 +214,28 @@ mod tests {
     }
 
     #[test]
-    fn month_bounds_are_total() {
+    fn year_bounds_follow_the_calendar_and_leap_years() {
+        for (now, start, end) in [
+            (
+                "2028-12-31T23:59:59.999Z",
+                "2028-01-01T00:00:00Z",
+                "2029-01-01T00:00:00Z",
+            ),
+            (
+                "2027-01-01T00:00:00Z",
+                "2027-01-01T00:00:00Z",
+                "2028-01-01T00:00:00Z",
+            ),
+        ] {
+            assert_eq!(at(now).year_bounds(), (at(start), at(end)), "{now}");
+        }
+    }
+
+    #[test]
+    fn month_and_year_bounds_are_total() {
         for micros in [0, 1, u64::MAX / 2, u64::MAX] {
+            let (start, end) = Micros(micros).year_bounds();
+            assert!(start.0 <= micros && micros <= end.0);
             let (start, end) = Micros(micros).month_bounds();
             assert!(start.0 <= micros && micros <= end.0);
         }

@@ -183,7 +183,7 @@ fn a_unit_as_people_write_it_gets_the_right_hint() {
         ("10/hour", "h"),
         ("10/2d", "day"),
         ("10/months", "month"),
-        ("10/year", "365day"),
+        ("10/years", "year"),
     ] {
         let text = format!("[[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"{rate}\"\n");
         let refused = read(&text).unwrap_err();
@@ -198,4 +198,5 @@ fn a_unit_as_people_write_it_gets_the_right_hint() {
         "{refused}"
     );
     assert!(read("[[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"10/week\"\n").is_ok());
+    assert!(read("[[limit]]\nname = \"a\"\nby = [\"ip\"]\nrate = \"10/year\"\n").is_ok());
 }

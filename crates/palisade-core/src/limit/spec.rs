@@ -55,15 +55,19 @@ pub enum Window {
     Span(u64),
     /// A UTC calendar month (fixed windows only).
     Month,
+    /// A UTC calendar year (fixed windows only).
+    Year,
 }
 
 impl Window {
-    /// `w60s`, `w1h`, `w1d`, `w1mo`: as in T-KEYS.
+    /// `w60s`, `w1h`, `w1d`, `w1mo`, `w1y`: as in T-KEYS.
     #[must_use]
     pub fn label(self) -> String {
         const UNITS: [(u64, &str); 3] = [(DAY, "d"), (DAY / 24, "h"), (1_000_000, "s")];
-        let Self::Span(span) = self else {
-            return "w1mo".to_owned();
+        let span = match self {
+            Self::Span(span) => span,
+            Self::Month => return "w1mo".to_owned(),
+            Self::Year => return "w1y".to_owned(),
         };
         UNITS
             .iter()
@@ -84,9 +88,9 @@ pub enum SpecError {
     /// A window beyond ten years.
     #[error("the window must not be longer than 10 years")]
     WindowTooLong,
-    /// A calendar month only makes sense for aligned windows.
-    #[error("a calendar month needs the algorithm `fixed-window`")]
-    MonthNeedsFixedWindow,
+    /// A calendar month or year only makes sense for aligned windows.
+    #[error("a calendar month or year needs the algorithm `fixed-window`")]
+    CalendarNeedsFixedWindow,
     /// The burst takes longer to refill than time can say.
     #[error("the burst takes too long to refill; lower `burst` or raise the rate")]
     BurstTooLong,
@@ -122,8 +126,11 @@ impl BucketSpec {
             Window::Span(0) => return Err(SpecError::ZeroWindow),
             Window::Span(span) if span > WINDOW_US_MAX => return Err(SpecError::WindowTooLong),
             Window::Span(span) => span,
-            Window::Month if algorithm == Algorithm::FixedWindow => 31 * DAY,
-            Window::Month => return Err(SpecError::MonthNeedsFixedWindow),
+            Window::Month | Window::Year if algorithm != Algorithm::FixedWindow => {
+                return Err(SpecError::CalendarNeedsFixedWindow);
+            }
+            Window::Month => 31 * DAY,
+            Window::Year => 366 * DAY,
         };
         let burst = burst.unwrap_or(limit);
         let (interval_ticks, tolerance_ticks) = match algorithm {
@@ -187,12 +194,13 @@ impl BucketSpec {
         }
     }
 
-    /// The window's length in microseconds (31 days for a calendar month).
+    /// The window's length in microseconds (31 days for a calendar month, 366 for a year).
     #[must_use]
     pub const fn window_us(&self) -> u64 {
         match self.window {
             Window::Span(span) => span,
             Window::Month => 31 * DAY,
+            Window::Year => 366 * DAY,
         }
     }
 
@@ -230,6 +238,7 @@ impl BucketSpec {
         match self.window {
             Window::Span(span) => Micros(now.0 - now.0 % span),
             Window::Month => now.month_bounds().0,
+            Window::Year => now.year_bounds().0,
         }
     }
 
@@ -239,6 +248,7 @@ impl BucketSpec {
         match self.window {
             Window::Span(span) => start.plus(span),
             Window::Month => start.month_bounds().1,
+            Window::Year => start.year_bounds().1,
         }
     }
 }

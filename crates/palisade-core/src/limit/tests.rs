@@ -82,6 +82,19 @@ fn fixed_window_of_a_month_follows_the_calendar() {
 }
 
 #[test]
+fn fixed_window_of_a_year_follows_the_calendar() {
+    let year = spec(Algorithm::FixedWindow, 1, Window::Year);
+    let mut state = State::Empty;
+    let at = |text| Micros::parse_rfc3339(text).unwrap();
+    assert!(hit(&year, &mut state, at("2028-01-01T00:00:00Z"), 1).is_ok());
+    assert_eq!(
+        hit(&year, &mut state, at("2028-12-31T23:59:59Z"), 1),
+        Err(at("2029-01-01T00:00:00Z"))
+    );
+    assert!(hit(&year, &mut state, at("2029-01-01T00:00:00Z"), 1).is_ok());
+}
+
+#[test]
 fn two_hits_of_one_instant_are_two_hits() {
     let two = spec(Algorithm::SlidingLog, 2, Window::Span(MINUTE));
     script(&two, "5ms A; 5ms A; 5ms D60000");
@@ -156,7 +169,7 @@ fn a_zero_or_endless_window_cannot_be_built() {
     );
     assert_eq!(
         make(Algorithm::SlidingLog, Window::Month),
-        SpecError::MonthNeedsFixedWindow
+        SpecError::CalendarNeedsFixedWindow
     );
 }
 

@@ -200,7 +200,7 @@ fn with_figure(limit: &Limit, figure: OwnFigure) -> Option<Limit> {
 fn spec_like(like: &BucketSpec, amount: NonZeroU32, window: Window) -> Option<BucketSpec> {
     let default = match window {
         Window::Span(_) => Algorithm::default_for(amount.get()),
-        Window::Month => Algorithm::FixedWindow,
+        Window::Month | Window::Year => Algorithm::FixedWindow,
     };
     let algorithm = match (window, like.algorithm()) {
         (Window::Span(_), kept @ (Algorithm::TokenBucket | Algorithm::FixedWindow)) => kept,

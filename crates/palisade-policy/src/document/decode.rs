@@ -271,7 +271,7 @@ pub(crate) fn meant_unit(written: &str) -> Option<&'static str> {
         "w" | "wk" | "weeks" => "week",
         "mo" | "mon" | "months" => "month",
         "msec" | "millis" | "millisecond" | "milliseconds" => "ms",
-        "y" | "yr" | "year" | "years" => "365day",
+        "y" | "yr" | "years" => "year",
         _ => {
             return UNITS
                 .iter()

@@ -264,7 +264,7 @@ impl Checker<'_> {
 
     fn spec(&mut self, table: &LimitTable, rate: Rate) -> Option<BucketSpec> {
         let algorithm = table.algorithm.unwrap_or(match rate.window {
-            Window::Month => Algorithm::FixedWindow,
+            Window::Month | Window::Year => Algorithm::FixedWindow,
             Window::Span(_) if table.burst.is_some() => Algorithm::TokenBucket,
             Window::Span(_) if table.family == Some(Family::Quota) => Algorithm::FixedWindow,
             Window::Span(_) => Algorithm::default_for(rate.limit.get()),
@@ -288,7 +288,7 @@ impl Checker<'_> {
 
     fn spec_error(&mut self, error: SpecError) {
         let (key, hint) = match error {
-            SpecError::MonthNeedsFixedWindow => (
+            SpecError::CalendarNeedsFixedWindow => (
                 "algorithm",
                 "set `algorithm = \"fixed-window\"`, or leave it out",
             ),

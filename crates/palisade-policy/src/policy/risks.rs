@@ -98,9 +98,11 @@ fn is_full_first(other: &Limit, limit: &Limit) -> bool {
 
 fn length(spec: &BucketSpec) -> Duration {
     const MONTH: Duration = Duration::from_secs(28 * 24 * 3600);
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     match spec.window() {
         Window::Span(micros) => Duration::from_micros(micros),
         Window::Month => MONTH,
+        Window::Year => YEAR,
     }
 }
 

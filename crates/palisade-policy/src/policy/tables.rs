@@ -85,7 +85,7 @@ section! {
         /// How many per window. With `domain`, `0/s` denies everything.
         rate formerly "limit": Option<MaybeZero>;
         /// How it counts; `sliding-log` up to 256, `sliding-wheel` above, `fixed-window`
-        /// for months if left out.
+        /// for months and years if left out.
         algorithm: Option<Algorithm>;
         /// Burst of a token bucket; the rate's number if left out.
         burst: Option<NonZeroU32>;

@@ -20,6 +20,7 @@ pub(crate) fn rate(spec: &BucketSpec) -> String {
     ];
     let window = match spec.window() {
         Window::Month => "month".to_owned(),
+        Window::Year => "year".to_owned(),
         Window::Span(span) => UNITS
             .iter()
             .find(|(unit, _)| span.is_multiple_of(*unit))

@@ -256,6 +256,9 @@ fn r_override_replaces_the_figure_and_has_a_bucket_of_its_own() {
         let month = service.ask(&[own(7, RateLimitUnit::Month)]);
         let limit = month.statuses[0].current_limit.as_ref().unwrap();
         assert_eq!((limit.requests_per_unit, limit.unit()), (7, Unit::Month));
+        let year = service.ask(&[own(8, RateLimitUnit::Year)]);
+        let limit = year.statuses[0].current_limit.as_ref().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit()), (8, Unit::Year));
         let unknown = own(7, RateLimitUnit::Unknown);
         let status = service.call(request("edge", &[unknown])).unwrap_err();
         assert_eq!(status.message(), "`descriptors.limit.unit` is not known");

@@ -30,7 +30,7 @@ fn burst(limit: u32, window_us: u64, burst: u32) -> BucketSpec {
         .unwrap_or_else(|| spec(TokenBucket, limit, Window::Span(window_us)))
 }
 
-const SCRIPTS: [Case; 24] = [
+const SCRIPTS: [Case; 25] = [
     (
         "log: a hit exactly a window old is out",
         || spec(SlidingLog, 2, Window::Span(MINUTE)),
@@ -146,6 +146,12 @@ const SCRIPTS: [Case; 24] = [
         || spec(FixedWindow, 2, Window::Month),
         // From 14 February to 1 March are 15 days, to 1 April 31 more.
         "0ms A; 1000ms A; 1000ms D1295999000; 1295999999ms D1; 1296000000ms A; 1296000000ms U1; 1296000000ms A; 1296000000ms D2678400000",
+    ),
+    (
+        "fixed window: calendar years",
+        || spec(FixedWindow, 2, Window::Year),
+        // From 14 February to 1 January are 321 days, to the next one 365 more.
+        "0ms A; 1000ms A; 1000ms D27734399000; 27734399999ms D1; 27734400000ms A; 27734400000ms U1; 27734400000ms A; 27734400000ms D31536000000",
     ),
     (
         "fixed window: reset and peek",

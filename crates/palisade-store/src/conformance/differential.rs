@@ -52,7 +52,7 @@ pub async fn differential<S: Store>(store: &S, clock: &Arc<TestClock>, plan: Dif
     }
 }
 
-const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 /// Limits by name, in several versions: the same windows, other amounts and, on the
 /// first three, other algorithms.
@@ -78,6 +78,7 @@ fn policies(conversions: Conversions) -> Vec<TestLimits> {
             ("f", gcra(11, 5)),
             ("g", spec(FixedWindow, 5 + more, Window::Span(10 * SECOND))),
             ("h", spec(FixedWindow, 40, Window::Month)),
+            ("i", spec(FixedWindow, 50, Window::Year)),
         ])
     };
     (0..4).map(version).collect()

@@ -287,6 +287,7 @@ fn window_start(spec: &BucketSpec, now: Micros) -> u64 {
     match spec.window() {
         Window::Span(span) => now.0 / span * span,
         Window::Month => month(now.0 / DAY).0 * DAY,
+        Window::Year => year(now.0 / DAY).0 * DAY,
     }
 }
 
@@ -294,6 +295,7 @@ fn window_end(spec: &BucketSpec, start: u64) -> u64 {
     match spec.window() {
         Window::Span(span) => start.saturating_add(span),
         Window::Month => month(start / DAY).1 * DAY,
+        Window::Year => year(start / DAY).1 * DAY,
     }
 }
 
@@ -311,5 +313,18 @@ fn month(day: u64) -> (u64, u64) {
             first += length;
         }
         year += 1;
+    }
+}
+
+/// The same of its calendar year.
+fn year(day: u64) -> (u64, u64) {
+    let (mut year, mut first) = (1970_u64, 0);
+    loop {
+        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let length = if is_leap { 366 } else { 365 };
+        if day < first + length {
+            return (first, first + length);
+        }
+        (year, first) = (year + 1, first + length);
     }
 }

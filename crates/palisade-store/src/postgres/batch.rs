@@ -161,7 +161,8 @@ impl<'a> Batch<'a> {
             Algorithm::TokenBucket => 2,
             Algorithm::FixedWindow => 3,
         });
-        self.months.push(spec.window() == Window::Month);
+        self.months
+            .push(matches!(spec.window(), Window::Month | Window::Year));
         self.capacities.push(i64::from(spec.capacity()));
         self.spans.push(signed(spec.window_us()));
         self.slots.push(signed(spec.slot_us()));

@@ -122,14 +122,15 @@ fn limit(charge: &Charge<'_>) -> Limit {
         OnExceed::Count => 2,
     };
     let window = match charge.spec.window() {
-        Window::Span(span) => span,
-        Window::Month => 0,
+        Window::Span(span) => exact(Micros(span)),
+        Window::Month => 0.0,
+        Window::Year => -1.0,
     };
     let mut bytes = [0; LIMIT_BYTES];
     bytes[0] = algorithm + 4 * on_exceed;
     bytes[1..5].copy_from_slice(&charge.spec.limit().to_le_bytes());
     bytes[5..9].copy_from_slice(&charge.spec.capacity().to_le_bytes());
-    bytes[9..].copy_from_slice(&exact(Micros(window)).to_le_bytes());
+    bytes[9..].copy_from_slice(&window.to_le_bytes());
     bytes
 }
 

@@ -7,7 +7,7 @@ use palisade_core::limit::Window;
 use crate::document::decode::{Decode, Problem, Problems, UNITS, digits, meant_unit, text_of};
 use crate::document::tree::Node;
 
-/// `N/window`, as in `250/min`, `5/15min`, `1_000_000/day`, `1000/month`.
+/// `N/window`, as in `250/min`, `5/15min`, `1_000_000/day`, `1000/month`, `1000/year`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// How many.
@@ -88,14 +88,27 @@ fn parse_window(text: &str) -> Result<Window, Problem> {
         .find(|c: char| !c.is_ascii_digit() && c != '_')
         .unwrap_or(text.len());
     let (count, unit) = text.split_at(split);
-    if unit == "month" {
+    let calendar = match unit {
+        "month" => Some((
+            Window::Month,
+            "must count by one calendar month",
+            "write \"N/month\"",
+        )),
+        "year" => Some((
+            Window::Year,
+            "must count by one calendar year",
+            "write \"N/year\"",
+        )),
+        _ => None,
+    };
+    if let Some((window, problem, hint)) = calendar {
         return match count {
-            "" | "1" => Ok(Window::Month),
-            _ => Err(Problem::new("must count by one calendar month").hint("write \"N/month\"")),
+            "" | "1" => Ok(window),
+            _ => Err(Problem::new(problem).hint(hint)),
         };
     }
     let Some((_, micros)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        let problem = Problem::new("must end in a unit: ms, s, min, h, day, week or month");
+        let problem = Problem::new("must end in a unit: ms, s, min, h, day, week, month or year");
         return Err(match meant_unit(unit) {
             Some(name) => problem.hint(format!("did you mean `{name}`?")),
             None => problem.hint("for example \"10/5min\" or \"100/h\""),

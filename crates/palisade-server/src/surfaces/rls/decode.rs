@@ -49,7 +49,8 @@ fn figure(own: &messages::Override) -> Result<OwnFigure, FieldError> {
         Unit::Day => Window::Span(DAY),
         Unit::Week => Window::Span(7 * DAY),
         Unit::Month => Window::Month,
-        Unit::Year | Unit::Unknown => {
+        Unit::Year => Window::Year,
+        Unit::Unknown => {
             return Err(FieldError::new("descriptors.limit.unit", "is not known"));
         }
     };

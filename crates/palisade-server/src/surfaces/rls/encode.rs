@@ -93,6 +93,7 @@ fn in_units(figure: Figure) -> (u32, Unit) {
     let span = match figure.window {
         Window::Span(span) => span,
         Window::Month => return (figure.amount, Unit::Month),
+        Window::Year => return (figure.amount, Unit::Year),
     };
     let below = UNITS.iter().find(|(unit, _)| *unit <= span);
     let (unit_us, unit) = below.copied().unwrap_or((SECOND, Unit::Second));

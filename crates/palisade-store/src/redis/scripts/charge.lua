@@ -7,7 +7,7 @@
 --
 -- KEYS    the buckets, each once
 -- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
---         (0: month)
+--         (0: month, -1: year)
 -- ARGV    then one per decision: '<BBd' operation, buckets, now (-1: this server's
 --         clock), then per bucket '<I2I2I4' its key's place, its limit's place, cost;
 --         if something is given back, then per bucket '<d' when it was taken
@@ -110,6 +110,26 @@ local function month_of(at)
   return month_from, month_to
 end
 
+-- The first day of a year, counted from 1970.
+local function year_day(year)
+  local before = year - 1
+  local leaps = (before - before % 4) / 4 - (before - before % 100) / 100
+    + (before - before % 400) / 400
+  return 365 * before + leaps - 719162
+end
+
+-- The first instant of the UTC year that `at` is in, and of the next one.
+local year_from, year_to = 0, 0
+local function year_of(at)
+  if at < year_from or at >= year_to then
+    local days = (at - at % DAY) / DAY
+    local year = 1970 + (days - days % 366) / 366
+    while year_day(year + 1) <= days do year = year + 1 end
+    year_from, year_to = year_day(year) * DAY, year_day(year + 1) * DAY
+  end
+  return year_from, year_to
+end
+
 local function window(raw, now, cost, counts, l)
   local life, found_start, found_used = 0, 0, 0
   if raw then
@@ -119,7 +139,7 @@ local function window(raw, now, cost, counts, l)
     if tag ~= WINDOW_TAG or found_start >= 2 ^ 53 then return nil end
   end
   local start, used = found_start, found_used
-  local aligned = l.is_month and month_of(now) or now - now % l.span
+  local aligned = l.calendar and l.calendar(now) or now - now % l.span
   -- A clock that went back stays in the window it was in.
   if aligned > start then start, used = aligned, 0 end
   local wait = FITS
@@ -127,9 +147,9 @@ local function window(raw, now, cost, counts, l)
     wait = NEVER
   elseif used + cost > l.limit then
     wait = start + l.span
-    if l.is_month then
+    if l.calendar then
       local _
-      _, wait = month_of(start)
+      _, wait = l.calendar(start)
     end
   end
   if wait ~= FITS and not counts then return wait, found_start, found_used end
@@ -367,7 +387,7 @@ rare = function()
   end
 
   local function window_start(now, l)
-    return l.is_month and month_of(now) or now - now % l.span
+    return l.calendar and l.calendar(now) or now - now % l.span
   end
 
   local function give_back_window(raw, now, cost, l, taken)
@@ -445,8 +465,12 @@ do
   while at <= #text do
     local flags, limit, capacity, span
     flags, limit, capacity, span, at = unpack_struct('<BI4I4d', text, at)
-    local algorithm, kind, lane, slot, is_month = flags % 4, HITS, hits, 1, span == 0
-    if is_month then span = 31 * DAY end
+    local algorithm, kind, lane, slot, calendar = flags % 4, HITS, hits, 1, false
+    if span == 0 then
+      span, calendar = 31 * DAY, month_of
+    elseif span < 0 then
+      span, calendar = 366 * DAY, year_of
+    end
     if algorithm == 1 then
       slot = (span + 63 - (span + 63) % 64) / 64
     elseif algorithm == 2 then
@@ -463,7 +487,7 @@ do
     local l = {
       kind = kind, lane = lane, limit = limit, capacity = capacity, span = span, slot = slot,
       wide = far < 2 ^ 32 and 4 or far < 2 ^ 40 and 5 or far < 2 ^ 48 and 6 or 7,
-      is_month = is_month, denies = flags < 4, counts = flags >= 8,
+      calendar = calendar, denies = flags < 4, counts = flags >= 8,
       life = life, grain = grain, reach = reach,
       step_hi = false, step_lo = false, burst_hi = false, burst_lo = false,
     }
