@@ -215,6 +215,8 @@ pub enum Domain {
     Receipt = 10,
     /// The seal of a device cookie.
     DeviceCookie = 11,
+    /// What tells one secret from another, without telling it.
+    Secret = 20,
 }
 
 /// A digest under the current secret and, while a rotation lasts, the previous one.
@@ -329,6 +331,13 @@ impl Keyring {
             current: self.current.hmac(domain, parts),
             previous: self.previous.as_ref().map(|keys| keys.hmac(domain, parts)),
         }
+    }
+
+    /// What names the secrets without telling them, the current one first: digests that
+    /// were made under one secret are of no use under another.
+    #[must_use]
+    pub fn fingerprints(&self) -> Rotating {
+        self.hmac(Domain::Secret, &[])
     }
 
     /// True while a previous secret is configured.

@@ -194,11 +194,22 @@ pub struct Entries {
 /// Most entries a registry may have.
 pub const REGISTRY_ENTRIES_MAX: usize = 100_000;
 
+/// A record as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub key: RecordKey,
+    /// Its content.
+    pub record: Record,
+    /// When nothing in it matters any more: whoever moves it takes this along.
+    pub expires_at: Micros,
+}
+
 /// A page of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordPage {
-    /// Key and content.
-    pub records: Vec<(RecordKey, Record)>,
+    /// What was found.
+    pub records: Vec<Listed>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
 }
@@ -224,6 +235,10 @@ pub struct StoreStats {
     pub overflowed: u64,
     /// Commands waiting for the store.
     pub queue_depth: u64,
+    /// How full the fullest of what is bounded in this process is, in percent.
+    pub used_percent: u64,
+    /// True while what must survive the process cannot be written; decisions go on.
+    pub is_unsaved: bool,
 }
 
 /// Buckets: what limits and quotas count in. Every method is bounded in time by the

@@ -43,6 +43,7 @@ pub mod extract;
 pub mod limiter;
 pub mod observe;
 pub mod resp;
+pub mod state;
 pub mod tenants;
 #[cfg(feature = "tower")]
 pub mod tower;

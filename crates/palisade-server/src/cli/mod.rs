@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod serve;
 mod suggest;
+mod state;
 mod table;
 mod test;
 
@@ -53,6 +54,10 @@ enum Command {
     Candidate(candidate::Candidate),
     Migrate(migrate::Migrate),
     Import(import::Import),
+    Backup(state::Backup),
+    Restore(state::Restore),
+    Export(state::Export),
+    ImportState(state::ImportState),
     Completions(completions::Completions),
 }
 
@@ -76,6 +81,10 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Candidate(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Import(command) => command.run(),
+        Command::Backup(command) => command.run(),
+        Command::Restore(command) => command.run(),
+        Command::Export(command) => command.run(),
+        Command::ImportState(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
     }
 }

@@ -1,6 +1,7 @@
 //! The data directory and the secret in it.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use palisade_core::key::{Keyring, SECRET_BYTES_MIN};
@@ -10,7 +11,8 @@ use zeroize::Zeroizing;
 use crate::config::{Config, Secret, SecretRef, StoreUrl};
 use crate::failure::Failure;
 
-const SECRET_FILE: &str = "secret";
+/// Where the secret is kept in a data directory, if the configuration names none.
+pub(crate) const SECRET_FILE: &str = "secret";
 const SECRET_BYTES: usize = 32;
 
 /// The data directory of a store that has one, created if it is not there.
@@ -19,7 +21,9 @@ pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     };
     let refused = |error: std::io::Error| unusable(directory, &error);
-    std::fs::create_dir_all(directory).map_err(refused)?;
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(directory);
+    made.map_err(refused)?;
     probe_write(directory).map_err(refused)?;
     Ok(Some(directory.clone()))
 }
@@ -64,6 +68,25 @@ impl Secrets {
         })
     }
 
+    /// Configured, else kept in the data directory; none is made.
+    pub(crate) fn known(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
+        let current = match (given.current, directory) {
+            (Some(secret), _) => Some(secret.expose().to_vec()),
+            (None, Some(directory)) => read_secret(&directory.join(SECRET_FILE)).ok(),
+            (None, None) => None,
+        };
+        let current = current.ok_or_else(|| {
+            Failure::usage(
+                "there is no secret, and what is stored can only be named with it",
+                "set PALISADE_KEY or `[secrets] key`; a data directory keeps its own in the file `secret`: `key = \"file:DIR/secret\"`",
+            )
+        })?;
+        Ok(Self {
+            current: Zeroizing::new(current),
+            previous: given.previous,
+        })
+    }
+
     /// The secrets, expanded.
     pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
         let previous = self.previous.as_ref().map(Secret::expose);
@@ -81,6 +104,11 @@ pub(crate) struct GivenSecrets {
 }
 
 impl GivenSecrets {
+    /// True if the configuration names the secret: it is not the data directory's.
+    pub(crate) const fn is_configured(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Reads them from where they are.
     pub(crate) fn read(config: &Config, env: &Env) -> Result<Self, Failure> {
         let read = |key: &str, reference: &Option<SecretRef>| {
@@ -100,8 +128,15 @@ impl GivenSecrets {
     }
 }
 
+/// It does not end like a line: a configuration that names the file as `file:PATH` takes a
+/// final line break for none of the secret.
 fn fresh_secret() -> Vec<u8> {
-    rand::random::<[u8; SECRET_BYTES]>().to_vec()
+    loop {
+        let secret = rand::random::<[u8; SECRET_BYTES]>();
+        if !secret.ends_with(b"\n") && !secret.ends_with(b"\r") {
+            return secret.to_vec();
+        }
+    }
 }
 
 /// Reads the secret, or makes one that only this user can read.
@@ -165,6 +200,14 @@ mod tests {
         let meta = std::fs::metadata(directory.path().join(SECRET_FILE)).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_fresh_secret_is_the_same_read_as_a_line() {
+        for _ in 0..5_000 {
+            let last = fresh_secret().pop();
+            assert!(last != Some(b'\n') && last != Some(b'\r'));
+        }
     }
 
     #[test]

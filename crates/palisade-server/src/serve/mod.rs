@@ -38,7 +38,6 @@ use crate::output;
 use crate::store::AnyStore;
 use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
-use data::Secrets;
 use observers::Observers;
 use reload::Hangup;
 use stop::{Signals, Stopper};
@@ -47,7 +46,7 @@ use workers::Workers;
 
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, UnderWay, Verdict};
-pub(crate) use data::GivenSecrets;
+pub(crate) use data::{GivenSecrets, SECRET_FILE, Secrets};
 pub(crate) use http::Handler;
 pub(crate) use line::Line;
 pub(crate) use observers::audit_table;

@@ -19,6 +19,7 @@ pub(super) async fn run<S: Store>(make: &impl Make<S>) {
     bytes_are_kept_as_they_are(make).await;
     set_aside_makes_room(make).await;
     scan_finds_every_live_record(make).await;
+    scan_tells_when_a_record_ends(make).await;
 }
 
 /// A key that no other test uses for something else.
@@ -235,8 +236,8 @@ async fn scan_finds_every_live_record<S: Store>(make: &impl Make<S>) {
                 .await
                 .unwrap();
             assert!(page.records.len() <= count_max);
-            assert!(page.records.iter().all(|(_, record)| record.bytes == b"d"));
-            found.extend(page.records.into_iter().map(|(key, _)| key));
+            assert!(page.records.iter().all(|one| one.record.bytes == b"d"));
+            found.extend(page.records.into_iter().map(|one| one.key));
             cursor = page.next;
             if cursor.is_none() {
                 break;
@@ -244,4 +245,22 @@ async fn scan_finds_every_live_record<S: Store>(make: &impl Make<S>) {
         }
         assert_eq!(found, keys, "pages of {count_max}");
     }
+}
+
+/// Whoever moves records to another store takes their end along.
+#[expect(clippy::unwrap_used, reason = "part of a test suite")]
+async fn scan_tells_when_a_record_ends<S: Store>(make: &impl Make<S>) {
+    let Bench { store, .. } = bench(make).await;
+    let ends = [START.plus(HOUR), START.plus(DAY)];
+    for (number, end) in (1..).zip(ends) {
+        let until = RecordWrite {
+            expires_at: end,
+            ..write(key(ACCOUNT, number), 0, b"a")
+        };
+        store.commit(&[until]).await.unwrap();
+    }
+    let page = store.scan(ACCOUNT, None, 10).await.unwrap();
+    let mut found: Vec<Micros> = page.records.iter().map(|one| one.expires_at).collect();
+    found.sort_unstable();
+    assert_eq!(found, ends);
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use palisade_core::limit::State;
 use palisade_core::time::Clock;
 
-use super::journal::codec::{Batch, Change, Name};
+use super::journal::codec::{self, Batch, Change, Name};
 use super::journal::disk::{Directory, Disk};
-use super::journal::files::{Files, Source};
+use super::journal::files::{self, Files, Source};
 use super::journal::{Durable, OpenError, RecoveryReport, Writer};
 use super::segment::{Durability, Kept, Which};
 use super::{Inner, Lifetime, MemoryConfig, MemoryStore};
@@ -29,6 +29,35 @@ impl<C: Clock> MemoryStore<C> {
         config: &MemoryConfig,
     ) -> Result<(Self, RecoveryReport), OpenError> {
         Self::open_on(Arc::new(Directory::open(directory)?), clock, config)
+    }
+
+    /// The content of a directory as it is on disk now, in memory: another process may
+    /// hold the directory and go on. Nothing is written, neither there nor later.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn look(
+        directory: &Path,
+        clock: C,
+        config: &MemoryConfig,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        let inner = Arc::new(Inner::new(clock, config, Lifetime::Process));
+        let mut report = RecoveryReport::default();
+        for part in files::opened(&Directory::look(directory))? {
+            let through = codec::read(part.file, |change| {
+                report.changes += 1;
+                inner.restore(change, part.source);
+            })?;
+            if through.is_newer {
+                return Err(OpenError::Newer);
+            }
+            report.torn_bytes += through.torn;
+            report.skipped_frames += through.skipped;
+        }
+        report.buckets = inner.table.tracked();
+        report.records = inner.records.len();
+        report.entries = inner.registries.len();
+        Ok((Self::start(inner, None, config), report))
     }
 
     pub(crate) fn open_on(

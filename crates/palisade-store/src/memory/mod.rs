@@ -9,6 +9,7 @@
 //! directory: a graceful end loses nothing, a crash only windows under ten minutes
 //! (L-DURABLE).
 
+pub mod backup;
 mod charge;
 mod durable;
 mod evaluate;
@@ -351,6 +352,8 @@ impl<C: Clock> Vitals for MemoryStore<C> {
             expired: table.expired() + records.expired(),
             overflowed: table.overflow.counted(),
             queue_depth: 0,
+            used_percent: table.used_percent().max(records.used_percent()),
+            is_unsaved: self.health().is_err(),
         }
     }
 }

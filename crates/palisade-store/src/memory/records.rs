@@ -18,7 +18,7 @@ use palisade_core::time::{DAY, Micros};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::Lifetime;
-use crate::{Commit, Record, RecordPage, StoreError};
+use crate::{Commit, Listed, Record, RecordPage, StoreError};
 
 const SHARDS_MAX: u64 = 256;
 /// Most records that are set aside at a time.
@@ -271,7 +271,7 @@ impl Records {
             found.truncate(room);
             page.records.extend(found);
             if has_more {
-                let last = page.records.last().map(|(key, _)| key.digest);
+                let last = page.records.last().map(|last| last.key.digest);
                 page.next = last.or(after).map(Digest::hex);
                 break;
             }
@@ -290,6 +290,21 @@ impl Records {
     pub(crate) fn len(&self) -> u64 {
         let len = |shard: &Mutex<Shard>| shard.lock().records.len() as u64;
         self.shards.iter().map(len).sum()
+    }
+
+    /// How much of what it may hold of a kind it holds of the fullest one, in percent.
+    pub(crate) fn used_percent(&self) -> u64 {
+        let mut counts = [0; RecordKind::COUNT];
+        for shard in &self.shards {
+            let held = shard.lock().counts;
+            counts
+                .iter_mut()
+                .zip(held)
+                .for_each(|(sum, one)| *sum += one);
+        }
+        let most = counts.into_iter().max().unwrap_or(0);
+        let bound = self.count_max.saturating_mul(self.shards.len()).max(1);
+        (most * 100 / bound) as u64
     }
 
     pub(crate) fn expired(&self) -> u64 {
@@ -442,12 +457,7 @@ impl Shard {
         gone
     }
 
-    fn list(
-        &self,
-        kind: RecordKind,
-        after: Option<Digest>,
-        now: Micros,
-    ) -> Vec<(RecordKey, Record)> {
+    fn list(&self, kind: RecordKind, after: Option<Digest>, now: Micros) -> Vec<Listed> {
         let is_asked = |stored: &&Stored| {
             stored.key.kind == kind
                 && stored.expires_at > now
@@ -457,9 +467,13 @@ impl Shard {
             .records
             .iter()
             .filter(is_asked)
-            .map(|stored| (stored.key, stored.record.clone()))
+            .map(|stored| Listed {
+                key: stored.key,
+                record: stored.record.clone(),
+                expires_at: stored.expires_at,
+            })
             .collect();
-        found.sort_unstable_by_key(|(key, _)| *key);
+        found.sort_unstable_by_key(|listed| listed.key);
         found
     }
 }

@@ -242,6 +242,11 @@ impl Table {
         self.tracked.load(Ordering::Relaxed)
     }
 
+    /// How much of what it may hold it holds, in percent.
+    pub(crate) fn used_percent(&self) -> u64 {
+        self.tracked() * 100 / self.keys_max.max(1)
+    }
+
     pub(crate) fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }

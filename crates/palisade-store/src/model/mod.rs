@@ -14,8 +14,9 @@ use palisade_core::time::{Clock, DAY, Micros};
 use parking_lot::Mutex;
 
 use crate::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage,
-    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, REGISTRY_ENTRIES_MAX, Record,
+    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
+    Vitals,
 };
 use counters::Memory;
 
@@ -225,11 +226,15 @@ impl<C: Clock> Records for ModelStore<C> {
             .filter(|(key, (_, until))| {
                 key.kind == kind && *until > now && after.is_none_or(|after| key.digest > after)
             })
-            .map(|(key, (record, _))| (*key, record.clone()));
+            .map(|(key, (record, until))| Listed {
+                key: *key,
+                record: record.clone(),
+                expires_at: *until,
+            });
         let records: Vec<_> = found.by_ref().take(count_max).collect();
         let next = found
             .next()
-            .and_then(|_| records.last().map(|(key, _)| key.digest.hex()));
+            .and_then(|_| records.last().map(|last| last.key.digest.hex()));
         Ok(RecordPage { records, next })
     }
 }

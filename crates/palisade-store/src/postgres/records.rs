@@ -8,13 +8,14 @@ use tokio_postgres::Row;
 use super::batch::{signed, unsigned};
 use super::connect::Connections;
 use crate::{
-    Commit, Entries, Entry, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry, StoreError,
+    Commit, Entries, Entry, Listed, Loaded, REGISTRY_ENTRIES_MAX, Record, RecordPage, Registry,
+    StoreError,
 };
 
 const LOAD: &str = "SELECT * FROM palisade.load($1, $2, $3)";
 const COMMIT: &str = "SELECT palisade.commit($1, $2, $3, $4, $5, $6)";
 const SET_ASIDE: &str = "SELECT palisade.set_aside($1, $2, $3, $4)";
-const SCAN: &str = "SELECT digest, revision, bytes FROM palisade.record
+const SCAN: &str = "SELECT digest, revision, bytes, expires_at FROM palisade.record
     WHERE kind = $2 AND digest > $3 AND expires_at > coalesce($1, palisade.clock())
     ORDER BY digest LIMIT $4";
 const PUT_ENTRY: &str = "SELECT palisade.put_entry($1, $2, $3, $4, $5)";
@@ -150,11 +151,15 @@ impl Connections {
                     kind,
                     digest: Digest::from_bytes(digest),
                 };
-                Ok((key, record((column(row, 1)?, column(row, 2)?))?))
+                Ok(Listed {
+                    key,
+                    record: record((column(row, 1)?, column(row, 2)?))?,
+                    expires_at: unsigned(column(row, 3)?),
+                })
             })
             .collect::<Result<Vec<_>, StoreError>>()?;
         let next = match records.last() {
-            Some((key, _)) if rows.len() > count_max => Some(key.digest.hex()),
+            Some(last) if rows.len() > count_max => Some(last.key.digest.hex()),
             _ => None,
         };
         Ok(RecordPage { records, next })

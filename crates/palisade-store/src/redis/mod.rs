@@ -35,8 +35,8 @@ use tokio::time::Instant;
 pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage, Records, Registries,
+    Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -44,7 +44,7 @@ use codec::{Decided, Operation};
 use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
-use records::Position;
+use records::{Found, Held, Position};
 use script::{Call, PROBE, RESET, SET_ASIDE};
 
 /// How long an unreadable record is kept for inspection.
@@ -209,8 +209,9 @@ impl Shared {
     ) -> Result<Commit, StoreError> {
         if writes.len() > 1 {
             let keys: Vec<RecordKey> = writes.iter().map(|write| write.key).collect();
-            let current = self.load(&keys, due).await?.records;
-            let revisions = current.iter().map(|r| r.as_ref().map_or(0, |r| r.revision));
+            let current = self.load(&keys, due).await?.held;
+            let revision = |held: &Held| held.record.revision;
+            let revisions = current.iter().map(|held| held.as_ref().map_or(0, revision));
             if !writes.iter().map(|write| write.expect).eq(revisions) {
                 return Ok(Commit::Conflict);
             }
@@ -256,18 +257,14 @@ impl Shared {
         Ok(page)
     }
 
-    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<Loaded, StoreError> {
+    async fn load_call(&self, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
         let call = records::load_call(&self.keys, keys, self.time.now());
         let answer = self.script(&call, Effect::Reads, due).await?;
         records::read_loaded(answer, keys.len())
     }
 
     /// Reads records: on one server in one call, on a cluster each where it is.
-    async fn load(
-        self: &Arc<Self>,
-        keys: &[RecordKey],
-        due: Instant,
-    ) -> Result<Loaded, StoreError> {
+    async fn load(self: &Arc<Self>, keys: &[RecordKey], due: Instant) -> Result<Found, StoreError> {
         if keys.len() <= 1 || matches!(self.backend, Backend::Single(_)) {
             return self.load_call(keys, due).await;
         }
@@ -276,19 +273,19 @@ impl Shared {
             let (shared, key) = (Arc::clone(self), *key);
             running.spawn(async move { (place, shared.load_call(&[key], due).await) });
         }
-        let mut loaded = Loaded {
+        let mut found = Found {
             now: Micros(0),
-            records: vec![None; keys.len()],
+            held: vec![None; keys.len()],
         };
         while let Some(ended) = running.join_next().await {
             let (place, one) = ended.map_err(|_| misread("load"))?;
             let mut one = one?;
             if place == 0 {
-                loaded.now = one.now;
+                found.now = one.now;
             }
-            loaded.records[place] = one.records.pop().flatten();
+            found.held[place] = one.held.pop().flatten();
         }
-        Ok(loaded)
+        Ok(found)
     }
 }
 
@@ -349,7 +346,8 @@ impl Buckets for RedisStore {
 
 impl Records for RedisStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        self.shared.load(keys, self.shared.options.due()).await
+        let found = self.shared.load(keys, self.shared.options.due()).await?;
+        Ok(found.into())
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
@@ -387,8 +385,15 @@ impl Records for RedisStore {
         let loaded = self.shared.load(&found, due).await?;
         let records = found
             .into_iter()
-            .zip(loaded.records)
-            .filter_map(|(key, record)| Some((key, record?)))
+            .zip(loaded.held)
+            .filter_map(|(key, held)| {
+                let Held { record, expires_at } = held?;
+                Some(Listed {
+                    key,
+                    record,
+                    expires_at,
+                })
+            })
             .collect();
         Ok(RecordPage {
             records,

@@ -25,7 +25,30 @@ pub(super) fn load_call(keys: &Keys, records: &[RecordKey], now: Option<Micros>)
         .fold(call, |call, record| call.key(keys.record(record)))
 }
 
-pub(super) fn read_loaded(value: Value, count: usize) -> Result<Loaded, StoreError> {
+/// A record and when it ends. One that cannot be read has ended: nobody can move it.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) record: Record,
+    pub(super) expires_at: Micros,
+}
+
+/// What a load found, with the end of each.
+pub(super) struct Found {
+    pub(super) now: Micros,
+    pub(super) held: Vec<Option<Held>>,
+}
+
+impl From<Found> for Loaded {
+    fn from(found: Found) -> Self {
+        let records = found.held.into_iter();
+        Self {
+            now: found.now,
+            records: records.map(|held| held.map(|held| held.record)).collect(),
+        }
+    }
+}
+
+pub(super) fn read_loaded(value: Value, count: usize) -> Result<Found, StoreError> {
     let mut cells = match value {
         Value::Array(cells) if cells.len() == count + 1 => cells.into_iter(),
         _ => return Err(misread("load")),
@@ -34,24 +57,25 @@ pub(super) fn read_loaded(value: Value, count: usize) -> Result<Loaded, StoreErr
         Some(Value::Int(now)) => Micros(u64::try_from(now).map_err(|_| misread("load"))?),
         _ => return Err(misread("load")),
     };
-    Ok(Loaded {
+    Ok(Found {
         now,
-        records: cells.map(|cell| read_record(cell, now)).collect(),
+        held: cells.map(|cell| read_record(cell, now)).collect(),
     })
 }
 
 /// What is stored under a key. Something that is no record at all is given as one
 /// without content, which nobody can read: it is then set aside like any other.
-fn read_record(cell: Value, now: Micros) -> Option<Record> {
-    let unreadable = |bytes| Some(Record { bytes, revision: 0 });
+fn read_record(cell: Value, now: Micros) -> Option<Held> {
+    let held = |bytes, revision, expires_at| {
+        let record = Record { bytes, revision };
+        Some(Held { record, expires_at })
+    };
+    let unreadable = |bytes| held(bytes, 0, Micros(0));
     match cell {
         Value::Nil => None,
         Value::BulkString(bytes) => match split(&bytes) {
             Some((_, expires_at, _)) if expires_at <= now => None,
-            Some((revision, _, content)) => Some(Record {
-                bytes: content.to_vec(),
-                revision,
-            }),
+            Some((revision, expires_at, content)) => held(content.to_vec(), revision, expires_at),
             None => unreadable(bytes),
         },
         _ => unreadable(Vec::new()),
@@ -196,9 +220,10 @@ mod tests {
 
     #[test]
     fn f_corrupt_what_is_no_record_is_shown_so_that_it_can_be_set_aside() {
-        let short = read_record(Value::BulkString(vec![1, 2]), Micros(0)).unwrap();
+        let read = |cell| read_record(cell, Micros(0)).unwrap().record;
+        let short = read(Value::BulkString(vec![1, 2]));
         assert_eq!((short.bytes, short.revision), (vec![1, 2], 0));
-        let list = read_record(Value::Int(0), Micros(0)).unwrap();
+        let list = read(Value::Int(0));
         assert_eq!((list.bytes, list.revision), (vec![], 0));
     }
 }

@@ -6,7 +6,7 @@
 //! harm, and leaving one out costs no more than what it held. See [`super::frames`] for
 //! how frames are found again behind a damaged one.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use palisade_core::Digest;
 use palisade_core::limit::{Hits, State};
@@ -221,6 +221,29 @@ pub(crate) struct ReadThrough {
 /// Reads a file to its end. A damaged frame is left out and those behind it are read
 /// all the same; what follows the last whole frame had not been written whole.
 pub(crate) fn read(file: impl Read, mut each: impl FnMut(Change)) -> io::Result<ReadThrough> {
+    walk(file, |payload| Ok(changes(payload, &mut each).is_some()))
+}
+
+/// Writes the changes of a file on to another, in their order, without its first and last
+/// frame. What is damaged stays behind.
+pub(crate) fn copy(file: impl Read, to: &mut dyn Write) -> io::Result<ReadThrough> {
+    let mut framed = Vec::new();
+    walk(file, |payload| {
+        if changes(payload, &mut drop).is_none() {
+            return Ok(false);
+        }
+        framed.clear();
+        frame(&mut framed, payload);
+        to.write_all(&framed)?;
+        Ok(true)
+    })
+}
+
+/// Reads a file to its end, frame by frame; `each` says whether one makes sense.
+fn walk(
+    file: impl Read,
+    mut each: impl FnMut(&[u8]) -> io::Result<bool>,
+) -> io::Result<ReadThrough> {
     let mut through = ReadThrough::default();
     let mut frames = Frames::new(file)?;
     let mut damaged = 0;
@@ -246,7 +269,7 @@ pub(crate) fn read(file: impl Read, mut each: impl FnMut(Change)) -> io::Result<
                 through.is_whole = true;
                 true
             }
-            _ => changes(&payload, &mut each).is_some(),
+            _ => each(&payload)?,
         };
         if is_read {
             through.good = frames.position();

@@ -71,14 +71,23 @@ impl From<io::Error> for OpenError {
 
 const LOCK: &str = "lock";
 
-/// A directory of the file system, held by this process alone.
+/// A directory of the file system.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// The lock ends with the file.
-    _lock: File,
+    /// Held by this process alone for as long as the file is open; `None` if it only looks.
+    _lock: Option<File>,
 }
 
 impl Directory {
+    /// Looks at a directory that another process may hold. Nothing is to be written.
+    pub(crate) fn look(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            _lock: None,
+        }
+    }
+
+    /// Holds a directory alone, creating it if need be.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         // Whoever can open the file can hold its lock: nobody else may.
@@ -91,7 +100,7 @@ impl Directory {
         match lock.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
-                _lock: lock,
+                _lock: Some(lock),
             }),
             Err(TryLockError::WouldBlock) => Err(OpenError::Locked),
             Err(TryLockError::Error(error)) => Err(error.into()),

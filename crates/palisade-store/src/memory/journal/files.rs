@@ -7,7 +7,7 @@
 //! is left out and reported; those behind it count.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::codec::{self, Batch, Change, ReadThrough};
@@ -127,6 +127,77 @@ fn numbers(names: &[String], prefix: &str) -> Vec<u64> {
         .collect();
     numbers.sort_unstable();
     numbers
+}
+
+/// One file of a state, opened, and what it counts as.
+pub(crate) struct Part {
+    pub(crate) file: Box<dyn Read>,
+    pub(crate) source: Source,
+}
+
+/// How often a directory whose files are just being replaced is looked at anew. It happens
+/// once in megabytes of changes.
+const LOOKS_MAX: usize = 100;
+
+/// Opens the files that make up the state, the oldest first, while another process may go
+/// on writing: read to their ends, they hold what a crash at this moment would have left.
+///
+/// # Errors
+/// [`OpenError`]; also if the files are replaced each time they are looked at.
+pub(crate) fn opened(disk: &dyn Disk) -> Result<Vec<Part>, OpenError> {
+    for _ in 0..LOOKS_MAX {
+        let names = needed(&disk.list()?);
+        let parts: io::Result<Vec<Part>> = names.iter().map(|name| part(disk, name)).collect();
+        match parts {
+            // Only the last log grows. Had a snapshot replaced the others meanwhile, the
+            // list itself might be half old, half new.
+            Ok(parts) if needed(&disk.list()?) == names => return Ok(parts),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::ResourceBusy).into())
+}
+
+fn part(disk: &dyn Disk, name: &str) -> io::Result<Part> {
+    let source = match name {
+        BURST => Source::Burst,
+        _ => Source::Journal,
+    };
+    Ok(Part {
+        file: disk.read(name)?,
+        source,
+    })
+}
+
+/// Of all files those that count: the last snapshot, the logs since, short windows.
+fn needed(names: &[String]) -> Vec<String> {
+    let snapshot = numbers(names, SNAPSHOT).last().copied();
+    let logs = numbers(names, LOG).into_iter();
+    let since = logs.filter(|log| snapshot.is_none_or(|first| *log >= first));
+    let burst = names.iter().find(|name| *name == BURST).cloned();
+    let snapshot = snapshot.map(snapshot_name).into_iter();
+    snapshot.chain(since.map(log_name)).chain(burst).collect()
+}
+
+/// The name of the first file of a state, and that of its short windows.
+pub(crate) fn first_names() -> (String, &'static str) {
+    (snapshot_name(1), BURST)
+}
+
+/// True if one of the names is of a file that holds state.
+pub(crate) fn is_state(names: &[String]) -> bool {
+    !needed(names).is_empty()
+}
+
+/// Every file of the journal, also those that no longer count.
+pub(crate) fn all_of_state(names: &[String]) -> Vec<String> {
+    let is_ours = |name: &&String| {
+        let begins = |with: &str| name.starts_with(with);
+        begins(LOG) || begins(SNAPSHOT) || begins(BURST)
+    };
+    names.iter().filter(is_ours).cloned().collect()
 }
 
 impl Files {

@@ -216,9 +216,9 @@ impl<S: Store> Engine<S> {
                     .operate(|store| store.scan(kind, cursor.as_deref(), PAGE))
                     .await?;
                 let now = self.link.operate(Vitals::probe).await?;
-                for (key, record) in &page.records {
-                    if let Some(record) = Aggregate::decode(kind, &record.bytes) {
-                        found.extend(record.blocks(&policy.settings, *key, now));
+                for listed in &page.records {
+                    if let Some(record) = Aggregate::decode(kind, &listed.record.bytes) {
+                        found.extend(record.blocks(&policy.settings, listed.key, now));
                     }
                 }
                 if found.len() > BLOCKS_LISTED_MAX {

@@ -1,0 +1,108 @@
+//! A store → lines.
+
+use std::io::Write;
+
+use palisade_core::key::Keyring;
+use palisade_core::limit::Reading;
+use palisade_core::plan::Charge;
+use palisade_core::policy::{PolicySet, quota_charge};
+use palisade_core::record::RecordKind;
+use palisade_store::{Store, Take};
+
+use super::Counts;
+use super::lines::{Line, MOVED, StateError, VERSION, Writer, secrets_of};
+
+/// Records that are asked for at a time.
+const PAGE: usize = 512;
+/// Quotas that are asked for at a time.
+const QUOTAS_AT_ONCE: usize = 64;
+
+/// Writes what a store keeps of guard, lockout, allowlist, tiers, overages and of the quotas
+/// of this policy's API keys. Nodes may go on meanwhile: each record is as it was at one
+/// instant, and what changes later is not in the file.
+///
+/// # Errors
+/// [`StateError`]; what was written until then has no last line and is refused by
+/// [`import`](super::import).
+pub async fn export<S: Store>(
+    store: &S,
+    policy: &PolicySet,
+    keyring: &Keyring,
+    to: impl Write,
+) -> Result<Counts, StateError> {
+    let mut to = Writer::new(to);
+    to.line(&Line::PalisadeState {
+        version: VERSION,
+        secrets: secrets_of(keyring),
+        taken_at: store.probe().await?.to_rfc3339(),
+    })?;
+    for kind in RecordKind::ALL {
+        records(store, kind, &mut to).await?;
+    }
+    entries(store, &mut to).await?;
+    quotas(store, policy, &mut to).await?;
+    Ok(to.end()?)
+}
+
+async fn records<S: Store>(
+    store: &S,
+    kind: RecordKind,
+    to: &mut Writer<impl Write>,
+) -> Result<(), StateError> {
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = store.scan(kind, cursor.as_deref(), PAGE).await?;
+        for listed in &page.records {
+            to.line(&Line::record(listed))?;
+            to.counts.records += 1;
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn entries<S: Store>(store: &S, to: &mut Writer<impl Write>) -> Result<(), StateError> {
+    for registry in MOVED {
+        let found = store.entries(registry, None).await?.unwrap_or_default();
+        for entry in &found.entries {
+            to.line(&Line::entry(registry, entry))?;
+            to.counts.entries += 1;
+        }
+    }
+    Ok(())
+}
+
+async fn quotas<S: Store>(
+    store: &S,
+    policy: &PolicySet,
+    to: &mut Writer<impl Write>,
+) -> Result<(), StateError> {
+    let keys = policy.api_keys().filter_map(|(hash, registered)| {
+        let tier = policy.tier(&registered.tier)?;
+        Some((hash, quota_charge(tier, hash)?))
+    });
+    let mut known: Vec<(&str, Charge<'_>)> = keys.collect();
+    known.sort_unstable_by_key(|(hash, _)| *hash);
+    for some in known.chunks(QUOTAS_AT_ONCE) {
+        let charges: Vec<Charge<'_>> = some.iter().map(|(_, charge)| charge.clone()).collect();
+        let found = store.charge(&charges, Take::Peek).await?.readings;
+        for ((hash, _), reading) in some.iter().zip(found) {
+            quota(hash, reading, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn quota(hash: &str, reading: Reading, to: &mut Writer<impl Write>) -> Result<(), StateError> {
+    if reading.used > 0 {
+        to.line(&Line::Quota {
+            api_key: hash.to_owned(),
+            used: reading.used,
+            reset_at: reading.reset_at.0,
+        })?;
+        to.counts.quotas += 1;
+    }
+    Ok(())
+}

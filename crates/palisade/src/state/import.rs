@@ -1,0 +1,258 @@
+//! Lines → a store.
+
+use std::collections::BTreeSet;
+use std::io::BufRead;
+
+use palisade_core::key::Keyring;
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{PolicySet, quota_charge};
+use palisade_core::record::RecordWrite;
+use palisade_core::time::Micros;
+use palisade_store::{Commit, Entry, Registry, Store, StoreError, Take};
+use serde::Serialize;
+
+use super::Counts;
+use super::lines::{Item, Line, QuotaLine, Reader, RecordLine, StateError, VERSION, secrets_of};
+
+/// Records that are written at a time.
+const BATCH: usize = 64;
+/// How often a record that changes while it is replaced is tried again.
+const TRIES: usize = 10;
+
+/// What becomes of what the store has already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays: it is newer than the file.
+    Keep,
+    /// The file's takes its place.
+    Replace,
+}
+
+/// What an import came to. Whatever it says, the same file can be imported again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// What was written.
+    pub written: Counts,
+    /// What the store had already, and kept.
+    pub kept: Counts,
+    /// What has ended since the file was written.
+    pub expired: Counts,
+    /// API keys that this policy does not have: their usage is not moved.
+    pub unknown_api_keys: u64,
+}
+
+/// A file that was read to its end: it is whole and its digests fit the secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// What it holds.
+    pub counts: Counts,
+    /// When it was written.
+    pub taken_at: String,
+}
+
+impl Verified {
+    /// Reads a file to its end.
+    ///
+    /// # Errors
+    /// [`StateError`]: it is none, or damaged, or belongs to another secret.
+    pub fn read(from: impl BufRead, keyring: &Keyring) -> Result<Self, StateError> {
+        let mut from = Reader::new(from);
+        let taken_at = head(&mut from, keyring)?;
+        let mut found = Counts::default();
+        loop {
+            match from.line()? {
+                Line::End { counts, .. } if counts == found => {
+                    return Ok(Self { counts, taken_at });
+                }
+                line => match line.item() {
+                    Some(item) => found.count(&item),
+                    None => return Err(from.damaged()),
+                },
+            }
+        }
+    }
+}
+
+/// The first line: it must be one, and every secret in it must be known.
+fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, StateError> {
+    let Ok(Line::PalisadeState {
+        version,
+        secrets,
+        taken_at,
+    }) = from.line()
+    else {
+        return Err(StateError::NotState);
+    };
+    if version != VERSION {
+        return Err(StateError::Version(version));
+    }
+    let known = secrets_of(keyring);
+    let all_known = secrets.iter().all(|secret| known.contains(secret));
+    if secrets.is_empty() || !all_known {
+        return Err(StateError::OtherSecret);
+    }
+    Ok(taken_at)
+}
+
+/// Puts the state in `from`, which [`Verified::read`] has found whole, into a store. Ends
+/// are kept: what has ended since is left out. A quota is raised to what the file says, never
+/// lowered, so that doing it twice changes nothing.
+///
+/// # Errors
+/// [`StateError`]; what was written until then stays, and the same file can be imported
+/// again.
+pub async fn import<S: Store>(
+    store: &S,
+    policy: &PolicySet,
+    keyring: &Keyring,
+    from: impl BufRead,
+    existing: Existing,
+) -> Result<Imported, StateError> {
+    let mut from = Reader::new(from);
+    head(&mut from, keyring)?;
+    let mut run = Run {
+        store,
+        policy,
+        existing,
+        now: store.probe().await?,
+        entries: BTreeSet::new(),
+        done: Imported::default(),
+    };
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        let line = from.line()?;
+        let is_end = matches!(line, Line::End { .. });
+        match line.item() {
+            Some(Item::Record(record)) => batch.push(record),
+            Some(Item::Entry(registry, entry)) => run.entry(registry, entry).await?,
+            Some(Item::Quota(quota)) => run.quota(&quota).await?,
+            None if is_end => {}
+            None => return Err(from.damaged()),
+        }
+        if batch.len() == BATCH || is_end {
+            run.records(std::mem::take(&mut batch)).await?;
+        }
+        if is_end {
+            store.flush().await?;
+            return Ok(run.done);
+        }
+    }
+}
+
+/// One import under way.
+struct Run<'a, S> {
+    store: &'a S,
+    policy: &'a PolicySet,
+    existing: Existing,
+    now: Micros,
+    /// Entries that the store had already, of registries that came up.
+    entries: BTreeSet<(Registry, Option<String>)>,
+    done: Imported,
+}
+
+impl<S: Store> Run<'_, S> {
+    /// All at once if the store has none of them, else one by one.
+    async fn records(&mut self, batch: Vec<RecordLine>) -> Result<(), StateError> {
+        let (live, ended): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|line| line.expires_at > self.now);
+        self.done.expired.records += ended.len() as u64;
+        let mut writes: Vec<RecordWrite> = live.into_iter().map(|line| write(line, 0)).collect();
+        let stand = match self.store.commit(&writes).await? {
+            Commit::Done => writes.len(),
+            Commit::Conflict => 0,
+            Commit::Part(stand) => stand,
+        };
+        self.done.written.records += stand as u64;
+        for one in writes.drain(stand..) {
+            self.record(one).await?;
+        }
+        Ok(())
+    }
+
+    async fn record(&mut self, mut write: RecordWrite) -> Result<(), StateError> {
+        for _ in 0..TRIES {
+            if self.store.commit(std::slice::from_ref(&write)).await? == Commit::Done {
+                self.done.written.records += 1;
+                return Ok(());
+            }
+            let loaded = self.store.load(&[write.key]).await?.records;
+            let held = loaded.into_iter().next().flatten();
+            if held.is_some() && self.existing == Existing::Keep {
+                self.done.kept.records += 1;
+                return Ok(());
+            }
+            write.expect = held.map_or(0, |record| record.revision);
+        }
+        let why = "a record changes too often to be replaced; stop the nodes first";
+        Err(StoreError::Exhausted(why.to_owned()).into())
+    }
+
+    async fn entry(&mut self, registry: Registry, entry: Entry) -> Result<(), StateError> {
+        if entry.expires_at.is_some_and(|end| end <= self.now) {
+            self.done.expired.entries += 1;
+            return Ok(());
+        }
+        if self.existing == Existing::Keep && self.has_entry(registry, &entry.id).await? {
+            self.done.kept.entries += 1;
+            return Ok(());
+        }
+        self.store.put_entry(registry, entry).await?;
+        self.done.written.entries += 1;
+        Ok(())
+    }
+
+    /// Whether the store had it before; a registry is read once.
+    async fn has_entry(&mut self, registry: Registry, id: &str) -> Result<bool, StateError> {
+        if self.entries.insert((registry, None)) {
+            let found = self
+                .store
+                .entries(registry, None)
+                .await?
+                .unwrap_or_default();
+            let ids = found.entries.into_iter().map(|entry| Some(entry.id));
+            self.entries.extend(ids.map(|id| (registry, id)));
+        }
+        Ok(self.entries.contains(&(registry, Some(id.to_owned()))))
+    }
+
+    async fn quota(&mut self, line: &QuotaLine) -> Result<(), StateError> {
+        if line.reset_at <= self.now {
+            self.done.expired.quotas += 1;
+            return Ok(());
+        }
+        let registered = self.policy.api_key(&line.api_key);
+        let tier = registered.and_then(|registered| self.policy.tier(&registered.tier));
+        let Some(charge) = tier.and_then(|tier| quota_charge(tier, &line.api_key)) else {
+            self.done.unknown_api_keys += 1;
+            return Ok(());
+        };
+        let mut charges = [Charge {
+            on_exceed: OnExceed::Count,
+            ..charge
+        }];
+        let seen = self.store.charge(&charges, Take::Peek).await?.readings;
+        let used = seen.first().map_or(0, |reading| reading.used);
+        let mut missing = line.used.saturating_sub(used);
+        match missing {
+            0 => self.done.kept.quotas += 1,
+            _ => self.done.written.quotas += 1,
+        }
+        while missing > 0 {
+            let [charge] = &mut charges;
+            charge.cost = u32::try_from(missing).unwrap_or(u32::MAX);
+            missing -= u64::from(charge.cost);
+            self.store.charge(&charges, Take::Consume).await?;
+        }
+        Ok(())
+    }
+}
+
+fn write(line: RecordLine, expect: u64) -> RecordWrite {
+    RecordWrite {
+        key: line.key,
+        expect,
+        bytes: Some(line.bytes),
+        expires_at: line.expires_at,
+    }
+}
