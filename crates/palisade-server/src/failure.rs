@@ -66,6 +66,16 @@ impl Failure {
         }
     }
 
+    /// What is wrong, for a list of several.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> &str {
+        self.hint.as_deref().unwrap_or_default()
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self.kind {
             FailureKind::Usage => ExitCode::from(2),

@@ -7,8 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use palisade::SystemClock;
 use palisade::store::Vitals;
-use palisade::tenants::TenantSource;
-use palisade_core::time::Clock;
+use palisade_core::time::{Clock, Micros};
 use palisade_policy::{ConfigError, ConfigErrors, Env, Overrides, Severity};
 use serde_json::{Value, json};
 
@@ -18,7 +17,6 @@ use crate::config::ready::Ready;
 use crate::config::{self, Config};
 use crate::failure::{Ending, Failure};
 use crate::output;
-use crate::serve::Elsewhere;
 use crate::store::Opening;
 
 /// Longest that a store or a policy source may take to answer `--connect`.
@@ -76,7 +74,7 @@ impl Check {
         match Ready::of(&config, &env).await {
             Ok(ready) => {
                 if self.connect {
-                    connect(ready).await?;
+                    connect(ready, &config).await?;
                 }
                 let found = config.warnings.clone();
                 Ok(Checked {
@@ -164,29 +162,27 @@ fn summary(config: &Config) -> String {
 
 /// Asks what the service depends on. The embedded store belongs to the service that runs,
 /// and is left alone.
-async fn connect(ready: Ready) -> Result<(), Failure> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+async fn connect(ready: Ready, config: &Config) -> Result<(), Failure> {
     if !matches!(ready.store, Opening::Memory(_) | Opening::Embedded(..)) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = ready.store.open(&clock).await?;
-        let probed = tokio::time::timeout(PATIENCE, store.probe()).await;
-        let why = match probed {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("no answer in time".to_owned()),
-        };
-        if let Some(why) = why {
-            let hint = "is it running, and are address and credentials right? see `store.url`";
-            return Err(Failure::unavailable(format!("the store: {why}"), hint));
-        }
+        probe(&store).await?;
     }
-    if let Elsewhere::Postgres(source) = ready.tenants {
-        let asked = tokio::time::timeout(PATIENCE, source.fetch(&[])).await;
-        let why = match asked {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
-        };
-        return Err(Failure::unavailable(why, "correct `policy.source`"));
-    }
+    ready.tenants.fetch(&config.source, NOBODY).await?;
     Ok(())
+}
+
+/// A tenant that nobody has: whether the source answers is all that is asked.
+const NOBODY: &str = "palisade-check";
+
+/// Asks a store for a sign of life; its clock.
+pub(super) async fn probe(store: &impl Vitals) -> Result<Micros, Failure> {
+    let probed = tokio::time::timeout(PATIENCE, store.probe()).await;
+    let why = match probed {
+        Ok(Ok(now)) => return Ok(now),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer in time".to_owned(),
+    };
+    let hint = "is it running, and are address and credentials right? see `store.url`";
+    Err(Failure::unavailable(format!("the store: {why}"), hint))
 }

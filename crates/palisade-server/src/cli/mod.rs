@@ -4,6 +4,7 @@ mod bench;
 mod candidate;
 mod check;
 mod completions;
+mod doctor;
 mod events;
 mod import;
 mod init;
@@ -15,8 +16,8 @@ mod quota;
 mod replay;
 mod report;
 mod serve;
-mod suggest;
 mod state;
+mod suggest;
 mod table;
 mod test;
 
@@ -52,6 +53,7 @@ enum Command {
     Reset(operate::Reset),
     Status(operate::Status),
     Candidate(candidate::Candidate),
+    Doctor(doctor::Doctor),
     Migrate(migrate::Migrate),
     Import(import::Import),
     Backup(state::Backup),
@@ -79,6 +81,7 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Reset(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Candidate(command) => command.run(),
+        Command::Doctor(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Backup(command) => command.run(),

@@ -122,6 +122,7 @@ impl<'a> Service<'a> {
             clock: Arc::clone(&clock),
         };
         let policies = Arc::new(Policies::start(plan, ready.tenants, watch).await?);
+        observers.metrics.show_risks(config.warnings.len());
         let engine = Engine::new(EngineConfig {
             policy: Arc::clone(config.policy()),
             tenants: Arc::<Policies>::clone(&policies),

@@ -20,15 +20,18 @@ use crate::output;
 
 /// Longest a call may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Where a server administers unless it was told otherwise.
+const ADMIN_DEFAULT: &str = "127.0.0.1:9090";
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Which server to ask, and how to print what it says.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Server {
-    /// Admin address of the running server; https://HOST:PORT if it speaks TLS
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
-    admin: String,
+    /// Admin address of the running server; https://HOST:PORT if it speaks TLS [default:
+    /// 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
     /// Authority of its certificate, in PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -96,12 +99,39 @@ impl Server {
         self.json
     }
 
+    /// The same server, at this address unless another was named.
+    pub(in super::super) fn or_at(mut self, admin: String) -> Self {
+        self.admin.get_or_insert(admin);
+        self
+    }
+
+    fn admin(&self) -> &str {
+        self.admin.as_deref().unwrap_or(ADMIN_DEFAULT)
+    }
+
+    /// What the server says at a path, as text.
+    pub(in super::super) fn text(&self, path: &str) -> Result<(StatusCode, String), Failure> {
+        let (status, bytes) = self.fetch(Method::GET, path, None)?;
+        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
     fn call(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<(StatusCode, Value), Failure> {
+        let (status, bytes) = self.fetch(method, path, body)?;
+        let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Ok((status, value))
+    }
+
+    fn fetch(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let mut request = Request::builder()
             .method(method)
             .uri(self.url(path))
@@ -123,16 +153,17 @@ impl Server {
             .unwrap_or(None)
             .ok_or_else(|| {
                 Failure::unavailable(
-                    format!("no answer from the admin API at {}", self.admin),
+                    format!("no answer from the admin API at {}", self.admin()),
                     "start the server with `palisade serve`, or pass its `--admin` address",
                 )
             })
     }
 
     fn url(&self, path: &str) -> String {
-        match self.admin.contains("://") {
-            true => format!("{}{path}", self.admin.trim_end_matches('/')),
-            false => format!("http://{}{path}", self.admin),
+        let admin = self.admin();
+        match admin.contains("://") {
+            true => format!("{}{path}", admin.trim_end_matches('/')),
+            false => format!("http://{admin}{path}"),
         }
     }
 
@@ -165,7 +196,7 @@ impl Server {
     }
 }
 
-async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Value)> {
+async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Bytes)> {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
@@ -176,8 +207,7 @@ async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(Statu
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
     let bytes = body.collect().await.ok()?.to_bytes();
-    let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    Some((status, value))
+    Some((status, bytes))
 }
 
 fn message(answer: &Value) -> &str {

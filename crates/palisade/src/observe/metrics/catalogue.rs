@@ -131,6 +131,16 @@ catalogue! {
         "Buckets and records held in this process";
     EVICTIONS = Counter "rate_limiter_evictions_total" ["reason"]
         "Entries that this process removed: `expired` no longer counted, `capacity` had to leave before";
+    USED_PERCENT = Gauge "rate_limiter_keys_used_percent" []
+        "How full the fullest of what is bounded in this process is: buckets, or records of one kind";
+    UNSAVED = Gauge "rate_limiter_journal_failing" []
+        "1 while the embedded store cannot write to its disk; decisions go on";
+    LAST_MATCHED = Gauge "rate_limiter_limit_last_matched_seconds" ["limit"]
+        "When a request last met the limit, or when the limit came into force, in Unix seconds";
+    INFO = Gauge "rate_limiter_info" ["version", "secret"]
+        "1; the secret is named by the start of a digest, the same on all nodes that count together";
+    RISKS = Gauge "rate_limiter_risky_settings" []
+        "Settings that `palisade check` warns of";
     OVERFLOWED = Counter "rate_limiter_overflowed_keys_total" []
         "New keys that had to share the overflow bucket";
     ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org"]
@@ -143,6 +153,8 @@ catalogue! {
         "Requests that an allowlist entry let pass";
     GUARD_OUTCOMES = Counter "rate_limiter_guard_outcomes_total" ["flow", "outcome"]
         "Successes and failures of logins and one-time codes that hosts or the proxy reported; `unknown` are those that the proxy saw no end of";
+    GUARD_UNNAMED = Counter "rate_limiter_guard_unnamed_total" ["flow"]
+        "Successes and failures reported without `username`: no lockout counts them";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
         "Times that failures over all accounts and networks rose far above the usual";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]

@@ -5,6 +5,7 @@ pub mod catalogue;
 mod cells;
 mod descriptors;
 mod histogram;
+mod limits;
 mod orgs;
 mod render;
 
@@ -41,7 +42,9 @@ pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
+    limits: limits::Limits,
     orgs: orgs::Orgs,
+    risks: AtomicU64,
     latency: histogram::Histogram<8>,
     refill: histogram::Histogram<8>,
     counters: [AtomicU64; COUNTERS.len()],
@@ -92,6 +95,8 @@ counters! {
     GUARD_OUTCOMES ["otp", "failure"];
     GUARD_OUTCOMES ["otp", "success"];
     GUARD_OUTCOMES ["otp", "unknown"];
+    GUARD_UNNAMED ["login"];
+    GUARD_UNNAMED ["otp"];
     GUARD_SURGES ["login"];
     GUARD_SURGES ["otp"];
     KEYED ["allow", "normal"];
@@ -111,7 +116,9 @@ impl Metrics {
             keyring,
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
+            limits: limits::Limits::default(),
             orgs: orgs::Orgs::new(orgs_max),
+            risks: AtomicU64::new(0),
             latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
             refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -122,6 +129,11 @@ impl Metrics {
     /// Shows the counts of an audit, too.
     pub fn show_audit(&self, counts: Arc<AuditCounts>) {
         let _ = self.audit.set(counts);
+    }
+
+    /// Shows how many settings are risky, too.
+    pub fn show_risks(&self, count: usize) {
+        self.risks.store(count as u64, Ordering::Relaxed);
     }
 
     fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
@@ -160,6 +172,9 @@ impl Metrics {
                 Attempt::Check | Attempt::Success => "success",
             };
             self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), outcome], 1);
+            if matches!(seen.subject, Subject::Guard(_, facts) if facts.username.is_none()) {
+                self.bump(&names::GUARD_UNNAMED, &[flow_name(flow)], 1);
+            }
         }
     }
 
@@ -234,6 +249,7 @@ impl Observer for Metrics {
             self.bump(&names::ALLOWLIST_BYPASSES, &[], 1);
         }
         self.count_shadow(decision);
+        self.limits.saw(&decision.limits, decision.at);
         self.count_outcome(seen);
         match seen.subject {
             Subject::Request(facts) => self.orgs.saw(&self.keyring, facts, &decision.limits),
@@ -295,8 +311,9 @@ impl Observer for Metrics {
         self.refill.observe_us(took_us);
     }
 
-    fn policy_changed(&self, _before: Option<&PolicySet>, policy: &PolicySet, _now: Micros) {
+    fn policy_changed(&self, _before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
         self.cells.classes.learn(policy);
         self.descriptors.learn(policy);
+        self.limits.learn(policy, now);
     }
 }

@@ -1,6 +1,7 @@
 //! Counters → the OpenMetrics text of one scrape.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -11,6 +12,9 @@ use super::catalogue::{self as names, Described, Kind};
 use super::cells::Counted;
 use super::{COUNTERS, Metrics};
 use crate::engine::{CandidateReport, CauseCounts, Comparison, Figures};
+
+/// Hexadecimal digits of a secret's name.
+const SECRET_DIGITS: usize = 8;
 
 /// One series: its label values and its value.
 type Series = (Vec<String>, u64);
@@ -91,13 +95,7 @@ impl Metrics {
             names::DESCRIPTORS => series(self.descriptors.read()),
             names::STORE_LATENCY => histogram(self.latency.read()),
             names::REFILL_SECONDS => histogram(self.refill.read()),
-            names::ORG_QUOTA_REMAINING => Value::Series(
-                self.orgs
-                    .read()
-                    .into_iter()
-                    .map(|(label, left)| (vec![label], left))
-                    .collect(),
-            ),
+            names::ORG_QUOTA_REMAINING => labelled(self.orgs.read()),
             names::STORE_QUEUE_DEPTH => one(figures.store.queue_depth),
             names::STORE_HEALTHY => one(u64::from(figures.store_answers)),
             names::BREAKER_STATE => by_policy(&figures.circuits),
@@ -114,9 +112,21 @@ impl Metrics {
                 (vec!["capacity".to_owned()], figures.store.evictions),
                 (vec!["expired".to_owned()], figures.store.expired),
             ]),
+            names::USED_PERCENT => one(figures.store.used_percent),
+            names::UNSAVED => one(u64::from(figures.store.is_unsaved)),
+            names::LAST_MATCHED => labelled(self.limits.read()),
+            names::INFO => Value::Series(vec![(self.info(), 1)]),
+            names::RISKS => one(self.risks.load(Ordering::Relaxed)),
             names::OVERFLOWED => one(figures.store.overflowed),
             _ => self.counted(metric),
         }
+    }
+
+    /// Version, and the start of the secret's name: enough to tell two secrets apart.
+    fn info(&self) -> Vec<String> {
+        let mut secret = self.keyring.fingerprints().current.hex();
+        secret.truncate(SECRET_DIGITS);
+        vec![env!("CARGO_PKG_VERSION").to_owned(), secret]
     }
 
     /// A plain or labelled counter of this process, or one of the audit's.
@@ -181,6 +191,11 @@ fn series<const N: usize>(counted: Vec<Counted<N>>) -> Value {
         .into_iter()
         .map(|one| (one.labels.to_vec(), one.count));
     Value::Series(all.collect())
+}
+
+fn labelled(all: Vec<(String, u64)>) -> Value {
+    let all = all.into_iter();
+    Value::Series(all.map(|(label, number)| (vec![label], number)).collect())
 }
 
 fn histogram((sum, count, buckets): (f64, u64, Vec<(f64, u64)>)) -> Value {
