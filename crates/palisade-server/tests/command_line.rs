@@ -142,6 +142,11 @@ fn completions_name_every_command() {
         "policy",
         "test",
         "quota",
+        "doctor",
+        "backup",
+        "restore",
+        "export",
+        "import-state",
         "completions",
     ] {
         assert!(stdout(&script).contains(command), "{command}");

@@ -8,6 +8,7 @@ mod doctor;
 mod events;
 mod import;
 mod init;
+mod man;
 mod migrate;
 mod offline;
 mod operate;
@@ -61,6 +62,7 @@ enum Command {
     Export(state::Export),
     ImportState(state::ImportState),
     Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// Does what the command line says.
@@ -89,5 +91,6 @@ pub(crate) fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Export(command) => command.run(),
         Command::ImportState(command) => command.run(),
         Command::Completions(command) => Ok(command.run()),
+        Command::Man(command) => command.run(),
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod edge;
 mod http;
 mod line;
 mod log;
+mod notify;
 mod observers;
 mod outage;
 mod reload;
@@ -38,6 +39,7 @@ use crate::output;
 use crate::store::AnyStore;
 use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
+use notify::Supervisor;
 use observers::Observers;
 use reload::Hangup;
 use stop::{Signals, Stopper};
@@ -194,6 +196,8 @@ impl<'a> Service<'a> {
             std::slice::from_mut(&mut self.admin),
             &admin_stop,
         )?;
+        let supervisor = Supervisor::of(&self.plan.env);
+        supervisor.ready();
         let background = tokio::spawn(background(Arc::clone(&self.enforcer.engine)));
         let followed: Vec<_> = self
             .tls
@@ -208,10 +212,14 @@ impl<'a> Service<'a> {
             &self.policies,
         );
         let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
+        // A thread that panicked or hangs for good would leave its connections waiting.
+        let lives = supervisor.live(|| workers.are_alive() && admin.are_alive());
         let ended = tokio::select! {
             () = signals.asked() => Ok(()),
             failure = outage => Err(failure),
+            () = lives => Ok(()),
         };
+        supervisor.stopping();
         tracing::info!("stopping: answering what is under way");
         self.stopper.stop(config.server.drain_timeout).await;
         workers.drain().await;

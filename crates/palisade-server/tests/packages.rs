@@ -1,0 +1,327 @@
+//! The packages that operators install: what is in them, that they install, upgrade and leave,
+//! and that what they hold is valid for those who read it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::{Client, address_of, palisade, signal, wait};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_palisade");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// Runs a program to its end; what it printed.
+fn run(command: &mut Command) -> String {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{told}{failed}");
+    told
+}
+
+fn package(into: &Path, version: &str) -> PathBuf {
+    let script = root().join("scripts/package-deb");
+    let told = run(Command::new(script)
+        .args([BINARY.as_ref(), into.as_os_str()])
+        .env("DEB_COMPRESSION", "none")
+        .env("DEB_VERSION", version));
+    PathBuf::from(told.trim())
+}
+
+/// A machine's root with dpkg's own records and nothing else. Scripts of packages run outside
+/// of it and are told where it is.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        for folder in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"] {
+            fs::create_dir_all(machine.path(folder)).unwrap();
+        }
+        fs::write(machine.path("var/lib/dpkg/status"), "").unwrap();
+        machine
+    }
+
+    fn path(&self, inside: &str) -> PathBuf {
+        self.0.path().join(inside)
+    }
+
+    fn dpkg(&self, args: &[&str]) -> String {
+        let mut command = Command::new("dpkg");
+        command
+            .arg(format!("--root={}", self.0.path().display()))
+            .args([
+                "--force-depends",
+                "--force-script-chrootless",
+                "--force-confold",
+            ])
+            .args(args);
+        run(&mut command)
+    }
+}
+
+#[test]
+fn the_debian_package_installs_serves_is_upgraded_keeps_its_data_and_leaves() {
+    let out = tempfile::tempdir().unwrap();
+    let first = package(out.path(), "0.1.0");
+    let machine = Machine::new();
+    machine.dpkg(&["--install", first.to_str().unwrap()]);
+    for file in [
+        "usr/share/man/man1/palisade.1.gz",
+        "usr/share/man/man1/palisade-serve.1.gz",
+        "usr/share/man/man1/palisade-doctor.1.gz",
+        "usr/share/bash-completion/completions/palisade",
+        "usr/share/zsh/vendor-completions/_palisade",
+        "usr/share/fish/vendor_completions.d/palisade.fish",
+        "usr/share/doc/palisade/copyright",
+        "usr/share/palisade/prometheus/alerts.yml",
+    ] {
+        assert!(machine.path(file).is_file(), "{file}");
+    }
+    let users = fs::read_to_string(machine.path("etc/passwd")).unwrap();
+    assert!(users.contains("palisade:x:"), "{users}");
+
+    // The policy it brings is a valid one, and the binary is the one that was packaged.
+    let config = machine.path("etc/palisade/palisade.toml");
+    let installed = machine.path("usr/bin/palisade");
+    run(Command::new(&installed).arg("check").arg(&config));
+    let version = run(Command::new(&installed).arg("--version"));
+    assert!(version.starts_with("palisade "), "{version}");
+
+    // What the service has kept, and what an operator has written.
+    let state = machine.path("var/lib/palisade/data");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("secret"), [7; 32]).unwrap();
+    let own = "# ours\n[store]\nurl = \"memory:\"\n";
+    fs::write(&config, own).unwrap();
+    let second = package(out.path(), "0.1.1");
+    machine.dpkg(&["--install", second.to_str().unwrap()]);
+    assert!(machine.dpkg(&["--list", "palisade"]).contains("0.1.1"));
+    assert_eq!(fs::read(state.join("secret")).unwrap(), [7; 32]);
+    assert_eq!(fs::read_to_string(&config).unwrap(), own);
+
+    machine.dpkg(&["--remove", "palisade"]);
+    assert!(!installed.exists());
+    assert!(state.join("secret").exists(), "removing keeps the state");
+    assert!(config.exists(), "and the configuration");
+    machine.dpkg(&["--purge", "palisade"]);
+    assert!(
+        !machine.path("var/lib/palisade").exists(),
+        "purging does not"
+    );
+    assert!(!config.exists());
+}
+
+#[test]
+fn the_systemd_unit_is_valid_and_hardened() {
+    let machine = tempfile::tempdir().unwrap();
+    let units = machine.path().join("usr/lib/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::create_dir_all(machine.path().join("usr/bin")).unwrap();
+    fs::create_dir_all(machine.path().join("bin")).unwrap();
+    for entry in fs::read_dir("/usr/lib/systemd/system").unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "target") {
+            let _ = fs::copy(&path, units.join(path.file_name().unwrap()));
+        }
+    }
+    for needed in ["-.mount", "system.slice", "-.slice"] {
+        let _ = fs::copy(
+            Path::new("/usr/lib/systemd/system").join(needed),
+            units.join(needed),
+        );
+    }
+    fs::copy(BINARY, machine.path().join("usr/bin/palisade")).unwrap();
+    fs::copy("/bin/kill", machine.path().join("bin/kill")).unwrap();
+    let unit = units.join("palisade.service");
+    fs::copy(root().join("deploy/systemd/palisade.service"), &unit).unwrap();
+    let at = format!("--root={}", machine.path().display());
+    let verify = Command::new("systemd-analyze")
+        .args(["verify", &at, "--man=no", "--recursive-errors=no"])
+        .arg("palisade.service")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&verify.stderr);
+    assert!(
+        verify.status.success() && !told.contains("palisade.service:"),
+        "{told}"
+    );
+
+    // Ten times systemd's exposure level: 0 is nothing left open, 100 everything.
+    let security = Command::new("systemd-analyze")
+        .args([
+            "security",
+            "--offline=true",
+            &at,
+            "--threshold=15",
+            "--no-pager",
+        ])
+        .arg("palisade.service")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&security.stdout);
+    assert!(security.status.success(), "{told}");
+    assert!(told.contains("Overall exposure level"), "{told}");
+}
+
+#[test]
+fn a_container_root_has_nothing_but_the_service_and_serves() {
+    let out = tempfile::tempdir().unwrap();
+    let rootfs = out.path().join("rootfs");
+    run(Command::new(root().join("scripts/package-rootfs"))
+        .arg(BINARY)
+        .arg(&rootfs));
+    assert!(!rootfs.join("bin/sh").exists());
+    let mut child = Command::new("chroot")
+        .args(["--userspec=65532:65532", "--groups="])
+        .arg(&rootfs)
+        .args(["/palisade", "serve", "--store", "embedded:/data"])
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let banner = banner_of(&mut child);
+    let admin = address_of(&banner, "admin").unwrap();
+    let ready = Client::connect(admin).send("GET", "/health/ready", &[], b"");
+    assert_eq!(ready.status, 200);
+    assert!(rootfs.join("data/secret").exists(), "{banner}");
+    signal(child.id(), "TERM");
+    assert_eq!(wait(&mut child), Some(0));
+}
+
+fn banner_of(child: &mut Child) -> String {
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut banner = String::new();
+    while !banner.contains("\nready\n") {
+        let read = lines.read_line(&mut banner).unwrap();
+        assert_ne!(read, 0, "the service ended at its start:\n{banner}");
+    }
+    // A pipe that nobody empties would hold the service up.
+    std::thread::spawn(move || lines.lines().for_each(drop));
+    banner
+}
+
+/// A certificate and its key.
+fn certificate(home: &Path) -> (PathBuf, PathBuf) {
+    let (cert, key) = (home.join("cert.pem"), home.join("key.pem"));
+    run(Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"])
+        .args([
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-subj",
+            "/CN=palisade",
+        ])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&cert));
+    (cert, key)
+}
+
+/// The Kubernetes manifests, each against the schema of its kind, and the policy files of the
+/// variants against `check`.
+#[test]
+fn kubernetes_manifests_fit_their_schemas_and_their_policies_are_served() {
+    let tools = root().join("target/tools/kubernetes/bin/python");
+    let python = match tools.exists() {
+        true => tools,
+        false => PathBuf::from("python3"),
+    };
+    let told = run(Command::new(python).arg(root().join("scripts/kubernetes.py")));
+    for kind in [
+        "Deployment",
+        "Service",
+        "PodDisruptionBudget",
+        "HorizontalPodAutoscaler",
+        "NetworkPolicy",
+        "ServiceMonitor",
+        "Job",
+    ] {
+        assert!(told.contains(kind), "{kind}: {told}");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let pem = certificate(home.path());
+    for (variant, url) in [
+        ("redis", "redis://redis:6379"),
+        ("postgres", "postgres://palisade@postgres/palisade"),
+    ] {
+        let policy = root().join(format!("deploy/kubernetes/{variant}/palisade.toml"));
+        let policy = fs::read_to_string(policy).unwrap();
+        let policy = policy
+            .replace("/etc/palisade-tls/tls.crt", pem.0.to_str().unwrap())
+            .replace("/etc/palisade-tls/tls.key", pem.1.to_str().unwrap());
+        let path = home.path().join("palisade.toml");
+        fs::write(&path, policy).unwrap();
+        let token = "0123456789abcdef0123456789abcdef";
+        run(palisade().args(["check", "--strict"]).arg(&path).envs([
+            ("PALISADE_KEY", token),
+            ("PALISADE_CALLER", token),
+            ("PALISADE_ADMIN", token),
+            ("PALISADE_STORE__URL", url),
+        ]));
+    }
+}
+
+/// Every crate in the order in which they depend on each other, as a registry would take them.
+#[test]
+fn library_crates_are_ready_to_be_published() {
+    let out = tempfile::tempdir().unwrap();
+    run(Command::new(env!("CARGO"))
+        .args([
+            "package",
+            "--workspace",
+            "--no-verify",
+            "--allow-dirty",
+            "--offline",
+            "--quiet",
+        ])
+        .arg("--target-dir")
+        .arg(out.path())
+        .current_dir(root()));
+    for name in [
+        "palisade-core",
+        "palisade-policy",
+        "palisade-store",
+        "palisade",
+    ] {
+        let packed = format!("package/{name}-{}.crate", env!("CARGO_PKG_VERSION"));
+        assert!(out.path().join(&packed).is_file(), "{packed}");
+        let manifest = root().join(format!("crates/{name}/Cargo.toml"));
+        let manifest = fs::read_to_string(manifest).unwrap();
+        for key in [
+            "description",
+            "license",
+            "repository",
+            "readme",
+            "keywords",
+            "categories",
+        ] {
+            assert!(manifest.contains(key), "{name} has no `{key}`");
+        }
+        assert!(manifest.contains("[package.metadata.docs.rs]"), "{name}");
+    }
+}
