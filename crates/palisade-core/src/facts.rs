@@ -148,6 +148,53 @@ pub enum Layers {
     Identity,
 }
 
+/// Where a decision was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Surface {
+    /// Code in the same process, or a surface that does not say.
+    #[default]
+    Library,
+    /// The decision API.
+    Api,
+    /// A proxy that asks about the request it holds.
+    ForwardAuth,
+    /// Our own proxy.
+    Proxy,
+    /// Envoy's Rate Limit Service.
+    Envoy,
+    /// Redis' protocol.
+    Resp,
+    /// A command of the guard, however it came.
+    Guard,
+}
+
+impl Surface {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::Library,
+        Self::Api,
+        Self::ForwardAuth,
+        Self::Proxy,
+        Self::Envoy,
+        Self::Resp,
+        Self::Guard,
+    ];
+
+    /// As figures name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Library => "library",
+            Self::Api => "api",
+            Self::ForwardAuth => "forward_auth",
+            Self::Proxy => "proxy",
+            Self::Envoy => "envoy",
+            Self::Resp => "resp",
+            Self::Guard => "guard",
+        }
+    }
+}
+
 /// One request's facts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestFacts {
@@ -191,6 +238,8 @@ pub struct RequestFacts {
     pub request_id: Option<Id>,
     /// Carried into logs and audits.
     pub correlation_id: Option<Id>,
+    /// Where it came in; for figures only, nothing is decided by it.
+    pub surface: Surface,
 }
 
 impl RequestFacts {
@@ -217,6 +266,7 @@ impl RequestFacts {
             bot: false,
             request_id: None,
             correlation_id: None,
+            surface: Surface::Library,
         }
     }
 

@@ -12,7 +12,7 @@ use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason, ShadowAnswer};
 use palisade_core::facts::{
     ClientFacts, ClientType, Confidence, DeviceFacts, FieldError, GuardFacts, HEADER_BYTES_MAX, Id,
-    Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, bounded,
+    Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::path::{EncodedSlash, normalise};
@@ -316,6 +316,7 @@ impl RawRequest<'_> {
             bot: false,
             request_id: id("request_id", self.request_id.as_deref())?,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
+            surface: Surface::Api,
         })
     }
 

@@ -14,11 +14,32 @@ impl KeyState {
         settled.score
     }
 
+    /// The instants after `now` at which the score falls by a point, the last one to zero.
+    pub(super) fn falls<'a>(
+        &self,
+        policy: &'a GuardPolicy,
+        interval: u64,
+        now: Micros,
+    ) -> impl Iterator<Item = Micros> + use<'a> {
+        let mut state = self.clone();
+        state.settle(policy, interval, now);
+        std::iter::from_fn(move || {
+            let due = (state.score > 0).then(|| state.due(interval))?;
+            state.settle(policy, interval, due);
+            Some(due)
+        })
+    }
+
+    /// When the interval under way is over.
+    fn due(&self, interval: u64) -> Micros {
+        self.anchor.plus(interval << u8::from(self.slow))
+    }
+
     /// Takes off the points whose intervals are over. A partial interval stays
     /// under way, and keeps the length that it started with.
     pub(super) fn settle(&mut self, policy: &GuardPolicy, interval: u64, now: Micros) {
         while self.score > 0 {
-            let due = self.anchor.plus(interval << u8::from(self.slow));
+            let due = self.due(interval);
             if due > now {
                 return;
             }

@@ -20,6 +20,7 @@ mod orders;
 pub mod policy;
 pub mod records;
 pub mod rules;
+pub mod scores;
 pub mod secrets;
 pub mod signals;
 pub mod surge;
@@ -34,6 +35,7 @@ pub use policy::{ApiPolicy, FlowPolicy, GuardPolicy};
 pub use records::codec::DecodeError;
 pub use records::{Account, Device, Network, Records};
 pub use rules::api::{ApiEvaluation, ApiReadings, evaluate_hit, replayed_hit};
+pub use scores::StandingScore;
 pub use secrets::Found;
 pub use signals::{Signals, username_digest};
 

@@ -93,6 +93,17 @@ pub enum GuardMode {
     Shadow,
 }
 
+impl GuardMode {
+    /// As it is written in policies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
 /// Which of the owner's devices strangers cannot lock out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnerLane {

@@ -622,6 +622,14 @@ impl PolicySet {
         self.tiers.get(name)
     }
 
+    /// The names of the tiers, in order.
+    #[must_use]
+    pub fn tier_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.tiers.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// The limits of the tiers' quotas.
     pub fn tier_limits(&self) -> impl Iterator<Item = &Limit> {
         self.tiers.values().map(|tier| &tier.limit)

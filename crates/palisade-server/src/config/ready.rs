@@ -53,6 +53,10 @@ impl Ready {
         let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
         let audit_table = refused.keep("audit.postgres", audit_table(config));
         refused.keep("admin.token", admin::token(&config.admin, env));
+        refused.keep(
+            "admin.viewer_token",
+            admin::viewer_token(&config.admin, env),
+        );
         refused.keep("proxy.upstream", Upstream::of(config));
         let ready = || {
             Some(Self {

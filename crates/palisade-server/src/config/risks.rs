@@ -56,7 +56,7 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config) {
     }
 }
 
-fn secrets(config: &Config) -> [(&'static str, &'static str, Option<&SecretRef>); 5] {
+fn secrets(config: &Config) -> [(&'static str, &'static str, Option<&SecretRef>); 6] {
     [
         ("secrets", "key", config.secrets.key.as_ref()),
         (
@@ -70,6 +70,7 @@ fn secrets(config: &Config) -> [(&'static str, &'static str, Option<&SecretRef>)
             config.server.caller_token.as_ref(),
         ),
         ("admin", "token", config.admin.token.as_ref()),
+        ("admin", "viewer_token", config.admin.viewer_token.as_ref()),
         (
             "jwt",
             "key",

@@ -226,6 +226,10 @@ section! {
         jwt: bool = "false";
         /// The role such a token needs.
         role: String = "admin";
+        /// A static bearer token that may look and change nothing.
+        viewer_token: Option<SecretRef>;
+        /// The role of a verified token that may look and change nothing.
+        viewer_role: String = "viewer";
     }
 }
 

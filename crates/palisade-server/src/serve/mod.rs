@@ -37,6 +37,7 @@ use crate::config::{Config, ConfigFile};
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::store::AnyStore;
+use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
 use notify::Supervisor;
@@ -93,6 +94,7 @@ struct Service<'a> {
     plan: &'a Plan,
     enforcer: Arc<Enforcer>,
     observers: Observers,
+    board: Arc<Board>,
     policies: Arc<Policies>,
     stopper: Stopper,
     stop: Stop,
@@ -145,12 +147,18 @@ impl<'a> Service<'a> {
             observer,
         });
         let (stopper, stop) = stop::stopper();
+        let board = Arc::new(Board::new(
+            Arc::clone(&enforcer.engine),
+            Arc::clone(&observers.lookout),
+        ));
         let given = Given {
             config,
             env,
             enforcer: &enforcer,
             caller: ready.caller,
             metrics: metrics(&enforcer.engine, &observers),
+            board: Arc::clone(&board),
+            audit: Arc::clone(&observers.audit),
             tls: ready.certificates,
             stop: &stop,
         };
@@ -166,6 +174,7 @@ impl<'a> Service<'a> {
             plan,
             enforcer,
             observers,
+            board,
             policies,
             stopper,
             stop,
@@ -198,7 +207,10 @@ impl<'a> Service<'a> {
         )?;
         let supervisor = Supervisor::of(&self.plan.env);
         supervisor.ready();
-        let background = tokio::spawn(background(Arc::clone(&self.enforcer.engine)));
+        let background = tokio::spawn(background(
+            Arc::clone(&self.enforcer.engine),
+            Arc::clone(&self.board),
+        ));
         let followed: Vec<_> = self
             .tls
             .all()
@@ -275,12 +287,13 @@ fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
 }
 
 /// What runs beside requests for as long as the service does.
-async fn background(engine: Arc<Engine<AnyStore>>) {
+async fn background(engine: Arc<Engine<AnyStore>>, board: Arc<Board>) {
     tokio::join!(
         engine.probe_forever(),
         engine.follow_registries(),
         engine.refill_forever(),
-        engine.settle_forever()
+        engine.settle_forever(),
+        board.sample_forever()
     );
 }
 

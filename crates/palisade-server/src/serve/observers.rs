@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::observe::audit::{FileSink, PostgresSink, Sink, StdoutSink};
-use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
+use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Lookout, Metrics};
 use palisade::store::postgres::PostgresConfig;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
@@ -21,7 +21,8 @@ const AUDIT_FILE: &str = "audit.jsonl";
 pub(crate) struct Observers {
     pub(crate) fanout: Arc<Fanout>,
     pub(crate) metrics: Arc<Metrics>,
-    audit: Arc<Audit>,
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) lookout: Arc<Lookout>,
 }
 
 impl Observers {
@@ -43,10 +44,12 @@ impl Observers {
             log,
             Some(Arc::clone(&audit)),
         );
+        let lookout = Arc::new(Lookout::new(Arc::clone(keyring), clock.now()));
         Ok(Self {
-            fanout: Arc::new(fanout),
+            fanout: Arc::new(fanout.with_lookout(Arc::clone(&lookout))),
             metrics,
             audit,
+            lookout,
         })
     }
 

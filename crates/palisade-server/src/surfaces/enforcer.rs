@@ -9,7 +9,7 @@ use http::request::Parts;
 use palisade::Engine;
 use palisade::engine::{Observer, RequestAnswer};
 use palisade::extract::{Arrived, EdgeConfig, EdgeRequest, ExtractError, Refused, identify};
-use palisade_core::facts::Layers;
+use palisade_core::facts::{Layers, Surface};
 use palisade_core::{Micros, PolicySet, RequestFacts};
 use palisade_policy::Outcomes;
 
@@ -34,6 +34,8 @@ pub(super) struct Visit<'a> {
     pub(super) peer: IpAddr,
     pub(super) parts: &'a Parts,
     pub(super) now: Micros,
+    /// Which surface it came to.
+    pub(super) surface: Surface,
 }
 
 impl<'a> Visit<'a> {
@@ -68,14 +70,16 @@ impl Enforcer {
         visit: Visit<'a>,
         arrived: Result<Arrived<'a>, Refused>,
     ) -> Result<Admitted<'a>, Problem> {
-        let arrived = match arrived {
+        let mut arrived = match arrived {
             Ok(arrived) => arrived,
             Err(refused) => {
                 self.tell(visit.peer, &refused.error);
-                let answer = self.turn_away(refused.ip, refused.error.into()).await?;
+                let problem = refused.error.into();
+                let answer = self.turn_away(visit.surface, refused.ip, problem).await?;
                 return Ok(Admitted::Out(Box::new(answer)));
             }
         };
+        arrived.facts.surface = visit.surface;
         if arrived.is_costly()
             && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await
         {
@@ -100,7 +104,7 @@ impl Enforcer {
         let extracted = match identify(visit.edge, request, *arrived, visit.now) {
             Ok(extracted) => extracted,
             Err(error) => {
-                let answer = self.turn_away(ip, error.into()).await?;
+                let answer = self.turn_away(visit.surface, ip, error.into()).await?;
                 return Ok(Decided {
                     answer,
                     forward_path: None,
@@ -119,12 +123,14 @@ impl Enforcer {
     /// has used up its limits, it hears so instead of what is wrong.
     pub(super) async fn turn_away(
         &self,
+        surface: Surface,
         ip: IpAddr,
         problem: Problem,
     ) -> Result<RequestAnswer, Problem> {
         // No path: the most general route, whatever it is that could not be read.
         let facts = RequestFacts {
             layers: Layers::Edge,
+            surface,
             ..RequestFacts::new(ip, "GET", "")
         };
         let answer = self.engine.check(&facts).await;

@@ -9,6 +9,7 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use palisade::extract::arrive_forward_auth;
 use palisade::extract::client_id::FORM_BYTES_MAX;
+use palisade_core::facts::Surface;
 
 use utoipa::openapi::path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
@@ -40,6 +41,7 @@ pub(super) async fn answer(
         peer,
         parts: &parts,
         now: enforcer.engine.clock().wall(),
+        surface: Surface::ForwardAuth,
     };
     let arrived = arrive_forward_auth(&edge, visit.request(None), visit.now);
     let arrived = match enforcer.admit(visit, arrived).await? {
@@ -52,7 +54,7 @@ pub(super) async fn answer(
             let decided = enforcer.decide(visit, arrived, form.as_deref(), id).await;
             decided?.answer
         }
-        Err(problem) => enforcer.turn_away(ip, problem).await?,
+        Err(problem) => enforcer.turn_away(visit.surface, ip, problem).await?,
     };
     Ok(reply::enforced(&answer, id))
 }

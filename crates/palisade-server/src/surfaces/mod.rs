@@ -5,6 +5,7 @@
 //! workers, bounds and the end are [`serve`](crate::serve)'s.
 
 pub(crate) mod admin;
+pub(crate) mod dashboard;
 mod decide;
 mod enforcer;
 mod exchange;
@@ -15,6 +16,7 @@ mod rls;
 
 use std::sync::Arc;
 
+use palisade::observe::Audit;
 use palisade_policy::Env;
 
 pub(crate) use enforcer::Enforcer;
@@ -34,6 +36,8 @@ pub(crate) struct Given<'a> {
     pub(crate) enforcer: &'a Arc<Enforcer>,
     pub(crate) caller: Option<Arc<CallerToken>>,
     pub(crate) metrics: Metrics,
+    pub(crate) board: Arc<dashboard::Board>,
+    pub(crate) audit: Arc<Audit>,
     pub(crate) tls: Certificates,
     /// Tells when the service ends.
     pub(crate) stop: &'a Stop,

@@ -13,6 +13,7 @@ mod limits;
 mod link;
 mod operators;
 mod ports;
+mod timing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +42,10 @@ pub use limits::{
     RequestAnswer, Verdict,
 };
 pub use operators::{
-    Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX, BlockView,
-    Explanation, Finding, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry,
-    QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score,
+    Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX,
+    BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, Explanation, Finding,
+    LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry, QUOTAS_PAGE_MAX, QuotaPage,
+    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, Standing,
     meaning,
 };
 pub use ports::{

@@ -96,6 +96,9 @@ pub trait Observer: Send + Sync + 'static {
     /// Buckets that a caller figures itself were asked, all in one call.
     fn keyed(&self, _answers: &[KeyedAnswer]) {}
 
+    /// A decision took so long from its facts to its answer; told of one in a few.
+    fn timed(&self, _took_us: u64) {}
+
     /// The failure machinery changed state.
     fn failure(&self, change: &ModeChange<'_>);
 
@@ -213,6 +216,8 @@ pub enum Change<'a> {
         from: &'a str,
         /// Tier now.
         to: &'a str,
+        /// The operator's reason, if one was given.
+        reason: Option<&'a str>,
     },
     /// Cached policies were dropped.
     CacheInvalidated,

@@ -12,18 +12,19 @@ use palisade_store::StoreError;
 
 use super::surges::Surges;
 use super::who::Who;
-use super::{Audit, DenialLog, Metrics};
+use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
     Administered, CandidateSeen, KeyedAnswer, ModeChange, Observer, OverageSeen, Seen, TenantSeen,
 };
 
-/// Metrics, log and audit of one process.
+/// Metrics, log, audit and lookout of one process.
 pub struct Fanout {
     keyring: Arc<Keyring>,
     metrics: Arc<Metrics>,
     log: DenialLog,
     audit: Option<Arc<Audit>>,
     surges: Surges,
+    lookout: Option<Arc<Lookout>>,
 }
 
 impl Fanout {
@@ -44,7 +45,15 @@ impl Fanout {
             log,
             audit,
             surges: Surges::default(),
+            lookout: None,
         }
+    }
+
+    /// Tells a lookout, too.
+    #[must_use]
+    pub fn with_lookout(mut self, lookout: Arc<Lookout>) -> Self {
+        self.lookout = Some(lookout);
+        self
     }
 
     fn surge(&self, flow: Flow, failures: u32, at: Micros) {
@@ -66,12 +75,16 @@ impl Observer for Fanout {
     fn decided(&self, seen: &Seen<'_>) {
         self.metrics.decided(seen);
         self.log.span(seen);
+        if let Some(lookout) = &self.lookout {
+            lookout.count(seen);
+        }
         if let Some((flow, failures)) = self.surges.saw(seen) {
             self.surge(flow, failures, seen.decision.at);
         }
         let log = self.log.concerns(seen);
         let audit = self.audit.as_ref().filter(|audit| audit.concerns(seen));
-        if !log && audit.is_none() {
+        let lookout = self.lookout.as_ref().filter(|_| Lookout::concerns(seen));
+        if !log && audit.is_none() && lookout.is_none() {
             return;
         }
         let who = Who::of(&self.keyring, seen.subject);
@@ -81,13 +94,28 @@ impl Observer for Fanout {
         if let Some(audit) = audit {
             audit.record(seen, &who);
         }
+        if let Some(lookout) = lookout {
+            lookout.record(seen, &who);
+        }
+    }
+
+    fn timed(&self, took_us: u64) {
+        if let Some(lookout) = &self.lookout {
+            lookout.timed(took_us);
+        }
     }
 
     fn keyed(&self, answers: &[KeyedAnswer]) {
         self.metrics.keyed(answers);
+        if let Some(lookout) = &self.lookout {
+            lookout.keyed(answers);
+        }
     }
 
     fn failure(&self, change: &ModeChange<'_>) {
+        if let Some(lookout) = &self.lookout {
+            lookout.failure(change);
+        }
         self.each().for_each(|one| one.failure(change));
     }
 
@@ -116,6 +144,9 @@ impl Observer for Fanout {
     }
 
     fn policy_changed(&self, before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
+        if let Some(lookout) = &self.lookout {
+            lookout.policy(before, policy, now);
+        }
         self.each()
             .for_each(|one| one.policy_changed(before, policy, now));
     }

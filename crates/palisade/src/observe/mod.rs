@@ -1,6 +1,7 @@
-//! What operators see: [`Metrics`], [`Audit`] events and log lines of denials.
+//! What operators see: [`Metrics`], [`Audit`] events, log lines of denials, and the
+//! [`Lookout`] that a dashboard shows.
 //!
-//! All three watch the same decisions through [`Fanout`]. None ever waits, and none
+//! All of them watch the same decisions through [`Fanout`]. None ever waits, and none
 //! ever shows an identifier: digests, anonymised networks and names of the policy
 //! only.
 
@@ -8,6 +9,7 @@ pub mod audit;
 mod classes;
 mod fanout;
 mod log;
+pub mod lookout;
 pub mod metrics;
 mod span;
 mod surges;
@@ -16,6 +18,7 @@ mod who;
 pub use audit::{Audit, AuditCounts, AuditSettings};
 pub use fanout::Fanout;
 pub use log::DenialLog;
+pub use lookout::Lookout;
 pub use metrics::Metrics;
 pub use span::SPAN_TARGET;
 pub(crate) use who::{log_digest, pseudonym};

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::audit::Sink;
-use super::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
+use super::{Audit, AuditSettings, DenialLog, Fanout, Lookout, Metrics};
 use crate::clock::VirtualClock;
 use crate::engine::{Engine, EngineConfig, Observer};
 
@@ -62,6 +62,7 @@ pub(super) struct Watched {
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<Audit>,
     pub(super) sink: MemorySink,
+    pub(super) lookout: Arc<Lookout>,
 }
 
 impl Watched {
@@ -77,7 +78,9 @@ impl Watched {
         let audit = Arc::new(audit);
         let log = DenialLog::new(Arc::clone(&keyring), NonZeroU32::MIN);
         let (metrics_, audit_) = (Arc::clone(&metrics), Some(Arc::clone(&audit)));
-        let observer: Arc<dyn Observer> = Arc::new(Fanout::new(keyring, metrics_, log, audit_));
+        let lookout = Arc::new(Lookout::new(Arc::clone(&keyring), start));
+        let fanout = Fanout::new(keyring, metrics_, log, audit_);
+        let observer: Arc<dyn Observer> = Arc::new(fanout.with_lookout(Arc::clone(&lookout)));
         let store = ModelStore::new(Arc::clone(&clock));
         let policy = PolicySet::new(1, parts).unwrap();
         let of_engine = Keyring::new(SECRET, None).unwrap();
@@ -91,6 +94,7 @@ impl Watched {
             metrics,
             audit,
             sink,
+            lookout,
         }
     }
 

@@ -46,6 +46,19 @@ impl Who {
         }
     }
 
+    /// The digest of what a bucket of this scope counts by.
+    pub(super) fn named(&self, scope: &str) -> Option<(&'static str, Digest)> {
+        let (kind, digest) = match scope {
+            "user" => ("user", self.user),
+            "org" => ("org", self.org),
+            "token" => ("token", self.token),
+            "client" => ("client", self.client),
+            "api_key" => ("api_key", self.api_key),
+            _ => return None,
+        };
+        digest.map(|digest| (kind, digest))
+    }
+
     /// Who acts: the most personal name there is.
     pub(super) fn actor(&self) -> Option<Digest> {
         self.user

@@ -1,20 +1,23 @@
 //! `/admin/blocks`: what the guard and the lockout block now, and lifting it.
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::{Extension, Json};
-use palisade::engine::{BlockView, LiftSubject, LiftTarget, Score};
+use palisade::engine::{
+    AdminError, BlockCursor, BlockView, LiftSubject, LiftTarget, Score, meaning,
+};
 use palisade_core::Digest;
 use palisade_core::decision::{KeyKind, Level};
 use palisade_core::record::{RecordKey, RecordKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::input::{Body, Fields};
 use super::refusal::Refusal;
 use super::{Caller, Operations};
 
 const INVALID: &str = "Invalid block";
+const PAGE_DEFAULT: usize = 100;
 
 /// Blocks that run now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -23,11 +26,13 @@ pub(super) struct Listing {
     blocks: Vec<Block>,
     /// Whether there are more than fit.
     truncated: bool,
+    /// Pass as `after` to go on, if the listing is asked for in pages; null at the end.
+    next: Option<String>,
 }
 
 /// One block. Whom it is on is a digest.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// The record it is in, for example `account-login`.
     record: &'static str,
     /// The record's digest.
@@ -40,6 +45,8 @@ pub(super) struct Block {
     member: Option<String>,
     /// The rule that issued it.
     rule: &'static str,
+    /// What the rule means, for people.
+    words: &'static str,
     /// `soft_block`, `hard_block` or `deny`.
     decision: &'static str,
     /// L1 to L6.
@@ -59,6 +66,7 @@ impl From<BlockView> for Block {
             key: view.key,
             member: view.member,
             rule: view.rule.id(),
+            words: meaning(view.rule),
             decision: view.decision.name(),
             level: view.level,
             until: view.until,
@@ -160,18 +168,56 @@ pub(super) struct Report {
     score_forgotten: bool,
 }
 
-/// Blocks that run now, at most 1000.
-#[utoipa::path(get, path = "/admin/blocks", responses((status = 200, body = Listing)))]
-pub(super) async fn list(State(operations): State<Operations>) -> Result<Json<Listing>, Refusal> {
-    let (blocks, truncated) = operations
-        .engine
-        .blocks()
-        .await
-        .map_err(|error| Refusal::store(&error))?;
+/// Which part of the blocks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Paging {
+    /// What the page before gave as `next`.
+    after: Option<String>,
+    /// Blocks on a page, 1 to 1000: about so many, sometimes fewer.
+    limit: Option<usize>,
+}
+
+/// Blocks that run now: at most 1000, or a page at a time if `after` or `limit` is given.
+#[utoipa::path(
+    get,
+    path = "/admin/blocks",
+    params(Paging),
+    responses((status = 200, body = Listing), (status = 400, body = Refusal))
+)]
+pub(super) async fn list(
+    State(operations): State<Operations>,
+    paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Listing>, Refusal> {
+    let Query(paging) =
+        paging.map_err(|_| Refusal::invalid_field(INVALID, "limit", "must be 1 to 1000"))?;
+    let engine = &operations.engine;
+    let (blocks, truncated, next) = if paging.after.is_some() || paging.limit.is_some() {
+        let after: Option<BlockCursor> = paging
+            .after
+            .map(|after| after.parse())
+            .transpose()
+            .map_err(refused)?;
+        let count = paging.limit.unwrap_or(PAGE_DEFAULT);
+        let page = engine.blocks_after(after.as_ref(), count).await;
+        let page = page.map_err(|error| Refusal::store(&error))?;
+        let next = page.next.map(|next| next.to_string());
+        (page.blocks, next.is_some(), next)
+    } else {
+        let listed = engine.blocks().await;
+        let (blocks, truncated) = listed.map_err(|error| Refusal::store(&error))?;
+        (blocks, truncated, None)
+    };
     Ok(Json(Listing {
         blocks: blocks.into_iter().map(Into::into).collect(),
         truncated,
+        next,
     }))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+fn refused(error: AdminError) -> Refusal {
+    Refusal::from_admin(&error, INVALID, "Block not found")
 }
 
 /// Ends the blocks of a record, one of them, or those of a subject.

@@ -40,7 +40,7 @@ pub(super) struct Explained {
 
 /// One finding.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     /// What it asks for.
     decision: &'static str,
     /// The rule.

@@ -1,6 +1,6 @@
 //! The admin address: metrics and health; administration beside them.
 
-mod access;
+pub(crate) mod access;
 mod allowlist;
 mod blocks;
 mod cache;
@@ -9,8 +9,9 @@ mod document;
 mod explain;
 mod health;
 mod input;
+mod lookup;
 mod quota;
-mod refusal;
+pub(crate) mod refusal;
 mod reset;
 
 #[cfg(test)]
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Method};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -31,6 +32,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use palisade::Engine;
 use palisade::engine::Operator;
+use palisade::observe::Audit;
 use palisade_core::Micros;
 use palisade_policy::Env;
 use tower::ServiceExt;
@@ -43,12 +45,13 @@ use crate::config::{self, Secret};
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place as Address, Stop, Surface};
 use crate::store::AnyStore;
+use crate::surfaces::dashboard::{Dashboard, Peer};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::{Document as Described, Problem};
 use crate::surfaces::exchange::{CallerToken, Place};
 use crate::surfaces::{Given, Metrics};
 
-use access::Access;
+use access::{Access, Denied, Grant, Role, bearer};
 use refusal::Refusal;
 
 /// Largest body of an admin request, in bytes.
@@ -56,12 +59,11 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// The admin address.
 pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
-    let admin = Admin::new(
-        Arc::clone(&given.enforcer.engine),
-        given.caller.clone(),
-        access(given)?,
-        Arc::clone(&given.metrics),
-    );
+    let admin = Admin {
+        operations: operations(given)?,
+        caller: given.caller.clone(),
+        metrics: Arc::clone(&given.metrics),
+    };
     let served = Arc::new(Routed(admin.router(given.stop.clone())));
     let place = Address {
         name: "admin",
@@ -73,17 +75,41 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
     Ok(Box::new(surface.within(given.tls.callers.clone())))
 }
 
+/// What operators, and the dashboard in their name, work on.
+fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
+    let engine = Arc::clone(&given.enforcer.engine);
+    let access = Arc::new(access(given)?);
+    let dashboard = Dashboard::new(
+        Arc::clone(&given.board),
+        &access,
+        engine.clock(),
+        given.stop.clone(),
+        given.tls.callers.is_some(),
+    );
+    let dashboard = dashboard.map_err(|error| {
+        let hint = "this is a defect: its figures are fixed";
+        Failure::unavailable(format!("the dashboard cannot be served: {error}"), hint)
+    })?;
+    Ok(Operations {
+        engine,
+        access,
+        dashboard: Some(dashboard),
+        audit: Some(Arc::clone(&given.audit)),
+    })
+}
+
 /// Who may administer.
 fn access(given: &Given<'_>) -> Result<Access, Failure> {
     let admin = &given.config.admin;
     let token = token(admin, given.env)?;
+    let viewers = viewer_token(admin, given.env)?;
     let verifier = given.enforcer.edge.load().jwt.clone();
-    let token = token.as_ref().map(Secret::expose);
-    Ok(Access::new(
-        token,
+    let access = Access::new(
+        token.as_ref().map(Secret::expose),
         verifier.filter(|_| admin.jwt),
         &admin.role,
-    ))
+    );
+    Ok(access.with_viewers(viewers.as_ref().map(Secret::expose), &admin.viewer_role))
 }
 
 /// The static token, if there is one.
@@ -94,17 +120,29 @@ pub(crate) fn token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, 
         .transpose()
 }
 
+/// The static token of those who may only look, if there is one.
+pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, Failure> {
+    let token = admin.viewer_token.as_ref();
+    token
+        .map(|reference| reference.read("admin.viewer_token", env))
+        .transpose()
+}
+
 /// Routes on an address.
 struct Routed(Router);
 
 impl Handler for Routed {
     type Body = Body;
 
-    async fn answer(&self, _: SocketAddr, request: hyper::Request<Incoming>) -> Response {
+    async fn answer(&self, peer: SocketAddr, mut request: hyper::Request<Incoming>) -> Response {
+        request.extensions_mut().insert(Peer(peer));
         let Ok(answer) = self.0.clone().oneshot(request.map(Body::new)).await;
         answer
     }
 }
+
+/// What is posted, because whom it names must not stand in a URL, and changes nothing.
+const LOOKING: [&str; 3] = ["/admin/explain", "/admin/lookup", "/dashboard/sign-out"];
 
 /// What the admin address serves.
 #[derive(Clone)]
@@ -115,22 +153,6 @@ struct Admin {
 }
 
 impl Admin {
-    fn new(
-        engine: Arc<Engine<AnyStore>>,
-        caller: Option<Arc<CallerToken>>,
-        access: Access,
-        metrics: Metrics,
-    ) -> Self {
-        Self {
-            operations: Operations {
-                engine,
-                access: Arc::new(access),
-            },
-            caller,
-            metrics,
-        }
-    }
-
     fn router(self, stop: Stop) -> Router {
         let operations = self.operations.clone();
         let (watched, _) = watched();
@@ -170,6 +192,10 @@ struct Served {
 pub(crate) struct Operations {
     engine: Arc<Engine<AnyStore>>,
     access: Arc<Access>,
+    /// For those who look with a browser.
+    dashboard: Option<Dashboard>,
+    /// Whose newest events are shown.
+    audit: Option<Arc<Audit>>,
 }
 
 /// Who sent a request that was admitted, and its id.
@@ -183,6 +209,21 @@ impl Operations {
     /// The time of day: what operators and their tokens say is judged by it.
     fn now(&self) -> Micros {
         self.engine.clock().wall()
+    }
+
+    /// Who asks: by the credential that the request shows, else by its session.
+    fn admit(&self, request: &Request) -> Result<Grant, Denied> {
+        let (method, headers) = (request.method(), request.headers());
+        let grant = match (bearer(headers), &self.dashboard) {
+            (Some(presented), _) => self.access.grant(presented, self.now())?,
+            (None, Some(dashboard)) => dashboard.admit(method, headers)?,
+            (None, None) => return Err(Denied::Unauthenticated),
+        };
+        let only_looks = method == Method::GET || LOOKING.contains(&request.uri().path());
+        if grant.role == Role::Viewer && !only_looks {
+            return Err(Denied::ReadOnly);
+        }
+        Ok(grant)
     }
 
     fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {
@@ -219,6 +260,7 @@ fn described() -> (Router<Operations>, OpenApi) {
             .routes(routes!(blocks::list, blocks::lift))
             .routes(routes!(explain::explain))
             .routes(routes!(candidate::show))
+            .routes(routes!(lookup::look_up))
             .split_for_parts();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = document.components.get_or_insert_default();
@@ -230,7 +272,13 @@ fn described() -> (Router<Operations>, OpenApi) {
 pub(crate) fn router(operations: Operations) -> Router {
     let (router, document) = described();
     let document = Bytes::from(document::whole(document).to_string());
+    let dashboard = operations.dashboard.clone();
+    let (door, views) = dashboard.map_or_else(Default::default, |dashboard| {
+        (dashboard.door(), dashboard.views())
+    });
     router
+        .with_state(operations.clone())
+        .merge(views)
         .route(
             "/openapi.json",
             get(move || async move { ([(CONTENT_TYPE, "application/json")], document) }),
@@ -238,8 +286,8 @@ pub(crate) fn router(operations: Operations) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(operations.clone(), admit_operator))
-        .with_state(operations)
+        .layer(from_fn_with_state(operations, admit_operator))
+        .merge(door)
 }
 
 /// Lets operators in, and marks answers with the request's id.
@@ -249,11 +297,10 @@ async fn admit_operator(
     next: Next,
 ) -> Response {
     let id = RequestId::of(request.headers());
-    let now = operations.now();
-    let mut response = match operations.access.operator(request.headers(), now) {
-        Ok(operator) => {
+    let mut response = match operations.admit(&request) {
+        Ok(grant) => {
             request.extensions_mut().insert(Caller {
-                operator,
+                operator: grant.operator,
                 request_id: id.as_str().into(),
             });
             next.run(request).await

@@ -18,7 +18,7 @@ const PAGE_DEFAULT: usize = 100;
 /// What an API key has used this month.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Quota)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// Hash of the key.
     key: String,
     /// Its tier.
@@ -45,7 +45,7 @@ pub(super) struct Usage {
 /// A month that is over, in which a key went beyond its quota.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LastMonth)]
-pub(super) struct Before {
+pub(crate) struct Before {
     /// Which, for example `2026-10`.
     month: String,
     /// Used in it, overage included.
@@ -110,6 +110,9 @@ pub(super) struct NewTier {
     /// A tier of the policy.
     #[schema(value_type = String, example = "business")]
     tier: Option<Value>,
+    /// For the audit.
+    #[schema(value_type = Option<String>, example = "upgrade")]
+    reason: Option<Value>,
 }
 
 /// Which page.
@@ -189,9 +192,11 @@ pub(super) async fn tier(
 ) -> Result<Json<Usage>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let tier = fields.required("tier", body.tier);
+    let reason = fields.optional("reason", body.reason);
     fields.finish()?;
     let admin = operations.administer(&caller);
-    let usage = admin.change_tier(hash(&key)?, &tier).await;
+    let changed = admin.change_tier(hash(&key)?, &tier, reason.as_deref());
+    let usage = changed.await;
     Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
 }
 

@@ -41,12 +41,22 @@ impl Refusal {
     }
 
     /// No right to do this; `path` is the route's, not a value.
-    pub(super) fn denied(denied: Denied, path: &str) -> Self {
+    pub(crate) fn denied(denied: Denied, path: &str) -> Self {
         match denied {
             Denied::Unauthenticated => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "Admin authentication required",
+            ),
+            Denied::ReadOnly => Self::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "This credential may look and change nothing",
+            ),
+            Denied::Forged => Self::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "The request did not come from the page that is signed in; load it again",
             ),
             Denied::WithoutRole => Self::new(
                 StatusCode::FORBIDDEN,
@@ -70,7 +80,7 @@ impl Refusal {
         refusal
     }
 
-    pub(super) fn invalid_field(
+    pub(crate) fn invalid_field(
         message: &'static str,
         field: &'static str,
         problem: &'static str,
@@ -80,6 +90,15 @@ impl Refusal {
 
     pub(super) const fn not_found(message: &'static str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// More than are served at once, or more guesses than anybody needs.
+    pub(crate) const fn too_many() -> Self {
+        Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_exceeded",
+            "Too many at once. Wait a minute.",
+        )
     }
 
     pub(super) const fn too_large() -> Self {
@@ -133,6 +152,9 @@ impl IntoResponse for Refusal {
             }
             StatusCode::SERVICE_UNAVAILABLE => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            StatusCode::TOO_MANY_REQUESTS => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("60"));
             }
             _ => {}
         }

@@ -116,6 +116,8 @@ fn desk(access: Access) -> Desk {
         operations: Operations {
             engine: Arc::new(engine),
             access: Arc::new(access),
+            dashboard: None,
+            audit: Some(Arc::clone(&audit)),
         },
         audit,
         lines,

@@ -24,6 +24,7 @@ use hyper::upgrade::OnUpgrade;
 use palisade::engine::RequestAnswer;
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{Arrived, arrive};
+use palisade_core::facts::Surface as Came;
 use palisade_policy::OutcomeRoute;
 
 use crate::failure::Failure;
@@ -166,6 +167,7 @@ impl Proxy {
             peer: hop.peer,
             parts,
             now: enforcer.engine.clock().wall(),
+            surface: Came::Proxy,
         };
         let mut arrived = arrive(hop.edge, visit.request(None), visit.now);
         let route = arrived
@@ -179,7 +181,10 @@ impl Proxy {
         let (body, login) = match self.take(hop, parts, &arrived, route, body).await {
             Ok(taken) => taken,
             Err(problem) => {
-                let answer = enforcer.turn_away(arrived.facts.ip, problem).await?;
+                let surface = visit.surface;
+                let answer = enforcer
+                    .turn_away(surface, arrived.facts.ip, problem)
+                    .await?;
                 return Ok(Passage::Closed(Box::new(answer)));
             }
         };

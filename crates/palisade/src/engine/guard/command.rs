@@ -88,7 +88,9 @@ impl<S: Store> Engine<S> {
         op: GuardOp,
         facts: &GuardFacts,
     ) -> Result<RequestAnswer, FieldError> {
+        let began = self.begin_timing();
         let (mut answer, notes) = self.answer_command(op, facts).await?;
+        self.end_timing(began);
         self.observer().decided(&Seen {
             subject: Subject::Guard(op, facts),
             decision: &answer.decision,

@@ -64,8 +64,10 @@ impl<S: Store> Engine<S> {
     }
 
     async fn run(&self, facts: &RequestFacts, take: Take) -> RequestAnswer {
+        let began = self.begin_timing();
         let (mut answer, bypassed) = self.answer(facts, take).await;
         if take == Take::Consume {
+            self.end_timing(began);
             let decision = &answer.decision;
             if decision.quota.is_some() {
                 self.note_overage(&answer.policy, facts, decision);
@@ -134,7 +136,7 @@ impl<S: Store> Engine<S> {
         policy.tier(self.registries.tiers().get(hash)?)
     }
 
-    pub(super) fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
+    pub(in crate::engine) fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
         let allowlist = self.registries.allowlist();
         allowlist.find(&self.keyring, facts, || self.now())
     }

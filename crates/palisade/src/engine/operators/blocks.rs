@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use palisade_core::decision::{KeyKind, Level, Outcome};
 use palisade_core::facts::{GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Trust};
-use palisade_core::guard::{Account, ActiveBlock, Device, Lift, Network, Signals, username_digest};
+use palisade_core::guard::{
+    Account, ActiveBlock, Device, Lift, Network, Signals, StandingScore, username_digest,
+};
 use palisade_core::key::{Domain, Prefix};
 use palisade_core::lockout::Lockout;
 use palisade_core::policy::Settings;
@@ -13,16 +15,19 @@ use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, retry_after_seconds};
 use palisade_core::{Digest, Id};
-use palisade_store::{Commit, Record, Store, StoreError, Vitals};
+use palisade_store::{Commit, Listed, Record, Store, StoreError, Vitals};
 use serde::Serialize;
 
 use super::super::Engine;
 use super::super::guard::RETRIES_MAX;
 use super::super::link::For;
+use super::AdminError;
 
 /// Most blocks that one listing returns.
 pub const BLOCKS_LISTED_MAX: usize = 1000;
 const PAGE: usize = 500;
+/// Pages of the store that one page of blocks looks at.
+const PAGES_LOOKED_AT: usize = 20;
 
 /// A block that runs now, as an operator sees it. Everybody is a digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,6 +52,83 @@ pub struct BlockView {
     pub until: String,
     /// Whole seconds until then.
     pub retry_after: u64,
+}
+
+/// A score that stands, as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ScoreView {
+    /// The record it is in, for example `account-login`.
+    pub record: &'static str,
+    /// The key it is on.
+    pub key: KeyKind,
+    /// Which device or user agent of the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+    /// Points now.
+    pub score: u8,
+    /// When it falls by a point, RFC 3339.
+    pub falls_at: String,
+    /// When it is zero, RFC 3339.
+    pub gone_at: String,
+}
+
+impl ScoreView {
+    fn of(key: RecordKey, score: StandingScore) -> Self {
+        Self {
+            record: key.kind.name(),
+            key: score.key,
+            member: score.member,
+            score: score.score,
+            falls_at: score.falls_at.to_rfc3339(),
+            gone_at: score.gone_at.to_rfc3339(),
+        }
+    }
+}
+
+/// Where a listing of blocks goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockCursor(RecordKind, Option<String>);
+
+impl std::fmt::Display for BlockCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(kind, cursor) = self;
+        write!(
+            f,
+            "{}.{}",
+            kind.name(),
+            cursor.as_deref().unwrap_or_default()
+        )
+    }
+}
+
+impl std::str::FromStr for BlockCursor {
+    type Err = AdminError;
+
+    fn from_str(text: &str) -> Result<Self, AdminError> {
+        let found = text.split_once('.').and_then(|(name, cursor)| {
+            let kind = RecordKind::ALL.into_iter().find(|k| k.name() == name)?;
+            let cursor = (!cursor.is_empty()).then(|| cursor.to_owned());
+            Some(Self(kind, cursor))
+        });
+        found.ok_or(AdminError::Invalid {
+            field: "after",
+            problem: "must be what the page before gave as `next`",
+        })
+    }
+}
+
+/// A part of the blocks that run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockPage {
+    /// The blocks.
+    pub blocks: Vec<BlockView>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<BlockCursor>,
+}
+
+fn kind_after(kind: RecordKind) -> Option<RecordKind> {
+    let mut kinds = RecordKind::ALL.into_iter().skip_while(|k| *k != kind);
+    kinds.nth(1)
 }
 
 /// Which block to lift.
@@ -126,6 +208,15 @@ impl Aggregate {
             .into_iter()
             .map(|block| view(key, block, now))
             .collect()
+    }
+
+    fn scores(&self, settings: &Settings, now: Micros) -> Vec<StandingScore> {
+        match self {
+            Self::Account(_, record) => record.standing_scores(&settings.guard, now),
+            Self::Network(_, record) => record.standing_scores(&settings.guard, now),
+            Self::Device(_, record) => record.standing_scores(&settings.guard, now),
+            Self::Lockout(_) => Vec::new(),
+        }
     }
 
     fn lift(&mut self, settings: &Settings, which: Lift<'_>, now: Micros) -> usize {
@@ -232,6 +323,72 @@ impl<S: Store> Engine<S> {
             }
         }
         Ok((found, false))
+    }
+
+    /// A part of the blocks that run now: about `count_max` of them, and where to go on.
+    /// However many records there are, a page looks at a bounded number of them, so that
+    /// it may have fewer, or none, and still name a next one.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn blocks_after(
+        &self,
+        after: Option<&BlockCursor>,
+        count_max: usize,
+    ) -> Result<BlockPage, StoreError> {
+        let settings = &self.policy.load_full().settings;
+        let count_max = count_max.clamp(1, BLOCKS_LISTED_MAX);
+        let start = BlockCursor(RecordKind::ALL[0], None);
+        let mut at = Some(after.cloned().unwrap_or(start));
+        let mut page = BlockPage::default();
+        for _ in 0..PAGES_LOOKED_AT {
+            let Some(BlockCursor(kind, cursor)) = at else {
+                break;
+            };
+            let scanned = self
+                .link
+                .operate(|store| store.scan(kind, cursor.as_deref(), PAGE.min(count_max)))
+                .await?;
+            let now = self.link.operate(Vitals::probe).await?;
+            for Listed { key, record, .. } in &scanned.records {
+                if let Some(record) = Aggregate::decode(kind, &record.bytes) {
+                    page.blocks.extend(record.blocks(settings, *key, now));
+                }
+            }
+            at = match scanned.next {
+                Some(next) => Some(BlockCursor(kind, Some(next))),
+                None => kind_after(kind).map(|kind| BlockCursor(kind, None)),
+            };
+            if page.blocks.len() >= count_max {
+                break;
+            }
+        }
+        page.next = at;
+        Ok(page)
+    }
+
+    /// Blocks that run on the records that a person's words lead to, and the scores that
+    /// stand there.
+    pub(super) async fn records_seen(
+        &self,
+        subject: &LiftSubject,
+    ) -> Result<(Vec<BlockView>, Vec<ScoreView>), StoreError> {
+        let settings = &self.policy.load_full().settings;
+        let keys = self.records_named(subject);
+        let (mut blocks, mut scores) = (Vec::new(), Vec::new());
+        if keys.is_empty() {
+            return Ok((blocks, scores));
+        }
+        let loaded = self.link.operate(|store| store.load(&keys)).await?;
+        for (key, record) in keys.iter().zip(loaded.records) {
+            let decoded = record.and_then(|r| Aggregate::decode(key.kind, &r.bytes));
+            if let Some(record) = decoded {
+                blocks.extend(record.blocks(settings, *key, loaded.now));
+                let standing = record.scores(settings, loaded.now);
+                scores.extend(standing.into_iter().map(|score| ScoreView::of(*key, score)));
+            }
+        }
+        Ok((blocks, scores))
     }
 
     /// Blocks that stand against a subject in any flow, without listing the store.

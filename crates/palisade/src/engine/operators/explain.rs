@@ -8,7 +8,7 @@ use palisade_store::{Store, StoreError};
 use serde::Serialize;
 
 use super::super::Engine;
-use super::BlockView;
+use super::{BlockView, BucketView};
 
 /// What stands against a subject, and what does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,6 +42,12 @@ pub struct Finding {
     strictness: Outcome,
 }
 
+impl Finding {
+    pub(super) const fn strictness(&self) -> Outcome {
+        self.strictness
+    }
+}
+
 impl<S: Store> Engine<S> {
     /// Explains what a request and a guard command with these facts would meet.
     /// Nothing is counted.
@@ -70,7 +76,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-fn of_block(block: &BlockView) -> Finding {
+pub(super) fn of_block(block: &BlockView) -> Finding {
     Finding {
         decision: block.decision.name(),
         rule: Some(block.rule.id()),
@@ -84,6 +90,25 @@ fn of_block(block: &BlockView) -> Finding {
         retry_after: Some(block.retry_after),
         help: Some(lift_command(block)),
         strictness: block.decision,
+    }
+}
+
+/// A bucket that is used up.
+pub(super) fn of_bucket(rule: Rule, bucket: &BucketView) -> Finding {
+    Finding {
+        decision: Outcome::Deny.name(),
+        rule: Some(rule.id()),
+        words: format!(
+            "{}: `{}` is used up, {} of {}",
+            meaning(rule),
+            bucket.name,
+            bucket.used,
+            bucket.limit
+        ),
+        level: None,
+        retry_after: bucket.retry_after,
+        help: None,
+        strictness: Outcome::Deny,
     }
 }
 

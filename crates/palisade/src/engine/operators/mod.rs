@@ -3,6 +3,7 @@
 mod allowlist;
 mod blocks;
 mod explain;
+mod lookup;
 mod overage;
 mod quotas;
 mod registries;
@@ -16,8 +17,12 @@ use super::{Administered, Change, Engine, Operator};
 use allowlist::entry_id;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
-pub use blocks::{BLOCKS_LISTED_MAX, BlockView, LiftSubject, LiftTarget, Lifted, Score};
+pub use blocks::{
+    BLOCKS_LISTED_MAX, BlockCursor, BlockPage, BlockView, LiftSubject, LiftTarget, Lifted, Score,
+    ScoreView,
+};
 pub use explain::{Explanation, Finding, meaning};
+pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;

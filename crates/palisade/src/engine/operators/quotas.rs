@@ -173,7 +173,13 @@ impl<S: Store> Admin<'_, S> {
     ///
     /// # Errors
     /// No such key or tier, or the store's.
-    pub async fn change_tier(&self, hash: &str, to: &str) -> Result<QuotaUsage, AdminError> {
+    pub async fn change_tier(
+        &self,
+        hash: &str,
+        to: &str,
+        reason: Option<&str>,
+    ) -> Result<QuotaUsage, AdminError> {
+        reason.map_or(Ok(()), check_reason)?;
         let engine = self.engine;
         let policy = engine.policy.load_full();
         let from = engine.tier_in_force(&policy, hash)?;
@@ -196,6 +202,7 @@ impl<S: Store> Admin<'_, S> {
             api_key: hash,
             from: &from.name,
             to: &tier.name,
+            reason,
         });
         engine.usage(tier, hash).await
     }

@@ -100,7 +100,11 @@ impl ResetSelector {
 }
 
 impl<S: Store> Engine<S> {
-    fn selected<'p>(&self, policy: &'p PolicySet, one: &ResetSelector) -> Vec<Charge<'p>> {
+    pub(super) fn selected<'p>(
+        &self,
+        policy: &'p PolicySet,
+        one: &ResetSelector,
+    ) -> Vec<Charge<'p>> {
         let quota = one.api_key.as_deref().and_then(|hash| {
             let tier = self.tier_of(policy, hash).or_else(|| {
                 let registered = policy.api_key(hash)?;

@@ -370,7 +370,7 @@ async fn q_quota_of_an_unknown_key_is_not_found() {
         expected
     );
     assert_eq!(
-        admin.change_tier(&unknown, "free").await.unwrap_err(),
+        admin.change_tier(&unknown, "free", None).await.unwrap_err(),
         expected
     );
 }
@@ -429,7 +429,10 @@ async fn q_quota_change_of_tier_binds_at_once_here_and_within_a_second_elsewhere
     assert_eq!(allowed(&nodes.two, &facts, 1).await, 0);
     let admin = nodes.one.administer(local(), None);
     let hash = hash_api_key("k-free");
-    let usage = admin.change_tier(&hash, "starter").await.unwrap();
+    let usage = admin
+        .change_tier(&hash, "starter", Some("upgrade"))
+        .await
+        .unwrap();
     assert_eq!((usage.tier.as_str(), usage.quota_used), ("starter", 2));
     assert_eq!(allowed(&nodes.one, &facts, 1).await, 1);
     nodes.two.refresh_tiers().await.unwrap();
@@ -445,7 +448,10 @@ async fn q_quota_unknown_tier_is_refused_and_changes_nothing() {
     let nodes = nodes();
     let admin = nodes.one.administer(local(), None);
     let hash = hash_api_key("k-free");
-    let refused = admin.change_tier(&hash, "canary-tier").await.unwrap_err();
+    let refused = admin
+        .change_tier(&hash, "canary-tier", None)
+        .await
+        .unwrap_err();
     assert_eq!(refused.to_string(), "`tier` is not a tier of this policy");
     assert_eq!(nodes.one.quota(&hash).await.unwrap().tier, "free");
     assert!(nodes.heard.0.lock().is_empty());
@@ -599,7 +605,7 @@ async fn other_nodes_hear_of_every_change_within_a_second() {
     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     let hash = hash_api_key("k-free");
     let admin = one.administer(local(), None);
-    admin.change_tier(&hash, "enterprise").await.unwrap();
+    admin.change_tier(&hash, "enterprise", None).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     nodes.clock.advance(SECOND);
     assert_eq!(allowed(&two, &facts, 1).await, 1);

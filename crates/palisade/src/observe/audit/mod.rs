@@ -11,6 +11,7 @@ mod per_second;
 mod postgres;
 mod probes;
 mod queue;
+mod recent;
 pub(super) mod record;
 mod sink;
 mod streaks;
@@ -31,12 +32,14 @@ use palisade_core::time::{Clock, Micros};
 pub use event::{EventKind, Priority, Severity};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresSink;
+pub use recent::{Past, Whose};
 pub use sink::{FileSink, Sink, StdoutSink};
 
 use self::event::{Event, Network};
 use self::per_second::PerSecond;
 use self::probes::Probes;
 use self::queue::{Pushed, Queue};
+use self::recent::Recent;
 use self::streaks::Streaks;
 use super::classes::KnownClasses;
 
@@ -124,10 +127,12 @@ struct Shared {
     queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
     per_second: PerSecond,
+    recent: Recent,
 }
 
 impl Shared {
     fn push(&self, event: Event) {
+        self.recent.push(&event);
         let Some((last, others)) = self.queues.split_last() else {
             return;
         };
@@ -193,6 +198,7 @@ impl Audit {
             queues: queues.collect(),
             counts: Arc::default(),
             per_second: PerSecond::default(),
+            recent: Recent::default(),
         });
         let mut audit = Self {
             keyring,
@@ -224,6 +230,13 @@ impl Audit {
     /// What became of events.
     pub fn counts(&self) -> Arc<AuditCounts> {
         Arc::clone(&self.shared.counts)
+    }
+
+    /// The newest events about somebody, at most so many of those that this process still
+    /// remembers. Nobody's name or digest is in them.
+    #[must_use]
+    pub fn recent_of(&self, whose: Whose<'_>, most: usize) -> Vec<Past> {
+        self.shared.recent.of(&self.keyring, whose, most)
     }
 
     /// Waits until everything recorded so far is written; false if it took longer

@@ -320,11 +320,17 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             event.subject = api_key.map(Into::into);
             event
         }
-        Change::TierChanged { api_key, from, to } => {
+        Change::TierChanged {
+            api_key,
+            from,
+            to,
+            reason,
+        } => {
             let mut event = Event::new(EventKind::TierChanged, at);
             event.subject = Some(api_key.into());
             event.from = Some(from.into());
             event.to = Some(to.into());
+            event.reason = reason.map(Into::into);
             event
         }
         Change::CacheInvalidated => Event::new(EventKind::CacheInvalidated, at),

@@ -328,6 +328,7 @@ fn audit_records_what_operators_change() {
             api_key: "abcd",
             from: "free",
             to: "starter",
+            reason: Some("upgrade"),
         },
         Change::CacheInvalidated,
         Change::BlockLifted {

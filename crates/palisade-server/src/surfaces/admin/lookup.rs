@@ -1,0 +1,286 @@
+//! `/admin/lookup`: everything that is known of a subject that a person names. The name
+//! is hashed and goes no further.
+
+use axum::Json;
+use axum::extract::State;
+use palisade::engine::{BucketView, QuotaUsage, ScoreView, Sought, Standing};
+use palisade::observe::audit::{Past as Event, Whose};
+use palisade_core::Id;
+use palisade_core::decision::{KeyKind, Level};
+use palisade_core::policy::hash_api_key;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::Operations;
+use super::blocks::Block;
+use super::explain::Finding;
+use super::input::{Body, Fields};
+use super::quota::Usage;
+use super::refusal::Refusal;
+
+const INVALID: &str = "Invalid subject";
+/// Events that are shown.
+const EVENTS_SHOWN: usize = 50;
+
+/// Whom to look up: one of them, a user with its organisation, a name with its address.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SubjectToLookUp)]
+pub(super) struct Subject {
+    /// An address; of IPv6, its /64.
+    #[schema(value_type = Option<String>, example = "192.0.2.7")]
+    ip: Option<Value>,
+    /// An account of the guard.
+    #[schema(value_type = Option<String>)]
+    account: Option<Value>,
+    /// A name or email as typed, with `ip`: its lockout.
+    #[schema(value_type = Option<String>)]
+    username: Option<Value>,
+    /// A user.
+    #[schema(value_type = Option<String>)]
+    user: Option<Value>,
+    /// An organisation, or the one that the user belongs to.
+    #[schema(value_type = Option<String>)]
+    org: Option<Value>,
+    /// An OAuth client.
+    #[schema(value_type = Option<String>)]
+    client: Option<Value>,
+    /// An API key, or its hash.
+    #[schema(value_type = Option<String>)]
+    api_key: Option<Value>,
+}
+
+/// How a subject stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Found {
+    /// What the strictest finding asks for.
+    decision: &'static str,
+    /// What stands against it, the strictest first.
+    findings: Vec<Finding>,
+    /// Blocks that run on it.
+    blocks: Vec<Block>,
+    /// Scores that may lead to the next block.
+    scores: Vec<PointsView>,
+    /// Its buckets.
+    buckets: Vec<Filled>,
+    /// Whether it has more buckets than were read.
+    truncated: bool,
+    /// Whether an allowlist entry lets it pass its limits.
+    allowlisted: bool,
+    /// Whole seconds until nothing stands against it, if nothing is added.
+    free_in: Option<u64>,
+    /// Of an API key: its hash, tier and quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<Usage>,
+    /// What the audit has of it, the newest first: as far back as this process remembers.
+    timeline: Vec<Past>,
+}
+
+/// A score that stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Points)]
+pub(super) struct PointsView {
+    /// The record it is in, for example `account-login`.
+    record: &'static str,
+    /// The key it is on, for example `K4`.
+    #[schema(value_type = String)]
+    key: KeyKind,
+    /// Points now.
+    score: u8,
+    /// When it falls by a point, RFC 3339.
+    falls_at: String,
+    /// When it is zero, RFC 3339.
+    gone_at: String,
+}
+
+impl From<ScoreView> for PointsView {
+    fn from(view: ScoreView) -> Self {
+        Self {
+            record: view.record,
+            key: view.key,
+            score: view.score,
+            falls_at: view.falls_at,
+            gone_at: view.gone_at,
+        }
+    }
+}
+
+/// A bucket of the subject.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FilledBucket)]
+pub(super) struct Filled {
+    /// The limit.
+    name: String,
+    /// What it counts by.
+    scope: &'static str,
+    /// Classes it is of; none is all.
+    classes: Vec<String>,
+    /// What it allows.
+    limit: u64,
+    /// Used now.
+    used: u64,
+    /// When all of it is free again, Unix seconds.
+    reset: u64,
+    /// Seconds until a request fits; null if one fits now.
+    retry_after: Option<u64>,
+    /// It only reports.
+    shadow: bool,
+}
+
+impl From<BucketView> for Filled {
+    fn from(view: BucketView) -> Self {
+        Self {
+            name: view.name,
+            scope: view.scope,
+            classes: view.classes,
+            limit: view.limit,
+            used: view.used,
+            reset: view.reset,
+            retry_after: view.retry_after,
+            shadow: view.shadow,
+        }
+    }
+}
+
+/// One event of the audit, without anybody's name.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PastEvent)]
+pub(super) struct Past {
+    /// When, RFC 3339.
+    at: String,
+    /// The audit's name of it.
+    event: &'static str,
+    /// The class or flow.
+    class: Option<String>,
+    /// The limit that refused.
+    limit: Option<String>,
+    /// The rule that decided.
+    rule: Option<&'static str>,
+    /// The command of the guard.
+    op: Option<&'static str>,
+    /// The answer.
+    decision: Option<&'static str>,
+    /// The level of a block.
+    #[schema(value_type = Option<String>)]
+    level: Option<Level>,
+    /// Whole seconds to wait.
+    retry_after: Option<u64>,
+}
+
+impl From<Event> for Past {
+    fn from(event: Event) -> Self {
+        Self {
+            at: event.at,
+            event: event.event,
+            class: event.class.map(|class| class.to_string()),
+            limit: event.limit.map(|limit| limit.to_string()),
+            rule: event.rule,
+            op: event.op,
+            decision: event.decision,
+            level: event.level,
+            retry_after: event.retry_after,
+        }
+    }
+}
+
+/// A subject that was read and is valid. A raw API key is kept only for the audit's
+/// digest of it.
+struct Named {
+    sought: Sought,
+    raw_key: Option<Id>,
+}
+
+impl Subject {
+    fn read(self) -> Result<Named, Refusal> {
+        let mut fields = Fields::new(INVALID);
+        let key = fields.id("api_key", self.api_key);
+        let is_hash = |key: &Id| {
+            let text = key.as_str();
+            text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let hash = key.as_ref().map(|key| match is_hash(key) {
+            true => key.as_str().to_owned(),
+            false => hash_api_key(key.as_str()),
+        });
+        let sought = Sought {
+            ip: fields.address("ip", self.ip),
+            account: fields.id("account", self.account),
+            username: fields.id("username", self.username),
+            user: fields.id("user", self.user),
+            org: fields.id("org", self.org),
+            client: fields.id("client", self.client),
+            api_key: hash,
+        };
+        if sought == Sought::default() {
+            fields.wrong("ip", "is required, or another field that names somebody");
+        }
+        if sought.username.is_some() && sought.ip.is_none() {
+            fields.wrong(
+                "ip",
+                "is required beside `username`: a lockout is of a name at an address",
+            );
+        }
+        fields.finish()?;
+        Ok(Named {
+            raw_key: key.filter(|key| !is_hash(key)),
+            sought,
+        })
+    }
+}
+
+impl Named {
+    /// Whose events the audit is asked for.
+    fn whose(&self) -> Option<Whose<'_>> {
+        let sought = &self.sought;
+        let of_person = sought
+            .account
+            .as_ref()
+            .map(Whose::Account)
+            .or(sought.user.as_ref().map(Whose::User))
+            .or(self.raw_key.as_ref().map(Whose::ApiKey));
+        of_person
+            .or(sought.client.as_ref().map(Whose::Client))
+            .or(sought.org.as_ref().map(Whose::Org))
+            .or(sought.ip.map(Whose::Ip))
+    }
+}
+
+/// How a subject stands now, and what became of it lately. Nothing is counted.
+#[utoipa::path(
+    post,
+    path = "/admin/lookup",
+    request_body = Subject,
+    responses((status = 200, body = Found), (status = 400, body = Refusal))
+)]
+pub(super) async fn look_up(
+    State(operations): State<Operations>,
+    Body(subject): Body<Subject>,
+) -> Result<Json<Found>, Refusal> {
+    let named = subject.read()?;
+    let engine = &operations.engine;
+    let standing = engine.look_up(&named.sought).await;
+    let standing = standing.map_err(|error| Refusal::store(&error))?;
+    let quota = match &named.sought.api_key {
+        Some(hash) => engine.quota(hash).await.ok(),
+        None => None,
+    };
+    let audit = operations.audit.as_ref().zip(named.whose());
+    let events = audit.map(|(audit, whose)| audit.recent_of(whose, EVENTS_SHOWN));
+    Ok(Json(found(standing, quota, events.unwrap_or_default())))
+}
+
+fn found(standing: Standing, quota: Option<QuotaUsage>, events: Vec<Event>) -> Found {
+    Found {
+        decision: standing.decision,
+        findings: standing.findings.into_iter().map(Into::into).collect(),
+        blocks: standing.blocks.into_iter().map(Into::into).collect(),
+        scores: standing.scores.into_iter().map(Into::into).collect(),
+        buckets: standing.buckets.into_iter().map(Into::into).collect(),
+        truncated: standing.truncated,
+        allowlisted: standing.allowlisted,
+        free_in: standing.free_in,
+        quota: quota.map(Into::into),
+        timeline: events.into_iter().map(Into::into).collect(),
+    }
+}

@@ -1,0 +1,231 @@
+//! The dashboard on the admin address: the page at `/`, signing in, what it shows and how
+//! it stays current. What it changes goes through `/admin/*` like anybody's request.
+
+mod assets;
+mod board;
+pub(crate) mod sessions;
+mod stream;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use palisade::{Limiter, LimiterConfig, Quota};
+use palisade_core::Clock;
+use palisade_core::limit::SpecError;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::serve::Stop;
+use crate::surfaces::admin::access::{Access, Denied, Grant};
+use crate::surfaces::admin::refusal::Refusal;
+pub(crate) use board::Board;
+use board::Span;
+use sessions::Sessions;
+use stream::Stage;
+
+/// Wrong credentials of one address within a minute.
+const GUESSES_MAX: u32 = 10;
+/// Addresses whose guesses are told apart.
+const GUESSERS_MAX: u64 = 10_000;
+/// Largest body of a sign-in, in bytes.
+const SIGN_IN_BYTES_MAX: usize = 16 * 1024;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What the dashboard works with.
+#[derive(Clone)]
+pub(crate) struct Dashboard {
+    board: Arc<Board>,
+    pub(crate) sessions: Arc<Sessions>,
+    stage: Stage,
+    guesses: Limiter<Arc<dyn Clock>>,
+    is_open: bool,
+}
+
+impl Dashboard {
+    pub(crate) fn new(
+        board: Arc<Board>,
+        access: &Arc<Access>,
+        clock: &Arc<dyn Clock>,
+        stop: Stop,
+        is_secure: bool,
+    ) -> Result<Self, SpecError> {
+        let quota = Quota::sliding(GUESSES_MAX, Duration::from_secs(60))?;
+        let bounds = LimiterConfig {
+            keys_max: GUESSERS_MAX,
+            ..LimiterConfig::default()
+        };
+        Ok(Self {
+            board,
+            sessions: Arc::new(Sessions::new(
+                Arc::clone(clock),
+                Arc::clone(access),
+                is_secure,
+            )),
+            stage: Stage::new(stop),
+            guesses: Limiter::with_clock(quota, &bounds, Arc::new(Arc::clone(clock))),
+            is_open: access.is_configured(),
+        })
+    }
+
+    /// The page and the door: what needs no credential yet.
+    pub(crate) fn door(&self) -> Router {
+        if !self.is_open {
+            return Router::new();
+        }
+        let mut router = Router::new();
+        for asset in assets::ALL {
+            let answer = move |headers: HeaderMap| async move { asset.answer(&headers) };
+            router = router.route(asset.path, get(answer));
+        }
+        router
+            .route("/dashboard/session", get(session).post(sign_in))
+            .layer(DefaultBodyLimit::max(SIGN_IN_BYTES_MAX))
+            .layer(from_fn(hardened))
+            .with_state(self.clone())
+    }
+
+    /// What is shown to those who were let in.
+    pub(crate) fn views(&self) -> Router {
+        Router::new()
+            .route("/dashboard/sign-out", axum::routing::post(sign_out))
+            .route("/dashboard/history", get(history))
+            .route("/dashboard/now", get(now))
+            .route("/dashboard/events", get(events))
+            .with_state(self.clone())
+    }
+
+    /// Who asks with a session, and may do so with this method.
+    pub(crate) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<Grant, Denied> {
+        self.sessions.admit(method, headers)
+    }
+}
+
+async fn hardened(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    assets::harden(response.headers_mut());
+    response
+}
+
+/// The credential that a person typed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignIn {
+    token: String,
+}
+
+/// What the page is told about its session.
+#[derive(Serialize)]
+struct Session<'a> {
+    role: &'static str,
+    csrf: &'a str,
+}
+
+/// The peer, as the address it is counted by.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+async fn sign_in(
+    State(dashboard): State<Dashboard>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let ip = peer.map_or(IpAddr::from([0; 4]), |Extension(Peer(peer))| peer.ip());
+    let key = palisade_core::key::Prefix::of(ip);
+    let is_own_page = headers
+        .get(SEC_FETCH_SITE)
+        .is_none_or(|site| site == "same-origin" || site == "none");
+    if !is_own_page {
+        return Refusal::denied(Denied::Forged, "").into_response();
+    }
+    if dashboard.guesses.peek(key.bytes()).remaining == 0 {
+        return Refusal::too_many().into_response();
+    }
+    let Ok(given) = serde_json::from_slice::<SignIn>(&body) else {
+        let problem = "must be text, and nothing beside it";
+        return Refusal::invalid_field("Invalid sign-in", "token", problem).into_response();
+    };
+    let token = Zeroizing::new(given.token);
+    match dashboard.sessions.open(&token) {
+        Ok((opened, grant)) => {
+            let told = Json(Session {
+                role: grant.role.name(),
+                csrf: &opened.csrf,
+            });
+            ([(SET_COOKIE, opened.cookie)], NO_STORE, told).into_response()
+        }
+        Err(denied) => {
+            let _ = dashboard.guesses.check(key.bytes());
+            Refusal::denied(denied, "").into_response()
+        }
+    }
+}
+
+const NO_STORE: [(HeaderName, &str); 1] = [(CACHE_CONTROL, "no-store")];
+
+/// For a page that was loaded again: it keeps its session and needs its token.
+async fn session(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
+    match dashboard.sessions.visitor(&headers) {
+        Ok(visitor) => {
+            let told = Json(Session {
+                role: visitor.grant.role.name(),
+                csrf: &visitor.csrf,
+            });
+            (NO_STORE, told).into_response()
+        }
+        Err(_) => (StatusCode::OK, NO_STORE, Json(NOBODY)).into_response(),
+    }
+}
+
+const NOBODY: Session<'static> = Session {
+    role: "nobody",
+    csrf: "",
+};
+
+async fn sign_out(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
+    dashboard.sessions.close(&headers);
+    let cookie = dashboard.sessions.no_cookie();
+    (StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response()
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    span: Option<String>,
+}
+
+async fn history(State(dashboard): State<Dashboard>, Query(wanted): Query<Wanted>) -> Response {
+    let span = match wanted.span.as_deref() {
+        None | Some("hour") => Span::Hour,
+        Some("day") => Span::Day,
+        Some(_) => {
+            let problem = "must be `hour` or `day`";
+            return Refusal::invalid_field("Invalid history", "span", problem).into_response();
+        }
+    };
+    json(dashboard.board.history(span))
+}
+
+async fn now(State(dashboard): State<Dashboard>) -> Response {
+    json(dashboard.board.frame())
+}
+
+fn json(bytes: bytes::Bytes) -> Response {
+    (NO_STORE, [(CONTENT_TYPE, "application/json")], bytes).into_response()
+}
+
+async fn events(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
+    let visitor = dashboard.sessions.visitor(&headers).ok();
+    let session = visitor.map(|visitor| (Arc::clone(&dashboard.sessions), visitor));
+    let shown = dashboard.stage.show(&dashboard.board, session);
+    shown.unwrap_or_else(|| Refusal::too_many().into_response())
+}

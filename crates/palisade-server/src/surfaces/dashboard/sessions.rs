@@ -1,0 +1,300 @@
+//! Who is signed in to the dashboard: a bounded table in this process.
+//!
+//! A session is a random cookie and a token that only its page knows. The table holds
+//! the cookie's digest, so that looking one up tells nothing by its time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::http::header::{COOKIE, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, Method};
+use palisade_core::time::{HOUR, MINUTE};
+use palisade_core::{Clock, Micros};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::surfaces::admin::access::{Access, Denied, Grant};
+
+/// Sessions at once; beyond it the one that was quiet for longest ends.
+const SESSIONS_MAX: usize = 256;
+/// A session ends after this time, whatever happens in it.
+const LIFE: u64 = 12 * HOUR;
+/// And after this time without a request.
+const QUIET_MAX: u64 = 60 * MINUTE;
+
+/// What the page shows that it made a request itself.
+pub(crate) const X_CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
+
+type Id = [u8; 32];
+
+struct Session {
+    csrf: Box<str>,
+    /// Judged anew with every request: a token that ends takes its session along.
+    credential: Zeroizing<String>,
+    began: Micros,
+    seen: Micros,
+}
+
+impl Session {
+    const fn is_over(&self, now: Micros) -> bool {
+        now.since(self.began) >= LIFE || now.since(self.seen) >= QUIET_MAX
+    }
+}
+
+/// A session as the page gets it.
+pub(crate) struct Opened {
+    pub(crate) cookie: HeaderValue,
+    pub(crate) csrf: Box<str>,
+}
+
+/// A request that came with a session.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    pub(crate) grant: Grant,
+    pub(crate) csrf: Box<str>,
+    id: Id,
+}
+
+/// Everybody who is signed in.
+pub(crate) struct Sessions {
+    clock: Arc<dyn Clock>,
+    access: Arc<Access>,
+    cookie: Cookie,
+    table: Mutex<HashMap<Id, Session>>,
+}
+
+/// The cookie's name and what it is bound to.
+#[derive(Clone, Copy)]
+struct Cookie {
+    name: &'static str,
+    attributes: &'static str,
+}
+
+/// Within TLS the name itself binds it to this host and to TLS.
+const SECURE: Cookie = Cookie {
+    name: "__Host-palisade",
+    attributes: "; Path=/; HttpOnly; SameSite=Strict; Secure",
+};
+const PLAIN: Cookie = Cookie {
+    name: "palisade",
+    attributes: "; Path=/; HttpOnly; SameSite=Strict",
+};
+
+impl Sessions {
+    /// Nobody yet. `is_secure` if the address speaks TLS.
+    pub(crate) fn new(clock: Arc<dyn Clock>, access: Arc<Access>, is_secure: bool) -> Self {
+        Self {
+            clock,
+            access,
+            cookie: if is_secure { SECURE } else { PLAIN },
+            table: Mutex::default(),
+        }
+    }
+
+    /// Begins a session for whoever holds this credential.
+    pub(crate) fn open(&self, credential: &str) -> Result<(Opened, Grant), Denied> {
+        let grant = self.access.grant(credential, self.clock.wall())?;
+        let (secret, csrf) = (random(), random());
+        let now = self.clock.now();
+        let session = Session {
+            csrf: csrf.clone(),
+            credential: Zeroizing::new(credential.to_owned()),
+            began: now,
+            seen: now,
+        };
+        let mut table = self.table.lock();
+        table.retain(|_, session| !session.is_over(now));
+        if table.len() >= SESSIONS_MAX {
+            leave_quietest(&mut table);
+        }
+        table.insert(id_of(&secret), session);
+        drop(table);
+        let cookie = self.set_cookie(&secret, "");
+        Ok((Opened { cookie, csrf }, grant))
+    }
+
+    fn set_cookie(&self, value: &str, age: &str) -> HeaderValue {
+        let Cookie { name, attributes } = self.cookie;
+        let text = format!("{name}={value}{attributes}{age}");
+        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    /// The cookie that takes one away.
+    pub(crate) fn no_cookie(&self) -> HeaderValue {
+        self.set_cookie("", "; Max-Age=0")
+    }
+
+    /// Whose session a request comes with.
+    pub(crate) fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Denied> {
+        let secret = self.secret_in(headers).ok_or(Denied::Unauthenticated)?;
+        self.resume(id_of(secret))
+    }
+
+    /// The visitor again, if the session still lasts.
+    pub(crate) fn again(&self, visitor: &Visitor) -> Result<Visitor, Denied> {
+        self.resume(visitor.id)
+    }
+
+    fn resume(&self, id: Id) -> Result<Visitor, Denied> {
+        let now = self.clock.now();
+        let mut table = self.table.lock();
+        let session = table.get_mut(&id).filter(|session| !session.is_over(now));
+        let Some(session) = session else {
+            table.remove(&id);
+            return Err(Denied::Unauthenticated);
+        };
+        session.seen = now;
+        let grant = self.access.grant(&session.credential, self.clock.wall());
+        let csrf = session.csrf.clone();
+        if grant.is_err() {
+            table.remove(&id);
+        }
+        Ok(Visitor {
+            grant: grant?,
+            csrf,
+            id,
+        })
+    }
+
+    /// The same, and only if the page itself asks, where something may change.
+    pub(crate) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<Grant, Denied> {
+        let visitor = self.visitor(headers)?;
+        let shown = headers.get(X_CSRF_TOKEN).map(HeaderValue::as_bytes);
+        let is_own = shown.is_some_and(|shown| shown.ct_eq(visitor.csrf.as_bytes()).into());
+        if is_own || *method == Method::GET {
+            Ok(visitor.grant)
+        } else {
+            Err(Denied::Forged)
+        }
+    }
+
+    /// Ends a session.
+    pub(crate) fn close(&self, headers: &HeaderMap) {
+        if let Some(secret) = self.secret_in(headers) {
+            self.table.lock().remove(&id_of(secret));
+        }
+    }
+
+    fn secret_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        let lines = headers.get_all(COOKIE).iter();
+        let texts = lines.filter_map(|line| line.to_str().ok());
+        let mut pairs = texts.flat_map(|text| text.split("; "));
+        pairs.find_map(|pair| pair.strip_prefix(self.cookie.name)?.strip_prefix('='))
+    }
+}
+
+fn leave_quietest(table: &mut HashMap<Id, Session>) {
+    let quietest = table.iter().min_by_key(|(_, session)| session.seen);
+    if let Some(id) = quietest.map(|(id, _)| *id) {
+        table.remove(&id);
+    }
+}
+
+fn id_of(secret: &str) -> Id {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+/// 256 bits in hexadecimal.
+fn random() -> Box<str> {
+    let [one, two]: [u128; 2] = rand::random();
+    format!("{one:032x}{two:032x}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade::VirtualClock;
+
+    use super::*;
+    use crate::surfaces::admin::access::Role;
+
+    const TOKEN: &str = "the-static-token";
+
+    fn sessions(clock: &Arc<VirtualClock>) -> Sessions {
+        let access = Access::new(Some(TOKEN.as_bytes()), None, "admin")
+            .with_viewers(Some(b"a-viewers-token"), "viewer");
+        Sessions::new(Arc::<VirtualClock>::clone(clock), Arc::new(access), false)
+    }
+
+    fn with(cookie: &HeaderValue) -> HeaderMap {
+        let pair = cookie.to_str().unwrap().split(';').next().unwrap();
+        let mut headers = HeaderMap::new();
+        let among = format!("theme=dark; {pair}");
+        headers.insert(COOKIE, among.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_session_is_host_only_and_hidden_from_scripts() {
+        let clock = Arc::new(VirtualClock::default());
+        let (opened, grant) = sessions(&clock).open(TOKEN).unwrap();
+        assert_eq!(grant.role, Role::Operator);
+        let cookie = opened.cookie.to_str().unwrap();
+        assert!(
+            cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+            "{cookie}"
+        );
+        assert!(!cookie.contains("Domain"));
+        assert!(
+            !cookie.contains(&*opened.csrf),
+            "the page's token is not in it"
+        );
+        assert!(sessions(&clock).open("wrong").is_err());
+    }
+
+    #[test]
+    fn a_session_ends_after_an_hour_of_silence_and_after_twelve_in_any_case() {
+        let clock = Arc::new(VirtualClock::default());
+        let sessions = sessions(&clock);
+        let (opened, _) = sessions.open(TOKEN).unwrap();
+        let headers = with(&opened.cookie);
+        for _ in 0..13 {
+            clock.advance(50 * MINUTE);
+            assert!(sessions.visitor(&headers).is_ok());
+        }
+        clock.advance(40 * MINUTE);
+        assert!(sessions.visitor(&headers).is_ok());
+        clock.advance(50 * MINUTE);
+        assert!(sessions.visitor(&headers).is_err(), "twelve hours");
+        let (opened, _) = sessions.open(TOKEN).unwrap();
+        clock.advance(60 * MINUTE);
+        assert!(sessions.visitor(&with(&opened.cookie)).is_err(), "silence");
+        assert!(sessions.table.lock().is_empty());
+    }
+
+    #[test]
+    fn a_change_needs_the_token_that_only_the_page_knows() {
+        let clock = Arc::new(VirtualClock::default());
+        let sessions = sessions(&clock);
+        let (opened, _) = sessions.open(TOKEN).unwrap();
+        let mut headers = with(&opened.cookie);
+        let admit = |headers: &HeaderMap| sessions.admit(&Method::POST, headers);
+        assert_eq!(admit(&headers).unwrap_err(), Denied::Forged);
+        headers.insert(X_CSRF_TOKEN, HeaderValue::from_static("guess"));
+        assert_eq!(admit(&headers).unwrap_err(), Denied::Forged);
+        assert!(sessions.admit(&Method::GET, &headers).is_ok());
+        headers.insert(X_CSRF_TOKEN, opened.csrf.parse().unwrap());
+        assert!(admit(&headers).is_ok());
+        sessions.close(&headers);
+        assert_eq!(admit(&headers).unwrap_err(), Denied::Unauthenticated);
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_the_quietest_leaves() {
+        let clock = Arc::new(VirtualClock::default());
+        let sessions = sessions(&clock);
+        let first = with(&sessions.open(TOKEN).unwrap().0.cookie);
+        clock.advance(1);
+        let second = with(&sessions.open(TOKEN).unwrap().0.cookie);
+        clock.advance(1);
+        assert!(sessions.visitor(&first).is_ok());
+        for _ in 0..SESSIONS_MAX - 1 {
+            clock.advance(1);
+            sessions.open(TOKEN).unwrap();
+        }
+        assert_eq!(sessions.table.lock().len(), SESSIONS_MAX);
+        assert!(sessions.visitor(&second).is_err());
+        assert!(sessions.visitor(&first).is_ok());
+    }
+}

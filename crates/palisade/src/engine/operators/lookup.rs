@@ -1,0 +1,181 @@
+//! Everything that is known of a subject that a person names: what stands against it,
+//! until when, its scores and its buckets.
+
+use std::net::IpAddr;
+
+use palisade_core::Id;
+use palisade_core::decide::rule_of;
+use palisade_core::decision::Outcome;
+use palisade_core::facts::{NO_ADDRESS, RequestFacts};
+use palisade_core::limit::Reading;
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::Accuracy;
+use palisade_core::time::retry_after_seconds;
+use palisade_store::{Buckets, Charged, Store, StoreError, Take};
+use serde::Serialize;
+
+use super::super::Engine;
+use super::explain::{of_block, of_bucket};
+use super::{BlockView, Finding, LiftSubject, ResetSelector, ScoreView};
+
+/// Most buckets that one lookup reads.
+pub const BUCKETS_READ_MAX: usize = 200;
+
+/// Whom to look up. Only digests of it go further.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sought {
+    /// An address; of IPv6, its /64.
+    pub ip: Option<IpAddr>,
+    /// An account of the guard.
+    pub account: Option<Id>,
+    /// A name or email as typed, at the address.
+    pub username: Option<Id>,
+    /// A user.
+    pub user: Option<Id>,
+    /// An organisation; beside a user, the one it belongs to.
+    pub org: Option<Id>,
+    /// An OAuth client.
+    pub client: Option<Id>,
+    /// The hash of an API key.
+    pub api_key: Option<String>,
+}
+
+/// How a subject stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// What the strictest finding asks for.
+    pub decision: &'static str,
+    /// What stands against it, the strictest first.
+    pub findings: Vec<Finding>,
+    /// Blocks that run on it.
+    pub blocks: Vec<BlockView>,
+    /// Scores that may lead to the next block.
+    pub scores: Vec<ScoreView>,
+    /// Its buckets.
+    pub buckets: Vec<BucketView>,
+    /// Whether there are more buckets than were read.
+    pub truncated: bool,
+    /// Whether an allowlist entry lets it pass its limits.
+    pub allowlisted: bool,
+    /// Whole seconds until nothing stands against it, if nothing is added.
+    pub free_in: Option<u64>,
+}
+
+/// One bucket of a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BucketView {
+    /// The limit.
+    pub name: String,
+    /// What it counts by.
+    pub scope: &'static str,
+    /// Classes it is of; none is all.
+    pub classes: Vec<String>,
+    /// What it allows.
+    pub limit: u64,
+    /// Used now.
+    pub used: u64,
+    /// When all of it is free again, Unix seconds.
+    pub reset: u64,
+    /// Seconds until a request fits; absent if one fits now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// It only reports.
+    pub shadow: bool,
+}
+
+impl Sought {
+    fn subject(&self) -> LiftSubject {
+        LiftSubject {
+            account: self.account.clone(),
+            ip: self.ip,
+            username: self.username.clone(),
+        }
+    }
+
+    fn selector(&self) -> ResetSelector {
+        ResetSelector {
+            ip: self.ip,
+            org: self.org.clone(),
+            user: self.user.clone(),
+            client: self.client.clone(),
+            api_key: self.api_key.clone(),
+            ..ResetSelector::default()
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// How a subject stands now. Nothing is counted.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn look_up(&self, sought: &Sought) -> Result<Standing, StoreError> {
+        let (blocks, scores) = self.records_seen(&sought.subject()).await?;
+        let policy = self.policy.load_full();
+        let mut charges = self.selected(&policy, &sought.selector());
+        let truncated = charges.len() > BUCKETS_READ_MAX;
+        charges.truncate(BUCKETS_READ_MAX);
+        let mut findings: Vec<Finding> = blocks.iter().map(of_block).collect();
+        let mut buckets = Vec::new();
+        for charge in &charges {
+            let charged = self.look_at(charge).await?;
+            let Some(reading) = charged.readings.first() else {
+                continue;
+            };
+            let bucket = view(charge, reading, &charged);
+            if bucket.retry_after.is_some() && !bucket.shadow {
+                findings.push(of_bucket(rule_of(charge), &bucket));
+            }
+            buckets.push(bucket);
+        }
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.strictness()));
+        let strictest = findings.first().map_or(Outcome::Allow, Finding::strictness);
+        Ok(Standing {
+            decision: strictest.name(),
+            free_in: findings
+                .iter()
+                .filter_map(|finding| finding.retry_after)
+                .max(),
+            findings,
+            blocks,
+            scores,
+            buckets,
+            truncated,
+            allowlisted: self.is_allowlisted(sought),
+        })
+    }
+
+    async fn look_at(&self, charge: &Charge<'_>) -> Result<Charged, StoreError> {
+        let charges = std::slice::from_ref(charge);
+        if charge.limit.def.accuracy == Accuracy::Local {
+            return self.limits.local().charge(charges, Take::Peek).await;
+        }
+        self.link
+            .operate(|store| store.charge(charges, Take::Peek))
+            .await
+    }
+
+    fn is_allowlisted(&self, sought: &Sought) -> bool {
+        if sought.ip.is_none() && sought.user.is_none() {
+            return false;
+        }
+        let mut facts = RequestFacts::new(sought.ip.unwrap_or(NO_ADDRESS), "GET", "/");
+        facts.user.clone_from(&sought.user);
+        facts.org.clone_from(&sought.org);
+        self.allowlisted(&facts).is_some()
+    }
+}
+
+fn view(charge: &Charge<'_>, reading: &Reading, charged: &Charged) -> BucketView {
+    let retry_at = reading.retry_at;
+    BucketView {
+        name: charge.limit.name.to_string(),
+        scope: charge.limit.scope.name(),
+        classes: charge.limit.def.classes.clone(),
+        limit: u64::from(charge.spec.capacity()),
+        used: reading.used,
+        reset: reading.reset_at.unix_seconds_ceil(),
+        retry_after: retry_at.map(|at| retry_after_seconds(at.since(charged.judged_at(0)))),
+        shadow: charge.on_exceed != OnExceed::Deny,
+    }
+}

@@ -1,0 +1,123 @@
+//! The newest events of this process, for people who look somebody up.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use palisade_core::Id;
+use palisade_core::decision::Level;
+use palisade_core::key::Keyring;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::event::{Actor, Event, Network};
+use crate::observe::who::log_digest;
+
+/// Events that are kept.
+const EVENTS_KEPT: usize = 5_000;
+
+/// The newest events, the oldest first.
+#[derive(Default)]
+pub(super) struct Recent(Mutex<VecDeque<Arc<Event>>>);
+
+/// Whose events are asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Whose<'a> {
+    /// Of an address: those of its network, since the audit knows no address.
+    Ip(IpAddr),
+    /// Of an account of the guard.
+    Account(&'a Id),
+    /// Of a user.
+    User(&'a Id),
+    /// Of an organisation.
+    Org(&'a Id),
+    /// Of an OAuth client.
+    Client(&'a Id),
+    /// Of an API key as it is sent.
+    ApiKey(&'a Id),
+}
+
+/// One event, without anybody's name or digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Past {
+    /// When, RFC 3339.
+    pub at: String,
+    /// The audit's name of it.
+    pub event: &'static str,
+    /// The class or flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Arc<str>>,
+    /// The limit that refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Arc<str>>,
+    /// The rule that decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'static str>,
+    /// The command of the guard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<&'static str>,
+    /// The answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<&'static str>,
+    /// The level of a block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
+    /// Whole seconds to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+}
+
+impl Recent {
+    pub(super) fn push(&self, event: &Event) {
+        let event = Arc::new(event.clone());
+        let mut events = self.0.lock();
+        if events.len() >= EVENTS_KEPT {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// The newest first, at most so many.
+    pub(super) fn of(&self, keyring: &Keyring, whose: Whose<'_>, most: usize) -> Vec<Past> {
+        let is_theirs = matching(keyring, whose);
+        let events = self.0.lock();
+        let theirs = events.iter().rev().filter(|event| is_theirs(event));
+        theirs.take(most).map(|event| Past::of(event)).collect()
+    }
+}
+
+fn matching<'a>(keyring: &Keyring, whose: Whose<'a>) -> impl Fn(&Event) -> bool + use<'a> {
+    let (kind, id) = match whose {
+        Whose::Ip(_) => ("ip", None),
+        Whose::Account(id) => ("account", Some(id)),
+        Whose::User(id) => ("user", Some(id)),
+        Whose::Org(id) => ("org", Some(id)),
+        Whose::Client(id) => ("client", Some(id)),
+        Whose::ApiKey(id) => ("api_key", Some(id)),
+    };
+    let digest = id.map(|id| log_digest(keyring, kind, id.as_bytes()));
+    move |event| match whose {
+        Whose::Ip(ip) => event.ip_prefix == Some(Network::of(ip)),
+        Whose::Org(_) => event.org_id.map(|hex| hex.0) == digest,
+        Whose::Client(_) => event.client.map(|hex| hex.0) == digest,
+        Whose::Account(_) | Whose::User(_) | Whose::ApiKey(_) => {
+            matches!(event.actor, Some(Actor::Digest(hex)) if Some(hex.0) == digest)
+        }
+    }
+}
+
+impl Past {
+    fn of(event: &Event) -> Self {
+        Self {
+            at: event.at.to_rfc3339(),
+            event: event.kind.name(),
+            class: event.class.clone(),
+            limit: event.bucket.clone(),
+            rule: event.rule.map(palisade_core::rule::Rule::id),
+            op: event.op,
+            decision: event.decision,
+            level: event.level,
+            retry_after: event.retry_after,
+        }
+    }
+}

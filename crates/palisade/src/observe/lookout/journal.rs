@@ -1,0 +1,214 @@
+//! What changed lately: policies, breakers, modes, the degradation level. Bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use palisade_core::failure::Event;
+use palisade_core::policy::{Limit, PolicySet};
+use palisade_core::time::Micros;
+use serde::Serialize;
+
+use crate::engine::ModeChange;
+
+/// Events that are kept.
+const NOTES_KEPT: usize = 200;
+/// Policies that are kept.
+const POLICIES_KEPT: usize = 10;
+/// Names that one change shows.
+const NAMES_SHOWN: usize = 20;
+
+/// Something that happened to the machinery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Note {
+    /// When, RFC 3339.
+    pub at: String,
+    /// `breaker`, `mode` or `level`.
+    pub kind: &'static str,
+    /// For people.
+    pub words: String,
+}
+
+/// A policy that came into force, and what it changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyNote {
+    /// When, RFC 3339.
+    pub at: String,
+    /// Its revision.
+    pub revision: u64,
+    /// Whether it enforces.
+    pub enabled: bool,
+    /// How many limits it has.
+    pub limits: usize,
+    /// How many routes it has.
+    pub routes: usize,
+    /// What is different from the one before; absent for the first.
+    pub changed: Option<PolicyChanges>,
+}
+
+/// The difference between two policies. Lists are cut after twenty names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyChanges {
+    /// New limits.
+    pub added: Vec<String>,
+    /// Limits that are gone.
+    pub removed: Vec<String>,
+    /// Limits that are written otherwise: name, figures before and now.
+    pub changed: Vec<(String, String, String)>,
+    /// Names that were left out above.
+    pub left_out: usize,
+    /// Whether anything of the guard, the fallback or the lockout changed.
+    pub settings: bool,
+    /// Whether the number or order of routes, classes or tiers changed.
+    pub routes: bool,
+    /// Whether the kill switch was turned.
+    pub enforcement: bool,
+}
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    notes: VecDeque<Note>,
+    policies: VecDeque<PolicyNote>,
+    level: Option<u8>,
+}
+
+impl Journal {
+    pub(super) fn policy(&mut self, before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
+        let note = PolicyNote {
+            at: now.to_rfc3339(),
+            revision: policy.revision,
+            enabled: policy.enabled,
+            limits: policy.limits().len(),
+            routes: policy.routes().iter().count(),
+            changed: before.map(|before| changes(before, policy)),
+        };
+        push(&mut self.policies, POLICIES_KEPT, note);
+    }
+
+    pub(super) fn failure(&mut self, change: &ModeChange<'_>) {
+        let policy = change.policy.name();
+        let why = change.reason.map(|error| error.kind().name());
+        let why = why.map_or(String::new(), |why| format!(" ({why})"));
+        for event in change.events {
+            let Some((kind, words)) = words_of(event) else {
+                continue;
+            };
+            let words = format!("{policy}: {words}{why}");
+            self.note(kind, words, change.at);
+        }
+    }
+
+    pub(super) fn level(&mut self, level: u8, now: Micros) {
+        let before = self.level.replace(level);
+        if let Some(before) = before.filter(|before| *before != level) {
+            let words = format!("degradation level {before} → {level}: {}", meaning(level));
+            self.note("level", words, now);
+        }
+    }
+
+    fn note(&mut self, kind: &'static str, words: String, at: Micros) {
+        let at = at.to_rfc3339();
+        push(&mut self.notes, NOTES_KEPT, Note { at, kind, words });
+    }
+
+    /// The newest first.
+    pub(super) fn notes(&self, most: usize) -> Vec<Note> {
+        self.notes.iter().rev().take(most).cloned().collect()
+    }
+
+    /// The newest first.
+    pub(super) fn policies(&self) -> Vec<PolicyNote> {
+        self.policies.iter().rev().cloned().collect()
+    }
+}
+
+fn push<T>(ring: &mut VecDeque<T>, most: usize, one: T) {
+    if ring.len() >= most {
+        ring.pop_front();
+    }
+    ring.push_back(one);
+}
+
+const fn meaning(level: u8) -> &'static str {
+    match level {
+        0 => "normal",
+        1 => "the store is slow, or policies come from the cache",
+        2 => "local counters decide",
+        _ => "store and policy source are down",
+    }
+}
+
+const fn words_of(event: &Event) -> Option<(&'static str, &'static str)> {
+    Some(match event {
+        Event::Suspected => ("mode", "a store call failed; what fails is decided here"),
+        Event::SuspicionEnded => ("mode", "the store answers again"),
+        Event::Prolonged => ("mode", "a long outage: authentication and admin are closed"),
+        Event::ProlongedEnded => ("mode", "the long outage is over"),
+        Event::Opened => ("breaker", "breaker opened; the store is not asked"),
+        Event::Reopened => ("breaker", "breaker opened again"),
+        Event::HalfOpened => ("breaker", "breaker half open; probes are under way"),
+        Event::Closed => ("breaker", "breaker closed"),
+        Event::DegradedEntered => ("mode", "decides without the store"),
+        Event::DegradedExited => ("mode", "decides with the store again"),
+        Event::ReentryGuard { .. } => ("mode", "the store comes and goes; fails closed"),
+        Event::ReentryEnded => ("mode", "no longer fails closed"),
+        Event::DropCounters => return None,
+    })
+}
+
+/// Compared as they are written: whatever differs is a change.
+fn changes(before: &PolicySet, after: &PolicySet) -> PolicyChanges {
+    let (old, new) = (named(before), named(after));
+    let mut changes = PolicyChanges {
+        settings: format!("{:?}", before.settings) != format!("{:?}", after.settings),
+        routes: routes(before) != routes(after),
+        enforcement: before.enabled != after.enabled,
+        ..PolicyChanges::default()
+    };
+    for (name, limit) in &new {
+        match old.get(name) {
+            None => changes.added.push((*name).to_owned()),
+            Some(was) if format!("{:?}", was.def) != format!("{:?}", limit.def) => {
+                let change = ((*name).to_owned(), figures(was), figures(limit));
+                changes.changed.push(change);
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    changes.removed = gone.map(|name| (*name).to_owned()).collect();
+    changes.cut();
+    changes
+}
+
+impl PolicyChanges {
+    fn cut(&mut self) {
+        let over = |length: usize| length.saturating_sub(NAMES_SHOWN);
+        self.left_out =
+            over(self.added.len()) + over(self.removed.len()) + over(self.changed.len());
+        self.added.truncate(NAMES_SHOWN);
+        self.removed.truncate(NAMES_SHOWN);
+        self.changed.truncate(NAMES_SHOWN);
+    }
+}
+
+fn named(policy: &PolicySet) -> BTreeMap<&str, &Limit> {
+    let limits = policy.limits().iter();
+    limits.map(|limit| (&*limit.name, limit)).collect()
+}
+
+fn routes(policy: &PolicySet) -> Vec<(&str, Option<&str>, Option<&str>)> {
+    let routes = policy.routes().iter();
+    let plain = routes.map(|route| {
+        let method = route.method.as_deref();
+        (route.pattern(), method, route.class.as_deref())
+    });
+    plain.collect()
+}
+
+fn figures(limit: &Limit) -> String {
+    let spec = &limit.def.spec;
+    let name = spec.algorithm().name();
+    let window = spec.window().label();
+    let window = window.trim_start_matches('w');
+    format!("{} in {window} ({name})", spec.limit())
+}
