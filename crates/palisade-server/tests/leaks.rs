@@ -10,6 +10,8 @@
 )]
 
 mod common;
+#[path = "leaks/keyed.rs"]
+mod keyed;
 #[path = "../../palisade-store/tests/common/postgres_server.rs"]
 mod postgres_server;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]

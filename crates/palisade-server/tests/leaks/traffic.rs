@@ -151,6 +151,7 @@ pub(crate) struct Watched {
     listen: SocketAddr,
     admin: SocketAddr,
     proxy: SocketAddr,
+    resp: SocketAddr,
     pub(crate) canaries: Canaries,
     /// Everything that was answered, but for what the contract echoes.
     answers: Vec<u8>,
@@ -181,6 +182,7 @@ impl Watched {
             .args(["serve", "--config", "palisade.toml", "--store", store])
             .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .args(["--upstream", &upstream.url(), "--proxy", "127.0.0.1:0"])
+            .args(["--resp", "127.0.0.1:0"])
             .stdout(Stdio::from(file("stdout")))
             .stderr(Stdio::from(file("stderr")))
             .spawn()
@@ -192,6 +194,7 @@ impl Watched {
             listen: address("decision API"),
             admin: address("admin"),
             proxy: address("proxy"),
+            resp: address("RESP"),
             home,
             canaries,
             answers: Vec::new(),
@@ -248,8 +251,14 @@ impl Watched {
         self.guard();
         self.edge();
         self.proxied_logins();
+        self.keyed();
         self.bad_input();
         self.administration();
+    }
+
+    fn keyed(&mut self) {
+        let said = crate::keyed::everything(self.resp, |name| self.c(name));
+        self.answers.extend_from_slice(said.as_bytes());
     }
 
     fn facts(&self, ip: &str) -> Value {

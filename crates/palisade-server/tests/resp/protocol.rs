@@ -173,6 +173,20 @@ fn a_client_that_takes_no_answers_is_not_read_on_and_is_cut_off() {
     }
 }
 
+#[test]
+fn a_request_that_trickles_is_cut_off() {
+    let config = "[store]\nurl = \"memory:\"\n[server]\nheader_timeout = \"200ms\"\n";
+    let (_server, address) = start(config, &[]);
+    let mut client = Raw::connect(address);
+    assert_eq!(client.ask("PING"), "+PONG");
+    let pause = std::time::Duration::from_millis(30);
+    let cut_off = (0..PATIENCE.as_millis() / 30).any(|_| {
+        std::thread::sleep(pause);
+        client.0.get_mut().write_all(b"x").is_err()
+    });
+    assert!(cut_off, "a byte now and then keeps it open");
+}
+
 const TOKEN: (&str, &str) = ("TOKEN", "a-callers-token");
 
 #[test]

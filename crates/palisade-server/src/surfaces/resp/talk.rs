@@ -39,10 +39,14 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
     };
     while !talk.session.is_over && !stop.is_draining() {
         talk.input.reserve(READ_BYTES);
-        let read = stream.read_buf(&mut talk.input);
-        let Some(Ok(1..)) = unless_told(&activity, Verdict::Close, read).await else {
+        let received = stream.read_buf(&mut talk.input);
+        let Some(Ok(1..)) = unless_told(&activity, Verdict::Close, received).await else {
             return;
         };
+        // The time for a request runs on until it is whole.
+        if matches!(read(&talk.input), Ok(None)) {
+            continue;
+        }
         let _under_way = UnderWay::begin(&activity);
         let answered = unless_told(&activity, Verdict::End, talk.answer(&mut stream)).await;
         if !matches!(answered, Some(Ok(()))) {
