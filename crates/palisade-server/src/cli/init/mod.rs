@@ -90,7 +90,7 @@ fn written(purpose: Option<Purpose>, file: &str) -> Written {
         ),
         Some(Purpose::Envoy) => (
             include_str!("envoy.toml"),
-            "  palisade serve --config FILE\n",
+            "  palisade serve --config FILE\n  # Envoy's side of it: docs/envoy.md\n",
         ),
         Some(Purpose::Proxy) => (
             include_str!("proxy.toml"),
