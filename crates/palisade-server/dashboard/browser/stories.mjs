@@ -274,7 +274,7 @@ const stories = {
     await lookUp(page, "ip", "10.0.0.1");
     await hears(page, "The first two hundred");
     await view(page, "policy");
-    await page.waitForFunction(() => /Limits1,0\d\d/.test(document.body.textContent), { timeout: PATIENCE });
+    await page.waitForFunction(() => /Limits1,000/.test(document.body.textContent), { timeout: PATIENCE });
     // One of them is lifted where it stands.
     await view(page, "blocks");
     await hears(page, "Page 1:");
