@@ -10,6 +10,8 @@
 )]
 
 mod common;
+#[path = "openapi/page.rs"]
+mod page;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
