@@ -55,6 +55,7 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
             r#"{"tier":"business"}"#,
         ),
         ("POST", "/admin/explain", explain.as_str()),
+        ("POST", "/admin/lookup", r#"{"account":"a1"}"#),
         ("POST", "/admin/cache/invalidate", "{}"),
         (
             "DELETE",
@@ -333,8 +334,10 @@ fn every_example_of_the_page_is_answered() {
             server.listen
         };
         let reply = Client::connect(address).send(&one.method, &path, headers, body.as_bytes());
-        // Nothing is cached and nobody is blocked here: the operation is there, and says so.
-        let gone = ["/debug/cache/{tenant}", "/admin/blocks"].contains(&one.path);
+        // Nothing is cached, nobody is blocked and there is no candidate here: the operation is
+        // there, and says so.
+        let may_be_none = ["/debug/cache/{tenant}", "/admin/blocks", "/admin/candidate"];
+        let gone = may_be_none.contains(&one.path);
         let expected = reply.status == 200 || (gone && reply.status == 404);
         assert!(
             expected,

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(read[0].used, 120, "the fullest first");
         let ends = |near: &NearQuota| Micros(near.ends_at.unwrap() * 1_000_000).to_rfc3339();
         // Nine tenths in fifteen days: the rest lasts another 40 hours.
-        assert_eq!(ends(&read[1]), "2026-11-17T16:00:00Z");
+        assert_eq!(ends(&read[1]), "2026-11-17T16:00:00.000Z");
         assert!(ends(&read[0]).as_str() < "2026-11-16");
         let next_month = Micros::parse_rfc3339("2026-12-01T00:00:00Z").unwrap();
         assert_eq!(quotas.read(9, next_month), []);
