@@ -90,8 +90,14 @@ impl History {
     pub(super) fn push(&mut self, now: Micros, read: Read) -> bool {
         let second = now.0 / SECOND;
         let Some((last, before)) = self.last else {
-            self.last = Some((second, read));
-            self.minute = Some((second / 60, read));
+            // What was decided before the first reading belongs to the first second.
+            let none = Read {
+                totals: Totals::default(),
+                durations: read.durations.map(|_| 0),
+                ..read
+            };
+            self.last = Some((second, none));
+            self.minute = Some((second / 60, none));
             return false;
         };
         if second <= last {

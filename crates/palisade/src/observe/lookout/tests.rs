@@ -45,6 +45,18 @@ fn column<'c>(columns: &'c [(&'static str, Vec<u32>)], name: &str) -> &'c [u32] 
 }
 
 #[tokio::test]
+async fn what_was_decided_before_the_first_look_is_in_the_first_second() {
+    let watched = Watched::new(parts());
+    watched.check_n(&request(), 3).await;
+    assert!(!watched.second());
+    watched.check_n(&request(), 2).await;
+    assert!(watched.second());
+    let surfaces = watched.lookout.seconds().surfaces;
+    let counted: u32 = surfaces.iter().flat_map(|(_, counts)| counts).sum();
+    assert_eq!(counted, 5);
+}
+
+#[tokio::test]
 async fn decisions_are_kept_by_the_second_outcome_and_surface() {
     let watched = Watched::new(parts());
     assert!(
