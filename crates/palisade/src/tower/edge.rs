@@ -7,7 +7,7 @@ use http::response::Parts;
 use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
-use super::gate::{Decided, EdgePassed, Gate, go_on};
+use super::gate::{Decided, Gate};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Passed, Rule};
@@ -64,17 +64,11 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
     type Kept = Decided;
 
     async fn before(&self, request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let gate = &self.gate;
         let (facts, path) = gate.facts(gate.edge(), &parts, Layers::Edge).await?;
         let decided = gate.admit(&facts).await?;
-        go_on(&mut parts.uri, path);
-        parts.extensions.insert(decided.clone());
-        parts.extensions.insert(EdgePassed);
-        Ok(Passed {
-            request: Request::from_parts(parts, body),
-            kept: decided,
-        })
+        Ok(decided.pass(parts, body, path))
     }
 
     async fn after(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Extensions, Uri};
+use http::{Extensions, Request, Uri};
 use ipnet::IpNet;
 use palisade_core::facts::Layers;
 use palisade_core::time::Clock;
@@ -14,6 +14,7 @@ use palisade_store::Store;
 
 use super::judge::{Judge, OneLimit};
 use super::refusal::Refusal;
+use super::service::Passed;
 use crate::engine::{Engine, RequestAnswer};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{EdgeConfig, EdgeRequest, Refused, arrive, identify};
@@ -52,6 +53,22 @@ impl Decided {
                 left * other_limit < other_left * limit
             }
             (own, _) => own.is_some(),
+        }
+    }
+
+    /// The request goes on by the path that was judged, with what was decided about it.
+    pub(super) fn pass<B>(
+        self,
+        mut parts: Parts,
+        body: B,
+        path: Option<Box<str>>,
+    ) -> Passed<B, Self> {
+        go_on(&mut parts.uri, path);
+        parts.extensions.insert(self.clone());
+        parts.extensions.insert(EdgePassed);
+        Passed {
+            request: Request::from_parts(parts, body),
+            kept: self,
         }
     }
 }
@@ -259,7 +276,7 @@ fn peer_in(extensions: &Extensions) -> Option<IpAddr> {
 }
 
 /// The path that was judged is the path that goes on (I-PATH).
-pub(super) fn go_on(uri: &mut Uri, path: Option<Box<str>>) {
+fn go_on(uri: &mut Uri, path: Option<Box<str>>) {
     let Some(path) = path else { return };
     let target = match uri.query() {
         Some(query) => format!("{path}?{query}"),

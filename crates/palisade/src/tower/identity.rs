@@ -8,7 +8,7 @@ use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
 use super::edge::show;
-use super::gate::{Decided, EdgePassed, Gate, go_on};
+use super::gate::{Decided, EdgePassed, Gate};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Passed, Rule};
@@ -62,7 +62,7 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
     type Kept = Decided;
 
     async fn before(&self, request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let layers = match parts.extensions.get::<EdgePassed>() {
             Some(_) => Layers::Identity,
             None => Layers::All,
@@ -73,13 +73,7 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
             who.clone().tell(&mut facts);
         }
         let decided = gate.admit(&facts).await?;
-        go_on(&mut parts.uri, path);
-        parts.extensions.insert(decided.clone());
-        parts.extensions.insert(EdgePassed);
-        Ok(Passed {
-            request: Request::from_parts(parts, body),
-            kept: decided,
-        })
+        Ok(decided.pass(parts, body, path))
     }
 
     async fn after(
