@@ -7,6 +7,7 @@ use crate::guard::command::Command;
 use crate::guard::policy::ScorePolicy;
 use crate::guard::records::pending::{PENDING_MAX, Pending, Weight};
 use crate::guard::records::sets::Short;
+use crate::guard::rules::score;
 use crate::rule::Rule;
 use crate::time::{Micros, retry_after_seconds};
 
@@ -18,8 +19,12 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     if command.attempt != Attempt::Check || !command.flow.pending {
         return;
     }
-    let key = judged_key(command);
-    let Some(oldest) = reached(command, key).or_else(|| no_place_left(command)) else {
+    let keys = judged_keys(command);
+    let mut full = keys
+        .iter()
+        .filter_map(|key| Some((*key, reached(command, *key)?)));
+    let no_place = || Some((*keys.first()?, no_place_left(command)?));
+    let Some((key, oldest)) = full.next().or_else(no_place) else {
         return;
     };
     let ends = oldest.plus(command.flow.pending_ttl);
@@ -33,11 +38,15 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     command.ended = true;
 }
 
-/// A stranger is judged by the account (K4), a known device by itself (K5).
-fn judged_key(command: &Command<'_>) -> KeyKind {
+/// A stranger is judged by the account (K4), a known device by itself (K5). Failures
+/// without a fingerprint are counted on prefix and agent too (K2), which binds no
+/// trusted session.
+const fn judged_keys(command: &Command<'_>) -> &'static [KeyKind] {
     match weight(command) {
-        Weight::Known => KeyKind::AccountDevice,
-        Weight::New | Weight::Missing => KeyKind::Account,
+        Weight::Known => &[KeyKind::AccountDevice],
+        Weight::New => &[KeyKind::Account],
+        Weight::Missing if command.trusted => &[KeyKind::Account],
+        Weight::Missing => &[KeyKind::Account, KeyKind::PrefixAgent],
     }
 }
 
@@ -55,9 +64,11 @@ const fn weight(command: &Command<'_>) -> Weight {
 fn reached(command: &Command<'_>, key: KeyKind) -> Option<Micros> {
     let mut oldest = None;
     let mut sum = u32::from(command.score(key));
+    let mut repeats = score::missing_lately(command);
     for pending in weighing(command, key) {
         oldest = oldest.or(Some(pending.since));
-        sum = sum.saturating_add(points(&command.flow.scores, pending.weight));
+        sum = sum.saturating_add(points(&command.flow.scores, pending.weight, repeats));
+        repeats |= pending.weight == Weight::Missing;
     }
     let bands = &command.flow.thresholds;
     let binding = match command.signals.challenge_passed {
@@ -79,14 +90,19 @@ fn weighing<'a>(command: &'a Command<'_>, key: KeyKind) -> impl Iterator<Item = 
             .zip(who.as_ref())
             .is_some_and(|(device, who)| device.is(who)),
         (Weight::New | Weight::Missing, KeyKind::Account) => true,
+        (Weight::Missing, KeyKind::PrefixAgent) => true,
         _ => false,
     })
 }
 
-fn points(scores: &ScorePolicy, weight: Weight) -> u32 {
+/// What the failure would add. One without a fingerprint after another one
+/// (`repeats`) would add G-SCORE-REPEAT-MISSING to the account: weighing less than that,
+/// it would leave room for a guess that has none once the outcomes come in.
+fn points(scores: &ScorePolicy, weight: Weight, repeats: bool) -> u32 {
     u32::from(match weight {
         Weight::Known => scores.known,
         Weight::New => scores.new,
+        Weight::Missing if repeats => scores.missing.max(scores.repeat_missing),
         Weight::Missing => scores.missing,
     })
 }
@@ -162,6 +178,17 @@ mod tests {
             1s     check id=m2 ip=2    => allow
             2s     check id=m3 ip=3    => soft L1 13s G-PENDING
             3s     check id=m3 ip=3 pass => soft L1 12s G-PENDING
+        "}
+
+        #[test]
+        fn g_pending_a_missing_fingerprint_after_another_weighs_as_the_repetition() proves "G-PENDING" {"
+            0      check id=m1         => allow
+            1s     check id=m2 ip=2    => allow
+            2s     fail id=m1          => allow
+            3s     check id=m3 ip=3    => soft L1 13s G-PENDING
+            4s     check d=d1 id=d1    => soft L1 12s G-PENDING
+            5s     ok id=m2 ip=2       => allow
+            6s     check id=m4 ip=4    => allow
         "}
 
         #[test]

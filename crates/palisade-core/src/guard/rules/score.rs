@@ -33,14 +33,18 @@ pub(in crate::guard) fn missing(command: &mut Command<'_>) {
 /// G-SCORE-REPEAT-MISSING: the account's previous failure had no fingerprint either:
 /// this one counts on the account (K4) as well.
 pub(in crate::guard) fn repeat_missing(command: &mut Command<'_>) {
-    let scores = &command.flow.scores;
-    let repeats = command.account.last_failure.is_some_and(|last| {
-        last.missing && command.now.since(last.at) <= scores.repeat_missing_window
-    });
-    if command.fingerprint.is_none() && repeats {
+    if command.fingerprint.is_none() && missing_lately(command) {
         let rule = Rule::G_SCORE_REPEAT_MISSING;
-        hit(command, rule, KeyKind::Account, scores.repeat_missing);
+        let points = command.flow.scores.repeat_missing;
+        hit(command, rule, KeyKind::Account, points);
     }
+}
+
+/// The account's previous failure had no fingerprint, and another one would repeat it.
+pub(super) fn missing_lately(command: &Command<'_>) -> bool {
+    let window = command.flow.scores.repeat_missing_window;
+    let last = command.account.last_failure;
+    last.is_some_and(|last| last.missing && command.now.since(last.at) <= window)
 }
 
 fn hit(command: &mut Command<'_>, rule: Rule, key: KeyKind, points: u8) {
