@@ -145,9 +145,9 @@ impl Health {
     #[must_use]
     pub fn quantile(&self, permille: u16, now: Micros) -> Option<u64> {
         let mut recent: Vec<u64> = self.recent(now).collect();
-        recent.sort_unstable();
         let rank = (recent.len() * usize::from(permille.min(1_000))).div_ceil(1_000);
-        recent.get(rank.saturating_sub(1)).copied()
+        let place = rank.saturating_sub(1);
+        (place < recent.len()).then(|| *recent.select_nth_unstable(place).1)
     }
 
     /// Latencies of the last minute.

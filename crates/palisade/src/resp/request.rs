@@ -109,19 +109,29 @@ fn read_bulk(input: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
     }
 }
 
-/// The number after the first byte of a line, and how long that line is.
+/// The number after the first byte of a line, and how long that line is. Read digit by
+/// digit: a request has a length for each of its arguments.
 fn read_length(input: &[u8], wrong: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
-    let window = &input[..input.len().min(LENGTH_BYTES_MAX)];
-    let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
-        return match window.len() < LENGTH_BYTES_MAX {
-            true => Ok(None),
-            false => Err(wrong),
-        };
-    };
-    let digits = window[1..end].strip_suffix(b"\r").ok_or(wrong)?;
-    let number = std::str::from_utf8(digits).map_err(|_| wrong)?;
-    let number = number.parse().map_err(|_| wrong)?;
-    Ok(Some((number, end + 1)))
+    let is_negative = input.get(1) == Some(&b'-');
+    let first = 1 + usize::from(is_negative);
+    let mut number: i64 = 0;
+    for at in first..LENGTH_BYTES_MAX - 1 {
+        match input.get(at) {
+            // No overflow: a line has room for twelve digits.
+            Some(digit @ b'0'..=b'9') => number = number * 10 + i64::from(digit - b'0'),
+            Some(b'\r') if at > first => {
+                let number = if is_negative { -number } else { number };
+                return match input.get(at + 1) {
+                    Some(b'\n') => Ok(Some((number, at + 2))),
+                    Some(_) => Err(wrong),
+                    None => Ok(None),
+                };
+            }
+            Some(_) => return Err(wrong),
+            None => return Ok(None),
+        }
+    }
+    Err(wrong)
 }
 
 fn read_inline(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {

@@ -10,17 +10,28 @@ const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id")
 /// The id that an answer carries, in its body and as `X-Request-Id`.
 pub(crate) struct RequestId(Box<str>);
 
+/// The two hexadecimal digits of every byte.
+const PAIRS: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 impl RequestId {
     /// A new random id, 32 hexadecimal characters.
     pub(crate) fn generate() -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let random: [u8; 16] = rand::random();
-        let mut text = [0; 32];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(random) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
-        Self(std::str::from_utf8(&text).unwrap_or_default().into())
+        let pairs = random.map(|byte| PAIRS[usize::from(byte)]);
+        Self(
+            std::str::from_utf8(pairs.as_flattened())
+                .unwrap_or_default()
+                .into(),
+        )
     }
 
     /// The id of the request's header, or a new one.

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::kept::Arriving;
+
 /// From the client to the application.
 pub(crate) enum Outgoing {
     /// As it arrives.
@@ -34,7 +36,7 @@ impl Outgoing {
 /// From the application, or from here, to the client.
 pub(crate) enum Relayed {
     /// The application's, as it arrives.
-    Upstream(Incoming),
+    Upstream(Arriving),
     /// Made here.
     Own(Full<Bytes>),
 }

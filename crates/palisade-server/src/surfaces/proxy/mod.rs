@@ -5,6 +5,7 @@
 mod body;
 mod headers;
 mod health;
+mod kept;
 mod login;
 mod page;
 mod pool;
@@ -36,6 +37,7 @@ use crate::surfaces::exchange::{Reply, body as whole};
 use crate::surfaces::{Enforcer, Given, size};
 use body::{Outgoing, Relayed};
 use headers::Hop;
+use kept::Arriving;
 use login::{Attempted, Login, Seen, Tried, Verdict};
 use pool::Pool;
 use upstream::Link;
@@ -275,7 +277,7 @@ impl Proxy {
 
     fn relayed(
         &self,
-        response: Response<Incoming>,
+        response: Response<Arriving>,
         upgrade: Option<OnUpgrade>,
     ) -> Result<Response<Relayed>, Problem> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

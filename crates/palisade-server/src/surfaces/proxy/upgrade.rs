@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue, UPGRADE};
 use http::{Method, Request, Response};
-use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
@@ -21,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use super::body::{Outgoing, Relayed};
 use super::empty;
 use super::headers::named_by_connection;
+use super::kept::Arriving;
 use crate::surfaces::exchange::problem::Problem;
 
 pub(super) const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -49,7 +49,7 @@ pub(super) fn wanted(request: &mut Request<Outgoing>) -> Option<OnUpgrade> {
 /// nobody asked for, or to something else, is no answer.
 pub(super) fn join(
     client: Option<OnUpgrade>,
-    mut response: Response<Incoming>,
+    mut response: Response<Arriving>,
     silence_max: Duration,
 ) -> Result<Response<Relayed>, Problem> {
     let agreed = is_websocket(response.headers());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
-use http::{Request, Response, Uri};
-use hyper::body::{Body, Incoming};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Body;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 
 use super::body::Outgoing;
+use super::kept::{Arriving, Kept, NoAnswer};
 use super::pool::{Address, Pool};
 use crate::config::Config;
 use crate::connect::{self, Named};
@@ -105,13 +106,18 @@ fn address(url: &str) -> Result<Address, Failure> {
 
 pub(super) type Connections = Client<HttpsConnector<HttpConnector>, Outgoing>;
 
-/// Connections to the instances: HTTP/1, or `either` that or HTTP/2 where they agree to it
-/// within TLS.
-pub(super) fn connections(upstream: &Upstream, either: bool) -> Connections {
+fn connector(upstream: &Upstream) -> HttpConnector {
     let mut plain = HttpConnector::new();
     plain.set_nodelay(true);
     plain.enforce_http(false);
     plain.set_connect_timeout(Some(upstream.connect_timeout));
+    plain
+}
+
+/// Connections to the instances: HTTP/1, or `either` that or HTTP/2 where they agree to it
+/// within TLS.
+pub(super) fn connections(upstream: &Upstream, either: bool) -> Connections {
+    let plain = connector(upstream);
     let secure = HttpsConnectorBuilder::new()
         .with_tls_config(upstream.tls.clone())
         .https_or_http()
@@ -131,6 +137,8 @@ pub(super) fn connections(upstream: &Upstream, either: bool) -> Connections {
 pub(super) struct Link {
     pub(super) upstream: Upstream,
     pool: Arc<Pool>,
+    /// Of each instance, unless it is spoken to within TLS.
+    kept: Vec<Option<Arc<Kept>>>,
     /// HTTP/2 where the application agrees to it, within TLS.
     connections: Connections,
     /// A websocket starts from HTTP/1.
@@ -140,6 +148,11 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(upstream: Upstream, pool: Arc<Pool>) -> Self {
         Self {
+            kept: upstream
+                .addresses
+                .iter()
+                .map(|at| kept(&upstream, at))
+                .collect(),
             connections: connections(&upstream, true),
             for_upgrades: connections(&upstream, false),
             pool,
@@ -155,7 +168,7 @@ impl Link {
         &self,
         request: Request<Outgoing>,
         upgrades: bool,
-    ) -> Result<Response<Incoming>, Problem> {
+    ) -> Result<Response<Arriving>, Problem> {
         let asked = self.ask_in_turn(request, upgrades);
         tokio::time::timeout(self.upstream.response_timeout, asked)
             .await
@@ -166,11 +179,7 @@ impl Link {
         &self,
         mut request: Request<Outgoing>,
         upgrades: bool,
-    ) -> Result<Response<Incoming>, Problem> {
-        let connections = match upgrades {
-            true => &self.for_upgrades,
-            false => &self.connections,
-        };
+    ) -> Result<Response<Arriving>, Problem> {
         let mut spare = (self.pool.len() > 1 && !upgrades)
             .then(|| repeatable(&request))
             .flatten();
@@ -180,8 +189,7 @@ impl Link {
                 return Err(Problem::bad_gateway());
             };
             tried.push(index);
-            *request.uri_mut() = self.placed(request.uri(), index)?;
-            let error = match connections.request(request).await {
+            let error = match self.ask_one(index, request, upgrades).await? {
                 Ok(response) => {
                     self.pool.answered(index);
                     return Ok(response);
@@ -190,13 +198,36 @@ impl Link {
             };
             self.pool.failed(index);
             tracing::warn!(
-                connecting = error.is_connect(),
+                connecting = matches!(error, NoAnswer::Connecting),
                 "the application did not answer"
             );
             let again = spare.take().filter(|_| !tried.is_full());
             request = again.ok_or_else(Problem::bad_gateway)?;
             spare = repeatable(&request);
         }
+    }
+
+    async fn ask_one(
+        &self,
+        index: usize,
+        mut request: Request<Outgoing>,
+        upgrades: bool,
+    ) -> Result<Result<Response<Arriving>, NoAnswer>, Problem> {
+        let kept = self.kept.get(index).and_then(Option::as_ref);
+        if let Some(kept) = kept.filter(|_| !upgrades) {
+            return Ok(kept.ask(request).await);
+        }
+        let connections = match upgrades {
+            true => &self.for_upgrades,
+            false => &self.connections,
+        };
+        *request.uri_mut() = self.placed(request.uri(), index)?;
+        let answer = connections.request(request).await;
+        Ok(match answer {
+            Ok(response) => Ok(response.map(Arriving::from)),
+            Err(error) if error.is_connect() => Err(NoAnswer::Connecting),
+            Err(_) => Err(NoAnswer::Asking),
+        })
     }
 
     /// The same target at this instance.
@@ -210,6 +241,28 @@ impl Link {
             .build()
             .map_err(|_| Problem::field("path", "cannot be passed on"))
     }
+}
+
+/// The connections that a worker keeps itself, to an instance that speaks plain HTTP.
+fn kept(upstream: &Upstream, at: &Address) -> Option<Arc<Kept>> {
+    if at.scheme != Scheme::HTTP {
+        return None;
+    }
+    let host = HeaderValue::from_str(at.authority.as_str()).ok()?;
+    let place = Uri::builder()
+        .scheme(at.scheme.clone())
+        .authority(at.authority.clone())
+        .path_and_query("/")
+        .build()
+        .ok()?;
+    let kept = Kept::new(
+        connector(upstream),
+        place,
+        host,
+        upstream.pool_max,
+        POOL_IDLE,
+    );
+    Some(Arc::new(kept))
 }
 
 /// The path and query that the application is given: those that were judged.

@@ -12,6 +12,7 @@ use bytes::{Buf, BytesMut};
 use palisade::Engine;
 use palisade::engine::{KEYED_MAX, Keyed};
 use palisade::resp::{Command, REQUEST_BYTES_MAX, Replies, Throttle, read};
+use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::session::Session;
@@ -104,7 +105,7 @@ impl Talk<'_> {
             engine,
             session,
             replies,
-            asked: Vec::new(),
+            asked: SmallVec::new(),
         };
         let mut taken = 0;
         while !turn.session.is_over && turn.replies.bytes().len() < REPLY_BYTES {
@@ -134,7 +135,7 @@ struct Turn<'t> {
     session: &'t mut Session,
     replies: &'t mut Replies,
     /// Decisions that wait for each other's company.
-    asked: Vec<Throttle<'t>>,
+    asked: SmallVec<[Throttle<'t>; 1]>,
 }
 
 impl<'t> Turn<'t> {
@@ -166,7 +167,7 @@ impl<'t> Turn<'t> {
         if self.asked.is_empty() {
             return;
         }
-        let asked: Vec<Keyed<'_>> = self.asked.iter().map(Throttle::asked).collect();
+        let asked: SmallVec<[Keyed<'_>; 1]> = self.asked.iter().map(Throttle::asked).collect();
         let answers = self.engine.check_keyed(&asked).await;
         for (throttle, answer) in self.asked.drain(..).zip(answers) {
             self.session.mode = answer.mode;

@@ -14,6 +14,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure};
 use palisade_core::time::{Micros, SECOND};
 use palisade_store::{Charged, Store, StoreError, Take};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -21,6 +22,9 @@ use super::charge::LIMITS;
 
 /// Most decisions of one call.
 pub const KEYED_MAX: usize = 32;
+
+/// Without a pipeline a call decides on one bucket.
+const ALONE: usize = 1;
 
 /// One bucket, and what is asked of it.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +147,7 @@ impl<S: Store> Engine<S> {
         let Some(Keyed { take, .. }) = part.first() else {
             return;
         };
-        let charges: Vec<Charge<'_>> = part
+        let charges: SmallVec<[Charge<'_>; ALONE]> = part
             .iter()
             .map(|one| self.keyed_charge(one.key, &one.spec, one.cost))
             .collect();

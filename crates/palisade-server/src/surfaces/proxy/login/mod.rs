@@ -23,6 +23,7 @@ use palisade_core::{Id, RequestFacts};
 use palisade_policy::OutcomeRoute;
 
 use super::body::Outgoing;
+use super::kept::Arriving;
 use super::upstream::Link;
 use crate::surfaces::Enforcer;
 use crate::surfaces::exchange::ids::RequestId;
@@ -115,7 +116,7 @@ pub(super) struct Attempted {
 /// What became of it.
 pub(super) enum Seen {
     /// The application's answer, after a wait.
-    Answered(Response<Incoming>, Duration),
+    Answered(Response<Arriving>, Duration),
     /// A block came in between: the application's answer is not passed on.
     Refused(RequestAnswer),
 }
@@ -137,7 +138,7 @@ impl Attempted {
 
     async fn conclude(
         mut self,
-        asked: Result<Response<Incoming>, Problem>,
+        asked: Result<Response<Arriving>, Problem>,
     ) -> Result<Seen, Problem> {
         let mut response = asked.inspect_err(|_| self.unknown())?;
         let (status, headers) = (response.status(), response.headers());

@@ -1,0 +1,237 @@
+//! What a flood from one address costs the proxy once the address has used up its limit:
+//! tokens with a bad signature, long heads and large forms beside a plain denial, each on
+//! connections of the same kind (I-COST).
+//!
+//! `cargo bench -p palisade-server --bench flood` prints the processor time of the server
+//! for a request. Kinds take turns, the median of the rounds counts; only ratios mean
+//! anything. `openssl` makes the key that signatures are checked with.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a benchmark prints what it measured and stops at the first error"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+const ROUNDS: usize = 7;
+/// Enough that a clock tick of 10 ms is half a microsecond of each.
+const REQUESTS: usize = 20_000;
+const CLIENTS: usize = 4;
+/// `sysconf(_SC_CLK_TCK)` on Linux.
+const TICK_US: f64 = 10_000.0;
+
+/// The address may do five things an hour; nothing is written for those it may not.
+const CONFIG: &str = r#"
+[policy]
+defaults = false
+[server]
+trusted_proxies = []
+[store]
+url = "memory:"
+[log]
+level = "error"
+[jwt]
+algorithm = "RS256"
+key = "file:public.pem"
+expiry = "optional"
+[[route]]
+path = "/*"
+class = "all"
+[[limit]]
+name = "per-address"
+by = ["ip"]
+class = "all"
+rate = "5/h"
+"#;
+
+/// One kind of request.
+struct Kind {
+    name: &'static str,
+    /// A new connection for each, as a refused body that was not read needs one.
+    reconnects: bool,
+    make: fn(usize) -> Vec<u8>,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        name: "plain denial",
+        reconnects: false,
+        make: |_| get(""),
+    },
+    Kind {
+        name: "bad signature (RS256)",
+        reconnects: false,
+        make: |n| get(&format!("Authorization: Bearer {}\r\n", guess(n))),
+    },
+    Kind {
+        name: "head of 12 KiB",
+        reconnects: false,
+        make: |_| get(&format!("X-Long: {}\r\n", "x".repeat(12 * 1024))),
+    },
+    Kind {
+        name: "plain denial, new connection",
+        reconnects: true,
+        make: |_| get(""),
+    },
+    Kind {
+        name: "form of 64 KiB, new connection",
+        reconnects: true,
+        make: |_| form(64 * 1024),
+    },
+    Kind {
+        name: "head of 64 KiB, new connection",
+        reconnects: true,
+        make: |_| get(&format!("X-Long: {}\r\n", "x".repeat(64 * 1024))),
+    },
+];
+
+fn get(more: &str) -> Vec<u8> {
+    format!("GET /things HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n{more}\r\n").into_bytes()
+}
+
+fn form(bytes: usize) -> Vec<u8> {
+    let head = format!(
+        "POST /things HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {bytes}\r\n\r\n"
+    );
+    let mut request = head.into_bytes();
+    request.resize(request.len() + bytes, b'a');
+    request
+}
+
+/// A token that only its signature gives away, another one each time.
+fn guess(n: usize) -> String {
+    let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let claims = format!("{{\"sub\":\"guess-{n}\"}}");
+    let signature = [u8::try_from(n % 251).unwrap(); 256];
+    let (head, claims) = (part(b"{\"alg\":\"RS256\"}"), part(claims.as_bytes()));
+    format!("{head}.{claims}.{}", part(&signature))
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, proxy) = start(folder.path());
+    for _ in 0..6 {
+        let _ = exchange(&mut TcpStream::connect(proxy).unwrap(), &get(""));
+    }
+    let mut costs: Vec<Vec<f64>> = KINDS.iter().map(|_| Vec::new()).collect();
+    for round in 0..ROUNDS {
+        for (kind, costs) in KINDS.iter().zip(&mut costs) {
+            let before = processor_us(&server);
+            flood(proxy, kind, round);
+            costs.push((processor_us(&server) - before) / REQUESTS as f64);
+        }
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut beside = f64::NAN;
+    for (kind, costs) in KINDS.iter().zip(&mut costs) {
+        costs.sort_by(f64::total_cmp);
+        let cost = costs[ROUNDS / 2];
+        if kind.name.starts_with("plain") {
+            beside = cost;
+        }
+        println!(
+            "{:<32} {cost:>6.1} µs a request   {:>5.2} of a plain denial",
+            kind.name,
+            cost / beside
+        );
+    }
+}
+
+fn flood(proxy: SocketAddr, kind: &Kind, round: usize) {
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut stream = TcpStream::connect(proxy).unwrap();
+                for n in 0..REQUESTS / CLIENTS {
+                    let request = (kind.make)((round * CLIENTS + client) * REQUESTS + n);
+                    let status = exchange(&mut stream, &request);
+                    assert!(status.is_none_or(|status| status == 429 || status == 431));
+                    if kind.reconnects {
+                        stream = TcpStream::connect(proxy).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// The status, unless the connection was reset before it could be read: the server need
+/// not take a body that it refuses.
+fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<u16> {
+    let _ = stream.write_all(request);
+    let mut reply = Vec::new();
+    let mut part = [0; 4096];
+    let head = loop {
+        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
+        reply.extend_from_slice(&part[..read]);
+        if let Some(end) = reply.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+    };
+    let text = String::from_utf8_lossy(&reply[..head]).to_ascii_lowercase();
+    let length = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    let length: usize = length.map_or(0, |length| length.parse().unwrap());
+    while reply.len() < head + length {
+        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
+        reply.extend_from_slice(&part[..read]);
+    }
+    text.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// User and system time of the server so far.
+fn processor_us(server: &Child) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    ticks
+        .map(|ticks| ticks.parse::<f64>().unwrap())
+        .sum::<f64>()
+        * TICK_US
+}
+
+fn start(folder: &Path) -> (Child, SocketAddr) {
+    std::fs::write(folder.join("palisade.toml"), CONFIG).unwrap();
+    let made = "openssl genrsa 2048 2>/dev/null | openssl rsa -pubout -out public.pem 2>/dev/null";
+    let mut openssl = Command::new("sh");
+    let openssl = openssl.args(["-c", made]).current_dir(folder).status();
+    assert!(openssl.unwrap().success(), "openssl makes a key");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
+        .args([
+            "serve",
+            "--config",
+            "palisade.toml",
+            "--listen",
+            "127.0.0.1:0",
+        ])
+        .args(["--admin", "127.0.0.1:0", "--proxy", "127.0.0.1:0"])
+        // Nobody is let through: the application need not be there.
+        .args(["--upstream", "http://127.0.0.1:9"])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let row = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find(|line| line.trim_start().starts_with("proxy"))
+        .expect("the address of the proxy");
+    let address = row
+        .split_whitespace()
+        .find_map(|word| word.trim_start_matches("http://").parse().ok())
+        .expect("an address");
+    std::thread::spawn(move || lines.for_each(drop));
+    (child, address)
+}

@@ -1,0 +1,190 @@
+//! Connections to one instance without TLS, kept by the worker that made them.
+//!
+//! Most applications stand beside their proxy and speak plain HTTP/1. For these a pool that
+//! serves all protocols, schemes and threads costs more than the rest of a request; here
+//! a connection is taken from a list and put back when the answer's body has ended.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderValue};
+use http::{Request, Response, Uri};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::client::legacy::connect::HttpConnector;
+use palisade::store::deadline;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::Service;
+
+use super::body::Outgoing;
+
+/// Why an instance did not answer.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// No connection could be made.
+    Connecting,
+    /// It ended before an answer had come.
+    Asking,
+}
+
+/// The connections of one worker to one instance.
+pub(super) struct Kept {
+    connector: HttpConnector,
+    place: Uri,
+    host: HeaderValue,
+    idle: Mutex<Vec<Idle>>,
+    idle_max: usize,
+    idle_time: Duration,
+}
+
+struct Idle {
+    sender: SendRequest<Outgoing>,
+    since: Instant,
+}
+
+impl Kept {
+    pub(super) fn new(
+        connector: HttpConnector,
+        place: Uri,
+        host: HeaderValue,
+        idle_max: usize,
+        idle_time: Duration,
+    ) -> Self {
+        Self {
+            connector,
+            place,
+            host,
+            idle: Mutex::default(),
+            idle_max,
+            idle_time,
+        }
+    }
+
+    /// Asks, and waits for the head of the answer. A request that a kept connection did not
+    /// take, because the instance had closed it, goes to another one.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        mut request: Request<Outgoing>,
+    ) -> Result<Response<Arriving>, NoAnswer> {
+        let headers = request.headers_mut();
+        if !headers.contains_key(HOST) {
+            headers.insert(HOST, self.host.clone());
+        }
+        while let Some(mut sender) = self.take() {
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok(self.arriving(response, sender)),
+                Err(mut error) => request = error.take_message().ok_or(NoAnswer::Asking)?,
+            }
+        }
+        let mut sender = self.connect().await?;
+        match sender.try_send_request(request).await {
+            Ok(response) => Ok(self.arriving(response, sender)),
+            Err(_) => Err(NoAnswer::Asking),
+        }
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Outgoing>, NoAnswer> {
+        let connecting = self.connector.clone().call(self.place.clone());
+        let stream = connecting.await.map_err(|_| NoAnswer::Connecting)?;
+        let made = http1::handshake(stream).await;
+        let (sender, connection) = made.map_err(|_| NoAnswer::Connecting)?;
+        // How it ends is what the request hears that is on it.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    /// The connection that was used last and is free. One whose answer has just ended may
+    /// not be yet: it stays for the next request.
+    fn take(&self) -> Option<SendRequest<Outgoing>> {
+        let mut idle = self.idle.lock();
+        let mut place = idle.len();
+        while place > 0 {
+            place -= 1;
+            let one = &idle[place];
+            if one.sender.is_closed() {
+                idle.remove(place);
+            } else if one.sender.is_ready() {
+                return Some(idle.remove(place).sender);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next request, and forgets those that were not used for
+    /// long: they stand first.
+    fn keep(&self, sender: SendRequest<Outgoing>) {
+        if sender.is_closed() {
+            return;
+        }
+        let since = deadline::now();
+        let mut idle = self.idle.lock();
+        let old = idle.partition_point(|one| since - one.since > self.idle_time);
+        idle.drain(..old);
+        if idle.len() < self.idle_max {
+            idle.push(Idle { sender, since });
+        }
+    }
+
+    fn arriving(
+        self: &Arc<Self>,
+        response: Response<Incoming>,
+        sender: SendRequest<Outgoing>,
+    ) -> Response<Arriving> {
+        let way = Some((sender, Arc::clone(self)));
+        response.map(|body| Arriving { body, way })
+    }
+}
+
+/// The body of an application's answer, and the connection that it comes on.
+pub(crate) struct Arriving {
+    body: Incoming,
+    /// `None` if somebody else keeps the connection.
+    way: Option<(SendRequest<Outgoing>, Arc<Kept>)>,
+}
+
+impl From<Incoming> for Arriving {
+    fn from(body: Incoming) -> Self {
+        Self { body, way: None }
+    }
+}
+
+impl Drop for Arriving {
+    /// A connection with a rest of the body on it can be used for nothing else.
+    fn drop(&mut self) {
+        if let Some((sender, kept)) = self.way.take()
+            && self.body.is_end_stream()
+        {
+            kept.keep(sender);
+        }
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(None) = polled
+            && let Some((sender, kept)) = self.way.take()
+        {
+            kept.keep(sender);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
