@@ -12,6 +12,8 @@
 mod common;
 #[path = "proxying/instances.rs"]
 mod instances;
+#[path = "proxying/kept.rs"]
+mod kept;
 #[path = "common/upstream.rs"]
 mod upstream;
 

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::body::Outgoing;
+use super::upstream::repeatable;
 
 /// Why an instance did not answer.
 #[derive(Debug)]
@@ -65,7 +66,9 @@ impl Kept {
     }
 
     /// Asks, and waits for the head of the answer. A request that a kept connection did not
-    /// take, because the instance had closed it, goes to another one.
+    /// take, because the instance had closed it, goes to another one. If it was on its
+    /// way when the connection ended, it goes to a new one, once, provided it may be sent
+    /// twice.
     pub(super) async fn ask(
         self: &Arc<Self>,
         mut request: Request<Outgoing>,
@@ -75,9 +78,16 @@ impl Kept {
             headers.insert(HOST, self.host.clone());
         }
         while let Some(mut sender) = self.take() {
-            match sender.try_send_request(request).await {
+            let spare = repeatable(&request);
+            let mut error = match sender.try_send_request(request).await {
                 Ok(response) => return Ok(self.arriving(response, sender)),
-                Err(mut error) => request = error.take_message().ok_or(NoAnswer::Asking)?,
+                Err(error) => error,
+            };
+            if let Some(not_sent) = error.take_message() {
+                request = not_sent;
+            } else {
+                request = spare.ok_or(NoAnswer::Asking)?;
+                break;
             }
         }
         let mut sender = self.connect().await?;

@@ -282,7 +282,7 @@ pub(super) fn target(uri: &Uri, forward_path: Option<&str>) -> Result<Uri, Probl
 }
 
 /// The same request once more, if it may be sent twice.
-fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
+pub(super) fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
     if !request.method().is_idempotent() || !request.body().is_end_stream() {
         return None;
     }
