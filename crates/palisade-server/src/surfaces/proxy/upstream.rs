@@ -1,5 +1,6 @@
 //! The application behind the proxy: where its instances are, and the connections to them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use palisade::deadline::{TimeIsUp, within};
 use rustls::ClientConfig;
 
 use super::body::Outgoing;
@@ -169,10 +171,10 @@ impl Link {
         request: Request<Outgoing>,
         upgrades: bool,
     ) -> Result<Response<Arriving>, Problem> {
-        let asked = self.ask_in_turn(request, upgrades);
-        tokio::time::timeout(self.upstream.response_timeout, asked)
+        let asked = pin!(self.ask_in_turn(request, upgrades));
+        within(self.upstream.response_timeout, asked)
             .await
-            .map_err(|_| Problem::gateway_timeout())?
+            .map_err(|TimeIsUp| Problem::gateway_timeout())?
     }
 
     async fn ask_in_turn(
