@@ -21,3 +21,5 @@ mod rules;
 mod service;
 #[path = "rls/serving.rs"]
 mod serving;
+#[path = "rls/sparing.rs"]
+mod sparing;

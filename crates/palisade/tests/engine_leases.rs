@@ -53,7 +53,11 @@ impl Bench {
     }
 
     async fn supplied() -> Self {
-        let bench = Self::new(SHARED);
+        Self::supplied_by(SHARED).await
+    }
+
+    async fn supplied_by(text: &str) -> Self {
+        let bench = Self::new(text);
         let engine = Arc::clone(&bench.engine);
         tokio::spawn(async move { engine.refill_forever().await });
         bench.settle().await;
@@ -198,6 +202,24 @@ async fn l_atomic_tokens_that_nobody_used_in_time_go_back() {
     bench.clock.advance(MS);
     bench.settle().await;
     assert_eq!(bench.used().await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_the_only_token_of_a_denied_request_goes_back_though_nobody_comes_again() {
+    let one = "[[limit]]\nname = \"one\"\nby = [\"ip\"]\nrate = \"1/min\"\n";
+    let bench = Bench::supplied_by(&format!("{SHARED}{one}")).await;
+    assert_eq!(bench.admitted(1).await, 1);
+    bench.clock.advance(SECOND);
+    assert_eq!(bench.admitted(1).await, 0);
+    assert!(
+        !bench
+            .asked()
+            .iter()
+            .any(|asked| matches!(asked, Asked::Refund(..)))
+    );
+    bench.clock.advance(101 * MS);
+    bench.settle().await;
+    assert_eq!(bench.asked().last(), Some(&Asked::Refund(By::Task, 1)));
 }
 
 #[tokio::test(start_paused = true)]

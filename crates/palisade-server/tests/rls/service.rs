@@ -30,12 +30,18 @@ impl Service {
     /// With this policy on a Redis of its own.
     pub(crate) fn on_redis(policy: &str) -> Self {
         let redis = RedisServer::start();
-        // A busy machine must not look like an outage.
-        let store = format!(
-            "[store]\nurl = \"{}\"\ntimeout = \"2s\"\n[secrets]\nkey = \"env:KEY\"\n",
-            redis.url()
-        );
-        Self::start(&format!("{policy}\n{store}"), Some(redis))
+        let config = stored_in(policy, &redis);
+        Self::start(&config, Some(redis))
+    }
+
+    /// Another node on the Redis of a service that is there.
+    pub(crate) fn beside(policy: &str, redis: &RedisServer) -> Self {
+        Self::start(&stored_in(policy, redis), None)
+    }
+
+    /// The Redis that was started for it.
+    pub(crate) fn redis(&self) -> &RedisServer {
+        self.redis.as_ref().unwrap()
     }
 
     fn start(config: &str, redis: Option<RedisServer>) -> Self {
@@ -82,6 +88,21 @@ impl Service {
         answered.map(tonic::Response::into_inner)
     }
 
+    /// Calls that are under way at once; the code of each.
+    pub(crate) fn codes_at_once(&mut self, calls: &[Vec<RateLimitDescriptor>]) -> Vec<Code> {
+        let call = |descriptors: &Vec<RateLimitDescriptor>| {
+            let mut client = self.client.clone();
+            let mut request = tonic::Request::new(request("edge", descriptors));
+            request.set_timeout(PATIENCE);
+            async move {
+                let answer = client.should_rate_limit(request).await.unwrap();
+                answer.into_inner().overall_code()
+            }
+        };
+        let all = futures_util::future::join_all(calls.iter().map(call));
+        self.runtime.block_on(all)
+    }
+
     /// A line of `/metrics`.
     pub(crate) fn metric(&self, series: &str) -> Option<String> {
         let metrics = self.server.admin_get("/metrics");
@@ -89,6 +110,15 @@ impl Service {
         let line = text.lines().find(|line| line.starts_with(series))?;
         Some(line[series.len()..].trim().to_owned())
     }
+}
+
+/// A policy whose counters are in this Redis.
+fn stored_in(policy: &str, redis: &RedisServer) -> String {
+    // A busy machine must not look like an outage.
+    format!(
+        "{policy}\n[store]\nurl = \"{}\"\ntimeout = \"2s\"\n[secrets]\nkey = \"env:KEY\"\n",
+        redis.url()
+    )
 }
 
 /// Where the gRPC service of a server is.

@@ -172,7 +172,9 @@ impl<S: Store> Counters<'_, S> {
     pub(super) async fn put_back(self, held: Vec<Held<'_>>, ends: Instant) {
         for held in held {
             match held {
-                Held::Lease(lease, cost, origin) => lease.put_back(cost, origin),
+                Held::Lease(lease, cost, origin) => {
+                    self.limits.leases.put_back_to(&lease, cost, origin);
+                }
                 Held::Store(charge, spec, at) => {
                     let charge = with_spec(&charge, &spec, charge.cost);
                     self.tidy(&[Taken { charge, at }], ends).await;

@@ -137,8 +137,15 @@ impl Leases {
     /// Puts tokens back into the batch that they came from.
     pub(super) fn put_back(&self, charge: &Charge<'_>, origin: Origin) {
         if let Some(lease) = self.shard(charge.id).read().get(&charge.id) {
-            lease.put_back(charge.cost, origin);
+            self.put_back_to(lease, charge.cost, origin);
         }
+    }
+
+    /// The same, into a lease at hand. Nobody may come for them: the batch had perhaps no
+    /// other token, and its end would go unnoticed.
+    pub(super) fn put_back_to(&self, lease: &Lease, cost: u32, origin: Origin) {
+        lease.put_back(cost, origin);
+        self.filled.notify_one();
     }
 
     /// Something was given back to this bucket: a denial that is remembered may not hold
