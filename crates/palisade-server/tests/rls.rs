@@ -13,6 +13,8 @@ mod common;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;
 
+#[path = "rls/connections.rs"]
+mod connections;
 #[path = "rls/page.rs"]
 mod page;
 #[path = "rls/rules.rs"]

@@ -201,3 +201,74 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
+
+    use super::super::activity::{Live, Patience};
+    use super::super::line::Stream;
+    use super::super::stop;
+    use super::*;
+
+    /// Takes its time.
+    struct Never;
+
+    impl Handler for Never {
+        type Body = String;
+
+        async fn answer(&self, _: SocketAddr, _: Request<Incoming>) -> Response<String> {
+            std::future::pending().await
+        }
+    }
+
+    /// Begins a request of HTTP/2 and then says nothing more; what it is told until the end.
+    fn silent_peer(address: SocketAddr) -> Vec<u8> {
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        // `:method GET`, `:scheme http`, `:path /` and `:authority a`, the end of the stream.
+        const HEAD: &[u8] = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01a";
+        let mut peer = std::net::TcpStream::connect(address).unwrap();
+        peer.write_all(&[PREFACE, HEAD].concat()).unwrap();
+        let mut told = Vec::new();
+        let _ = peer.read_to_end(&mut told);
+        told
+    }
+
+    fn has_ping(mut frames: &[u8]) -> bool {
+        while let Some((head, rest)) = frames.split_first_chunk::<9>() {
+            if head[3] == 6 && head[4] == 0 {
+                return true;
+            }
+            let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+            frames = rest.get(length..).unwrap_or_default();
+        }
+        false
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_gives_no_sign_of_life_is_given_up_though_it_waits_for_an_answer() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let peer = std::thread::spawn(move || silent_peer(address));
+        let (stream, _) = listener.accept().await.unwrap();
+        let gate = Arc::new(Semaphore::new(1));
+        let patience = Patience::new(Duration::from_secs(5), Duration::from_secs(60));
+        let line = Line::new(
+            Stream::Plain(stream),
+            address,
+            gate.acquire_owned().await.unwrap(),
+            Live::default().add(&patience),
+            stop::stopper().1,
+        );
+        let patience = PING_EVERY + PING_PATIENCE;
+        let mut served = pin!(Arc::new(Never).converse(line));
+        let early = tokio::time::timeout(patience - Duration::from_secs(1), served.as_mut());
+        assert!(early.await.is_err(), "it has its time");
+        let late = tokio::time::timeout(patience, served);
+        assert!(late.await.is_ok(), "it was kept");
+        assert!(has_ping(&peer.join().unwrap()));
+    }
+}
