@@ -233,9 +233,39 @@ fn while_redis_is_away_palisade_still_decides_and_envoy_sees_no_error() {
     );
 }
 
+/// The cluster of the page that asks over a socket file, in place of the one over a port.
+fn over_a_file(config: &str, file: &str) -> String {
+    let cluster = blocks("envoy.md", "yaml").swap_remove(1);
+    let (rest, _) = config.split_once("    - name: palisade\n").unwrap();
+    format!("{rest}{}", cluster.replace(DOCUMENTED_FILE, file))
+}
+
+const DOCUMENTED_FILE: &str = "/run/palisade/rls.sock";
+
+#[test]
+fn over_a_socket_file_it_is_the_same_and_the_file_goes_with_the_process() {
+    let application = Upstream::start();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("rls.sock");
+    let file = file.to_str().unwrap();
+    let [policy, server] = <[String; 2]>::try_from(blocks("envoy.md", "toml")).unwrap();
+    let server = server.replace(DOCUMENTED_FILE, file);
+    let service = Service::new("");
+    let envoy = service.behind(&application, |config| over_a_file(config, file));
+    let palisade = Server::configured(&format!("{server}{policy}"));
+    eventually("Envoy finds the file", || {
+        envoy.get("/beta", &[]).status == 200
+    });
+    assert_eq!(envoy.statuses(7, "/"), [200, 200, 200, 200, 200, 429, 429]);
+    palisade.terminate();
+    assert_eq!(palisade.wait().0, Some(0));
+    assert!(!std::path::Path::new(file).exists());
+    assert_eq!(envoy.get("/", &[]).status, 503);
+}
+
 /// The second filter of the page behind the first, which asks another service.
 fn beside_another(config: &str, own: u16, other: u16) -> String {
-    let [whole, second] = <[String; 2]>::try_from(blocks("envoy.md", "yaml")).unwrap();
+    let [whole, _, second] = <[String; 3]>::try_from(blocks("envoy.md", "yaml")).unwrap();
     assert!(whole.contains("envoy.filters.http.router"));
     let router = "                  - name: envoy.filters.http.router\n";
     let both = "\n                              - stage: 1\n                                actions: [{ remote_address: {} }]\n";

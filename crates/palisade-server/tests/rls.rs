@@ -23,5 +23,7 @@ mod rules;
 mod service;
 #[path = "rls/serving.rs"]
 mod serving;
+#[path = "rls/socket_file.rs"]
+mod socket_file;
 #[path = "rls/sparing.rs"]
 mod sparing;

@@ -22,8 +22,8 @@ pub(crate) struct Serve {
     /// Address of the decision API [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Address of the rate-limit service for Envoy; served where this, or a limit with
-    /// `domain`, asks for it [default: 127.0.0.1:8081]
+    /// Address of the rate-limit service for Envoy, or unix:PATH; served where this, or a limit
+    /// with `domain`, asks for it [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS")]
     grpc: Option<String>,
     /// Address of metrics, health and administration [default: 127.0.0.1:9090]

@@ -28,7 +28,7 @@ pub(crate) use sections::schemas;
 pub(crate) use sections::{
     Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store, TlsTable,
 };
-pub(crate) use values::{LogFormat, LogLevel, PostgresUrl, Secret, SecretRef, StoreUrl};
+pub(crate) use values::{Address, LogFormat, LogLevel, PostgresUrl, Secret, SecretRef, StoreUrl};
 
 /// Everything that a running service takes from the configuration: checked, bounded.
 #[derive(Clone, Debug)]

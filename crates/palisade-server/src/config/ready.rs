@@ -1,7 +1,6 @@
 //! What a service is made of before it touches anything. `serve` starts with it, `check`
 //! makes it and throws it away: what the one refuses, the other refuses.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use palisade::store::postgres::PostgresConfig;
 use palisade_policy::document::Places;
 use palisade_policy::{ConfigError, ConfigErrors, Env};
 
-use super::Config;
+use super::{Address, Config};
 use crate::failure::Failure;
 use crate::serve::{Elsewhere, GivenSecrets, Tls, TlsFiles, audit_table, edge};
 use crate::store::Opening;
@@ -109,14 +108,15 @@ impl Refused<'_> {
 
     /// Off loopback callers prove who they are, and nobody else reads what they say.
     fn open_to_strangers(&mut self, config: &Config) {
+        let server = &config.server;
         let addresses = [
-            ("listen", config.server.listen),
-            ("grpc", config.server.grpc),
-            ("admin", config.server.admin),
+            ("listen", server.listen.into()),
+            ("grpc", server.grpc.clone()),
+            ("admin", server.admin.into()),
         ];
-        let resp = config.server.resp.map(|at| ("resp", at));
+        let resp = server.resp.map(|at| ("resp", at.into()));
         let addresses = addresses.into_iter().chain(resp);
-        for (key, _) in addresses.filter(|(_, at)| !is_loopback(*at)) {
+        for (key, _) in addresses.filter(|(_, at): &(_, Address)| !at.is_local()) {
             if let Some((lack, hint)) = lacking(config) {
                 let message = format!("`server.{key}` is not loopback and there is {lack}");
                 self.push(&format!("server.{key}"), message, hint);
@@ -184,8 +184,4 @@ fn key_of_tokens(config: &Config) -> &'static str {
         Some(_) => "jwt.jwks",
         None => "jwt.key",
     }
-}
-
-fn is_loopback(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
 }

@@ -14,8 +14,8 @@ use palisade_policy::document::schema::{Schema, Section};
 use palisade_policy::{Env, OneOrMany, section};
 
 use super::values::{
-    HeaderName, HealthPath, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef, StoreUrl,
-    Upstreams,
+    Address, HeaderName, HealthPath, JwtAlgorithm, LogFormat, LogLevel, PostgresUrl, SecretRef,
+    StoreUrl, Upstreams,
 };
 
 section! {
@@ -23,9 +23,10 @@ section! {
     pub(crate) struct Server(Table "server") {
         /// Address of the decision API (`--listen`).
         listen formerly "addr": SocketAddr = "127.0.0.1:8080";
-        /// Address of the rate-limit service for Envoy, over gRPC (`--grpc`). It is served
-        /// where a limit has a `domain`, or this key is written.
-        grpc: SocketAddr = "127.0.0.1:8081";
+        /// Address of the rate-limit service for Envoy, over gRPC (`--grpc`), or a socket file
+        /// of its owner and group, in plain text. It is served where a limit has a `domain`, or
+        /// this key is written.
+        grpc: Address = "127.0.0.1:8081";
         /// Address of metrics, health, dashboard and administration (`--admin`).
         admin: SocketAddr = "127.0.0.1:9090";
         /// Address for Redis clients (`--resp`); without one there is no such listener.

@@ -1,7 +1,8 @@
 //! The connections of one surface on one worker: accepted within a bound, watched,
 //! and drained at the end.
 
-use std::net::{SocketAddr, TcpListener};
+use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Live, Patience};
 use super::line::{Line, Stream};
+use super::sockets::{Accepting, Listener};
 use super::stop::Stop;
 use super::surface::Protocol;
 use super::tls::Tls;
@@ -57,13 +59,13 @@ impl Bounds {
 
 /// Accepts until the process ends, then waits for what is under way.
 pub(crate) async fn run<P: Protocol>(
-    socket: TcpListener,
+    socket: Listener,
     protocol: Arc<P>,
     tls: Option<Arc<Tls>>,
     bounds: Bounds,
     stop: Stop,
 ) {
-    let listener = match tokio::net::TcpListener::from_std(socket) {
+    let listener = match socket.accepting() {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "a listening socket cannot be used");
@@ -102,7 +104,7 @@ async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
     }
 }
 
-type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
+type Accepted = (Stream, SocketAddr, OwnedSemaphorePermit);
 
 /// Where connections come in.
 struct Door<'a, P> {
@@ -114,7 +116,7 @@ struct Door<'a, P> {
 }
 
 impl<P: Protocol> Door<'_, P> {
-    async fn serve(&self, listener: tokio::net::TcpListener) {
+    async fn serve(&self, listener: Accepting) {
         let mut connections = JoinSet::new();
         let mut stop = self.stop.clone();
         loop {
@@ -136,9 +138,9 @@ impl<P: Protocol> Door<'_, P> {
         }
     }
 
-    async fn accept(&self, listener: &tokio::net::TcpListener) -> Option<Accepted> {
+    async fn accept(&self, listener: &Accepting) -> Option<Accepted> {
         let permit = Arc::clone(&self.bounds.gate).acquire_owned().await.ok()?;
-        match listener.accept().await {
+        match poll_fn(|cx| listener.poll(cx)).await {
             Ok((stream, peer)) => Some((stream, peer, permit)),
             Err(error) => {
                 tracing::warn!(kind = ?error.kind(), "a connection could not be accepted");
@@ -149,10 +151,10 @@ impl<P: Protocol> Door<'_, P> {
     }
 
     /// Connections that the kernel has already completed would otherwise be reset.
-    fn sweep(&self, listener: &tokio::net::TcpListener, connections: &mut JoinSet<()>) {
+    fn sweep(&self, listener: &Accepting, connections: &mut JoinSet<()>) {
         let mut context = Context::from_waker(Waker::noop());
         while let Ok(permit) = Arc::clone(&self.bounds.gate).try_acquire_owned() {
-            match listener.poll_accept(&mut context) {
+            match listener.poll(&mut context) {
                 Poll::Ready(Ok((stream, peer))) => {
                     self.start(connections, Some((stream, peer, permit)));
                 }
@@ -165,14 +167,16 @@ impl<P: Protocol> Door<'_, P> {
         let Some((stream, peer, permit)) = accepted else {
             return;
         };
-        let _ = stream.set_nodelay(true);
         let activity = self.live.add(&self.bounds.patience);
         let stop = self.stop.clone();
         let protocol = Arc::clone(&self.protocol);
-        let Some(tls) = &self.tls else {
-            let line = Line::new(Stream::Plain(stream), peer, permit, activity, stop);
-            connections.spawn(protocol.converse(line));
-            return;
+        let (stream, tls) = match (stream, &self.tls) {
+            (Stream::Plain(stream), Some(tls)) => (stream, tls),
+            (stream, _) => {
+                let line = Line::new(stream, peer, permit, activity, stop);
+                connections.spawn(protocol.converse(line));
+                return;
+            }
         };
         let (acceptor, handshake) = (tls.acceptor(), self.bounds.handshake);
         connections.spawn(async move {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 
@@ -50,14 +50,17 @@ impl Line {
 pub(super) enum Stream {
     Plain(TcpStream),
     Secure(Box<TlsStream<TcpStream>>),
+    /// As they are, over a socket file.
+    File(UnixStream),
 }
 
-/// The same call on either.
-macro_rules! on_either {
+/// The same call on each of them.
+macro_rules! on_each {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
             Stream::Plain($inner) => $call,
             Stream::Secure($inner) => $call,
+            Stream::File($inner) => $call,
         }
     };
 }
@@ -89,6 +92,8 @@ impl Watched {
         let stream = match &self.stream {
             Stream::Plain(stream) => stream,
             Stream::Secure(stream) => return Ok(agreed(stream)),
+            // Only gRPC is served on a file, and it is spoken in nothing else.
+            Stream::File(_) => return Ok(Begins::Two),
         };
         let mut seen = [0; PREFACE.len()];
         loop {
@@ -124,7 +129,7 @@ impl AsyncRead for Watched {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = on_either!(&mut self.stream, inner => Pin::new(inner).poll_read(cx, buf));
+        let result = on_each!(&mut self.stream, inner => Pin::new(inner).poll_read(cx, buf));
         if buf.filled().len() > before {
             self.activity.received();
         }
@@ -138,17 +143,17 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = on_either!(&mut self.stream, inner => Pin::new(inner).poll_write(cx, buf));
+        let result = on_each!(&mut self.stream, inner => Pin::new(inner).poll_write(cx, buf));
         self.activity.wrote(result.is_pending());
         result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_either!(&mut self.stream, inner => Pin::new(inner).poll_flush(cx))
+        on_each!(&mut self.stream, inner => Pin::new(inner).poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on_either!(&mut self.stream, inner => Pin::new(inner).poll_shutdown(cx))
+        on_each!(&mut self.stream, inner => Pin::new(inner).poll_shutdown(cx))
     }
 
     fn poll_write_vectored(
@@ -157,12 +162,12 @@ impl AsyncWrite for Watched {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result =
-            on_either!(&mut self.stream, inner => Pin::new(inner).poll_write_vectored(cx, bufs));
+            on_each!(&mut self.stream, inner => Pin::new(inner).poll_write_vectored(cx, bufs));
         self.activity.wrote(result.is_pending());
         result
     }
 
     fn is_write_vectored(&self) -> bool {
-        on_either!(&self.stream, inner => inner.is_write_vectored())
+        on_each!(&self.stream, inner => inner.is_write_vectored())
     }
 }

@@ -12,6 +12,7 @@ mod notify;
 mod observers;
 mod outage;
 mod reload;
+mod socket_file;
 mod sockets;
 mod stop;
 mod surface;

@@ -1,34 +1,122 @@
 //! Listening sockets: one per worker, all on one address.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::line::Stream;
+use super::socket_file::{self, SocketFile};
 use super::surface::Place;
+use crate::config::Address;
 use crate::failure::Failure;
 
 const BACKLOG: i32 = 4096;
 
-/// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
-/// The kernel spreads connections over them, so that no worker waits for another.
-pub(super) fn bind(place: Place, count: usize) -> Result<(SocketAddr, Vec<TcpListener>), Failure> {
+/// A place that was taken.
+pub(super) struct Bound {
+    /// Where it is: port 0 has become one.
+    pub(super) address: Address,
+    /// One for each worker.
+    pub(super) sockets: Vec<Listener>,
+}
+
+/// A socket that listens.
+pub(crate) enum Listener {
+    Network(TcpListener),
+    /// The file first, so that it is dropped first.
+    File(Arc<SocketFile>, UnixListener),
+}
+
+/// The same, known to a runtime.
+pub(super) enum Accepting {
+    Network(tokio::net::TcpListener),
+    File {
+        _file: Arc<SocketFile>,
+        socket: tokio::net::UnixListener,
+    },
+}
+
+impl Listener {
+    /// Needs a Tokio runtime.
+    pub(super) fn accepting(self) -> io::Result<Accepting> {
+        Ok(match self {
+            Self::Network(socket) => Accepting::Network(tokio::net::TcpListener::from_std(socket)?),
+            Self::File(file, socket) => Accepting::File {
+                _file: file,
+                socket: tokio::net::UnixListener::from_std(socket)?,
+            },
+        })
+    }
+}
+
+impl Accepting {
+    /// The next connection, and whose it is.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+        Poll::Ready(Ok(match self {
+            Self::Network(socket) => {
+                let (stream, peer) = ready!(socket.poll_accept(cx))?;
+                let _ = stream.set_nodelay(true);
+                (Stream::Plain(stream), peer)
+            }
+            Self::File { socket, .. } => {
+                let (stream, _) = ready!(socket.poll_accept(cx))?;
+                // Who opens a file has no address, and is on this machine.
+                (Stream::File(stream), (Ipv4Addr::LOCALHOST, 0).into())
+            }
+        }))
+    }
+}
+
+/// Takes a place for so many workers.
+pub(super) fn bind(place: &Place, count: usize) -> Result<Bound, Failure> {
     let Place { address, flag, .. } = place;
-    let refused = |error: std::io::Error| {
+    let bound = match address {
+        Address::Network(address) => bind_network(*address, count),
+        Address::File(path) => bind_file(path, count),
+    };
+    bound.map_err(|error| {
         Failure::unavailable(
             format!("cannot listen on {address} for the {flag}: {error}"),
             format!("stop what listens there, or choose another address with `--{flag}`"),
         )
-    };
+    })
+}
+
+/// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
+/// The kernel spreads connections over them, so that no worker waits for another.
+fn bind_network(address: SocketAddr, count: usize) -> io::Result<Bound> {
     // Sharing a port is for our own workers: another process on it is an error.
-    drop(socket(address, Sharing::Alone).map_err(refused)?);
-    let mut listeners = Vec::with_capacity(count);
+    drop(socket(address, Sharing::Alone)?);
+    let mut sockets = Vec::with_capacity(count);
     let mut bound = address;
     for _ in 0..count {
-        let listener = socket(bound, Sharing::Workers).map_err(refused)?;
-        bound = listener.local_addr().map_err(refused)?;
-        listeners.push(listener);
+        let listener = socket(bound, Sharing::Workers)?;
+        bound = listener.local_addr()?;
+        sockets.push(Listener::Network(listener));
     }
-    Ok((bound, listeners))
+    Ok(Bound {
+        address: bound.into(),
+        sockets,
+    })
+}
+
+/// A file has one socket: the workers take turns on it.
+fn bind_file(path: &Path, count: usize) -> io::Result<Bound> {
+    let (listener, file) = socket_file::bind(path, BACKLOG)?;
+    let file = Arc::new(file);
+    let same = (0..count).map(|_| {
+        let listener = listener.try_clone()?;
+        Ok(Listener::File(Arc::clone(&file), listener))
+    });
+    Ok(Bound {
+        address: Address::File(path.to_owned()),
+        sockets: same.collect::<io::Result<_>>()?,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +125,7 @@ enum Sharing {
     Workers,
 }
 
-fn socket(address: SocketAddr, sharing: Sharing) -> std::io::Result<TcpListener> {
+fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -65,9 +153,15 @@ mod tests {
             scheme: "http",
             address,
         };
-        let (address, listeners) = bind(at(([127, 0, 0, 1], 0).into()), 3).unwrap();
-        assert_eq!(listeners.len(), 3);
-        assert!(listeners.iter().all(|l| l.local_addr().unwrap() == address));
-        assert!(bind(at(address), 1).is_err());
+        let first = bind(&at(SocketAddr::from(([127, 0, 0, 1], 0)).into()), 3).unwrap();
+        assert_eq!(first.sockets.len(), 3);
+        let is_there = |listener: &Listener| match listener {
+            Listener::Network(socket) => {
+                Address::from(socket.local_addr().unwrap()) == first.address
+            }
+            Listener::File(..) => false,
+        };
+        assert!(first.sockets.iter().all(is_there));
+        assert!(bind(&at(first.address.clone()), 1).is_err());
     }
 }

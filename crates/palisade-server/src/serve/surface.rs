@@ -1,15 +1,15 @@
 //! The one shape of everything that listens: an address, a protocol, and an end.
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use super::accept::{self, Bounds};
 use super::line::Line;
-use super::sockets;
+use super::sockets::{self, Bound};
 use super::stop::Stop;
 use super::tls::Tls;
+use crate::config::Address;
 use crate::failure::Failure;
 
 /// How to speak with one peer. A surface is a protocol on an address: requests
@@ -28,9 +28,9 @@ pub(crate) trait Surface: Send {
     /// Where it is to listen.
     fn place(&self) -> Place;
 
-    /// Takes its address, with one socket for each of so many workers, and says
-    /// which it is (port 0 picks one).
-    fn bind(&mut self, workers: usize) -> Result<SocketAddr, Failure>;
+    /// Takes its address, with one socket for each of so many workers (port 0 picks
+    /// one).
+    fn bind(&mut self, workers: usize) -> Result<(), Failure>;
 
     /// The task of the next worker: it answers on a socket of its own until
     /// `stop`, then drains. `None` once every socket has its worker.
@@ -38,7 +38,7 @@ pub(crate) trait Surface: Send {
 }
 
 /// Where a surface listens, and how it is called.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// For people.
     pub(crate) name: &'static str,
@@ -46,13 +46,16 @@ pub(crate) struct Place {
     pub(crate) flag: &'static str,
     /// How its URLs begin.
     pub(crate) scheme: &'static str,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
 }
 
 impl Place {
     /// Where a client finds it.
     pub(crate) fn url(&self) -> String {
-        format!("{}://{}", self.scheme, self.address)
+        match &self.address {
+            Address::Network(address) => format!("{}://{address}", self.scheme),
+            file @ Address::File(_) => file.to_string(),
+        }
     }
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct On<P, M> {
     make: M,
     bounds: Bounds,
     tls: Option<Arc<Tls>>,
-    sockets: Vec<TcpListener>,
+    bound: Option<Bound>,
     of: std::marker::PhantomData<fn() -> P>,
 }
 
@@ -75,7 +78,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
             make,
             bounds,
             tls: None,
-            sockets: Vec::new(),
+            bound: None,
             of: std::marker::PhantomData,
         }
     }
@@ -96,17 +99,19 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
         };
         Place {
             scheme,
-            ..self.place
+            ..self.place.clone()
         }
     }
 
-    fn bind(&mut self, workers: usize) -> Result<SocketAddr, Failure> {
-        (self.place.address, self.sockets) = sockets::bind(self.place, workers)?;
-        Ok(self.place.address)
+    fn bind(&mut self, workers: usize) -> Result<(), Failure> {
+        let bound = sockets::bind(&self.place, workers)?;
+        self.place.address = bound.address.clone();
+        self.bound = Some(bound);
+        Ok(())
     }
 
     fn serve(&mut self, stop: &Stop) -> Option<Task> {
-        let socket = self.sockets.pop()?;
+        let socket = self.bound.as_mut()?.sockets.pop()?;
         let protocol = (self.make)();
         Some(Box::pin(accept::run(
             socket,

@@ -127,7 +127,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
         Overrides::default().with("--listen", "server.listen", Some("127.0.0.1:3".to_owned()));
     let server = with(text, &env, &flags).server;
     assert_eq!(server.listen.port(), 3);
-    assert_eq!(server.grpc.port(), 2);
+    assert_eq!(server.grpc.to_string(), "127.0.0.1:2");
     assert_eq!(server.admin.port(), 1);
     assert_eq!(file("").server.admin.port(), 9090);
 }

@@ -69,7 +69,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
         name: "admin",
         flag: "admin",
         scheme: "http",
-        address: given.config.server.admin,
+        address: given.config.server.admin.into(),
     };
     let surface = On::new(place, given.bounds(), move || Arc::clone(&served));
     Ok(Box::new(surface.within(given.tls.callers.clone())))

@@ -64,7 +64,7 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
         name: "decision API",
         flag: "listen",
         scheme: "http",
-        address: server.listen,
+        address: server.listen.into(),
     };
     let surface = On::new(address, given.bounds(), move || Arc::clone(&decide));
     Box::new(surface.within(given.tls.callers.clone()))

@@ -54,7 +54,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
         name: "proxy",
         flag: "proxy",
         scheme: "http",
-        address: given.config.proxy.listen,
+        address: given.config.proxy.listen.into(),
     };
     let tls = given.tls.proxy.clone();
     let spoken = if tls.is_some() { "https" } else { "http" };

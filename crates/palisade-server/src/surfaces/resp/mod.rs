@@ -35,7 +35,7 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
         name: "RESP",
         flag: "resp",
         scheme: "redis",
-        address: given.config.server.resp?,
+        address: given.config.server.resp?.into(),
     };
     let surface = On::new(place, given.bounds(), move || Arc::clone(&resp));
     Some(Box::new(surface.within(given.tls.callers.clone())))

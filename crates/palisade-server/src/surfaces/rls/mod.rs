@@ -22,6 +22,7 @@ use prost::Message;
 use super::Given;
 use super::exchange::ids::RequestId;
 use super::exchange::{CallerToken, Place, caller};
+use crate::config;
 use crate::serve::{Handler, On, Place as Address, Surface};
 use grpc::{Answer, Code, Failed, Messages};
 use health::Health;
@@ -63,10 +64,15 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
         name: "gRPC",
         flag: "grpc",
         scheme: "http",
-        address: server.grpc,
+        address: server.grpc.clone(),
     };
     let surface = On::new(address, given.bounds(), move || Arc::clone(&service));
-    Some(Box::new(surface.within(given.tls.callers.clone())))
+    // Who may open a socket file is on this machine and known to it: nobody else listens.
+    let tls = match &server.grpc {
+        config::Address::Network(_) => given.tls.callers.clone(),
+        config::Address::File(_) => None,
+    };
+    Some(Box::new(surface.within(tls)))
 }
 
 impl Handler for RateLimits {
