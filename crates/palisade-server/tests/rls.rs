@@ -15,6 +15,8 @@ mod redis_server;
 
 #[path = "rls/connections.rs"]
 mod connections;
+#[path = "rls/explained.rs"]
+mod explained;
 #[path = "rls/page.rs"]
 mod page;
 #[path = "rls/rules.rs"]

@@ -8,7 +8,7 @@ use crate::common::palisade;
 use crate::service::{Service, of};
 
 /// Blocks of this language on the page, in their order.
-fn blocks(language: &str) -> Vec<String> {
+pub(crate) fn blocks(language: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/rls.md")).unwrap();
     let fence = format!("```{language}\n");

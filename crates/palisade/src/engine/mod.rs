@@ -43,10 +43,10 @@ pub use limits::{
 };
 pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX,
-    BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, Explanation, Finding,
-    LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry, QUOTAS_PAGE_MAX, QuotaPage,
-    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, Standing,
-    meaning,
+    BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CalledBucket, Explanation,
+    Finding, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry, QUOTAS_PAGE_MAX,
+    QuotaPage, QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought,
+    Standing, meaning,
 };
 pub use ports::{
     Administered, Change, ModeChange, NoObserver, NoTenants, Observer, Operator, OverageSeen, Seen,

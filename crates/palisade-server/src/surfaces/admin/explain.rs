@@ -2,7 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use palisade::engine::Finding as Found;
+use palisade::cases::DescriptorCall;
+use palisade::engine::{CalledBucket, Explanation, Finding as Found};
 use palisade::wire::{RawGuard, RawRequest, WireError, parse};
 use palisade_core::decision::Level;
 use palisade_core::facts::{GuardFacts, RequestFacts};
@@ -27,6 +28,10 @@ pub(super) struct Subject {
     /// Facts as for `/v1/guard/login/check`.
     #[schema(value_type = Option<Object>)]
     guard: Option<Value>,
+    /// A call of Envoy: `domain`, `descriptors` (each a list of `key` and `value`) and `hits`,
+    /// as in a policy case.
+    #[schema(value_type = Option<Object>)]
+    rls: Option<Value>,
 }
 
 /// What stands against the subject, and what does not.
@@ -58,6 +63,40 @@ pub(crate) struct Finding {
     /// The command that ends it before its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
+    /// The bucket that it is about, of a call of Envoy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bucket: Option<Called>,
+}
+
+/// A descriptor's bucket.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CalledBucket)]
+pub(crate) struct Called {
+    /// Which descriptor of the call it is of, from 1.
+    descriptor: usize,
+    /// The limit.
+    name: String,
+    /// What is used.
+    used: u64,
+    /// What it allows.
+    limit: u32,
+    /// What is left.
+    remaining: u32,
+    /// Whole seconds until all of it is free again.
+    reset: u64,
+}
+
+impl From<CalledBucket> for Called {
+    fn from(bucket: CalledBucket) -> Self {
+        Self {
+            descriptor: bucket.descriptor,
+            name: bucket.name,
+            used: bucket.used,
+            limit: bucket.limit,
+            remaining: bucket.remaining,
+            reset: bucket.reset,
+        }
+    }
 }
 
 impl From<Found> for Finding {
@@ -69,6 +108,7 @@ impl From<Found> for Finding {
             level: found.level,
             retry_after: found.retry_after,
             help: found.help,
+            bucket: found.bucket.map(Into::into),
         }
     }
 }
@@ -94,6 +134,11 @@ fn guard_facts(value: &Value) -> Result<GuardFacts, WireError> {
     Ok(raw.into_facts()?)
 }
 
+fn call(value: &Value) -> Result<DescriptorCall, WireError> {
+    let bytes = serde_json::to_vec(value).map_err(|_| WireError::Syntax)?;
+    parse(&bytes)
+}
+
 /// Why a subject would be refused now. Nothing is counted.
 #[utoipa::path(
     post,
@@ -109,15 +154,22 @@ pub(super) async fn explain(
     let request = request.map_err(|error| refused("request", &error))?;
     let guard = subject.guard.as_ref().map(guard_facts).transpose();
     let guard = guard.map_err(|error| refused("guard", &error))?;
-    if request.is_none() && guard.is_none() {
-        let problem = "is required, or `guard`";
+    let call = subject.rls.as_ref().map(call).transpose();
+    let call = call.map_err(|error| refused("rls", &error))?;
+    let descriptors = call.as_ref().map(DescriptorCall::facts).transpose();
+    let descriptors = descriptors.map_err(|error| refused("rls", &WireError::Field(error)))?;
+    if request.is_none() && guard.is_none() && descriptors.is_none() {
+        let problem = "is required, or `guard`, or `rls`";
         return Err(Refusal::invalid_field(INVALID, "request", problem));
     }
-    let explained = operations
-        .engine
+    let engine = &operations.engine;
+    let mut explained: Explanation = engine
         .explain(request.as_ref(), guard.as_ref())
         .await
         .map_err(|error| Refusal::store(&error))?;
+    if let Some(facts) = &descriptors {
+        explained = explained.and(engine.explain_call(facts).await);
+    }
     Ok(Json(Explained {
         decision: explained.decision,
         findings: explained.findings.into_iter().map(Into::into).collect(),

@@ -33,6 +33,8 @@ pub(super) struct Counters<'e, S> {
     pub(super) link: &'e Link<S>,
     /// Each bucket's instant is noted, for a receipt.
     pub(super) notes: bool,
+    /// Every bucket is asked, whatever is remembered: somebody wants to see them all.
+    pub(super) asks_all: bool,
 }
 
 impl<S> Clone for Counters<'_, S> {
@@ -49,6 +51,7 @@ impl<S: Store> Engine<S> {
             limits: &self.limits,
             link: &self.link,
             notes: false,
+            asks_all: false,
         }
     }
 }
@@ -62,6 +65,14 @@ impl<S: Store> Counters<'_, S> {
         }
     }
 
+    /// The same, which say nothing from memory if every bucket is to be seen.
+    pub(super) const fn asking_all(self, is_wanted: bool) -> Self {
+        Self {
+            asks_all: is_wanted,
+            ..self
+        }
+    }
+
     /// Charges the buckets of a decision all or nothing: those served in this
     /// process first, then the store's; what was taken here goes back if the store
     /// denies or cannot be asked.
@@ -71,7 +82,7 @@ impl<S: Store> Counters<'_, S> {
         take: Take,
         ends: Instant,
     ) -> Result<Answered<'c, 'p>, NoAnswer> {
-        if self.limits.is_shared {
+        if self.limits.is_shared && !self.asks_all {
             let now = self.link.now();
             if let Some((charge, reading, now)) = self.limits.denials.find(charges, now) {
                 return Ok(Answered::Denied(charge, reading, now));

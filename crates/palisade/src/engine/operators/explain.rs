@@ -1,13 +1,14 @@
 //! Why a subject is refused now, in words.
 
 use palisade_core::Decision;
-use palisade_core::decision::{Level, LimitReading, Outcome};
+use palisade_core::decision::{Level, LimitReading, Outcome, Reason};
 use palisade_core::facts::{GuardFacts, RequestFacts};
 use palisade_core::rule::Rule;
 use palisade_store::{Store, StoreError};
 use serde::Serialize;
 
 use super::super::Engine;
+use super::explain_call::CalledBucket;
 use super::{BlockView, BucketView};
 
 /// What stands against a subject, and what does not.
@@ -38,6 +39,9 @@ pub struct Finding {
     /// The command that ends it before its time. Names nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
+    /// The bucket that it is about, of a call of Envoy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<CalledBucket>,
     #[serde(skip)]
     strictness: Outcome,
 }
@@ -45,6 +49,32 @@ pub struct Finding {
 impl Finding {
     pub(super) const fn strictness(&self) -> Outcome {
         self.strictness
+    }
+
+    /// Words about something that refuses nothing.
+    pub(super) const fn harmless(words: String) -> Self {
+        Self {
+            decision: Outcome::Allow.name(),
+            rule: None,
+            words,
+            level: None,
+            retry_after: None,
+            help: None,
+            bucket: None,
+            strictness: Outcome::Allow,
+        }
+    }
+
+    /// Words about a limit that refuses.
+    pub(super) fn denial(rule: Rule, words: &str, retry_after: Option<u64>) -> Self {
+        Self {
+            decision: Outcome::Deny.name(),
+            rule: Some(rule.id()),
+            words: format!("{}: {words}", meaning(rule)),
+            retry_after,
+            strictness: Outcome::Deny,
+            ..Self::harmless(String::new())
+        }
     }
 }
 
@@ -67,12 +97,24 @@ impl<S: Store> Engine<S> {
         if let Some(facts) = request {
             findings.extend(of_decision(&self.peek(facts).await.decision));
         }
+        Ok(Explanation::of(findings))
+    }
+}
+
+impl Explanation {
+    pub(super) fn of(mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.strictness));
         let strictest = findings.first().map_or(Outcome::Allow, |f| f.strictness);
-        Ok(Explanation {
+        Self {
             decision: strictest.name(),
             findings,
-        })
+        }
+    }
+
+    /// The findings of both, as one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::of([self.findings, other.findings].concat())
     }
 }
 
@@ -89,27 +131,18 @@ pub(super) fn of_block(block: &BlockView) -> Finding {
         level: block.level,
         retry_after: Some(block.retry_after),
         help: Some(lift_command(block)),
+        bucket: None,
         strictness: block.decision,
     }
 }
 
 /// A bucket that is used up.
 pub(super) fn of_bucket(rule: Rule, bucket: &BucketView) -> Finding {
-    Finding {
-        decision: Outcome::Deny.name(),
-        rule: Some(rule.id()),
-        words: format!(
-            "{}: `{}` is used up, {} of {}",
-            meaning(rule),
-            bucket.name,
-            bucket.used,
-            bucket.limit
-        ),
-        level: None,
-        retry_after: bucket.retry_after,
-        help: None,
-        strictness: Outcome::Deny,
-    }
+    let BucketView {
+        name, used, limit, ..
+    } = bucket;
+    let words = format!("`{name}` is used up, {used} of {limit}");
+    Finding::denial(rule, &words, bucket.retry_after)
 }
 
 fn lift_command(block: &BlockView) -> String {
@@ -123,41 +156,32 @@ fn lift_command(block: &BlockView) -> String {
     )
 }
 
-fn of_decision(decision: &Decision) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = decision
-        .reasons
-        .iter()
-        .map(|reason| Finding {
-            decision: reason.decision.name(),
-            rule: Some(reason.rule.id()),
-            words: match &reason.limit {
-                Some(limit) => format!("{}: `{limit}` is used up", meaning(reason.rule)),
-                None => meaning(reason.rule).to_owned(),
-            },
-            level: reason.level,
-            retry_after: reason.retry_after,
-            help: None,
-            strictness: reason.decision,
+pub(super) fn of_reason(reason: &Reason) -> Finding {
+    Finding {
+        decision: reason.decision.name(),
+        rule: Some(reason.rule.id()),
+        level: reason.level,
+        retry_after: reason.retry_after,
+        strictness: reason.decision,
+        ..Finding::harmless(match &reason.limit {
+            Some(limit) => format!("{}: `{limit}` is used up", meaning(reason.rule)),
+            None => meaning(reason.rule).to_owned(),
         })
-        .collect();
+    }
+}
+
+fn of_decision(decision: &Decision) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = decision.reasons.iter().map(of_reason).collect();
     let free = decision.limits.iter().filter(|l| l.retry_after.is_none());
     findings.extend(free.map(of_reading));
     findings
 }
 
 fn of_reading(reading: &LimitReading) -> Finding {
-    Finding {
-        decision: Outcome::Allow.name(),
-        rule: None,
-        words: format!(
-            "`{}` has {} of {} left",
-            reading.name, reading.remaining, reading.limit
-        ),
-        level: None,
-        retry_after: None,
-        help: None,
-        strictness: Outcome::Allow,
-    }
+    Finding::harmless(format!(
+        "`{}` has {} of {} left",
+        reading.name, reading.remaining, reading.limit
+    ))
 }
 
 /// A rule in words.

@@ -3,6 +3,7 @@
 mod allowlist;
 mod blocks;
 mod explain;
+mod explain_call;
 mod lookup;
 mod overage;
 mod quotas;
@@ -22,6 +23,7 @@ pub use blocks::{
     ScoreView,
 };
 pub use explain::{Explanation, Finding, meaning};
+pub use explain_call::CalledBucket;
 pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};

@@ -45,6 +45,8 @@ struct Call<'a> {
     plan: &'a DescriptorPlan<'a>,
     class: &'a Arc<str>,
     take: Take,
+    /// Every bucket is to be seen, known denials included.
+    asks_all: bool,
     /// When it must be answered.
     ends: Instant,
 }
@@ -52,15 +54,29 @@ struct Call<'a> {
 impl<S: Store> Engine<S> {
     /// Decides a call and charges what it asks for: all descriptors together (R-ATOMIC).
     pub async fn check_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
-        self.answer_call(facts, Take::Consume).await
+        self.answer_call(facts, Take::Consume, false).await
     }
 
     /// Decides a call and charges nothing.
     pub async fn peek_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
-        self.answer_call(facts, Take::Peek).await
+        self.answer_call(facts, Take::Peek, false).await
     }
 
-    async fn answer_call(&self, facts: &DescriptorFacts<'_>, take: Take) -> DescriptorAnswer {
+    /// The same, with what every bucket says: none is left out because another is known to
+    /// deny.
+    pub(in crate::engine) async fn see_descriptors(
+        &self,
+        facts: &DescriptorFacts<'_>,
+    ) -> DescriptorAnswer {
+        self.answer_call(facts, Take::Peek, true).await
+    }
+
+    async fn answer_call(
+        &self,
+        facts: &DescriptorFacts<'_>,
+        take: Take,
+        asks_all: bool,
+    ) -> DescriptorAnswer {
         let ends = self.link.request_ends();
         let policy = self.policy.load_full();
         let figures = own_figures(&policy, facts);
@@ -78,6 +94,7 @@ impl<S: Store> Engine<S> {
             plan: &plan,
             class: &class,
             take,
+            asks_all,
             ends,
         };
         let counted = match policy.enabled {
@@ -148,7 +165,8 @@ impl<S: Store> Engine<S> {
         if charges.is_empty() {
             return Ok(Part::empty());
         }
-        let answered = self.counters().charge(charges, take, call.ends).await?;
+        let counters = self.counters().asking_all(call.asks_all);
+        let answered = counters.charge(charges, take, call.ends).await?;
         Ok(match answered {
             Answered::All(charged) => Part::all(charged),
             Answered::Denied(charge, reading, now) => {

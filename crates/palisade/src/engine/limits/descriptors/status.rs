@@ -43,6 +43,10 @@ pub struct DescriptorStatus {
     pub remaining: u32,
     /// Microseconds until the whole limit is free again.
     pub reset_us: Option<u64>,
+    /// What is used, where it is known.
+    pub used: Option<u64>,
+    /// Microseconds until it would be admitted, if it is not and waiting helps.
+    pub retry_us: Option<u64>,
 }
 
 impl DescriptorStatus {
@@ -53,6 +57,8 @@ impl DescriptorStatus {
             figure: None,
             remaining: 0,
             reset_us: None,
+            used: None,
+            retry_us: None,
         }
     }
 
@@ -79,6 +85,8 @@ impl DescriptorStatus {
             }),
             remaining: u32::try_from(left).unwrap_or(u32::MAX),
             reset_us: reading.map(|reading| reading.reset_at.since(now)),
+            used: reading.map(|reading| reading.used),
+            retry_us: reading.and_then(|reading| Some(reading.retry_at?.since(now))),
         }
     }
 }

@@ -1,0 +1,123 @@
+//! Why a call of Envoy is over its limits now, or is not, descriptor by descriptor.
+
+use palisade_core::decision::Mode;
+use palisade_core::facts::DescriptorFacts;
+use palisade_core::rule::Rule;
+use palisade_core::time::{SECOND, retry_after_seconds};
+use palisade_store::Store;
+use serde::Serialize;
+
+use super::super::Engine;
+use super::super::limits::{DescriptorAnswer, DescriptorStatus, Verdict};
+use super::explain::{Explanation, Finding, of_reason};
+
+/// A descriptor's bucket as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CalledBucket {
+    /// Which descriptor of the call it is of, from 1.
+    pub descriptor: usize,
+    /// The limit.
+    pub name: String,
+    /// What is used.
+    pub used: u64,
+    /// What it allows.
+    pub limit: u32,
+    /// What is left.
+    pub remaining: u32,
+    /// Whole seconds until all of it is free again.
+    pub reset: u64,
+}
+
+impl<S: Store> Engine<S> {
+    /// Explains what a call with these facts would meet. Nothing is counted.
+    pub async fn explain_call(&self, facts: &DescriptorFacts<'_>) -> Explanation {
+        let answer = self.see_descriptors(facts).await;
+        let mode = answer.decision.mode;
+        let mut findings: Vec<Finding> = answer
+            .statuses
+            .iter()
+            .enumerate()
+            .map(|(index, status)| of_status(index + 1, status, mode))
+            .collect();
+        findings.extend(of_the_whole(&answer));
+        Explanation::of(findings)
+    }
+}
+
+/// What no single descriptor says: the store is away, or a cap of an outage is reached.
+fn of_the_whole(answer: &DescriptorAnswer) -> impl Iterator<Item = Finding> {
+    const OF_STATUSES: [Rule; 3] = [Rule::R_DOMAIN, Rule::R_ZERO, Rule::L_COST];
+    let reasons = answer.decision.reasons.iter();
+    let others = reasons.filter(|reason| !OF_STATUSES.contains(&reason.rule));
+    others.map(of_reason)
+}
+
+fn of_status(number: usize, status: &DescriptorStatus, mode: Mode) -> Finding {
+    let which = format!("descriptor {number}");
+    let Some(name) = &status.limit else {
+        return Finding::harmless(format!("{which}: no limit counts it"));
+    };
+    let Some(figure) = status.figure else {
+        return Finding::harmless(format!("{which}: `{name}` admits everything"));
+    };
+    let limit = figure.amount;
+    let Some(bucket) = bucket(number, name, limit, status) else {
+        return unread(&which, name, limit, status, mode);
+    };
+    let stands = match status.remaining {
+        0 => format!("`{name}` is used up, {} of {limit}", bucket.used),
+        left => format!("`{name}` has {left} of {limit} left"),
+    };
+    let again = again(&bucket);
+    let mut finding = match status.verdict {
+        Verdict::Denied if limit == 0 => {
+            denied(Rule::R_ZERO, &format!("{which}, `{name}`"), status)
+        }
+        Verdict::Denied => denied(Rule::R_DOMAIN, &format!("{which}, {stands}{again}"), status),
+        Verdict::WouldDeny => {
+            Finding::harmless(format!("{which}: {stands}, and only reports{again}"))
+        }
+        Verdict::Admitted => Finding::harmless(format!("{which}: {stands}{again}")),
+    };
+    finding.bucket = Some(bucket);
+    finding
+}
+
+/// A bucket that was not read: no use of it would matter, or the store is away.
+fn unread(which: &str, name: &str, limit: u32, status: &DescriptorStatus, mode: Mode) -> Finding {
+    if status.verdict == Verdict::Denied && mode == Mode::Normal {
+        let words = format!("{which} asks for more hits than `{name}` ever admits, {limit}");
+        return denied(Rule::L_COST, &words, status);
+    }
+    Finding::harmless(format!(
+        "{which}: `{name}` allows {limit}; what is used is not known now"
+    ))
+}
+
+fn denied(rule: Rule, words: &str, status: &DescriptorStatus) -> Finding {
+    Finding::denial(rule, words, status.retry_us.map(retry_after_seconds))
+}
+
+fn bucket(
+    descriptor: usize,
+    name: &str,
+    limit: u32,
+    status: &DescriptorStatus,
+) -> Option<CalledBucket> {
+    Some(CalledBucket {
+        descriptor,
+        name: name.to_owned(),
+        used: status.used?,
+        limit,
+        remaining: status.remaining,
+        reset: status.reset_us?.div_ceil(SECOND),
+    })
+}
+
+/// When all of it is free again.
+fn again(bucket: &CalledBucket) -> String {
+    match bucket.used {
+        0 => String::new(),
+        _ => format!("; all of it is free again in {} s", bucket.reset),
+    }
+}
