@@ -223,6 +223,7 @@ impl<'a> Service<'a> {
             hangup,
             &self.enforcer,
             &self.policies,
+            self.surfaces.iter().any(|one| one.place().flag == "grpc"),
         );
         let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
         // A thread that panicked or hangs for good would leave its connections waiting.

@@ -38,18 +38,21 @@ impl Drop for Following {
 }
 
 /// Reloads the file when it is asked to and, if `watches`, when the file changes.
+/// `serves_rls` tells whether Envoy can ask.
 pub(crate) fn follow(
     source: Option<&Arc<ConfigFile>>,
     watches: bool,
     hangup: Hangup,
     enforcer: &Arc<Enforcer>,
     policies: &Arc<Policies>,
+    serves_rls: bool,
 ) -> Following {
     if let Some(source) = source {
         tokio::spawn(apply(
             source.subscribe(),
             Arc::clone(enforcer),
             Arc::clone(policies),
+            serves_rls,
         ));
     }
     Following {
@@ -87,6 +90,7 @@ async fn apply(
     mut bundles: Receiver<Arc<PolicyBundle>>,
     enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
+    serves_rls: bool,
 ) {
     while bundles.changed().await.is_ok() {
         let bundle = Arc::clone(&bundles.borrow_and_update());
@@ -98,5 +102,16 @@ async fn apply(
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));
         policies.set_base(&bundle);
         enforcer.engine.set_candidate(bundle.candidate.as_ref());
+        if !serves_rls && bundle.policy.domains().next().is_some() {
+            warn_of_silence();
+        }
     }
+}
+
+/// Listeners are made at the start, each with its workers.
+fn warn_of_silence() {
+    tracing::warn!(
+        hint = "restart the service: it then listens on `server.grpc`",
+        "a limit has a `domain`, and Envoy has nobody to ask: the rate-limit service is not served"
+    );
 }

@@ -9,7 +9,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::common::{Options, PATIENCE, Server, signal};
+use crate::common::{Options, PATIENCE, Server, signal, wait};
+use crate::redis_server::eventually;
 use crate::service::{KEY, Service, endpoint, of, request, shown};
 
 const POLICY: &str = r#"
@@ -182,6 +183,32 @@ fn the_address_is_served_where_a_limit_has_a_domain_or_somebody_asks() {
         ..Options::default()
     });
     assert!(asked.banner.contains("gRPC"), "{}", asked.banner);
+}
+
+#[test]
+fn r_domain_a_reload_that_brings_the_first_domain_says_that_a_restart_is_needed() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("palisade.toml");
+    let said = home.path().join("said");
+    std::fs::write(&file, "[policy]\ndefaults = false\n").unwrap();
+    let log = std::fs::File::create(&said).unwrap();
+    let mut child = crate::common::palisade()
+        .current_dir(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["--store", "memory:", "--config", "palisade.toml"])
+        .env("PALISADE_LOG__LEVEL", "warn")
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let says = |what: &str| std::fs::read_to_string(&said).unwrap().contains(what);
+    eventually("the start", || says("\nready\n"));
+    assert!(!says("restart the service"));
+    std::fs::write(&file, POLICY).unwrap();
+    eventually("the warning", || says("restart the service"));
+    assert!(says("WARN") && says("`domain`") && says("`server.grpc`"));
+    signal(child.id(), "TERM");
+    assert_eq!(wait(&mut child), Some(0));
 }
 
 #[test]
