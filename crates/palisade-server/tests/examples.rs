@@ -10,6 +10,8 @@
 )]
 
 mod common;
+#[path = "common/nginx.rs"]
+mod nginx_server;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;
 #[path = "common/upstream.rs"]
@@ -17,14 +19,14 @@ mod upstream;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Client, Options, PATIENCE, Server};
+use common::{Client, Options, Server};
+use nginx_server::Nginx;
 use redis_server::RedisServer;
 use serde_json::Value;
-use tempfile::TempDir;
 use upstream::Upstream;
 
 /// The first block of this language on a page of the documentation.
@@ -289,68 +291,6 @@ fn policies_for_who_comes_from_elsewhere_refuse_where_the_page_says() {
     let waits = r#""decision":"soft_block","level":"L1","retry_after":60"#;
     let guesses = [allow, waits].map(|expect| attempt(0, "login.failure", 1, expect));
     migrates("## Keycloak", &guesses.concat());
-}
-
-/// nginx with a configuration of its own, ended with the test.
-struct Nginx {
-    child: Child,
-    address: std::net::SocketAddr,
-    _home: TempDir,
-}
-
-impl Nginx {
-    fn start(server: &str) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let folder = home.path().display();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        let shown = "listen 127.0.0.1:8000;";
-        assert!(server.contains(shown), "the page listens on loopback");
-        let server = server.replace(shown, &format!("listen {address};"));
-        let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
-            .concat();
-        // The master is root where the tests are; its workers stay so.
-        let config = format!(
-            "user root;\npid {folder}/pid;\nerror_log {folder}/error.log;\ndaemon off;\n\
-             worker_processes 1;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{server}}}\n"
-        );
-        std::fs::write(home.path().join("nginx.conf"), config).unwrap();
-        let child = Command::new("nginx")
-            .arg("-p")
-            .arg(home.path())
-            .args(["-e", "stderr", "-c", "nginx.conf"])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("nginx, which `scripts/test` installs");
-        let mut nginx = Self {
-            child,
-            address,
-            _home: home,
-        };
-        nginx.wait_until_it_listens();
-        nginx
-    }
-
-    fn wait_until_it_listens(&mut self) {
-        for _ in 0..PATIENCE.as_millis() / 20 {
-            assert!(self.child.try_wait().unwrap().is_none(), "nginx ended");
-            if Client::try_connect(self.address).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("nginx does not listen");
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // A quick shutdown, which takes the worker with it.
-        common::signal(self.child.id(), "TERM");
-        let _ = self.child.wait();
-    }
 }
 
 #[test]

@@ -11,10 +11,18 @@
 mod common;
 #[path = "imports/differential.rs"]
 mod differential;
+#[path = "imports/limitador.rs"]
+mod limitador_itself;
+#[path = "imports/nginx.rs"]
+mod nginx;
+#[path = "common/nginx.rs"]
+mod nginx_server;
 #[path = "imports/page.rs"]
 mod page;
 #[path = "imports/reference.rs"]
 mod reference;
+#[path = "imports/replayed.rs"]
+mod replayed;
 #[path = "imports/sources.rs"]
 mod sources;
 

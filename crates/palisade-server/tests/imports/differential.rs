@@ -1,21 +1,12 @@
 //! Generated configurations and traffic: the imported policy decides as the original.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use palisade::cases::{Replayer, parse_event};
-use palisade_core::key::Keyring;
-use palisade_policy::{Env, Overrides, load_text};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use serde_json::json;
 
 use super::Scratch;
-use super::reference::{Descriptor, Limit, Node, Service, UNITS, yaml};
-
-/// An instant that is no window's edge but a second's.
-const BEGIN: u64 = 1_767_225_600;
+use super::reference::{Limit, Node, Service, UNITS, yaml};
+use super::replayed::{self, BEGIN, Descriptor, denials};
 
 fn limit() -> impl Strategy<Value = Limit> {
     let figure = prop_oneof![
@@ -114,48 +105,12 @@ fn policy(nodes: &[Node]) -> Option<String> {
     }
 }
 
-fn instant(millis: u64) -> String {
-    let seconds = i64::try_from(millis / 1_000).unwrap();
-    let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
-    let (date, clock) = (at.date(), at.time());
-    let (h, m, s) = clock.as_hms();
-    format!("{date}T{h:02}:{m:02}:{s:02}.{:03}Z", millis % 1_000)
-}
-
 /// Whether the imported policy denies, call by call.
 fn ours(policy: &str, traffic: &[(u64, Vec<Descriptor>)]) -> Vec<bool> {
-    let path = Path::new("policy.toml");
-    let bundle = load_text(path, policy, &Env::default(), &Overrides::default()).unwrap();
-    let keyring = Keyring::new(&[7; 32], None).unwrap();
-    let mut replayer = Replayer::new(Arc::clone(&bundle.policy), keyring);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let mut now = BEGIN * 1_000;
-    let mut decisions = Vec::new();
-    for (pause, call) in traffic {
-        now += pause;
-        let descriptors: Vec<_> = call
-            .iter()
-            .map(|one| {
-                let entries = one
-                    .iter()
-                    .map(|(key, value)| json!({"key": key, "value": value}));
-                entries.collect::<Vec<_>>()
-            })
-            .collect();
-        let line =
-            json!({"at": instant(now), "op": "rls", "domain": "d", "descriptors": descriptors});
-        let event = parse_event(&line.to_string()).unwrap();
-        let answer = runtime
-            .block_on(replayer.step(event))
-            .unwrap()
-            .answer
-            .unwrap();
-        decisions.push(answer["decision"] == "deny");
-    }
-    decisions
+    let events = traffic
+        .iter()
+        .map(|(pause, asked)| (*pause, replayed::call(asked)));
+    denials(policy, events)
 }
 
 fn theirs(nodes: &[Node], traffic: &[(u64, Vec<Descriptor>)]) -> Vec<bool> {

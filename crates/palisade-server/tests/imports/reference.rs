@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::replayed::Descriptor;
+
 /// A descriptor of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -58,8 +60,6 @@ pub(crate) const UNITS: [Unit; 7] = [
         seconds: 365 * 86_400,
     },
 ];
-
-pub(crate) type Descriptor = Vec<(&'static str, &'static str)>;
 
 /// The file that says the same.
 pub(crate) fn yaml(nodes: &[Node]) -> String {

@@ -257,8 +257,8 @@ const fn window(unit: Unit) -> &'static str {
 
 fn differences(descriptor: &Descriptor, limit: &RateLimit, keep_windows: bool) -> Vec<String> {
     let mut found = Vec::new();
-    if let Some((1.., unit)) = limit.figure {
-        found.extend(window_differences(unit, keep_windows));
+    if let Some((count @ 1.., unit)) = limit.figure {
+        found.extend(window_differences(count, unit, keep_windows));
     }
     if descriptor.metric {
         found.push(METRIC.to_owned());
@@ -269,7 +269,7 @@ fn differences(descriptor: &Descriptor, limit: &RateLimit, keep_windows: bool) -
     found
 }
 
-fn window_differences(unit: Unit, keep_windows: bool) -> Vec<String> {
+fn window_differences(count: u32, unit: Unit, keep_windows: bool) -> Vec<String> {
     let (name, length) = match unit {
         Unit::Second => ("a second", None),
         Unit::Minute => ("a minute", None),
@@ -280,7 +280,12 @@ fn window_differences(unit: Unit, keep_windows: bool) -> Vec<String> {
         Unit::Year => ("a year", Some("365 days counted from 1970-01-01")),
     };
     let length = length.map(|length| {
-        format!("{name} of the original is {length}, and so it is here, not of the calendar")
+        let calendar = match unit {
+            Unit::Month => format!("; `rate = \"{count}/month\"` is one of the calendar"),
+            Unit::Year => format!("; `rate = \"{count}/year\"` is one of the calendar"),
+            _ => ", not of the calendar".to_owned(),
+        };
+        format!("{name} of the original is {length}, and so it is here{calendar}")
     });
     let sliding = (!keep_windows).then(|| {
         format!(

@@ -78,10 +78,9 @@ fn term(text: &str) -> Option<Term> {
                 Some(value) => (key(right)?, value),
                 None => (key(left)?, literal(right)?),
             };
-            return Some(Term {
-                key,
-                test: make(value),
-            });
+            // A descriptor's value is matched by some text.
+            let test = (!value.is_empty()).then(|| make(value))?;
+            return Some(Term { key, test });
         }
     }
     None
@@ -130,6 +129,8 @@ mod tests {
             "size(descriptors) > 1",
             "a == 'it\\'s'",
             "a == 'open",
+            "a == ''",
+            "'' != a",
             "",
         ] {
             assert_eq!(terms(other), None, "{other}");

@@ -43,16 +43,63 @@ pub(super) fn limits(
             Err(problem) => draft.unsupported.push(problem),
         }
     }
+    let (patterns, hidden) = without_hidden(patterns);
+    draft.unsupported.extend(hidden);
     let mut names = Names::default();
+    let mut free = Vec::new();
     for made in &patterns {
         let comments = kept.of_item(made.limit.line);
         let limit = convert(made, &mut names, comments, order.is_empty(), keep_windows);
         draft.limit(limit)?;
-        for stand_in in stand_ins(made, &patterns, &mut names) {
-            draft.limit(stand_in)?;
+        for entries in stand_ins(made, &patterns) {
+            let one = (made.limit.namespace.clone(), entries);
+            if !free.contains(&one) {
+                draft.limit(stand_in(made, one.1.clone(), &mut names))?;
+                free.push(one);
+            }
         }
     }
     Ok(())
+}
+
+/// The limits that can stand together: what one leaves out with `!=` is admitted by a limit of
+/// its own, which must not take from another what that one counts.
+fn without_hidden(mut patterns: Vec<Pattern<'_>>) -> (Vec<Pattern<'_>>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut position = 0;
+    while let Some(made) = patterns.get(position) {
+        if hides_another(made, &patterns) {
+            problems.push(hidden(made.limit));
+            patterns.remove(position);
+        } else {
+            position += 1;
+        }
+    }
+    (patterns, problems)
+}
+
+fn hides_another(made: &Pattern<'_>, all: &[Pattern<'_>]) -> bool {
+    let specificity = |entries: &[EntryMatch]| -> Vec<(u8, usize)> {
+        let values = entries.iter().map(|entry| &entry.value);
+        values.map(ValueMatch::specificity).collect()
+    };
+    stand_ins(made, all).into_iter().any(|entries| {
+        let free = Pattern {
+            limit: made.limit,
+            entries,
+            except: Vec::new(),
+        };
+        let others = all.iter().filter(|other| !std::ptr::eq(*other, made));
+        let mut met = others.filter(|other| both_answer(&free, other));
+        met.any(|other| specificity(&other.entries) < specificity(&free.entries))
+    })
+}
+
+fn hidden(limit: &read::Limit) -> Problem {
+    let message = "what this limit leaves out with `!=` is in part what another limit counts";
+    let hint = "here one limit answers a descriptor: let Envoy send a second descriptor for one of \
+        them, with a `generic_key` of its own";
+    Problem::new(limit.place.clone(), message, hint)
 }
 
 fn overlap(limit: &read::Limit) -> Problem {
@@ -234,38 +281,39 @@ fn figure(limit: &read::Limit, keep_windows: bool) -> Figure {
     }
 }
 
-/// Limits that admit what `!=` leaves out, where no other limit answers it.
-fn stand_ins(made: &Pattern<'_>, all: &[Pattern<'_>], names: &mut Names) -> Vec<Limit> {
-    let mut found = Vec::new();
-    for (at, value) in &made.except {
+/// What `!=` leaves out, where no other limit is of just that.
+fn stand_ins(made: &Pattern<'_>, all: &[Pattern<'_>]) -> Vec<Vec<EntryMatch>> {
+    let left_out = made.except.iter().filter_map(|(at, value)| {
         let mut entries = made.entries.clone();
-        match entries.get_mut(*at) {
-            Some(entry) if entry.value.matches(value) => {
-                entry.value = ValueMatch::Exact(value.as_str().into());
-            }
-            _ => continue,
+        let entry = entries.get_mut(*at)?;
+        if !entry.value.matches(value) {
+            return None;
         }
-        let answered = all
-            .iter()
-            .any(|other| other.limit.namespace == made.limit.namespace && other.entries == entries);
-        if answered {
-            continue;
-        }
-        let is_open = entries.iter().any(|entry| entry.value.is_open());
-        found.push(Limit {
-            comments: Vec::new(),
-            differences: vec![EXCEPT.to_owned()],
-            place: made.limit.place.clone(),
-            name: names.unique(&format!("{}.free", name_of(made))),
-            subject: Subject::Descriptor {
-                domain: made.limit.namespace.clone(),
-                entries,
-                by: if is_open { By::Share } else { By::Each },
-            },
-            figure: Figure::Admits,
-            shadow: false,
-            replaces: Vec::new(),
-        });
+        entry.value = ValueMatch::Exact(value.as_str().into());
+        Some(entries)
+    });
+    let is_answered = |entries: &Vec<EntryMatch>| {
+        let mut same = all.iter().filter(|other| other.entries == *entries);
+        same.any(|other| other.limit.namespace == made.limit.namespace)
+    };
+    left_out.filter(|entries| !is_answered(entries)).collect()
+}
+
+/// A limit that admits everything.
+fn stand_in(made: &Pattern<'_>, entries: Vec<EntryMatch>, names: &mut Names) -> Limit {
+    let is_open = entries.iter().any(|entry| entry.value.is_open());
+    Limit {
+        comments: Vec::new(),
+        differences: vec![EXCEPT.to_owned()],
+        place: made.limit.place.clone(),
+        name: names.unique(&format!("{}.free", name_of(made))),
+        subject: Subject::Descriptor {
+            domain: made.limit.namespace.clone(),
+            entries,
+            by: if is_open { By::Share } else { By::Each },
+        },
+        figure: Figure::Admits,
+        shadow: false,
+        replaces: Vec::new(),
     }
-    found
 }

@@ -14,12 +14,36 @@ const DELAYS: &str = "nginx holds requests beyond the rate back until they fit; 
     waits: as many pass at once, and the next is refused";
 const APART: &str = "nginx counts all uses of a zone together; those with another `burst` or \
     `limit_req_dry_run` are counted apart here";
+const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request a second: a little \
+    less passes there";
 const STAYS: &str = "connections are nginx's own business: keep `limit_conn` there";
 
 /// A place that requests come to: its pattern and its limits.
 struct Spot {
     pattern: String,
     limits: Vec<LimitReq>,
+}
+
+impl Spot {
+    /// A path that comes here and to none of the others, for the case.
+    fn path(&self, all: &[Self]) -> String {
+        let Some(start) = self.pattern.strip_suffix('*') else {
+            return self.pattern.clone();
+        };
+        let comes_here = |path: &String| {
+            let others = all.iter().filter(|other| other.pattern != self.pattern);
+            let mut closer = others.filter(|other| match other.pattern.strip_suffix('*') {
+                Some(longer) => longer.len() > start.len() && path.starts_with(longer),
+                None => other.pattern == *path,
+            });
+            closer.next().is_none()
+        };
+        let ends = std::iter::once(String::new()).chain((0..10).map(|n| n.to_string()));
+        let mut candidates = ends.map(|end| format!("{start}{end}"));
+        candidates
+            .find(comes_here)
+            .unwrap_or_else(|| start.to_owned())
+    }
 }
 
 /// Uses of a zone that are one limit here.
@@ -32,7 +56,9 @@ pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
     }
     let mut classes = Names::default();
     let mut uses = Uses::new();
-    for spot in spots(draft, found) {
+    let spots = spots(draft, found);
+    let paths: Vec<String> = spots.iter().map(|spot| spot.path(&spots)).collect();
+    for (spot, path) in spots.into_iter().zip(paths) {
         let class = classes.unique(&class_name(&spot.pattern));
         let pattern = quoted(&spot.pattern);
         let class_quoted = quoted(&class);
@@ -40,7 +66,6 @@ pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
             draft.settings,
             "\n[[route]]\npath = {pattern}\nclass = {class_quoted}\n"
         );
-        let path = spot.pattern.trim_end_matches('*').to_owned();
         for limit in spot.limits {
             let key = (limit.zone.clone(), limit.burst, limit.dry_run);
             let entry = uses.entry(key);
@@ -131,6 +156,9 @@ fn convert(
         return None;
     };
     let mut differences: Vec<String> = known.into_iter().map(str::to_owned).collect();
+    if zone.is_rounded {
+        differences.push(ROUNDED.to_owned());
+    }
     if limit.delays {
         differences.push(DELAYS.to_owned());
     }

@@ -11,6 +11,8 @@ pub(super) struct Zone {
     pub(super) key: String,
     /// As a rate here, `10/s` or `30/min`.
     pub(super) rate: String,
+    /// Whether nginx, which counts thousandths of a request a second, rounds it down.
+    pub(super) is_rounded: bool,
     pub(super) comments: Vec<String>,
 }
 
@@ -110,10 +112,11 @@ impl Finder<'_> {
         let name = zone.as_deref().and_then(|zone| zone.split(':').next());
         let rate = named("rate=").and_then(|rate| rate_of(&rate));
         match (one.arguments.first(), name, rate) {
-            (Some(key), Some(name), Some(rate)) => {
+            (Some(key), Some(name), Some((rate, is_rounded))) => {
                 let zone = Zone {
                     key: key.clone(),
                     rate,
+                    is_rounded,
                     comments: one.comments.clone(),
                 };
                 self.found.zones.insert(name.to_owned(), zone);
@@ -211,12 +214,16 @@ impl Finder<'_> {
     }
 }
 
-fn rate_of(text: &str) -> Option<String> {
+/// The rate as it is written here, and whether nginx rounds it.
+fn rate_of(text: &str) -> Option<(String, bool)> {
     let (count, unit) = text.split_once("r/")?;
     let count: u32 = count.parse().ok().filter(|count| *count > 0)?;
     match unit {
-        "s" => Some(format!("{count}/s")),
-        "m" => Some(format!("{count}/min")),
+        "s" => Some((format!("{count}/s"), false)),
+        "m" => Some((
+            format!("{count}/min"),
+            !(u64::from(count) * 1_000).is_multiple_of(60),
+        )),
         _ => None,
     }
 }
