@@ -319,6 +319,99 @@ fn connections_beyond_the_bound_wait_for_a_place() {
     assert_eq!(third.read_reply().unwrap().status, 200);
 }
 
+/// A gRPC call with a credential, to its end; the header that says how it ended.
+fn call_grpc(address: std::net::SocketAddr, token: &str) -> String {
+    let url =
+        format!("http://{address}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let output = std::process::Command::new("curl")
+        .args([
+            "-sS",
+            "--max-time",
+            "30",
+            "--http2-prior-knowledge",
+            "-D",
+            "-",
+        ])
+        .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+        .args(["-H", &format!("authorization: Bearer {token}")])
+        .args(["--data-binary", "", &url])
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn refused_callers_and_operators_are_counted_by_listener() {
+    let config = "[server]\ncaller_token = \"env:CALLER\"\n\
+                  [admin]\ntoken = \"env:ADMIN\"\nviewer_token = \"env:VIEWER\"\n";
+    let server = Server::with(&Options {
+        args: &["--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
+        config: Some(config),
+        env: &[
+            ("CALLER", "correct-horse"),
+            ("ADMIN", "an-operators-token"),
+            ("VIEWER", "a-viewers-token"),
+        ],
+    });
+    let ask = |address, method: &str, path: &str, token: &str, body: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str())];
+        let mut client = Client::connect(address);
+        client.send(method, path, &headers, body.as_bytes())
+    };
+    let (listen, admin) = (server.listen, server.admin);
+    assert_eq!(
+        ask(listen, "POST", "/v1/check", "wrong", OK_BODY).status,
+        401
+    );
+    assert_eq!(ask(listen, "POST", "/v1/check", "", OK_BODY).status, 401);
+    let good = ask(listen, "POST", "/v1/check", "correct-horse", OK_BODY);
+    assert_eq!(good.status, 200, "which is not counted");
+
+    let grpc = common::address_of(&server.banner, "gRPC").unwrap();
+    let told = call_grpc(grpc, "wrong");
+    assert!(told.contains("grpc-status: 16"), "{told}");
+
+    let resp = common::address_of(&server.banner, "RESP").unwrap();
+    let mut client = Client::connect(resp);
+    client
+        .write(b"PING\r\nAUTH wrong\r\nAUTH correct-horse\r\nPING\r\nQUIT\r\n")
+        .unwrap();
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut client.stream, &mut told).unwrap();
+    assert!(told.ends_with("+OK\r\n+PONG\r\n+OK\r\n"), "{told}");
+
+    assert_eq!(ask(admin, "GET", "/metrics", "wrong", "").status, 401);
+    assert_eq!(ask(admin, "GET", "/admin/blocks", "wrong", "").status, 401);
+    let signed_in = ask(
+        admin,
+        "POST",
+        "/dashboard/session",
+        "",
+        r#"{"token":"wrong"}"#,
+    );
+    assert_eq!(signed_in.status, 401);
+    let reset = ask(admin, "POST", "/admin/reset", "a-viewers-token", "{}");
+    assert_eq!(reset.status, 403);
+
+    let metrics = ask(admin, "GET", "/metrics", "correct-horse", "");
+    let counted = |listener: &str, lacks: &str| {
+        let labels = format!("{{listener=\"{listener}\",lacks=\"{lacks}\"}} ");
+        let name = "rate_limiter_refused_callers_total".to_owned() + &labels;
+        let line = metrics
+            .text()
+            .lines()
+            .find_map(|line| line.strip_prefix(&name));
+        line.unwrap_or_else(|| panic!("no {name}")).to_owned()
+    };
+    assert_eq!(counted("listen", "token"), "2");
+    assert_eq!(counted("grpc", "token"), "1");
+    assert_eq!(counted("resp", "token"), "2");
+    assert_eq!(counted("admin", "token"), "3");
+    assert_eq!(counted("admin", "role"), "1");
+    assert_eq!(counted("admin", "certificate"), "0");
+}
+
 #[test]
 fn a_configured_caller_token_is_asked_for() {
     let server = Server::with(&Options {

@@ -19,6 +19,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Client, Options, Server, palisade, signal, text};
 use postgres_server::PostgresServer;
@@ -167,6 +168,23 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// When the server says that its store was last copied.
+fn last_backup(server: &Server) -> u64 {
+    let metrics = server.admin_get("/metrics");
+    let name = "rate_limiter_last_backup_seconds ";
+    let mut values = metrics
+        .text()
+        .lines()
+        .filter_map(|line| line.strip_prefix(name));
+    values.next().unwrap().parse().unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "two processes share this time")]
+fn now_seconds() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap().as_secs()
+}
+
 #[test]
 fn l_durable_a_backup_taken_under_load_brings_a_killed_server_back() {
     let server = serve(home("embedded:./data"), "embedded:./data");
@@ -188,6 +206,7 @@ fn l_durable_a_backup_taken_under_load_brings_a_killed_server_back() {
                 }
             });
         }
+        assert_eq!(last_backup(&server), 0, "it never was");
         for round in 0..5 {
             let before = counted.load(Ordering::Relaxed) + 50;
             while counted.load(Ordering::Relaxed) < before {
@@ -202,6 +221,8 @@ fn l_durable_a_backup_taken_under_load_brings_a_killed_server_back() {
                 &["backup", &copy, "--config", "palisade.toml"],
             );
             assert_eq!(told["damaged_frames"], 0, "{told}");
+            let age = now_seconds().abs_diff(last_backup(&server));
+            assert!(age < 60, "{age} s ago, by the server");
         }
     });
     let at_most = counted.load(Ordering::Relaxed);

@@ -150,6 +150,17 @@ fn tls_callers_without_a_certificate_of_the_authority_are_refused() {
     }
     let (anybody, _) = curl(&server, server.proxy.unwrap(), "/", "");
     assert!(anybody, "the proxy's clients have none");
+    let scrape = format!(
+        "curl -sS --cacert ca.pem --cert caller.pem --key caller.key https://localhost:{}/metrics",
+        server.admin.port()
+    );
+    let (_, metrics) = sh(server.home.path(), &scrape);
+    for (listener, refused) in [("listen", 2), ("admin", 2), ("proxy", 0)] {
+        let counted = format!(
+            "rate_limiter_refused_callers_total{{listener=\"{listener}\",lacks=\"certificate\"}} {refused}\n"
+        );
+        assert!(metrics.contains(&counted), "{counted} not in {metrics}");
+    }
 }
 
 /// The serial number of the certificate that is shown now.

@@ -146,5 +146,10 @@ fn promtool(arguments: &[&str]) {
 #[test]
 fn alert_rules_are_valid_and_fire_when_they_should() {
     promtool(&["check", "rules", "alerts.yml"]);
-    promtool(&["test", "rules", "alerts_test.yml"]);
+    promtool(&[
+        "test",
+        "rules",
+        "alerts_test.yml",
+        "alerts_of_days_test.yml",
+    ]);
 }

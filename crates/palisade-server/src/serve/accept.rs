@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use palisade::engine::Observer;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Live, Patience};
 use super::line::{Line, Stream};
@@ -61,7 +61,7 @@ impl Bounds {
 pub(crate) async fn run<P: Protocol>(
     socket: Listener,
     protocol: Arc<P>,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Secured>,
     bounds: Bounds,
     stop: Stop,
 ) {
@@ -109,7 +109,7 @@ type Accepted = (Stream, SocketAddr, OwnedSemaphorePermit);
 /// Where connections come in.
 struct Door<'a, P> {
     protocol: Arc<P>,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Secured>,
     bounds: Bounds,
     stop: Stop,
     live: &'a Live,
@@ -178,9 +178,9 @@ impl<P: Protocol> Door<'_, P> {
                 return;
             }
         };
-        let (acceptor, handshake) = (tls.acceptor(), self.bounds.handshake);
+        let (tls, handshake) = (tls.clone(), self.bounds.handshake);
         connections.spawn(async move {
-            if let Some(stream) = agree(&acceptor, stream, handshake, &stop).await {
+            if let Some(stream) = tls.agree(stream, handshake, &stop).await {
                 let line = Line::new(stream, peer, permit, activity, stop);
                 protocol.converse(line).await;
             }
@@ -188,20 +188,52 @@ impl<P: Protocol> Door<'_, P> {
     }
 }
 
-/// The handshake, if it succeeds in time. Nothing is under way before its end: a
-/// stopping process does not wait for it.
-async fn agree(
-    acceptor: &TlsAcceptor,
-    stream: TcpStream,
-    longest: Duration,
-    stop: &Stop,
-) -> Option<Stream> {
-    let mut stop = stop.clone();
-    tokio::select! {
-        agreed = tokio::time::timeout(longest, acceptor.accept(stream)) => {
-            let stream = agreed.ok()?.ok()?;
-            Some(Stream::Secure(Box::new(stream)))
+/// TLS on one listener.
+#[derive(Clone)]
+pub(crate) struct Secured {
+    tls: Arc<Tls>,
+    listener: &'static str,
+    observer: Arc<dyn Observer>,
+}
+
+impl Secured {
+    pub(super) const fn new(
+        tls: Arc<Tls>,
+        listener: &'static str,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self {
+            tls,
+            listener,
+            observer,
         }
-        () = stop.closing() => None,
     }
+
+    /// The handshake, if it succeeds in time. Nothing is under way before its end: a
+    /// stopping process does not wait for it.
+    async fn agree(&self, stream: TcpStream, longest: Duration, stop: &Stop) -> Option<Stream> {
+        let mut stop = stop.clone();
+        let acceptor = self.tls.acceptor();
+        tokio::select! {
+            agreed = tokio::time::timeout(longest, acceptor.accept(stream)) => match agreed.ok()? {
+                Ok(stream) => Some(Stream::Secure(Box::new(stream))),
+                Err(error) => {
+                    if is_about_certificate(&error) {
+                        self.observer.caller_refused(self.listener, "certificate");
+                    }
+                    None
+                }
+            },
+            () = stop.closing() => None,
+        }
+    }
+}
+
+/// Whether a handshake failed because the caller has no certificate of the right authority.
+fn is_about_certificate(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    matches!(
+        cause,
+        Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_))
+    )
 }

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use palisade_core::key::{Keyring, SECRET_BYTES_MIN};
 use palisade_policy::Env;
@@ -14,6 +15,8 @@ use crate::failure::Failure;
 /// Where the secret is kept in a data directory, if the configuration names none.
 pub(crate) const SECRET_FILE: &str = "secret";
 const SECRET_BYTES: usize = 32;
+/// Written in a data directory with each copy of it.
+const BACKUP_MARK: &str = "backed-up";
 
 /// The data directory of a store that has one, created if it is not there.
 pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
@@ -33,6 +36,24 @@ fn probe_write(directory: &Path) -> std::io::Result<()> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
     std::fs::write(&probe, b"")?;
     std::fs::remove_file(&probe)
+}
+
+/// Notes in a data directory that it was copied.
+pub(crate) fn mark_backup(directory: &Path, taken_at: &str) -> std::io::Result<()> {
+    let mark = directory.join(BACKUP_MARK);
+    // Another user's, from an earlier copy, can be replaced but not written.
+    match std::fs::remove_file(&mark) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => std::fs::write(&mark, taken_at),
+    }
+}
+
+/// When a data directory was last copied, in Unix seconds; 0 if it never was. The mark's own
+/// time is asked for: whoever took the copy may have made it unreadable for this user.
+pub(super) fn last_backup(directory: &Path) -> u64 {
+    let written = std::fs::metadata(directory.join(BACKUP_MARK)).and_then(|mark| mark.modified());
+    let since = written.map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
+    since.map_or(0, |since| since.as_secs())
 }
 
 fn unusable(directory: &Path, error: &std::io::Error) -> Failure {

@@ -12,6 +12,7 @@ use palisade::store::postgres::PostgresConfig;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
 
+use super::data;
 use crate::config::Config;
 use crate::failure::Failure;
 
@@ -35,6 +36,9 @@ impl Observers {
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
         let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
+        if let Some(directory) = directory.map(Path::to_owned) {
+            metrics.show_last_backup(move || data::last_backup(&directory));
+        }
         let audit = Arc::new(audit(config, keyring, clock, directory, audit_table)?);
         let log = DenialLog::new(Arc::clone(keyring), at_least_one(config.log.sample))
             .about_store(&config.store.url.shown());

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::accept::{self, Bounds};
+use palisade::engine::Observer;
+
+use super::accept::{self, Bounds, Secured};
 use super::line::Line;
 use super::sockets::{self, Bound};
 use super::stop::Stop;
@@ -64,7 +66,7 @@ pub(crate) struct On<P, M> {
     place: Place,
     make: M,
     bounds: Bounds,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Secured>,
     bound: Option<Bound>,
     of: std::marker::PhantomData<fn() -> P>,
 }
@@ -83,9 +85,10 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
         }
     }
 
-    /// The same within TLS.
-    pub(crate) fn within(mut self, tls: Option<Arc<Tls>>) -> Self {
-        self.tls = tls;
+    /// The same within TLS; callers without the certificate it asks for are told of.
+    pub(crate) fn within(mut self, tls: Option<Arc<Tls>>, observer: &Arc<dyn Observer>) -> Self {
+        let listener = self.place.flag;
+        self.tls = tls.map(|tls| Secured::new(tls, listener, Arc::clone(observer)));
         self
     }
 }

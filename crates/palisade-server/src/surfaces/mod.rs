@@ -21,6 +21,7 @@ use palisade_policy::Env;
 
 pub(crate) use enforcer::Enforcer;
 pub(crate) use exchange::CallerToken;
+use exchange::Callers;
 
 use crate::config::Config;
 use crate::failure::Failure;
@@ -65,6 +66,12 @@ impl Certificates {
 }
 
 impl Given<'_> {
+    /// Who may ask on the listener that this flag of `serve` chooses the address of.
+    fn callers(&self, listener: &'static str) -> Callers {
+        let observer = Arc::clone(&self.enforcer.observer);
+        Callers::new(self.caller.clone(), listener, observer)
+    }
+
     /// What the connections of a surface may take: the same for all.
     fn bounds(&self) -> Bounds {
         let server = &self.config.server;

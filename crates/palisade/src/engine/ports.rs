@@ -138,6 +138,10 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A surface refused a request whose origin could not be believed (I-XFF).
     fn edge_refused(&self, _peer: std::net::IpAddr, _field: &'static str, _now: Micros) {}
+
+    /// Somebody who showed no `token`, `certificate` or `role` that is good was refused by the
+    /// listener that this flag of `serve` chooses the address of.
+    fn caller_refused(&self, _listener: &'static str, _lacks: &'static str) {}
 }
 
 /// What an API key used beyond its quota.

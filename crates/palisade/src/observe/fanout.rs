@@ -173,4 +173,8 @@ impl Observer for Fanout {
         self.each()
             .for_each(|one| one.edge_refused(peer, field, now));
     }
+
+    fn caller_refused(&self, listener: &'static str, lacks: &'static str) {
+        self.metrics.caller_refused(listener, lacks);
+    }
 }

@@ -1,7 +1,7 @@
 //! What only the running server knows.
 
 use palisade::SystemClock;
-use palisade_core::time::{Clock, HOUR, SECOND};
+use palisade_core::time::{Clock, DAY, HOUR, SECOND};
 use palisade_policy::Env;
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ use crate::serve::{GivenSecrets, Secrets};
 /// From here on a bound is near, and from there on it is met.
 const NEAR_PERCENT: u64 = 80;
 const FULL_PERCENT: u64 = 95;
+/// A copy a day is the rule: one may fail, two may not.
+const STALE_DAYS: u64 = 2;
 
 /// Asks the server for its health and its figures.
 pub(super) fn examine(server: &Server, config: Option<(&Config, &Env)>, found: &mut Findings) {
@@ -46,7 +48,9 @@ pub(super) fn examine(server: &Server, config: Option<(&Config, &Env)>, found: &
         let figures = Figures::new(&text);
         counters(&figures, found);
         bounds(&figures, found);
-        idle_limits(&figures, SystemClock::new().now().0 / SECOND, found);
+        let now = SystemClock::new().now().0 / SECOND;
+        copies(&figures, now, found);
+        idle_limits(&figures, now, found);
         if let Some((config, env)) = config {
             secret(&figures, config, env, found);
         }
@@ -149,6 +153,24 @@ fn bounds(figures: &Figures<'_>, found: &mut Findings) {
     }
 }
 
+/// Only a server on the embedded store says when that was copied.
+fn copies(figures: &Figures<'_>, now: u64, found: &mut Findings) {
+    let Some(at) = figures.sum("rate_limiter_last_backup_seconds") else {
+        return;
+    };
+    let days = now.saturating_sub(at) / (DAY / SECOND);
+    let todo = "run `palisade backup` every day from a timer; docs/operations.md";
+    if at == 0 {
+        let message = "the embedded store has never been copied by `palisade backup`";
+        found.add("copies", Weight::Note, message, todo);
+    } else if days >= STALE_DAYS {
+        let message = format!("the last copy of the embedded store is {days} days old");
+        found.add("copies", Weight::Warning, message, todo);
+    } else {
+        found.well("copies", "the last one is less than two days old");
+    }
+}
+
 /// A limit that nothing meets guards nothing: its route, class or scope may be wrong.
 fn idle_limits(figures: &Figures<'_>, now: u64, found: &mut Findings) {
     let all = figures.all("rate_limiter_limit_last_matched_seconds");
@@ -205,6 +227,7 @@ mod tests {
         let figures = Figures::new(text);
         counters(&figures, &mut found);
         bounds(&figures, &mut found);
+        copies(&figures, 1_000_000, &mut found);
         idle_limits(&figures, 10_000, &mut found);
         found
     }
@@ -213,6 +236,7 @@ mod tests {
     fn a_quiet_server_gives_no_findings() {
         let text = "rate_limiter_enabled 1\nrate_limiter_keys_used_percent 12\n\
             rate_limiter_audit_dropped_total{kind=\"security\"} 0\n\
+            rate_limiter_last_backup_seconds 900000\n\
             rate_limiter_limit_last_matched_seconds{limit=\"a\"} 6401\n";
         assert!(found(text).list.iter().all(|one| one.weight == Weight::Ok));
     }
@@ -223,14 +247,29 @@ mod tests {
             rate_limiter_default_deny_total 2\nrate_limiter_journal_failing 1\n\
             rate_limiter_audit_dropped_total{kind=\"security\"} 1\n\
             rate_limiter_overflowed_keys_total 4\n\
+            rate_limiter_last_backup_seconds 827200\n\
             rate_limiter_guard_unnamed_total{flow=\"login\"} 3\n\
             rate_limiter_limit_last_matched_seconds{limit=\"dead\"} 6400\n\
             rate_limiter_limit_last_matched_seconds{limit=\"met\"} 9999\n";
         let found = found(text);
-        assert_eq!(found.list.len(), 8);
+        assert_eq!(found.list.len(), 9);
         assert!(found.list.iter().all(|one| !one.todo.is_empty()));
         let last = found.list.last().unwrap();
         assert!(last.message.ends_with(": dead"), "{}", last.message);
         assert!(found.list.iter().any(|one| one.message.contains("96 %")));
+        assert!(
+            found
+                .list
+                .iter()
+                .any(|one| one.message.contains("is 2 days old"))
+        );
+    }
+
+    #[test]
+    fn a_store_that_was_never_copied_is_worth_a_note() {
+        let found = found("rate_limiter_last_backup_seconds 0\n");
+        let copies = found.list.iter().find(|one| one.about == "copies").unwrap();
+        assert_eq!(copies.weight, Weight::Note);
+        assert!(!copies.todo.is_empty());
     }
 }

@@ -14,7 +14,7 @@ use super::manifest::{Manifest, write_private};
 use super::{Found, Place, not_copied};
 use crate::failure::{Ending, Failure};
 use crate::output;
-use crate::serve::SECRET_FILE;
+use crate::serve::{SECRET_FILE, mark_backup};
 
 /// Copies the embedded store, also while its server runs.
 ///
@@ -50,10 +50,17 @@ impl Backup {
                 .map_err(|error| self.refused(&error))
         })?;
         self.print(&written, copied.skipped_frames);
-        Ok(match copied.skipped_frames {
-            0 => Ending::Done,
-            _ => Ending::Negative,
-        })
+        if copied.skipped_frames > 0 {
+            return Ok(Ending::Negative);
+        }
+        if let Err(error) = mark_backup(data, &written.taken_at) {
+            output::error_line(&format!(
+                "warning: the copy is whole, but its server will not know of it: `{}` cannot be \
+                 written ({error}); run this as the server's user",
+                data.display()
+            ));
+        }
+        Ok(Ending::Done)
     }
 
     /// The directory is there, empty, and nobody else's.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use palisade::engine::Operator;
+use palisade::engine::{Observer, Operator};
 use palisade::extract::jwt::TokenVerifier;
 use palisade_core::Micros;
 use sha2::{Digest, Sha256};
@@ -61,6 +61,17 @@ pub(crate) enum Denied {
     ReadOnly,
     /// A session, and a request that its page did not make.
     Forged,
+}
+
+impl Denied {
+    /// Tells that somebody was refused, and for want of what.
+    pub(crate) fn tell(self, observer: &dyn Observer) {
+        let lacks = match self {
+            Self::Unauthenticated | Self::Forged => "token",
+            Self::WithoutRole | Self::ReadOnly => "role",
+        };
+        observer.caller_refused(super::FLAG, lacks);
+    }
 }
 
 impl Access {

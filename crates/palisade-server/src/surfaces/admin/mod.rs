@@ -48,7 +48,7 @@ use crate::store::AnyStore;
 use crate::surfaces::dashboard::{Dashboard, Peer};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::{Document as Described, Problem};
-use crate::surfaces::exchange::{CallerToken, Place};
+use crate::surfaces::exchange::{Callers, Place};
 use crate::surfaces::{Given, Metrics};
 
 use access::{Access, Denied, Grant, Role, bearer};
@@ -57,22 +57,28 @@ use refusal::Refusal;
 /// Largest body of an admin request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Chooses the address.
+const FLAG: &str = "admin";
+
 /// The admin address.
 pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
     let admin = Admin {
         operations: operations(given)?,
-        caller: given.caller.clone(),
+        callers: given.callers(FLAG),
         metrics: Arc::clone(&given.metrics),
     };
     let served = Arc::new(Routed(admin.router(given.stop.clone())));
     let place = Address {
         name: "admin",
-        flag: "admin",
+        flag: FLAG,
         scheme: "http",
         address: given.config.server.admin.into(),
     };
     let surface = On::new(place, given.bounds(), move || Arc::clone(&served));
-    Ok(Box::new(surface.within(given.tls.callers.clone())))
+    Ok(Box::new(surface.within(
+        given.tls.callers.clone(),
+        &given.enforcer.observer,
+    )))
 }
 
 /// What operators, and the dashboard in their name, work on.
@@ -148,7 +154,7 @@ const LOOKING: [&str; 3] = ["/admin/explain", "/admin/lookup", "/dashboard/sign-
 #[derive(Clone)]
 struct Admin {
     operations: Operations,
-    caller: Option<Arc<CallerToken>>,
+    callers: Callers,
     metrics: Metrics,
 }
 
@@ -305,7 +311,10 @@ async fn admit_operator(
             });
             next.run(request).await
         }
-        Err(denied) => Refusal::denied(denied, request.uri().path()).into_response(),
+        Err(denied) => {
+            denied.tell(operations.engine.observer());
+            Refusal::denied(denied, request.uri().path()).into_response()
+        }
     };
     id.mark(response.headers_mut());
     response
@@ -314,11 +323,10 @@ async fn admit_operator(
 /// Off loopback there is a caller token, and scrapers show it too. Probes of
 /// liveness and readiness say nothing worth hiding and need none.
 async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next) -> Response {
-    let admitted = admin
-        .caller
-        .as_ref()
-        .is_none_or(|token| token.admits(request.headers(), Place::HeaderOrBearer));
-    if admitted {
+    if admin
+        .callers
+        .may_ask(request.headers(), Place::HeaderOrBearer)
+    {
         next.run(request).await
     } else {
         problem(&Problem::unauthorized(), request.headers())

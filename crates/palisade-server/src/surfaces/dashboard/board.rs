@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use palisade::Engine;
-use palisade::engine::{CandidateReport, HealthReport};
+use palisade::engine::{CandidateReport, HealthReport, Observer};
 use palisade::observe::Lookout;
 use palisade::observe::lookout::Outlook;
 use palisade_core::record::Flow;
@@ -69,6 +69,11 @@ impl Board {
             frames: watch::Sender::new(Bytes::new()),
             histories: Mutex::default(),
         }
+    }
+
+    /// Who is told of those that were not let in.
+    pub(super) fn observer(&self) -> &dyn Observer {
+        self.engine.observer()
     }
 
     /// Samples for as long as it is polled.

@@ -166,6 +166,7 @@ async fn sign_in(
         }
         Err(denied) => {
             let _ = dashboard.guesses.check(key.bytes());
+            denied.tell(dashboard.board.observer());
             Refusal::denied(denied, "").into_response()
         }
     }

@@ -20,7 +20,7 @@ use palisade_core::path::EncodedSlash;
 
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
-use super::exchange::{CallerToken, Place, Reply, caller};
+use super::exchange::{Callers, Place, Reply};
 use super::{Enforcer, Given, forward_auth, size};
 use crate::serve::{Handler, On, Place as Address, Surface};
 
@@ -40,18 +40,21 @@ struct Bounds {
 /// What every connection of the decision API shares.
 struct Decide {
     enforcer: Arc<Enforcer>,
-    caller: Option<Arc<CallerToken>>,
+    callers: Callers,
     bounds: Bounds,
     /// A refund without a receipt is accepted.
     refunds_by_facts: bool,
 }
+
+/// Chooses the address.
+const FLAG: &str = "listen";
 
 /// The decision API and, on the same address, forward-auth.
 pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let decide = Arc::new(Decide {
         enforcer: Arc::clone(given.enforcer),
-        caller: given.caller.clone(),
+        callers: given.callers(FLAG),
         refunds_by_facts: server.refund_by_facts,
         bounds: Bounds {
             body_bytes_max: size(server.body_bytes_max),
@@ -62,12 +65,12 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     });
     let address = Address {
         name: "decision API",
-        flag: "listen",
+        flag: FLAG,
         scheme: "http",
         address: server.listen.into(),
     };
     let surface = On::new(address, given.bounds(), move || Arc::clone(&decide));
-    Box::new(surface.within(given.tls.callers.clone()))
+    Box::new(surface.within(given.tls.callers.clone(), &given.enforcer.observer))
 }
 
 impl Handler for Decide {
@@ -104,7 +107,7 @@ impl Decide {
         if !allow.1.contains(request.method()) {
             return Err(Problem::method_not_allowed(allow.0));
         }
-        caller::admit(self.caller.as_deref(), route.place(), request.headers())?;
+        self.callers.admit(route.place(), request.headers())?;
         // What is asked less often is boxed, or every check would carry its state.
         match route {
             Route::Check => checks::check(self, request, id).await,

@@ -1,8 +1,11 @@
 //! Who may ask: backends with the caller token, never web pages.
 
+use std::sync::Arc;
+
 use crate::config::Secret;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, ORIGIN};
+use palisade::engine::Observer;
 use subtle::ConstantTimeEq;
 
 use super::problem::Problem;
@@ -19,7 +22,7 @@ impl CallerToken {
     }
 
     /// Whether this is the token, in constant time.
-    pub(in crate::surfaces) fn is(&self, presented: &[u8]) -> bool {
+    fn is(&self, presented: &[u8]) -> bool {
         presented.ct_eq(self.0.expose()).into()
     }
 
@@ -28,7 +31,7 @@ impl CallerToken {
     }
 
     /// True if a request shows the token in one of the places for it.
-    pub(crate) fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
+    fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
         let own = headers.get(X_PALISADE_CALLER).map(HeaderValue::as_bytes);
         self.matches(own) || (place == Place::HeaderOrBearer && self.matches(bearer(headers)))
     }
@@ -49,20 +52,73 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// Refuses callers without the token, and web pages that speak for themselves: a
-/// page that a developer visits could otherwise report failures to a service on
-/// loopback.
-pub(in crate::surfaces) fn admit(
-    token: Option<&CallerToken>,
-    place: Place,
-    headers: &HeaderMap,
-) -> Result<(), Problem> {
-    if token.is_some_and(|token| !token.admits(headers, place)) {
-        return Err(Problem::unauthorized());
+/// Who may ask on one listener: holders of the token, and everybody where none is
+/// configured. Those who may not are counted.
+#[derive(Clone)]
+pub(crate) struct Callers {
+    token: Option<Arc<CallerToken>>,
+    /// The flag of `serve` that chooses the listener's address.
+    listener: &'static str,
+    observer: Arc<dyn Observer>,
+}
+
+impl Callers {
+    pub(in crate::surfaces) const fn new(
+        token: Option<Arc<CallerToken>>,
+        listener: &'static str,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self {
+            token,
+            listener,
+            observer,
+        }
     }
-    let from_page = headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
-    if from_page && place == Place::HeaderOrBearer {
-        return Err(Problem::from_a_browser());
+
+    /// Whether callers must show a token.
+    pub(in crate::surfaces) const fn need_token(&self) -> bool {
+        self.token.is_some()
     }
-    Ok(())
+
+    /// Whether this is the token.
+    pub(in crate::surfaces) fn hold(&self, presented: &[u8]) -> bool {
+        let token = self.token.as_ref();
+        self.counted(token.is_none_or(|token| token.is(presented)))
+    }
+
+    /// Whether a request may be answered.
+    pub(in crate::surfaces) fn may_ask(&self, headers: &HeaderMap, place: Place) -> bool {
+        let token = self.token.as_ref();
+        self.counted(token.is_none_or(|token| token.admits(headers, place)))
+    }
+
+    /// Refuses callers without the token, and web pages that speak for themselves: a
+    /// page that a developer visits could otherwise report failures to a service on
+    /// loopback.
+    pub(in crate::surfaces) fn admit(
+        &self,
+        place: Place,
+        headers: &HeaderMap,
+    ) -> Result<(), Problem> {
+        if !self.may_ask(headers, place) {
+            return Err(Problem::unauthorized());
+        }
+        let from_page = headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
+        if from_page && place == Place::HeaderOrBearer {
+            return Err(Problem::from_a_browser());
+        }
+        Ok(())
+    }
+
+    fn counted(&self, is_admitted: bool) -> bool {
+        if !is_admitted {
+            self.refused();
+        }
+        is_admitted
+    }
+
+    /// Counts somebody who showed no token where one is needed.
+    pub(in crate::surfaces) fn refused(&self) {
+        self.observer.caller_refused(self.listener, "token");
+    }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 
-pub(crate) use caller::{CallerToken, Place};
+pub(crate) use caller::{CallerToken, Callers, Place};
 
 /// An answer.
 pub(crate) type Reply = Response<Full<Bytes>>;

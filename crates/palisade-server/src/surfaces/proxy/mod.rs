@@ -75,7 +75,9 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
         })
     };
     let surface = On::new(place, given.bounds(), make);
-    Ok(Some(Box::new(surface.within(tls))))
+    Ok(Some(Box::new(
+        surface.within(tls, &given.enforcer.observer),
+    )))
 }
 
 /// How logins are treated.

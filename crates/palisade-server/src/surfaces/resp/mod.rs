@@ -11,15 +11,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade::Engine;
 
-use super::{CallerToken, Given};
+use super::Given;
+use super::exchange::Callers;
 use crate::serve::{Line, On, Place, Protocol, Surface};
 use crate::store::AnyStore;
 use session::Session;
 
+/// Chooses the address.
+const FLAG: &str = "resp";
+
 /// What every connection shares.
 struct Resp {
     engine: Arc<Engine<AnyStore>>,
-    caller: Option<Arc<CallerToken>>,
+    callers: Callers,
     /// Connections so far: each has a number.
     connections: AtomicU64,
 }
@@ -28,23 +32,25 @@ struct Resp {
 pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
     let resp = Arc::new(Resp {
         engine: Arc::clone(&given.enforcer.engine),
-        caller: given.caller.clone(),
+        callers: given.callers(FLAG),
         connections: AtomicU64::new(0),
     });
     let place = Place {
         name: "RESP",
-        flag: "resp",
+        flag: FLAG,
         scheme: "redis",
         address: given.config.server.resp?.into(),
     };
     let surface = On::new(place, given.bounds(), move || Arc::clone(&resp));
-    Some(Box::new(surface.within(given.tls.callers.clone())))
+    Some(Box::new(
+        surface.within(given.tls.callers.clone(), &given.enforcer.observer),
+    ))
 }
 
 impl Protocol for Resp {
     async fn converse(self: Arc<Self>, line: Line) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        let session = Session::new(number, self.caller.clone());
+        let session = Session::new(number, self.callers.clone());
         talk::converse(&self.engine, session, line).await;
     }
 }

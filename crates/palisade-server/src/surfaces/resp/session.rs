@@ -1,12 +1,10 @@
 //! What one connection has been told and has said, and every command but decisions.
 
-use std::sync::Arc;
-
 use palisade::Engine;
 use palisade::resp::{Client, Command, Hello, List, Replies, Version, commands};
 use palisade_core::decision::Mode;
 
-use super::CallerToken;
+use super::Callers;
 use crate::store::AnyStore;
 
 /// Wrong tokens after which a connection ends.
@@ -15,7 +13,7 @@ const WRONG_TOKENS_MAX: u32 = 8;
 /// One client.
 pub(super) struct Session {
     number: u64,
-    caller: Option<Arc<CallerToken>>,
+    callers: Callers,
     is_admitted: bool,
     wrong_tokens: u32,
     /// How the last decision was found.
@@ -25,11 +23,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) const fn new(number: u64, caller: Option<Arc<CallerToken>>) -> Self {
+    pub(super) const fn new(number: u64, callers: Callers) -> Self {
         Self {
             number,
-            is_admitted: caller.is_none(),
-            caller,
+            is_admitted: !callers.need_token(),
+            callers,
             wrong_tokens: 0,
             mode: Mode::Normal,
             is_over: false,
@@ -43,6 +41,12 @@ impl Session {
             Command::Auth(_) | Command::Hello(_) | Command::ResetConnection | Command::Quit
         );
         self.is_admitted || is_free
+    }
+
+    /// Tells a client that may not ask for this.
+    pub(super) fn refuse(&self, replies: &mut Replies) {
+        self.callers.refused();
+        replies.error("NOAUTH Authentication required.");
     }
 
     /// Answers a command that is no decision.
@@ -83,17 +87,17 @@ impl Session {
     }
 
     fn begin_anew(&mut self, replies: &mut Replies) {
-        self.is_admitted = self.caller.is_none();
+        self.is_admitted = !self.callers.need_token();
         self.mode = Mode::Normal;
         replies.version = Version::Two;
         replies.simple("RESET");
     }
 
     fn authenticate(&mut self, token: &[u8]) -> Result<(), &'static str> {
-        let Some(caller) = &self.caller else {
+        if !self.callers.need_token() {
             return Err("ERR AUTH without a token: `[server] caller_token` is not configured");
-        };
-        if caller.is(token) {
+        }
+        if self.callers.hold(token) {
             self.is_admitted = true;
             return Ok(());
         }

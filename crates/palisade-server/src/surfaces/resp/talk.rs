@@ -142,7 +142,7 @@ impl<'t> Turn<'t> {
     async fn hear(&mut self, args: &[&'t [u8]]) {
         match Command::of(args) {
             Ok(command) if !self.session.admits(&command) => {
-                self.replies.error("NOAUTH Authentication required.");
+                self.session.refuse(self.replies);
             }
             Ok(Command::Throttle(throttle)) => {
                 self.asked.push(throttle);

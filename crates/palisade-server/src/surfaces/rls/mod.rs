@@ -21,7 +21,7 @@ use prost::Message;
 
 use super::Given;
 use super::exchange::ids::RequestId;
-use super::exchange::{CallerToken, Place, caller};
+use super::exchange::{Callers, Place};
 use crate::config;
 use crate::serve::{Handler, On, Place as Address, Surface};
 use grpc::{Answer, Code, Failed, Messages};
@@ -35,10 +35,13 @@ const SERVICES: [&str; 4] = [
     "grpc.reflection.v1alpha.ServerReflection",
 ];
 
+/// Chooses the address.
+const FLAG: &str = "grpc";
+
 /// What every connection of the service shares.
 struct RateLimits {
     health: Health,
-    caller: Option<Arc<CallerToken>>,
+    callers: Callers,
     read_timeout: Duration,
     request_timeout: Duration,
 }
@@ -56,13 +59,13 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
             enforcer: Arc::clone(given.enforcer),
             stop: given.stop.clone(),
         },
-        caller: given.caller.clone(),
+        callers: given.callers(FLAG),
         read_timeout: server.header_timeout,
         request_timeout: server.request_timeout,
     });
     let address = Address {
         name: "gRPC",
-        flag: "grpc",
+        flag: FLAG,
         scheme: "http",
         address: server.grpc.clone(),
     };
@@ -72,7 +75,7 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
         config::Address::Network(_) => given.tls.callers.clone(),
         config::Address::File(_) => None,
     };
-    Some(Box::new(surface.within(tls)))
+    Some(Box::new(surface.within(tls, &given.enforcer.observer)))
 }
 
 impl Handler for RateLimits {
@@ -141,8 +144,7 @@ impl RateLimits {
 
     /// Callers show the token as the decision API's do.
     fn admit(&self, headers: &HeaderMap) -> Result<(), Failed> {
-        let token = self.caller.as_deref();
-        let admitted = caller::admit(token, Place::HeaderOrBearer, headers);
+        let admitted = self.callers.admit(Place::HeaderOrBearer, headers);
         admitted.map_err(|_| {
             let message =
                 "send the caller token as `authorization: Bearer …`; web pages are not answered";

@@ -135,6 +135,8 @@ catalogue! {
         "How full the fullest of what is bounded in this process is: buckets, or records of one kind";
     UNSAVED = Gauge "rate_limiter_journal_failing" []
         "1 while the embedded store cannot write to its disk; decisions go on";
+    LAST_BACKUP = Gauge "rate_limiter_last_backup_seconds" []
+        "When `palisade backup` last copied the embedded store, in Unix seconds; 0 if it never did";
     LAST_MATCHED = Gauge "rate_limiter_limit_last_matched_seconds" ["limit"]
         "When a request last met the limit, or when the limit came into force, in Unix seconds";
     INFO = Gauge "rate_limiter_info" ["version", "secret"]
@@ -149,6 +151,8 @@ catalogue! {
         "Requests admitted beyond the quota of their API key";
     DEFAULT_DENY = Counter "rate_limiter_default_deny_total" []
         "Requests refused because no limit is configured for them";
+    REFUSED_CALLERS = Counter "rate_limiter_refused_callers_total" ["listener", "lacks"]
+        "Callers and operators that a listener refused for want of a valid token, certificate or role";
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []
         "Requests that an allowlist entry let pass";
     GUARD_OUTCOMES = Counter "rate_limiter_guard_outcomes_total" ["flow", "outcome"]

@@ -12,6 +12,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -45,10 +46,20 @@ pub struct Metrics {
     limits: limits::Limits,
     orgs: orgs::Orgs,
     risks: AtomicU64,
+    last_backup: OnceLock<LastBackup>,
     latency: histogram::Histogram<8>,
     refill: histogram::Histogram<8>,
     counters: [AtomicU64; COUNTERS.len()],
     audit: OnceLock<Arc<AuditCounts>>,
+}
+
+/// Says when the store was last copied, in Unix seconds.
+struct LastBackup(Box<dyn Fn() -> u64 + Send + Sync>);
+
+impl fmt::Debug for LastBackup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastBackup")
+    }
 }
 
 /// One simple counter: a metric with fixed label values.
@@ -87,7 +98,18 @@ counters! {
     BREAKER_TRANSITIONS ["half_open", "closed"];
     BREAKER_REJECTIONS [];
     REENTRY_GUARD [];
+    QUOTA_OVERAGE [];
     DEFAULT_DENY [];
+    REFUSED_CALLERS ["listen", "token"];
+    REFUSED_CALLERS ["listen", "certificate"];
+    REFUSED_CALLERS ["grpc", "token"];
+    REFUSED_CALLERS ["grpc", "certificate"];
+    REFUSED_CALLERS ["resp", "token"];
+    REFUSED_CALLERS ["resp", "certificate"];
+    REFUSED_CALLERS ["proxy", "certificate"];
+    REFUSED_CALLERS ["admin", "token"];
+    REFUSED_CALLERS ["admin", "certificate"];
+    REFUSED_CALLERS ["admin", "role"];
     ALLOWLIST_BYPASSES [];
     GUARD_OUTCOMES ["login", "failure"];
     GUARD_OUTCOMES ["login", "success"];
@@ -119,6 +141,7 @@ impl Metrics {
             limits: limits::Limits::default(),
             orgs: orgs::Orgs::new(orgs_max),
             risks: AtomicU64::new(0),
+            last_backup: OnceLock::new(),
             latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
             refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -134,6 +157,11 @@ impl Metrics {
     /// Shows how many settings are risky, too.
     pub fn show_risks(&self, count: usize) {
         self.risks.store(count as u64, Ordering::Relaxed);
+    }
+
+    /// Shows when the store was last copied, too; asked at each scrape.
+    pub fn show_last_backup(&self, at: impl Fn() -> u64 + Send + Sync + 'static) {
+        let _ = self.last_backup.set(LastBackup(Box::new(at)));
     }
 
     fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
@@ -305,6 +333,10 @@ impl Observer for Metrics {
 
     fn not_asked(&self, _policy: Policy) {
         self.bump(&names::BREAKER_REJECTIONS, &[], 1);
+    }
+
+    fn caller_refused(&self, listener: &'static str, lacks: &'static str) {
+        self.bump(&names::REFUSED_CALLERS, &[listener, lacks], 1);
     }
 
     fn refilled(&self, took_us: u64) {

@@ -114,6 +114,10 @@ impl Metrics {
             ]),
             names::USED_PERCENT => one(figures.store.used_percent),
             names::UNSAVED => one(u64::from(figures.store.is_unsaved)),
+            names::LAST_BACKUP => {
+                let at = self.last_backup.get().map(|last| (last.0)());
+                Value::Series(at.map(|at| (Vec::new(), at)).into_iter().collect())
+            }
             names::LAST_MATCHED => labelled(self.limits.read()),
             names::INFO => Value::Series(vec![(self.info(), 1)]),
             names::RISKS => one(self.risks.load(Ordering::Relaxed)),

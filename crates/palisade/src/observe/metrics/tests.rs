@@ -130,6 +130,24 @@ async fn metrics_of_the_catalogue_are_all_exposed_once() {
     }
 }
 
+/// A counter that is bumped under labels that no cell has would never be seen.
+#[tokio::test]
+async fn metrics_without_labels_have_a_sample_from_the_start() {
+    let text = Watched::new(parts()).scrape();
+    let names = sample_names(&text);
+    // Only servers on the embedded store have been copied, or not.
+    let of_everybody = ALL
+        .iter()
+        .filter(|metric| metric.name != "rate_limiter_last_backup_seconds");
+    for metric in of_everybody.filter(|metric| metric.labels.is_empty()) {
+        let sampled = match metric.kind {
+            Kind::Histogram => format!("{}_count", metric.name),
+            Kind::Counter | Kind::Gauge => metric.name.to_owned(),
+        };
+        assert!(names.contains(&&*sampled), "{sampled} is not in\n{text}");
+    }
+}
+
 #[tokio::test]
 async fn metrics_count_decisions_by_scope_class_decision_and_mode() {
     let text = busy().await.scrape();
