@@ -215,6 +215,44 @@ async fn t_org_policies_outlive_an_outage_of_mongodb() {
     an_outage_changes_nothing_but_the_health(Database::mongo().await).await;
 }
 
+/// What `palisade check` ends with, and what it says.
+fn checked(home: &std::path::Path, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = common::palisade();
+    command.current_dir(home).args(["check", "policy.toml"]);
+    let output = command.args(args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), told)
+}
+
+/// `check` alone asks nobody; with `--connect` it says whether the source answers.
+async fn check_asks_the_source_when_told_to(mut database: Database) {
+    let home = tempfile::tempdir().unwrap();
+    let address = database.url();
+    let policy = format!("[policy]\nsource = \"{address}\"\ntimeout = \"5s\"\n");
+    std::fs::write(home.path().join("policy.toml"), policy).unwrap();
+    assert_eq!(
+        checked(home.path(), &["--connect"]),
+        (Some(0), String::new())
+    );
+    database.kill();
+    let (code, told) = checked(home.path(), &["--connect"]);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("see `policy.source`"), "{told}");
+    assert!(!told.contains(&address), "{told}");
+    assert_eq!(checked(home.path(), &[]), (Some(0), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_connect_asks_postgres() {
+    check_asks_the_source_when_told_to(Database::postgres().await).await;
+}
+
+#[cfg(feature = "mongodb")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_connect_asks_mongodb() {
+    check_asks_the_source_when_told_to(Database::mongo().await).await;
+}
+
 /// A service starts without its source and finds it later.
 async fn a_source_that_is_away_at_the_start_is_found_later(mut database: Database) {
     database.put("acme", 1, r#"{"org-burst": "3/min"}"#).await;
