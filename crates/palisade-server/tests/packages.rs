@@ -13,10 +13,12 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{Client, address_of, palisade, signal, wait};
+use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_palisade");
 
@@ -44,6 +46,7 @@ fn package(into: &Path, version: &str) -> PathBuf {
     let told = run(Command::new(script)
         .args([BINARY.as_ref(), into.as_os_str()])
         .env("DEB_COMPRESSION", "none")
+        .env("DEB_FEATURES", "any")
         .env("DEB_VERSION", version));
     PathBuf::from(told.trim())
 }
@@ -107,6 +110,11 @@ fn the_debian_package_installs_serves_is_upgraded_keeps_its_data_and_leaves() {
     run(Command::new(&installed).arg("check").arg(&config));
     let version = run(Command::new(&installed).arg("--version"));
     assert!(version.starts_with("palisade "), "{version}");
+    let enabled = "etc/systemd/system/multi-user.target.wants/palisade.service";
+    assert!(
+        machine.path(enabled).is_symlink(),
+        "it starts with the machine"
+    );
 
     // What the service has kept, and what an operator has written.
     let state = machine.path("var/lib/palisade/data");
@@ -120,6 +128,12 @@ fn the_debian_package_installs_serves_is_upgraded_keeps_its_data_and_leaves() {
     assert_eq!(fs::read(state.join("secret")).unwrap(), [7; 32]);
     assert_eq!(fs::read_to_string(&config).unwrap(), own);
 
+    // Not one that an operator has disabled.
+    fs::remove_file(machine.path(enabled)).unwrap();
+    let third = package(out.path(), "0.1.2");
+    machine.dpkg(&["--install", third.to_str().unwrap()]);
+    assert!(!machine.path(enabled).is_symlink(), "it stays disabled");
+
     machine.dpkg(&["--remove", "palisade"]);
     assert!(!installed.exists());
     assert!(state.join("secret").exists(), "removing keeps the state");
@@ -130,6 +144,36 @@ fn the_debian_package_installs_serves_is_upgraded_keeps_its_data_and_leaves() {
         "purging does not"
     );
     assert!(!config.exists());
+}
+
+#[test]
+fn a_binary_says_which_features_it_has_and_a_package_wants_them_all() {
+    let features = [
+        ("mongodb", cfg!(feature = "mongodb")),
+        ("otlp", cfg!(feature = "otlp")),
+    ];
+    let told = run(Command::new(BINARY).arg("--version"));
+    let about = told.split('(').next().unwrap();
+    let (with, without) = about.split_once("without").unwrap_or((about, ""));
+    for (name, is_built_in) in features {
+        assert_eq!(with.contains(name), is_built_in, "{told}");
+        assert_eq!(without.contains(name), !is_built_in, "{told}");
+    }
+    let out = tempfile::tempdir().unwrap();
+    let plain = out.path().join("plain");
+    fs::write(
+        &plain,
+        "#!/bin/sh\necho palisade 1.0\necho without mongodb, otlp\n",
+    )
+    .unwrap();
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = Command::new(root().join("scripts/package-deb"))
+        .args([plain.as_os_str(), out.path().as_os_str()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.contains("--features mongodb,otlp"), "{told}");
 }
 
 #[test]
@@ -184,32 +228,96 @@ fn the_systemd_unit_is_valid_and_hardened() {
     assert!(told.contains("Overall exposure level"), "{told}");
 }
 
-#[test]
-fn a_container_root_has_nothing_but_the_service_and_serves() {
-    let out = tempfile::tempdir().unwrap();
-    let rootfs = out.path().join("rootfs");
-    run(Command::new(root().join("scripts/package-rootfs"))
-        .arg(BINARY)
-        .arg(&rootfs));
-    assert!(!rootfs.join("bin/sh").exists());
-    let mut child = Command::new("chroot")
-        .args(["--userspec=65532:65532", "--groups="])
-        .arg(&rootfs)
-        .args(["/palisade", "serve", "--store", "embedded:/data"])
-        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+/// What the image is made of: the binary of the tests with its libraries, or the static one
+/// that `PALISADE_STATIC` names, which takes minutes to build.
+fn contained() -> PathBuf {
+    std::env::var_os("PALISADE_STATIC").map_or_else(|| BINARY.into(), PathBuf::from)
+}
+
+/// Images in a place of their own.
+struct Images(tempfile::TempDir);
+
+impl Images {
+    fn new() -> Self {
+        let images = Self(tempfile::tempdir().unwrap());
+        let at = images.0.path().display();
+        let settings = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{at}/graph\"\nrunroot = \"{at}/run\"\n"
+        );
+        fs::write(images.0.path().join("storage.conf"), settings).unwrap();
+        images
+    }
+
+    fn run(&self, program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
+        let settings = self.0.path().join("storage.conf");
+        let mut command = Command::new(program);
+        let told = run(command.args(args).env("CONTAINERS_STORAGE_CONF", settings));
+        told.trim().to_owned()
+    }
+}
+
+/// Runs a command of an image in its root, as its user.
+fn in_image(at: &str, user: &str, command: &[String], args: &[&str]) -> Command {
+    let mut chroot = Command::new("chroot");
+    chroot
+        .arg(format!("--userspec={user}"))
+        .args(["--groups=", at])
+        .args(command)
+        .args(args)
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .stdin(Stdio::null())
+        .stdin(Stdio::null());
+    chroot
+}
+
+#[test]
+fn a_container_has_nothing_but_the_service_serves_and_says_how_it_is() {
+    let images = Images::new();
+    let script = root().join("scripts/package-container");
+    images.run(script, &["palisade", contained().to_str().unwrap()]);
+    let about = images.run("buildah", &["inspect", "--type", "image", "palisade"]);
+    let about: Value = serde_json::from_str(&about).unwrap();
+    let config = &about["Docker"]["config"];
+    let words = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap() };
+    let start = [words(&config["Entrypoint"]), words(&config["Cmd"])].concat();
+    let (how, check) = (
+        &config["Healthcheck"]["Test"][0],
+        &config["Healthcheck"]["Test"],
+    );
+    assert_eq!(how, "CMD", "there is no shell");
+    let user = config["User"].as_str().unwrap();
+    assert_eq!(user, "65532:65532");
+
+    let container = images.run("buildah", &["from", "palisade"]);
+    let at = images.run("buildah", &["mount", &container]);
+    assert!(!Path::new(&at).join("bin/sh").exists());
+    let anywhere = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let mut child = in_image(&at, user, &start, &anywhere)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let banner = banner_of(&mut child);
+    let listen = address_of(&banner, "decision API").unwrap();
     let admin = address_of(&banner, "admin").unwrap();
-    let ready = Client::connect(admin).send("GET", "/health/ready", &[], b"");
-    assert_eq!(ready.status, 200);
-    assert!(rootfs.join("data/secret").exists(), "{banner}");
+    let body = br#"{"ip":"203.0.113.5","method":"POST","path":"/auth/token"}"#;
+    let mut client = Client::connect(listen);
+    let statuses: Vec<u16> = (0..11)
+        .map(|_| client.send("POST", "/v1/check", &[], body).json())
+        .map(|answer| u16::try_from(answer["status"].as_u64().unwrap()).unwrap())
+        .collect();
+    assert_eq!(statuses[..10], [200; 10]);
+    assert_eq!(statuses[10], 429);
+    let healthy = || {
+        let admin = admin.to_string();
+        let mut check = in_image(&at, user, &words(check)[1..], &["--admin", &admin]);
+        check.output().unwrap().status.code()
+    };
+    assert_eq!(healthy(), Some(0));
+    let secret = Path::new(&at).join("data/secret");
+    assert!(secret.exists(), "{banner}");
     signal(child.id(), "TERM");
     assert_eq!(wait(&mut child), Some(0));
+    assert_eq!(healthy(), Some(3), "nobody answers");
 }
 
 fn banner_of(child: &mut Child) -> String {

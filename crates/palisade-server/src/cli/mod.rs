@@ -26,12 +26,29 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Ending, Failure};
 
+/// The version, and what a build may leave out.
+const WITH_FEATURES: &str = match (cfg!(feature = "mongodb"), cfg!(feature = "otlp")) {
+    (true, true) => concat!(env!("CARGO_PKG_VERSION"), "\nwith mongodb, otlp"),
+    (true, false) => concat!(
+        env!("CARGO_PKG_VERSION"),
+        "\nwith mongodb; without otlp (cargo build --features mongodb,otlp)"
+    ),
+    (false, true) => concat!(
+        env!("CARGO_PKG_VERSION"),
+        "\nwith otlp; without mongodb (cargo build --features mongodb,otlp)"
+    ),
+    (false, false) => concat!(
+        env!("CARGO_PKG_VERSION"),
+        "\nwithout mongodb, otlp (cargo build --features mongodb,otlp)"
+    ),
+};
+
 /// Rate limiting and abuse prevention.
 ///
 /// Exit codes: 0 done, 1 a negative result, 2 wrong usage or configuration,
 /// 3 something that is needed is unavailable.
 #[derive(Debug, Parser)]
-#[command(name = "palisade", version, propagate_version = true)]
+#[command(name = "palisade", version, long_version = WITH_FEATURES, propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,

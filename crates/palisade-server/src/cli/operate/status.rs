@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use clap::Args;
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Server;
 use crate::failure::{Ending, Failure};
+use crate::output;
 
 /// Says how a running server and its dependencies are.
 ///
@@ -16,12 +17,32 @@ use crate::failure::{Ending, Failure};
 pub(crate) struct Status {
     #[command(flatten)]
     server: Server,
+    /// Ask only whether it should get traffic, which needs no token: for health checks of
+    /// containers
+    #[arg(long)]
+    ready: bool,
 }
 
 impl Status {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
+        if self.ready {
+            return self.readiness();
+        }
         let path = "/health/dependencies";
         self.server.ask_then(Method::GET, path, None, shown, ending)
+    }
+
+    fn readiness(&self) -> Result<Ending, Failure> {
+        let (status, _) = self.server.text("/health/ready")?;
+        let is_ready = status.is_success();
+        match self.server.prints_json() {
+            true => output::json(&json!({ "ready": is_ready })),
+            false => output::line(if is_ready { "ready" } else { "not ready" }),
+        }
+        Ok(match is_ready {
+            true => Ending::Done,
+            false => Ending::Negative,
+        })
     }
 }
 
@@ -89,7 +110,6 @@ fn latency(report: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_store_that_is_down_is_said_with_its_cause_and_ends_with_1() {
