@@ -39,6 +39,17 @@ pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
     }
 }
 
+/// Says that the candidate policy differs, unless that is said already.
+#[cfg(feature = "tower")]
+pub(crate) fn add_candidate(target: &mut HeaderMap, answer: &RequestAnswer) {
+    let header = answer.candidate.as_ref().and_then(|one| one.header());
+    if let Some((name, value)) = header
+        && let (Some(name), Ok(value)) = (header_name(name), HeaderValue::try_from(value))
+    {
+        target.entry(name).or_insert(value);
+    }
+}
+
 /// The header of this name. Those of every answer are known, which spares reading them.
 fn header_name(name: &'static str) -> Option<HeaderName> {
     macro_rules! known {

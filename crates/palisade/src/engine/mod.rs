@@ -32,7 +32,7 @@ use operators::Registries;
 
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
-    FirstDifference, VerdictCounts,
+    ComparisonCounts, FirstDifference,
 };
 pub use figures::Figures;
 pub use guard::GuardNotes;

@@ -87,7 +87,10 @@ pub(super) fn show(decided: Decided, parts: &mut Parts) {
     let within = parts.extensions.get::<Decided>();
     let is_told = within
         .is_some_and(|within| !within.decision().is_allowed() || !decided.is_tighter_than(within));
-    if !is_told {
+    if is_told {
+        // The candidate may differ in either layer.
+        answer::add_candidate(&mut parts.headers, decided.answer());
+    } else {
         answer::apply_headers(&mut parts.headers, decided.answer());
         parts.extensions.insert(decided);
     }

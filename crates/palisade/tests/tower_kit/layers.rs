@@ -356,3 +356,50 @@ async fn a_grpc_client_is_refused_with_a_status_of_grpc() {
     assert_eq!(reached.count(), 1);
     assert_eq!(text(refused).await, "");
 }
+
+/// What a candidate's header says, over the layers before and after authentication.
+async fn candidate_of(
+    next: &str,
+    asked: usize,
+) -> (Vec<String>, palisade::engine::CandidateReport) {
+    let rig = Rig::new(POLICY);
+    rig.engine
+        .set_candidate(Some(&palisade_policy::CandidateBundle {
+            policy: engine_support::policy(next, &palisade_policy::Env::default()),
+            tenants: None,
+            keys_max: 1000,
+            header: true,
+        }));
+    let service = ServiceBuilder::new()
+        .layer(EdgeLayer::new(&rig.gate()))
+        .layer(IdentityLayer::new(&rig.gate()))
+        .service(application(&Reached::default()));
+    let mut told = Vec::new();
+    for _ in 0..asked {
+        let response = ask(&service, of_ann("/x")).await;
+        let said = header(&response, "x-ratelimit-candidate");
+        told.push(format!("{} {said}", response.status().as_u16()));
+    }
+    (told, rig.engine.candidate_report().unwrap())
+}
+
+#[tokio::test]
+async fn l_candidate_decides_beside_both_layers_and_lets_all_through() {
+    let by_user = "newly-denied;rule=\"T-ORG\";limit=\"per-user\"";
+    let (told, report) = candidate_of(&POLICY.replace("4/min", "1/min"), 5).await;
+    let differs = format!("200 {by_user}");
+    assert_eq!(told[..4], ["200 absent", &differs, &differs, &differs]);
+    assert_eq!(told[4], "429 absent", "refused by both");
+    // One decision before authentication and one after it, of each request.
+    assert_eq!(
+        (report.verdicts.newly_denied, report.verdicts.agrees),
+        (3, 7)
+    );
+
+    // What differs before authentication is told though the layer behind has less left.
+    let by_address = "newly-denied;rule=\"L-IP\";limit=\"per-address\"";
+    let (told, report) = candidate_of(&POLICY.replace("10/min", "1/min"), 3).await;
+    let differs = format!("200 {by_address}");
+    assert_eq!(told, ["200 absent", &differs, &differs]);
+    assert_eq!(report.verdicts.newly_denied, 2);
+}

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use palisade::engine::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
 use palisade_core::Decision;
 use palisade_core::bodies::body;
-use palisade_core::headers::headers;
 use palisade_core::limit::Window;
 use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
 use prost_types::value::Kind;
@@ -38,9 +37,9 @@ const fn overall(decision: &Decision) -> Code {
 
 /// R-HEADERS: the families of the policy, for the limit that denied or stands closest.
 fn response_headers(answer: &DescriptorAnswer, has_body: bool) -> Vec<Header> {
-    let families = answer.policy.settings.headers;
     let of_body = has_body.then(|| ("Content-Type", "application/json".to_owned()));
-    headers(&answer.decision, families)
+    answer
+        .headers()
         .into_iter()
         .chain(of_body)
         .map(|(key, value)| Header {

@@ -5,6 +5,7 @@
 //! it, and a decision costs what it takes to compute. What operators do (allowlist, tiers,
 //! resets, lifted blocks, sessions) holds for both.
 
+mod receipts;
 mod tally;
 mod verdict;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use palisade_core::decision::Decision;
-use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts};
+use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::policy::TenantPolicy;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{CandidateBundle, FileTenants};
@@ -23,18 +24,21 @@ use palisade_store::memory::{MemoryConfig, MemoryStore};
 use palisade_store::{Store, Take, Vitals};
 
 use super::ports::Tenants;
-use super::{Engine, EngineConfig, LiftSubject, LiftTarget, ResetSelector, Score, Subject};
+use super::{
+    DescriptorAnswer, Engine, EngineConfig, LiftSubject, LiftTarget, ResetSelector, Score, Subject,
+};
+use receipts::Receipts;
 use tally::Tally;
 
-pub use tally::{CandidateReport, CauseCounts, FirstDifference, VerdictCounts};
+pub use tally::{CandidateReport, CauseCounts, ComparisonCounts, FirstDifference};
 pub use verdict::{CandidateAnswer, Cause, Comparison};
 
 /// How long a command waits for another one on the same record to end: that one touches
 /// memory only.
 const DEADLINE: Duration = Duration::from_millis(10);
 
-/// Guard records are larger than buckets: of each kind there is room for a tenth.
-const RECORDS_PER_KEY: u64 = 10;
+/// Guard records and receipts are larger than buckets: of each kind there is room for a tenth.
+const KEYS_PER_RECORD: u64 = 10;
 
 /// Where the candidate differs from what was answered.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +73,7 @@ type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(super) struct Candidate {
     engine: Engine<MemoryStore<Time>>,
     tenants: Arc<CandidateTenants>,
+    receipts: Receipts,
     tally: Tally,
     keys_max: u64,
     shows_header: AtomicBool,
@@ -95,9 +100,10 @@ impl Candidate {
             own: ArcSwapOption::new(bundle.tenants.clone()),
             live: Arc::clone(&live.tenants),
         });
+        let records_max = (bundle.keys_max / KEYS_PER_RECORD).max(1);
         let config = MemoryConfig {
             keys_max: bundle.keys_max,
-            records_max: (bundle.keys_max / RECORDS_PER_KEY).max(1),
+            records_max,
             ..MemoryConfig::default()
         };
         let clock = Arc::clone(live.clock());
@@ -117,6 +123,7 @@ impl Candidate {
         Self {
             engine: Engine::sharing(config, Arc::clone(&live.registries)),
             tenants,
+            receipts: Receipts::new(usize::try_from(records_max).unwrap_or(usize::MAX)),
             tally: Tally::new(live.policy.load().revision, &bundle.policy, now),
             keys_max: bundle.keys_max,
             shows_header: AtomicBool::new(bundle.header),
@@ -135,6 +142,11 @@ impl Candidate {
 
     async fn request(&self, facts: &RequestFacts) -> Decision {
         let (answer, _) = self.engine.answer(facts, Take::Consume).await;
+        answer.decision
+    }
+
+    async fn call(&self, facts: &DescriptorFacts<'_>) -> Decision {
+        let answer = self.engine.answer_call(facts, Take::Consume, false).await;
         answer.decision
     }
 
@@ -222,8 +234,24 @@ impl<S: Store> Engine<S> {
         let candidate = self.candidate.load_full()?;
         // Boxed: its state is that of a second decision, and most engines have none.
         let deciding: Later<'_, Decision> = Box::pin(candidate.request(facts));
-        let would_be = deciding.await;
+        let mut would_be = deciding.await;
+        if let (Some(live), Some(own)) = (&decision.receipt, would_be.receipt.take()) {
+            candidate.receipts.note(live, own);
+        }
         candidate.compare(self, Subject::Request(facts), decision, &would_be)
+    }
+
+    /// The same for a call of an Envoy rate-limit service.
+    pub(super) async fn beside_call(
+        &self,
+        facts: &DescriptorFacts<'_>,
+        answer: &DescriptorAnswer,
+    ) -> Option<Box<CandidateAnswer>> {
+        let candidate = self.candidate.load_full()?;
+        let deciding: Later<'_, Decision> = Box::pin(candidate.call(facts));
+        let would_be = deciding.await;
+        let subject = Subject::Descriptors(facts, &answer.statuses);
+        candidate.compare(self, subject, &answer.decision, &would_be)
     }
 
     /// The same for a guard command.
@@ -245,10 +273,21 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// The candidate, as operators' changes reach it.
+/// The candidate, as operators' changes and what is given back reach it.
 pub(super) struct Beside(Arc<Candidate>);
 
 impl Beside {
+    /// Gives back what the candidate took for the request that this is the live receipt of.
+    pub(super) async fn refund(&self, receipt: &str) {
+        if let Some(own) = self.0.receipts.take(receipt) {
+            let _ = Box::pin(self.0.engine.refund_receipt(&own)).await;
+        }
+    }
+
+    pub(super) async fn refund_facts(&self, facts: &RequestFacts) {
+        let _ = Box::pin(self.0.engine.give_back_facts(facts)).await;
+    }
+
     pub(super) async fn add_session(&self, account: &palisade_core::Id, id: &str) {
         let _ = Box::pin(self.0.engine.add_session(account, id)).await;
     }

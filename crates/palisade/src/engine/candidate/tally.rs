@@ -31,7 +31,7 @@ pub struct CandidateReport {
     /// Revision of the file when the candidate was read.
     pub candidate_revision: u64,
     /// Decisions by verdict.
-    pub verdicts: VerdictCounts,
+    pub verdicts: ComparisonCounts,
     /// By the limit or rule that refuses, those with most differences first.
     pub causes: Vec<CauseCounts>,
     /// The first differences.
@@ -46,7 +46,7 @@ pub struct CandidateReport {
 /// Decisions by how they compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct VerdictCounts {
+pub struct ComparisonCounts {
     /// Both allow, or both refuse for the same cause.
     pub agrees: u64,
     /// Allowed, and refused by the candidate.
@@ -59,7 +59,7 @@ pub struct VerdictCounts {
     pub not_compared: u64,
 }
 
-impl VerdictCounts {
+impl ComparisonCounts {
     /// Decisions with this verdict.
     #[must_use]
     pub const fn of(&self, verdict: Comparison) -> u64 {
@@ -103,10 +103,11 @@ pub struct FirstDifference {
     pub at: String,
     /// How it differs.
     pub verdict: Comparison,
-    /// The class of a request, or the guard's operation.
+    /// The class of a request, the guard's operation, or the domain that Envoy asked.
     pub asked: String,
     /// Whose: the digest by which audits name the most personal of their names, else one
-    /// of their address.
+    /// of their address. Empty of descriptors: which of their entries names somebody is not
+    /// known.
     pub subject: String,
     /// What was answered.
     pub live: &'static str,
@@ -178,7 +179,7 @@ impl Tally {
             since: shown(rows.since),
             live_revision: rows.live_revision,
             candidate_revision: rows.candidate_revision,
-            verdicts: VerdictCounts {
+            verdicts: ComparisonCounts {
                 agrees: read(Comparison::Agrees),
                 newly_denied: read(Comparison::NewlyDenied),
                 newly_allowed: read(Comparison::NewlyAllowed),
@@ -234,7 +235,10 @@ fn difference(keyring: &Keyring, seen: &CandidateSeen<'_>) -> FirstDifference {
             (class.to_owned(), facts.address())
         }
         Subject::Guard(op, facts) => (op.name().to_owned(), Some(facts.ip)),
-        Subject::Descriptors(..) => ("descriptors".to_owned(), None),
+        Subject::Descriptors(..) => {
+            let domain = seen.live.class.as_deref().unwrap_or("none");
+            (format!("rls {domain}"), None)
+        }
     };
     let address = || Some(log_digest(keyring, "ip", Prefix::of(ip?).bytes()));
     let subject = pseudonym(keyring, seen.subject).or_else(address);

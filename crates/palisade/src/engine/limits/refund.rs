@@ -33,6 +33,13 @@ pub enum RefundOutcome {
     Unavailable,
 }
 
+impl RefundOutcome {
+    /// It was given back now, if it still counted: not before, and not perhaps.
+    const fn is_settled(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Over(_))
+    }
+}
+
 impl<S: Store> Engine<S> {
     /// Gives back what the check that this is the receipt of was charged: once, whichever
     /// node is asked, and as far as its buckets still count it.
@@ -40,6 +47,20 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// It is no receipt of ours.
     pub async fn refund(&self, receipt: &str) -> Result<RefundOutcome, ReceiptError> {
+        let outcome = self.refund_receipt(receipt).await?;
+        if outcome.is_settled()
+            && let Some(candidate) = self.beside()
+        {
+            candidate.refund(receipt).await;
+        }
+        Ok(outcome)
+    }
+
+    /// The same under this policy alone.
+    pub(in crate::engine) async fn refund_receipt(
+        &self,
+        receipt: &str,
+    ) -> Result<RefundOutcome, ReceiptError> {
         let receipt = receipts::open(&self.keyring, receipt)?;
         let policy = self.policy.load_full();
         let lines = self.counters().known(&receipt, &policy);
@@ -78,6 +99,17 @@ impl<S: Store> Engine<S> {
     /// buckets. What it was charged for may be out of them by now, and then others' uses
     /// are given back: more can be admitted than the limit.
     pub async fn refund_facts(&self, facts: &RequestFacts) -> RefundOutcome {
+        let outcome = self.give_back_facts(facts).await;
+        if outcome.is_settled()
+            && let Some(candidate) = self.beside()
+        {
+            candidate.refund_facts(facts).await;
+        }
+        outcome
+    }
+
+    /// The same under this policy alone.
+    pub(in crate::engine) async fn give_back_facts(&self, facts: &RequestFacts) -> RefundOutcome {
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);

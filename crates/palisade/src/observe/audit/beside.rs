@@ -71,7 +71,11 @@ impl Audit {
                 event.correlation_id = text(&facts.correlation_id);
                 event.ip_prefix = Some(Network::of(facts.ip));
             }
-            Subject::Descriptors(..) => {}
+            Subject::Descriptors(facts, _) => {
+                event.request_id = text(&facts.request_id);
+                let domain = seen.live.class.as_deref();
+                event.class = domain.map(|domain| self.classes.shown(domain));
+            }
         }
     }
 }

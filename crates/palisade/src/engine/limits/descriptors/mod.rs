@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use palisade_core::decision::{Decision, Enforcement};
 use palisade_core::facts::DescriptorFacts;
+use palisade_core::headers::{Header, headers};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
@@ -18,7 +19,7 @@ use palisade_store::{Charged, Store, Take};
 use tokio::time::Instant;
 
 use super::super::link::NoAnswer;
-use super::super::{Engine, Seen, Subject};
+use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use counted::{Counted, Part};
 
@@ -33,6 +34,18 @@ pub struct DescriptorAnswer {
     pub statuses: Vec<DescriptorStatus>,
     /// The policy in force.
     pub policy: Arc<PolicySet>,
+    /// Where the candidate policy would have decided otherwise (L-CANDIDATE).
+    pub candidate: Option<Box<CandidateAnswer>>,
+}
+
+impl DescriptorAnswer {
+    /// The headers of the answer, in the families that the policy chooses.
+    #[must_use]
+    pub fn headers(&self) -> Vec<Header> {
+        let mut all = headers(&self.decision, self.policy.settings.headers);
+        all.extend(self.candidate.as_ref().and_then(|one| one.header()));
+        all
+    }
 }
 
 /// The class of calls that ask a domain without limits.
@@ -54,7 +67,15 @@ struct Call<'a> {
 impl<S: Store> Engine<S> {
     /// Decides a call and charges what it asks for: all descriptors together (R-ATOMIC).
     pub async fn check_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
-        self.answer_call(facts, Take::Consume, false).await
+        let mut answer = self.answer_call(facts, Take::Consume, false).await;
+        self.link.observer().decided(&Seen {
+            subject: Subject::Descriptors(facts, &answer.statuses),
+            decision: &answer.decision,
+            bypassed: None,
+            guard: None,
+        });
+        answer.candidate = self.beside_call(facts, &answer).await;
+        answer
     }
 
     /// Decides a call and charges nothing.
@@ -71,7 +92,8 @@ impl<S: Store> Engine<S> {
         self.answer_call(facts, Take::Peek, true).await
     }
 
-    async fn answer_call(
+    /// The answer; nobody is told.
+    pub(in crate::engine) async fn answer_call(
         &self,
         facts: &DescriptorFacts<'_>,
         take: Take,
@@ -102,19 +124,12 @@ impl<S: Store> Engine<S> {
             false => Counted::without(disabled(self.now(), &class)),
         };
         let statuses = status::all(&plan, &counted);
-        if take == Take::Consume {
-            self.link.observer().decided(&Seen {
-                subject: Subject::Descriptors(facts, &statuses),
-                decision: &counted.decision,
-                bypassed: None,
-                guard: None,
-            });
-        }
         let decision = counted.decision;
         DescriptorAnswer {
             decision,
             statuses,
             policy,
+            candidate: None,
         }
     }
 
