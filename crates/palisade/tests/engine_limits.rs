@@ -20,7 +20,7 @@ use palisade::core::RequestFacts;
 use palisade::core::policy::{Scope, hash_api_key, resolve};
 use palisade::core::rule::Rule;
 use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
-use palisade::engine::{AllowlistKind, NewAllowlistEntry};
+use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector, Sought};
 use palisade_policy::Env;
 use serde_json::json;
 
@@ -731,4 +731,27 @@ async fn q_quota_tiers_block_price_or_only_count() {
 
     bench.clock.advance_to(Micros(1_775_001_600 * SECOND));
     assert_eq!(bench.admitted(&of("free"), 9).await, 3, "a new month");
+}
+
+#[tokio::test]
+async fn a_leased_limit_on_a_store_of_ones_own_is_looked_up_and_reset_where_it_counts() {
+    let text = "[policy]\ndefaults = false\n[[route]]\npath = \"/*\"\nclass = \"all\"\n\
+                [[limit]]\nname = \"near\"\nby = [\"ip\"]\nrate = \"3/min\"\naccuracy = \"leased\"\n";
+    let bench = Bench::with(text);
+    let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/a"}"#;
+    assert_eq!(bench.admitted(facts, 5).await, 3);
+    let ip = Some("192.0.2.1".parse().unwrap());
+    let sought = Sought {
+        ip,
+        ..Sought::default()
+    };
+    let standing = bench.engine.look_up(&sought).await.unwrap();
+    assert_eq!((standing.decision, standing.buckets[0].used), ("deny", 3));
+    let one = ResetSelector {
+        ip,
+        ..ResetSelector::default()
+    };
+    let admin = bench.engine.administer(Operator::Local, None);
+    admin.reset(&[one], "test").await.unwrap();
+    assert_eq!(bench.admitted(facts, 5).await, 3);
 }

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine_support::shared::Shared;
 use engine_support::{START, bucket, keyring, policy, render, request};
-use palisade::core::PolicySet;
 use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::TenantPolicy;
 use palisade::core::time::{Clock, MINUTE};
-use palisade::engine::Tenants;
+use palisade::core::{Id, PolicySet};
+use palisade::engine::{Sought, Tenants};
 use palisade::store::model::ModelStore;
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
@@ -127,4 +127,31 @@ async fn t_org_other_tenants_are_not_concerned() {
     let other = bench.ask("other").await;
     assert_eq!(bucket(&other, "org-burst")["limit"], 6000);
     assert_eq!(other["decision"], "allow");
+}
+
+#[tokio::test]
+async fn t_org_a_lookup_shows_a_tenants_own_figures() {
+    let text = "[[limit]]\nname = \"org-burst\"\nby = [\"org\"]\nrate = \"2/min\"\n";
+    let bench = bench(text);
+    bench.acme.set(5);
+    for org in ["acme", "other"] {
+        bench.ask(org).await;
+    }
+    let found = async |org: &str| {
+        let sought = Sought {
+            org: Some(Id::new("org", org).unwrap()),
+            ..Sought::default()
+        };
+        let standing = bench.engine.look_up(&sought).await.unwrap();
+        let mut buckets = standing.buckets.into_iter();
+        let burst = buckets.find(|bucket| bucket.name == "org-burst").unwrap();
+        (burst.used, burst.limit, standing.decision)
+    };
+    assert_eq!(found("acme").await, (1, 5, "allow"));
+    assert_eq!(found("other").await, (1, 2, "allow"));
+    for org in ["acme", "other"] {
+        bench.ask(org).await;
+    }
+    assert_eq!(found("acme").await, (2, 5, "allow"), "three are left");
+    assert_eq!(found("other").await, (2, 2, "deny"));
 }

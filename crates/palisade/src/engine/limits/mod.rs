@@ -105,7 +105,7 @@ impl Limits {
     }
 
     /// Counted here. A leased limit on a store that nobody shares is a local one.
-    fn is_local(&self, charge: &Charge<'_>) -> bool {
+    pub(super) fn is_local(&self, charge: &Charge<'_>) -> bool {
         match charge.limit.def.accuracy {
             Accuracy::Local => true,
             Accuracy::Leased => !self.is_shared,

@@ -9,7 +9,6 @@ use palisade_core::decision::Outcome;
 use palisade_core::facts::{NO_ADDRESS, RequestFacts};
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
-use palisade_core::policy::Accuracy;
 use palisade_core::time::retry_after_seconds;
 use palisade_store::{Buckets, Charged, Store, StoreError, Take};
 use serde::Serialize;
@@ -112,7 +111,9 @@ impl<S: Store> Engine<S> {
     pub async fn look_up(&self, sought: &Sought) -> Result<Standing, StoreError> {
         let (blocks, scores) = self.records_seen(&sought.subject()).await?;
         let policy = self.policy.load_full();
-        let mut charges = self.selected(&policy, &sought.selector());
+        let tenant = sought.org.as_ref().map(Id::as_str);
+        let tenant = tenant.and_then(|org| self.tenants.find(org));
+        let mut charges = self.selected(&policy, tenant.as_deref(), &sought.selector());
         let truncated = charges.len() > BUCKETS_READ_MAX;
         charges.truncate(BUCKETS_READ_MAX);
         let mut findings: Vec<Finding> = blocks.iter().map(of_block).collect();
@@ -147,7 +148,7 @@ impl<S: Store> Engine<S> {
 
     async fn look_at(&self, charge: &Charge<'_>) -> Result<Charged, StoreError> {
         let charges = std::slice::from_ref(charge);
-        if charge.limit.def.accuracy == Accuracy::Local {
+        if self.limits.is_local(charge) {
             return self.limits.local().charge(charges, Take::Peek).await;
         }
         self.link

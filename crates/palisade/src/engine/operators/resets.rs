@@ -8,8 +8,11 @@ use arrayvec::ArrayVec;
 use palisade_core::Id;
 use palisade_core::facts::RequestFacts;
 use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use palisade_core::limit::BucketSpec;
 use palisade_core::plan::Charge;
-use palisade_core::policy::{Accuracy, Dimension, Limit, PolicySet, api_key_segment, quota_charge};
+use palisade_core::policy::{
+    Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
+};
 use palisade_core::time::MINUTE;
 use palisade_store::{Buckets, Entry, Registry, Store, StoreError};
 
@@ -100,9 +103,11 @@ impl ResetSelector {
 }
 
 impl<S: Store> Engine<S> {
+    /// The buckets of a subject, by the figures of its tenant where one has its own.
     pub(super) fn selected<'p>(
         &self,
         policy: &'p PolicySet,
+        tenant: Option<&'p TenantPolicy>,
         one: &ResetSelector,
     ) -> Vec<Charge<'p>> {
         let quota = one.api_key.as_deref().and_then(|hash| {
@@ -114,7 +119,10 @@ impl<S: Store> Engine<S> {
         });
         let limits = policy.limits().iter().filter(|limit| one.means(limit));
         limits
-            .flat_map(|limit| self.charges_of(policy, limit, one))
+            .flat_map(|limit| {
+                let own = tenant.and_then(|tenant| tenant.spec(limit));
+                self.charges_of(policy, limit, own.unwrap_or(&limit.def.spec), one)
+            })
             .chain(quota)
             .collect()
     }
@@ -123,6 +131,7 @@ impl<S: Store> Engine<S> {
         &self,
         policy: &'p PolicySet,
         limit: &'p Limit,
+        spec: &'p BucketSpec,
         one: &ResetSelector,
     ) -> Vec<Charge<'p>> {
         let endpoints = match &one.path {
@@ -135,7 +144,7 @@ impl<S: Store> Engine<S> {
             .filter_map(|endpoint| self.segments_of(limit, one, endpoint))
             .map(|segments| Charge {
                 limit,
-                spec: &limit.def.spec,
+                spec,
                 id: self.keyring.combine(limit.digest, &segments),
                 segments,
                 cost: 1,
@@ -182,7 +191,9 @@ impl<S: Store> Engine<S> {
         selectors: &[ResetSelector],
     ) -> Result<(), StoreError> {
         let policy = self.policy.load_full();
-        let all = selectors.iter().flat_map(|one| self.selected(&policy, one));
+        let all = selectors
+            .iter()
+            .flat_map(|one| self.selected(&policy, None, one));
         let charges: Vec<Charge<'_>> = all.take(BUCKETS_MAX).collect();
         self.reset_charges(&charges).await.map(drop)
     }
@@ -191,7 +202,7 @@ impl<S: Store> Engine<S> {
         &self,
         charges: &[Charge<'_>],
     ) -> Result<Vec<bool>, StoreError> {
-        let is_local = |charge: &&Charge<'_>| charge.limit.def.accuracy == Accuracy::Local;
+        let is_local = |charge: &&Charge<'_>| self.limits.is_local(charge);
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
         self.limits.local().reset(&local).await?;
         self.link.fallback().reset(charges).await?;
@@ -268,7 +279,8 @@ impl<S: Store> Admin<'_, S> {
         let policy = self.engine.policy.load_full();
         let mut asked: Vec<(usize, Charge<'_>)> = Vec::new();
         for (index, one) in selectors.iter().enumerate() {
-            let charges = self.engine.selected(&policy, one);
+            // A bucket is cleared by its name, in which no figure is.
+            let charges = self.engine.selected(&policy, None, one);
             if charges.is_empty() {
                 return Err(invalid("a subject has no bucket in this policy"));
             }
