@@ -49,9 +49,14 @@ tier = "free"
 
 const API_KEY: &str = "canary-api-key";
 
+const CREDENTIALS: [(&str, &str); 2] = [("ADMIN_TOKEN", TOKEN), ("VIEWER_TOKEN", VIEWER)];
+
+fn key_hash() -> String {
+    palisade_core::policy::hash_api_key(API_KEY)
+}
+
 fn policy() -> String {
-    let hash = palisade_core::policy::hash_api_key(API_KEY);
-    POLICY.replace("KEY_HASH", &hash)
+    POLICY.replace("KEY_HASH", &key_hash())
 }
 
 fn start() -> Server {
@@ -61,7 +66,7 @@ fn start() -> Server {
 fn start_with(policy: &str) -> Server {
     Server::with(&Options {
         config: Some(policy),
-        env: &[("ADMIN_TOKEN", TOKEN), ("VIEWER_TOKEN", VIEWER)],
+        env: &CREDENTIALS,
         ..Options::default()
     })
 }

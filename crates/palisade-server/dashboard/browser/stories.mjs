@@ -3,12 +3,12 @@
 // get in, stands in the environment.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import puppeteer from "puppeteer-core";
 
-const { DASHBOARD_URL: home, DECIDE_URL: decide, OPERATOR_TOKEN, VIEWER_TOKEN, PICTURES } = process.env;
+const { DASHBOARD_URL: home, DECIDE_URL: decide, OPERATOR_TOKEN, VIEWER_TOKEN, PICTURES, READY } = process.env;
 const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const PATIENCE = 45_000;
@@ -247,6 +247,54 @@ const stories = {
     // A reload stays signed in.
     await page.reload({ waitUntil: "load" });
     await page.waitForSelector("nav a");
+    quiet();
+  },
+
+  /** A stricter policy runs beside the live one: where it differs is shown, and grows. */
+  async candidate(browser) {
+    const page = await browser.newPage();
+    const quiet = listen(page);
+    await inside(page);
+    const newly = (least) =>
+      page.waitForFunction(
+        (wanted) => {
+          const shown = /([\d,]+) newly denied/.exec(document.body.textContent);
+          const count = shown === null ? 0 : Number(shown[1].replaceAll(",", ""));
+          return count > wanted && count;
+        },
+        { timeout: PATIENCE },
+        least,
+      );
+    const first = await (await newly(0)).jsonValue();
+    await newly(first);
+    const card = await page.waitForSelector('::-p-xpath(//section[h2[.="Candidate policy"]])');
+    const words = await card.evaluate((element) => element.textContent);
+    assert.match(words, /Revision \d+, compared on [\d,]+ decisions since/);
+    assert.match(words, /two-for-each/, "the limit that refuses");
+    assert.doesNotMatch(words, /198\.51\.100/);
+    await accessible(page, "a candidate");
+    await page.setViewport({ width: 360, height: 740 });
+    await fits(page, "a candidate on a phone");
+    quiet();
+  },
+
+  /** The process is restarted under a page: who signs in again hears that history starts anew. */
+  async restart(browser) {
+    const page = await browser.newPage();
+    const quiet = listen(page, ["ERR_", "401"]);
+    await inside(page);
+    await hears(page, "Counting since");
+    const says = "The service was restarted: what is shown begins anew.";
+    assert.ok(!(await text(page, "body")).includes(says));
+    writeFileSync(READY, "");
+    // Sessions end with the process.
+    await page.waitForSelector("#token", { timeout: PATIENCE });
+    await page.type("#token", OPERATOR_TOKEN);
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("nav a", { timeout: PATIENCE });
+    await hears(page, says);
+    await hears(page, "Counting since");
+    await accessible(page, "after a restart");
     quiet();
   },
 

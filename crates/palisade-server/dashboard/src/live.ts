@@ -51,6 +51,9 @@ function shift(columns: Columns): void {
   for (const part of ["p50_us", "p90_us", "p99_us", "store_us"] as const) columns[part].shift();
 }
 
+/** When the process began that was heard last. Sessions end with it, so a page hears of the next one after its door. */
+let known: string | null = null;
+
 export class Live {
   hour = empty(1);
   day = empty(60);
@@ -106,13 +109,15 @@ export class Live {
 
   private heard(frame: Frame): void {
     const before = this.frame;
+    const { started } = frame.outlook;
     this.frame = frame;
     this.connected = true;
-    if (before !== null && before.outlook.started !== frame.outlook.started) {
+    if (before !== null && before.outlook.started !== started) {
       this.hour = empty(1);
       this.day = empty(60);
-      this.restarted();
     }
+    if (known !== null && known !== started) this.restarted();
+    known = started;
     append(this.hour, frame.outlook.newest);
     this.changed();
   }

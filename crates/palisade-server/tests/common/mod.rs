@@ -70,10 +70,15 @@ impl Server {
         let mut command = palisade();
         command
             .current_dir(home.path())
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .arg("serve")
             .args(options.args)
             .envs(options.env.iter().copied())
             .stdout(Stdio::piped());
+        for address in ["--listen", "--admin"] {
+            if !options.args.contains(&address) {
+                command.args([address, "127.0.0.1:0"]);
+            }
+        }
         if let Some(config) = options.config {
             std::fs::write(home.path().join("palisade.toml"), config).unwrap();
             command.args(["--config", "palisade.toml"]);

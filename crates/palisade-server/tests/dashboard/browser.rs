@@ -2,6 +2,7 @@
 //! embedded is what its sources give.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -135,16 +136,19 @@ fn pictures() -> PathBuf {
 
 /// Plays one story in a browser; it fails with what the story says.
 fn play(story: &str, server: &Server) {
+    run(story, &mut story_at(story, server.listen, server.admin));
+}
+
+fn story_at(story: &str, listen: SocketAddr, admin: SocketAddr) -> Command {
     let mut command = workplace().command("node");
-    let url = format!("http://{}/", server.admin);
     command
         .args(["browser/stories.mjs", story])
-        .env("DASHBOARD_URL", url)
-        .env("DECIDE_URL", format!("http://{}", server.listen))
+        .env("DASHBOARD_URL", format!("http://{admin}/"))
+        .env("DECIDE_URL", format!("http://{listen}"))
         .env("OPERATOR_TOKEN", TOKEN)
         .env("VIEWER_TOKEN", VIEWER)
         .env("PICTURES", pictures());
-    run(story, &mut command);
+    command
 }
 
 /// Sends checks until it is told to stop.
@@ -191,6 +195,65 @@ fn an_attack_is_seen_stopped_explained_and_lifted() {
 #[test]
 fn wrong_credentials_and_forged_requests_are_refused_and_a_viewer_cannot_act() {
     play("roles", &start());
+}
+
+#[test]
+fn l_candidate_the_panel_shows_differences_while_traffic_runs() {
+    let (service, policy) = POLICY.split_once("[[route]]").unwrap();
+    let policy = format!("[[route]]{policy}");
+    let next =
+        format!("{policy}\n[[limit]]\nname = \"two-for-each\"\nby = [\"ip\"]\nrate = \"2/min\"\n");
+    let home = tempfile::tempdir().unwrap();
+    let with_key = |text: &str| text.replace("KEY_HASH", &key_hash());
+    fs::write(home.path().join("next.toml"), with_key(&next)).unwrap();
+    let live = format!("{service}[candidate]\nfile = \"next.toml\"\n\n{policy}");
+    let server = Server::at(
+        home,
+        &Options {
+            config: Some(&with_key(&live)),
+            env: &CREDENTIALS,
+            ..Options::default()
+        },
+    );
+    play_under_traffic("candidate", &server);
+}
+
+#[test]
+fn after_a_restart_of_the_process_the_page_says_that_history_starts_anew() {
+    let first = start();
+    let (listen, admin) = (first.listen, first.admin);
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| {
+            run(
+                "restart",
+                story_at("restart", listen, admin).env("READY", &ready),
+            );
+        });
+        while !ready.exists() && !told.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        first.terminate();
+        let (_, home) = first.wait();
+        let again = Server::at(
+            home,
+            &Options {
+                args: &[
+                    "--listen",
+                    &listen.to_string(),
+                    "--admin",
+                    &admin.to_string(),
+                ],
+                config: Some(&policy()),
+                env: &CREDENTIALS,
+            },
+        );
+        assert_eq!(again.admin, admin);
+        if let Err(failure) = told.join() {
+            std::panic::resume_unwind(failure);
+        }
+    });
 }
 
 #[test]
