@@ -9,11 +9,17 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "common/certificates.rs"]
+mod certificates;
 mod common;
+#[path = "common/h2_upstream.rs"]
+mod h2_upstream;
 #[path = "proxying/instances.rs"]
 mod instances;
 #[path = "proxying/kept.rs"]
 mod kept;
+#[path = "proxying/two.rs"]
+mod two;
 #[path = "common/upstream.rs"]
 mod upstream;
 

@@ -8,51 +8,21 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "common/certificates.rs"]
+mod certificates;
 mod common;
 #[path = "common/upstream.rs"]
 mod upstream;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
+use certificates::{blocks, certificates, sh};
 use common::{Options, PATIENCE, Server};
 use tempfile::TempDir;
 use upstream::Upstream;
-
-fn page() -> String {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::fs::read_to_string(root.join("docs/tls.md")).unwrap()
-}
-
-/// Blocks of this language on the page, in their order.
-fn blocks(language: &str) -> Vec<String> {
-    let fence = format!("```{language}\n");
-    let page = page();
-    let blocks = page.split(&fence).skip(1);
-    blocks
-        .map(|rest| rest.split_once("```").unwrap().0.to_owned())
-        .collect()
-}
-
-fn sh(home: &Path, script: &str) -> (bool, String) {
-    let output = Command::new("sh")
-        .current_dir(home)
-        .args(["-e", "-c", script])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let failed = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.success(), said + &failed)
-}
-
-/// Certificates made as the page says.
-fn certificates(home: &Path) {
-    let (made, said) = sh(home, &blocks("sh")[0]);
-    assert!(made, "{said}");
-}
 
 fn served(config: &str, args: &[&str]) -> Server {
     let home = tempfile::tempdir().unwrap();

@@ -119,3 +119,89 @@ fn an_instance_that_says_it_is_not_well_gets_no_requests() {
     }
     assert!((0..10).all(|_| send(&server, "GET", b"") == 200));
 }
+
+/// The lines of `/metrics` about instances, without the names' common start.
+fn figures(server: &Server) -> Vec<String> {
+    let text = server.admin_get("/metrics").text().to_owned();
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("rate_limiter_upstream_"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn metrics_say_which_instance_is_down_how_often_it_failed_and_when_it_is_back() {
+    let app = Upstream::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let away = listener.local_addr().unwrap();
+    drop(listener);
+    let server = before(&[app.url(), format!("http://{away}")]);
+    let up = |address, is: u8| format!("up{{instance=\"{address}\"}} {is}");
+    let failed = |reason: &str, times: u8| {
+        format!("failures_total{{instance=\"{away}\",reason=\"{reason}\"}} {times}")
+    };
+    let seen = figures(&server);
+    assert!(
+        seen.contains(&up(app.address, 1)) && seen.contains(&up(away, 1)),
+        "{seen:?}"
+    );
+    assert!((0..4).all(|_| send(&server, "GET", b"") == 200));
+    let seen = figures(&server);
+    assert!(
+        seen.contains(&up(app.address, 1)) && seen.contains(&up(away, 0)),
+        "{seen:?}"
+    );
+    assert!(
+        seen.contains(&failed("unreachable", 1)),
+        "left out since: {seen:?}"
+    );
+
+    let back = TcpListener::bind(away).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in back.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let until = Instant::now() + PATIENCE;
+    while !figures(&server).contains(&up(away, 1)) {
+        assert!(Instant::now() < until, "{:?}", figures(&server));
+        assert_eq!(send(&server, "GET", b""), 200);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_instance_that_is_late_is_counted_and_stays() {
+    let app = Upstream::start();
+    let url = app.url();
+    let server = started(&format!(
+        "[proxy]\nupstream = \"{url}\"\nresponse_timeout = \"200ms\"\n"
+    ));
+    let mut client = Client::connect(server.proxy.unwrap());
+    assert_eq!(client.send("GET", "/silent", &[], b"").status, 504);
+    let seen = figures(&server);
+    let instance = format!("instance=\"{}\"", app.address);
+    assert!(seen.contains(&format!("up{{{instance}}} 1")), "{seen:?}");
+    let late = format!("failures_total{{{instance},reason=\"timeout\"}} 1");
+    assert!(seen.contains(&late), "{seen:?}");
+}
+
+/// Else anybody could have instances left out.
+#[test]
+fn a_client_that_breaks_off_is_no_failure_of_the_instance() {
+    let app = Upstream::start();
+    let server = before(&[app.url()]);
+    for _ in 0..20 {
+        let mut client = Client::connect(server.proxy.unwrap());
+        let head = "POST /count HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client
+            .write(format!("{head}5\r\nhello\r\nzz\r\n").as_bytes())
+            .unwrap();
+        let _ = client.read_head();
+    }
+    assert_eq!(send(&server, "GET", b""), 200);
+    let seen = figures(&server);
+    assert_eq!(seen, [format!("up{{instance=\"{}\"}} 1", app.address)]);
+}

@@ -49,8 +49,8 @@ pub use operators::{
     Standing, meaning,
 };
 pub use ports::{
-    Administered, Change, ModeChange, NoObserver, NoTenants, Observer, Operator, OverageSeen, Seen,
-    Subject, TenantSeen, TenantStats, Tenants,
+    Administered, Change, InstanceFailure, ModeChange, NoObserver, NoTenants, Observer, Operator,
+    OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
 };
 
 /// What an engine is made of.

@@ -133,6 +133,10 @@ pub trait Observer: Send + Sync + 'static {
     /// How an attempt ended is not known: it stays open until the guard ends it (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
 
+    /// An instance of the application behind the proxy answers (`None`: told at the start and
+    /// after a failure), or did not.
+    fn instance(&self, _address: &str, _failure: Option<InstanceFailure>) {}
+
     /// The candidate policy would have decided otherwise (L-CANDIDATE).
     fn candidate_differs(&self, _seen: &CandidateSeen<'_>) {}
 
@@ -142,6 +146,32 @@ pub trait Observer: Send + Sync + 'static {
     /// Somebody who showed no `token`, `certificate` or `role` that is good was refused by the
     /// listener that this flag of `serve` chooses the address of.
     fn caller_refused(&self, _listener: &'static str, _lacks: &'static str) {}
+}
+
+/// Why an instance of the application behind the proxy has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InstanceFailure {
+    /// There was no connection to it.
+    Unreachable,
+    /// It broke off before the head of its answer.
+    Broken,
+    /// It took too long. It may still be well: it is not left out.
+    Late,
+    /// It says itself that it is not well, or nothing, when asked for its health.
+    Unwell,
+}
+
+impl InstanceFailure {
+    /// As metrics spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Broken => "broken",
+            Self::Late => "timeout",
+            Self::Unwell => "unhealthy",
+        }
+    }
 }
 
 /// What an API key used beyond its quota.

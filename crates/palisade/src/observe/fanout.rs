@@ -14,7 +14,8 @@ use super::surges::Surges;
 use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
-    Administered, CandidateSeen, KeyedAnswer, ModeChange, Observer, OverageSeen, Seen, TenantSeen,
+    Administered, CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OverageSeen,
+    Seen, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -133,6 +134,10 @@ impl Observer for Fanout {
 
     fn outcome_unknown(&self, flow: Flow) {
         self.metrics.outcome_unknown(flow);
+    }
+
+    fn instance(&self, address: &str, failure: Option<InstanceFailure>) {
+        self.metrics.instance(address, failure);
     }
 
     fn not_asked(&self, policy: Policy) {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use http::Method;
 use http::header::{
-    CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use palisade::engine::RequestAnswer;
 use palisade::extract::EdgeConfig;
@@ -80,8 +80,21 @@ pub(super) fn towards_upstream(
     if websocket {
         upgrade(headers);
     }
+    join_cookies(headers);
     forward(headers, hop);
     id.mark(headers);
+}
+
+/// One line: in HTTP/2 each cookie may have its own, which HTTP/1 does not know (RFC 9113
+/// §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines = headers.get_all(COOKIE).iter();
+    let lines: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// A peer that is no proxy of ours cannot say where a request came from.

@@ -1,14 +1,18 @@
 //! Asking instances how they do, where a path for it is named.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Uri};
+use http::{Request, Response, Uri};
+use palisade::engine::InstanceFailure;
 
 use super::body::Outgoing;
-use super::pool::{Address, Pool};
-use super::upstream::{Connections, Upstream, connections};
+use super::connections::{Connections, Unanswered};
+use super::kept::Arriving;
+use super::pool::Pool;
+use super::upstream::Upstream;
 use crate::serve::Stop;
 
 /// So many failures in a row put an instance out.
@@ -16,23 +20,24 @@ const FAILURES: u32 = 2;
 
 /// Asks every instance again and again until the service ends.
 pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
-    let Some(path) = upstream.health_path.clone() else {
+    let path = upstream.health_path.as_deref().map(str::parse::<Uri>);
+    let Some(Ok(path)) = path else {
         return;
     };
-    let client = connections(&upstream, true);
+    let connections = Connections::new(&upstream);
     let mut failures = vec![0_u32; pool.len()];
     loop {
         for (index, failures) in failures.iter_mut().enumerate() {
-            let Some(address) = pool.address(index) else {
-                continue;
-            };
-            if is_well(&client, address, &path, upstream.health_interval).await {
+            let mut request = Request::new(Outgoing::of(Bytes::new()));
+            request.uri_mut().clone_from(&path);
+            let asked = connections.ask(index, request, false);
+            if is_well(asked, upstream.health_interval).await {
                 *failures = 0;
                 pool.answered(index);
             } else {
                 *failures = failures.saturating_add(1);
                 if *failures >= FAILURES {
-                    pool.failed(index);
+                    pool.failed(index, InstanceFailure::Unwell);
                 }
             }
         }
@@ -44,22 +49,11 @@ pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
 }
 
 /// True if it answers in time, with anything but an error.
-async fn is_well(client: &Connections, address: &Address, path: &str, time_max: Duration) -> bool {
-    let target = Uri::builder()
-        .scheme(address.scheme.clone())
-        .authority(address.authority.clone())
-        .path_and_query(path)
-        .build();
-    let request = target.map(|target| {
-        let mut request = Request::new(Outgoing::of(Bytes::new()));
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = target;
-        request
-    });
-    let Ok(request) = request else {
-        return false;
-    };
-    let answer = tokio::time::timeout(time_max, client.request(request)).await;
+async fn is_well(
+    asked: impl Future<Output = Result<Response<Arriving>, Unanswered>>,
+    time_max: Duration,
+) -> bool {
+    let answer = tokio::time::timeout(time_max, asked).await;
     let status = answer
         .ok()
         .and_then(Result::ok)

@@ -21,16 +21,8 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::body::Outgoing;
+use super::connections::Unanswered;
 use super::upstream::repeatable;
-
-/// Why an instance did not answer.
-#[derive(Debug)]
-pub(super) enum NoAnswer {
-    /// No connection could be made.
-    Connecting,
-    /// It ended before an answer had come.
-    Asking,
-}
 
 /// The connections of one worker to one instance.
 pub(super) struct Kept {
@@ -72,7 +64,7 @@ impl Kept {
     pub(super) async fn ask(
         self: &Arc<Self>,
         mut request: Request<Outgoing>,
-    ) -> Result<Response<Arriving>, NoAnswer> {
+    ) -> Result<Response<Arriving>, Unanswered> {
         let headers = request.headers_mut();
         if !headers.contains_key(HOST) {
             headers.insert(HOST, self.host.clone());
@@ -86,22 +78,22 @@ impl Kept {
             if let Some(not_sent) = error.take_message() {
                 request = not_sent;
             } else {
-                request = spare.ok_or(NoAnswer::Asking)?;
+                request = spare.ok_or_else(|| Unanswered::of(error.error()))?;
                 break;
             }
         }
         let mut sender = self.connect().await?;
         match sender.try_send_request(request).await {
             Ok(response) => Ok(self.arriving(response, sender)),
-            Err(_) => Err(NoAnswer::Asking),
+            Err(unsent) => Err(Unanswered::of(unsent.error())),
         }
     }
 
-    async fn connect(&self) -> Result<SendRequest<Outgoing>, NoAnswer> {
+    async fn connect(&self) -> Result<SendRequest<Outgoing>, Unanswered> {
         let connecting = self.connector.clone().call(self.place.clone());
-        let stream = connecting.await.map_err(|_| NoAnswer::Connecting)?;
+        let stream = connecting.await.map_err(|_| Unanswered::UNREACHABLE)?;
         let made = http1::handshake(stream).await;
-        let (sender, connection) = made.map_err(|_| NoAnswer::Connecting)?;
+        let (sender, connection) = made.map_err(|_| Unanswered::UNREACHABLE)?;
         // How it ends is what the request hears that is on it.
         tokio::spawn(connection);
         Ok(sender)

@@ -3,6 +3,7 @@
 //! told how it ended.
 
 mod body;
+mod connections;
 mod headers;
 mod health;
 mod kept;
@@ -63,7 +64,8 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
         are_delayed: given.config.proxy.apply_delay,
     };
     let clock = Arc::clone(enforcer.engine.clock());
-    let pool = Arc::new(Pool::new(&upstream.addresses, clock));
+    let observer = Arc::clone(&enforcer.observer);
+    let pool = Arc::new(Pool::new(&upstream.addresses, clock, observer));
     let watch = health::watch(upstream.clone(), Arc::clone(&pool), given.stop.clone());
     tokio::spawn(watch);
     let make = move || {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use http::uri::{Authority, Scheme};
+use palisade::engine::{InstanceFailure, Observer};
 use palisade_core::Micros;
 use palisade_core::time::{Clock, SECOND};
 
@@ -37,10 +38,19 @@ pub(super) struct Pool {
     instances: Vec<Instance>,
     next: AtomicUsize,
     clock: Arc<dyn Clock>,
+    /// Who is told how they do.
+    observer: Arc<dyn Observer>,
 }
 
 impl Pool {
-    pub(super) fn new(addresses: &[Address], clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        addresses: &[Address],
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        for address in addresses {
+            observer.instance(address.authority.as_str(), None);
+        }
         let instance = |address: &Address| Instance {
             address: address.clone(),
             out_until: AtomicU64::new(0),
@@ -50,15 +60,12 @@ impl Pool {
             instances: addresses.iter().map(instance).collect(),
             next: AtomicUsize::new(0),
             clock,
+            observer,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.instances.len()
-    }
-
-    pub(super) fn address(&self, index: usize) -> Option<&Address> {
-        self.instances.get(index).map(|instance| &instance.address)
     }
 
     /// Whose turn it is among those not tried yet: one that is not left out, else the one
@@ -76,17 +83,21 @@ impl Pool {
             })
     }
 
-    /// The instance could not be reached, or broke off without an answer.
-    pub(super) fn failed(&self, index: usize) {
+    /// The instance did not answer. One that is only late is not left out.
+    pub(super) fn failed(&self, index: usize, why: InstanceFailure) {
         let Some(instance) = self.instances.get(index) else {
             return;
         };
+        let address = instance.address.authority.as_str();
+        self.observer.instance(address, Some(why));
+        if why == InstanceFailure::Late {
+            return;
+        }
         let before = instance.failures.fetch_add(1, Ordering::Relaxed);
         let pause = PAUSE_US << before.min(DOUBLINGS_MAX);
         let until = self.clock.now().plus(pause);
         instance.out_until.store(until.0, Ordering::Relaxed);
         if before == 0 && self.len() > 1 {
-            let address = instance.address.authority.as_str();
             tracing::warn!(
                 instance = address,
                 "an instance of the application is left out"
@@ -105,8 +116,9 @@ impl Pool {
         }
         instance.failures.store(0, Ordering::Relaxed);
         instance.out_until.store(0, Ordering::Relaxed);
+        let address = instance.address.authority.as_str();
+        self.observer.instance(address, None);
         if self.len() > 1 {
-            let address = instance.address.authority.as_str();
             tracing::info!(instance = address, "an instance of the application is back");
         }
     }
@@ -125,7 +137,8 @@ mod tests {
             authority: format!("127.0.0.1:{port}").parse().unwrap(),
         };
         let addresses: Vec<_> = (1..=count).map(address).collect();
-        let pool = Pool::new(&addresses, Arc::<VirtualClock>::clone(&clock));
+        let observer = Arc::new(palisade::engine::NoObserver);
+        let pool = Pool::new(&addresses, Arc::<VirtualClock>::clone(&clock), observer);
         (pool, clock)
     }
 
@@ -140,14 +153,14 @@ mod tests {
     #[test]
     fn an_instance_that_fails_is_left_out_for_a_while_and_longer_each_time() {
         let (pool, clock) = pool(2);
-        pool.failed(0);
+        pool.failed(0, InstanceFailure::Broken);
         assert!((0..4).all(|_| pool.pick(&[]) == Some(1)));
         clock.advance(SECOND);
         assert!(
             (0..2).any(|_| pool.pick(&[]) == Some(0)),
             "it is tried again"
         );
-        pool.failed(0);
+        pool.failed(0, InstanceFailure::Broken);
         clock.advance(SECOND);
         assert!((0..4).all(|_| pool.pick(&[]) == Some(1)), "two seconds now");
         pool.answered(0);
@@ -155,11 +168,19 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_that_is_late_is_not_left_out() {
+        let (pool, _) = pool(2);
+        pool.failed(0, InstanceFailure::Late);
+        let picked: Vec<_> = (0..4).filter_map(|_| pool.pick(&[])).collect();
+        assert_eq!(picked, [0, 1, 0, 1]);
+    }
+
+    #[test]
     fn if_all_are_out_the_one_that_is_back_first_is_tried() {
         let (pool, clock) = pool(2);
-        pool.failed(1);
+        pool.failed(1, InstanceFailure::Broken);
         clock.advance(1000);
-        pool.failed(0);
+        pool.failed(0, InstanceFailure::Broken);
         assert!((0..4).all(|_| pool.pick(&[]) == Some(1)));
         assert_eq!(pool.pick(&[1]), Some(0));
     }

@@ -1,32 +1,28 @@
-//! The application behind the proxy: where its instances are, and the connections to them.
+//! The application behind the proxy: where its instances are, and how it is asked.
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use hyper::body::Body;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use palisade::deadline::{TimeIsUp, within};
+use palisade::engine::InstanceFailure;
 use rustls::ClientConfig;
 
 use super::body::Outgoing;
-use super::kept::{Arriving, Kept, NoAnswer};
+use super::connections::{Connections, Unanswered};
+use super::kept::Arriving;
 use super::pool::{Address, Pool};
 use crate::config::Config;
 use crate::connect::{self, Named};
 use crate::failure::Failure;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::size;
-
-/// Idle connections to the application are kept for so long.
-const POOL_IDLE: Duration = Duration::from_secs(60);
 
 /// Most instances that one request is tried on.
 const TRIES_MAX: usize = 3;
@@ -38,14 +34,14 @@ pub(crate) struct Upstream {
     /// What instances are asked for to see how they do.
     pub(super) health_path: Option<String>,
     pub(super) health_interval: Duration,
-    tls: ClientConfig,
-    connect_timeout: Duration,
+    pub(super) tls: ClientConfig,
+    pub(super) connect_timeout: Duration,
     response_timeout: Duration,
     /// Time for a body that is read before the application is asked.
     pub(super) read_timeout: Duration,
     /// Longest silence in a tunnel.
     pub(super) silence_max: Duration,
-    pool_max: usize,
+    pub(super) pool_max: usize,
 }
 
 impl Upstream {
@@ -106,57 +102,17 @@ fn address(url: &str) -> Result<Address, Failure> {
     })
 }
 
-pub(super) type Connections = Client<HttpsConnector<HttpConnector>, Outgoing>;
-
-fn connector(upstream: &Upstream) -> HttpConnector {
-    let mut plain = HttpConnector::new();
-    plain.set_nodelay(true);
-    plain.enforce_http(false);
-    plain.set_connect_timeout(Some(upstream.connect_timeout));
-    plain
-}
-
-/// Connections to the instances: HTTP/1, or `either` that or HTTP/2 where they agree to it
-/// within TLS.
-pub(super) fn connections(upstream: &Upstream, either: bool) -> Connections {
-    let plain = connector(upstream);
-    let secure = HttpsConnectorBuilder::new()
-        .with_tls_config(upstream.tls.clone())
-        .https_or_http()
-        .enable_http1();
-    let connector = match either {
-        true => secure.enable_http2().wrap_connector(plain),
-        false => secure.wrap_connector(plain),
-    };
-    Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_max_idle_per_host(upstream.pool_max)
-        .pool_timer(TokioTimer::new())
-        .build(connector)
-}
-
-/// The connections of one worker to the application.
+/// How one worker asks the application.
 pub(super) struct Link {
     pub(super) upstream: Upstream,
     pool: Arc<Pool>,
-    /// Of each instance, unless it is spoken to within TLS.
-    kept: Vec<Option<Arc<Kept>>>,
-    /// HTTP/2 where the application agrees to it, within TLS.
     connections: Connections,
-    /// A websocket starts from HTTP/1.
-    for_upgrades: Connections,
 }
 
 impl Link {
     pub(super) fn new(upstream: Upstream, pool: Arc<Pool>) -> Self {
         Self {
-            kept: upstream
-                .addresses
-                .iter()
-                .map(|at| kept(&upstream, at))
-                .collect(),
-            connections: connections(&upstream, true),
-            for_upgrades: connections(&upstream, false),
+            connections: Connections::new(&upstream),
             pool,
             upstream,
         }
@@ -171,16 +127,22 @@ impl Link {
         request: Request<Outgoing>,
         upgrades: bool,
     ) -> Result<Response<Arriving>, Problem> {
-        let asked = pin!(self.ask_in_turn(request, upgrades));
+        let last = AtomicUsize::new(usize::MAX);
+        let asked = pin!(self.ask_in_turn(request, upgrades, &last));
         within(self.upstream.response_timeout, asked)
             .await
-            .map_err(|TimeIsUp| Problem::gateway_timeout())?
+            .unwrap_or_else(|TimeIsUp| {
+                self.failed(last.load(Ordering::Relaxed), InstanceFailure::Late);
+                Err(Problem::gateway_timeout())
+            })
     }
 
+    /// Asks one instance after another; `last` is the one that is being asked.
     async fn ask_in_turn(
         &self,
         mut request: Request<Outgoing>,
         upgrades: bool,
+        last: &AtomicUsize,
     ) -> Result<Response<Arriving>, Problem> {
         let mut spare = (self.pool.len() > 1 && !upgrades)
             .then(|| repeatable(&request))
@@ -191,80 +153,26 @@ impl Link {
                 return Err(Problem::bad_gateway());
             };
             tried.push(index);
-            let error = match self.ask_one(index, request, upgrades).await? {
+            last.store(index, Ordering::Relaxed);
+            let why = match self.connections.ask(index, request, upgrades).await {
                 Ok(response) => {
                     self.pool.answered(index);
                     return Ok(response);
                 }
-                Err(error) => error,
+                Err(Unanswered::Client) => return Err(Problem::bad_gateway()),
+                Err(Unanswered::Instance(why)) => why,
             };
-            self.pool.failed(index);
-            tracing::warn!(
-                connecting = matches!(error, NoAnswer::Connecting),
-                "the application did not answer"
-            );
+            self.failed(index, why);
             let again = spare.take().filter(|_| !tried.is_full());
             request = again.ok_or_else(Problem::bad_gateway)?;
             spare = repeatable(&request);
         }
     }
 
-    async fn ask_one(
-        &self,
-        index: usize,
-        mut request: Request<Outgoing>,
-        upgrades: bool,
-    ) -> Result<Result<Response<Arriving>, NoAnswer>, Problem> {
-        let kept = self.kept.get(index).and_then(Option::as_ref);
-        if let Some(kept) = kept.filter(|_| !upgrades) {
-            return Ok(kept.ask(request).await);
-        }
-        let connections = match upgrades {
-            true => &self.for_upgrades,
-            false => &self.connections,
-        };
-        *request.uri_mut() = self.placed(request.uri(), index)?;
-        let answer = connections.request(request).await;
-        Ok(match answer {
-            Ok(response) => Ok(response.map(Arriving::from)),
-            Err(error) if error.is_connect() => Err(NoAnswer::Connecting),
-            Err(_) => Err(NoAnswer::Asking),
-        })
+    fn failed(&self, index: usize, why: InstanceFailure) {
+        self.pool.failed(index, why);
+        tracing::warn!(reason = why.name(), "the application did not answer");
     }
-
-    /// The same target at this instance.
-    fn placed(&self, uri: &Uri, index: usize) -> Result<Uri, Problem> {
-        let address = self.pool.address(index).ok_or_else(Problem::bad_gateway)?;
-        let path = uri.path_and_query().cloned();
-        Uri::builder()
-            .scheme(address.scheme.clone())
-            .authority(address.authority.clone())
-            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
-            .build()
-            .map_err(|_| Problem::field("path", "cannot be passed on"))
-    }
-}
-
-/// The connections that a worker keeps itself, to an instance that speaks plain HTTP.
-fn kept(upstream: &Upstream, at: &Address) -> Option<Arc<Kept>> {
-    if at.scheme != Scheme::HTTP {
-        return None;
-    }
-    let host = HeaderValue::from_str(at.authority.as_str()).ok()?;
-    let place = Uri::builder()
-        .scheme(at.scheme.clone())
-        .authority(at.authority.clone())
-        .path_and_query("/")
-        .build()
-        .ok()?;
-    let kept = Kept::new(
-        connector(upstream),
-        place,
-        host,
-        upstream.pool_max,
-        POOL_IDLE,
-    );
-    Some(Arc::new(kept))
 }
 
 /// The path and query that the application is given: those that were judged.

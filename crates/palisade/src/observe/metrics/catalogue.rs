@@ -163,6 +163,10 @@ catalogue! {
         "Times that failures over all accounts and networks rose far above the usual";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
         "Decisions on buckets that callers figure themselves (RESP)";
+    UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
+        "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
+    UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]
+        "Times that an instance of the application did not answer the proxy";
     REBUILT = Counter "rate_limiter_rebuilt_total" ["what"]
         "Unreadable buckets rebuilt from zero and records set aside";
     AUDIT_EVENTS = Counter "rate_limiter_audit_events_total" []

@@ -5,6 +5,7 @@ pub mod catalogue;
 mod cells;
 mod descriptors;
 mod histogram;
+mod instances;
 mod limits;
 mod orgs;
 mod render;
@@ -32,7 +33,7 @@ use self::catalogue::{self as names, Described, LATENCY_MS_BOUNDS, REFILL_SECOND
 use super::audit::AuditCounts;
 use super::classes::flow_name;
 use super::surges::outcome;
-use crate::engine::{KeyedAnswer, ModeChange, Observer, Seen, Subject};
+use crate::engine::{InstanceFailure, KeyedAnswer, ModeChange, Observer, Seen, Subject};
 
 /// Organisations whose remaining quota is exposed, unless configured otherwise.
 pub const ORGS_MAX_DEFAULT: usize = 100;
@@ -43,6 +44,7 @@ pub struct Metrics {
     keyring: Arc<Keyring>,
     cells: cells::Cells,
     descriptors: descriptors::Descriptors,
+    instances: instances::Instances,
     limits: limits::Limits,
     orgs: orgs::Orgs,
     risks: AtomicU64,
@@ -138,6 +140,7 @@ impl Metrics {
             keyring,
             cells: cells::Cells::default(),
             descriptors: descriptors::Descriptors::default(),
+            instances: instances::Instances::default(),
             limits: limits::Limits::default(),
             orgs: orgs::Orgs::new(orgs_max),
             risks: AtomicU64::new(0),
@@ -329,6 +332,10 @@ impl Observer for Metrics {
 
     fn outcome_unknown(&self, flow: Flow) {
         self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), "unknown"], 1);
+    }
+
+    fn instance(&self, address: &str, failure: Option<InstanceFailure>) {
+        self.instances.saw(address, failure);
     }
 
     fn not_asked(&self, _policy: Policy) {

@@ -118,6 +118,8 @@ impl Metrics {
                 let at = self.last_backup.get().map(|last| (last.0)());
                 Value::Series(at.map(|at| (Vec::new(), at)).into_iter().collect())
             }
+            names::UPSTREAM_UP => labelled(self.instances.up()),
+            names::UPSTREAM_FAILURES => series(self.instances.failures()),
             names::LAST_MATCHED => labelled(self.limits.read()),
             names::INFO => Value::Series(vec![(self.info(), 1)]),
             names::RISKS => one(self.risks.load(Ordering::Relaxed)),

@@ -1,0 +1,272 @@
+//! Connections to the instances of the application: those of plain HTTP are kept by the worker,
+//! within TLS there is one of HTTP/2 to each instance that agrees to it, and a pool of HTTP/1 for
+//! the rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, Uri};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use palisade::engine::InstanceFailure;
+use tokio::sync::Mutex;
+use tower::{Service, ServiceExt};
+
+use super::body::Outgoing;
+use super::kept::{Arriving, Kept};
+use super::pool::Address;
+use super::upstream::Upstream;
+
+/// Idle connections of HTTP/1 are kept for so long.
+const POOL_IDLE: Duration = Duration::from_secs(60);
+/// How often an HTTP/2 peer that owes an answer is asked for a sign of life, and how long it
+/// may take: requests would be sent into a connection that is gone until each times out.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_PATIENCE: Duration = Duration::from_secs(10);
+
+type Connector = HttpsConnector<HttpConnector>;
+
+/// The connections of one worker.
+pub(super) struct Connections {
+    /// HTTP/1 within TLS, and what websockets start from.
+    one: Client<Connector, Outgoing>,
+    /// Offers both versions.
+    either: Connector,
+    instances: Vec<Instance>,
+    connect_timeout: Duration,
+}
+
+/// One instance, and how it is spoken to.
+struct Instance {
+    address: Address,
+    way: Way,
+}
+
+enum Way {
+    /// Without TLS nobody is asked which version it prefers.
+    Plain(Arc<Kept>),
+    Secure(Mutex<Spoken>),
+}
+
+/// What an instance speaks within TLS.
+enum Spoken {
+    /// It is asked with the next request.
+    Unknown,
+    One,
+    Two(SendRequest<Outgoing>),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unanswered {
+    Instance(InstanceFailure),
+    /// The client did not send all that it had announced: no fault of the instance.
+    Client,
+}
+
+impl Unanswered {
+    pub(super) const UNREACHABLE: Self = Self::Instance(InstanceFailure::Unreachable);
+
+    pub(super) fn of(error: &hyper::Error) -> Self {
+        match error.is_user() {
+            true => Self::Client,
+            false => Self::Instance(InstanceFailure::Broken),
+        }
+    }
+}
+
+impl Connections {
+    pub(super) fn new(upstream: &Upstream) -> Self {
+        let instance = |address: &Address| Instance {
+            address: address.clone(),
+            way: match kept(upstream, address) {
+                Some(kept) => Way::Plain(Arc::new(kept)),
+                None => Way::Secure(Mutex::new(Spoken::Unknown)),
+            },
+        };
+        Self {
+            one: Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(POOL_IDLE)
+                .pool_max_idle_per_host(upstream.pool_max)
+                .pool_timer(TokioTimer::new())
+                .build(connector(upstream, false)),
+            either: connector(upstream, true),
+            instances: upstream.addresses.iter().map(instance).collect(),
+            connect_timeout: upstream.connect_timeout,
+        }
+    }
+
+    /// Asks an instance in the version that it speaks, and waits for the head of its answer. A
+    /// websocket starts from HTTP/1.
+    pub(super) async fn ask(
+        &self,
+        index: usize,
+        mut request: Request<Outgoing>,
+        upgrades: bool,
+    ) -> Result<Response<Arriving>, Unanswered> {
+        let instance = self.instances.get(index).ok_or(Unanswered::UNREACHABLE)?;
+        if let (Way::Plain(kept), false) = (&instance.way, upgrades) {
+            return kept.ask(request).await;
+        }
+        let place = placed(&instance.address, request.uri()).ok_or(Unanswered::Client)?;
+        let host = request.headers().get(HOST).cloned();
+        request.uri_mut().clone_from(&place);
+        let spoken = match &instance.way {
+            Way::Secure(spoken) if !upgrades => spoken,
+            Way::Secure(_) | Way::Plain(_) => return self.ask_in_one(instance, request).await,
+        };
+        // What an ended connection gives back unsent may be sent on a new one, once.
+        let mut is_last = false;
+        loop {
+            let Some(mut sender) = self.two(spoken, &place).await? else {
+                return self.ask_in_one(instance, request).await;
+            };
+            name_host(&mut request);
+            let mut unsent = match sender.try_send_request(request).await {
+                Ok(response) => return Ok(response.map(Arriving::from)),
+                Err(unsent) => unsent,
+            };
+            let Some(again) = unsent.take_message().filter(|_| !is_last) else {
+                return Err(Unanswered::of(unsent.error()));
+            };
+            is_last = true;
+            instance.forget().await;
+            request = again;
+            request.uri_mut().clone_from(&place);
+            if let Some(host) = &host {
+                request.headers_mut().insert(HOST, host.clone());
+            }
+        }
+    }
+
+    async fn ask_in_one(
+        &self,
+        instance: &Instance,
+        request: Request<Outgoing>,
+    ) -> Result<Response<Arriving>, Unanswered> {
+        let error = match self.one.request(request).await {
+            Ok(response) => return Ok(response.map(Arriving::from)),
+            Err(error) => error,
+        };
+        // Whoever is there next may prefer the other version.
+        instance.forget().await;
+        let cause = std::error::Error::source(&error);
+        let cause = cause.and_then(|cause| cause.downcast_ref::<hyper::Error>());
+        Err(match cause {
+            _ if error.is_connect() => Unanswered::UNREACHABLE,
+            Some(cause) => Unanswered::of(cause),
+            None => Unanswered::Instance(InstanceFailure::Broken),
+        })
+    }
+
+    /// The connection of HTTP/2 to an instance, opened if there is none; `None` if it speaks
+    /// HTTP/1. Who comes meanwhile waits for the same one.
+    async fn two(
+        &self,
+        spoken: &Mutex<Spoken>,
+        place: &Uri,
+    ) -> Result<Option<SendRequest<Outgoing>>, Unanswered> {
+        let mut spoken = spoken.lock().await;
+        match &*spoken {
+            Spoken::One => return Ok(None),
+            Spoken::Two(sender) if !sender.is_closed() => return Ok(Some(sender.clone())),
+            Spoken::Two(_) | Spoken::Unknown => {}
+        }
+        let opened = tokio::time::timeout(self.connect_timeout, self.open(place)).await;
+        let opened = opened.ok().flatten();
+        *spoken = opened.ok_or(Unanswered::UNREACHABLE)?;
+        Ok(match &*spoken {
+            Spoken::Two(sender) => Some(sender.clone()),
+            Spoken::Unknown | Spoken::One => None,
+        })
+    }
+
+    /// Connects, and sees which version was agreed to.
+    async fn open(&self, place: &Uri) -> Option<Spoken> {
+        let mut connector = self.either.clone();
+        let ready = connector.ready().await.ok()?;
+        let stream = ready.call(place.clone()).await.ok()?;
+        if !stream.connected().is_negotiated_h2() {
+            return Some(Spoken::One);
+        }
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(PING_EVERY))
+            .keep_alive_timeout(PING_PATIENCE)
+            .handshake(stream)
+            .await
+            .ok()?;
+        tokio::spawn(connection);
+        Some(Spoken::Two(sender))
+    }
+}
+
+impl Instance {
+    async fn forget(&self) {
+        if let Way::Secure(spoken) = &self.way {
+            *spoken.lock().await = Spoken::Unknown;
+        }
+    }
+}
+
+/// The same target at this address.
+fn placed(address: &Address, target: &Uri) -> Option<Uri> {
+    let path = target.path_and_query().cloned();
+    let placed = Uri::builder()
+        .scheme(address.scheme.clone())
+        .authority(address.authority.clone())
+        .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    placed.build().ok()
+}
+
+/// The connections that a worker keeps itself, to an instance that speaks plain HTTP.
+fn kept(upstream: &Upstream, at: &Address) -> Option<Kept> {
+    if at.scheme != Scheme::HTTP {
+        return None;
+    }
+    let host = HeaderValue::from_str(at.authority.as_str()).ok()?;
+    let place = placed(at, &Uri::from_static("/"))?;
+    let connector = plain(upstream);
+    let idle_max = upstream.pool_max;
+    Some(Kept::new(connector, place, host, idle_max, POOL_IDLE))
+}
+
+/// In HTTP/2 the target itself names the host, and a `Host` beside it that says otherwise
+/// makes a request malformed (RFC 9113 §8.3.1).
+fn name_host(request: &mut Request<Outgoing>) {
+    let host = request.headers_mut().remove(HOST);
+    let named = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    // Who asks is no part of a host.
+    let Some(named) = named.filter(|named| !named.as_str().contains('@')) else {
+        return;
+    };
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.authority = Some(named);
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+}
+
+fn plain(upstream: &Upstream) -> HttpConnector {
+    let mut plain = HttpConnector::new();
+    plain.set_nodelay(true);
+    plain.enforce_http(false);
+    plain.set_connect_timeout(Some(upstream.connect_timeout));
+    plain
+}
+
+/// Opens connections: of HTTP/1, or `either` that or HTTP/2 where an instance agrees to it
+/// within TLS.
+fn connector(upstream: &Upstream, either: bool) -> Connector {
+    let secure = HttpsConnectorBuilder::new()
+        .with_tls_config(upstream.tls.clone())
+        .https_or_http()
+        .enable_http1();
+    match either {
+        true => secure.enable_http2().wrap_connector(plain(upstream)),
+        false => secure.wrap_connector(plain(upstream)),
+    }
+}
