@@ -8,6 +8,8 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "common/certificates.rs"]
+mod certificates;
 mod common;
 #[path = "../../palisade-store/tests/common/postgres_server.rs"]
 mod postgres_server;
@@ -20,6 +22,8 @@ mod clients;
 mod protocol;
 #[path = "resp/stores.rs"]
 mod stores;
+#[path = "resp/tls.rs"]
+mod tls;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

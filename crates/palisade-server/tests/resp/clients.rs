@@ -10,7 +10,7 @@ fn root() -> PathBuf {
 }
 
 /// Where `scripts/test` installs clients.
-fn tool(path: &str, otherwise: &str) -> PathBuf {
+pub(super) fn tool(path: &str, otherwise: &str) -> PathBuf {
     let installed = root().join("target/tools/redis-clients").join(path);
     match installed.exists() {
         true => installed,
@@ -19,7 +19,7 @@ fn tool(path: &str, otherwise: &str) -> PathBuf {
 }
 
 /// Every block of this language on the page, which says 6390.
-fn blocks(language: &str, port: u16) -> Vec<String> {
+pub(super) fn blocks(language: &str, port: u16) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("docs/resp.md")).unwrap();
     let fence = format!("```{language}\n");
     let found: Vec<String> = text
@@ -32,7 +32,7 @@ fn blocks(language: &str, port: u16) -> Vec<String> {
     found
 }
 
-fn run(command: &mut Command) -> String {
+pub(super) fn run(command: &mut Command) -> String {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{:?} cannot be started: {error}", command.get_program()));
