@@ -19,7 +19,11 @@ fn a_login_that_cannot_be_read_is_refused_and_does_not_reach_the_application() {
         "Content-Type",
         "application/x-www-form-urlencoded; charset=utf-16",
     );
+    let unbounded = ("Content-Type", "multipart/form-data");
     let large = format!("email=ann&x={}", "x".repeat(16 * 1024));
+    let once = multipart_form(&[("email", "ann")]);
+    let twice = multipart_form(&[("email", "ann"), ("Email", "bob")]);
+    let long = multipart_form(&[("email", "ann"), ("x", &large)]);
     for (headers, body, status) in [
         (&[FORM][..], "email=ann&email=bob", 400),
         (&[FORM], "email=ann&email%5B%5D=bob", 400),
@@ -29,7 +33,10 @@ fn a_login_that_cannot_be_read_is_refused_and_does_not_reach_the_application() {
         (&[FORM], &*large, 413),
         (&[FORM, gzip], "email=ann", 415),
         (&[json], "{\"email\":\"ann\"}", 415),
-        (&[multipart], "--x\r\n", 415),
+        (&[multipart], "--x\r\n", 400),
+        (&[multipart], &*twice, 400),
+        (&[multipart], &*long, 413),
+        (&[unbounded], &*once, 415),
         (&[utf_16], "email=ann", 415),
         (&[], "email=ann", 415),
     ] {
@@ -38,6 +45,33 @@ fn a_login_that_cannot_be_read_is_refused_and_does_not_reach_the_application() {
         assert!(!refused.text().contains("ann"), "{}", refused.text());
     }
     assert_eq!(app.asked(), 0);
+}
+
+/// A form as browsers send it, with the boundary `x`.
+fn multipart_form(fields: &[(&str, &str)]) -> String {
+    let part = |(name, value): &(&str, &str)| {
+        format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    fields.iter().map(part).collect::<String>() + "--x--\r\n"
+}
+
+#[test]
+fn a_multipart_form_names_who_tries_and_passes_byte_for_byte() {
+    let app = Scripted::start();
+    let server = proxy(FORM_ROUTE, &app.url);
+    let kind = [("Content-Type", "multipart/form-data; boundary=x")];
+    let tried = |body: &str| post(&server, "203.0.113.1", "/login", &kind, body);
+    let right = multipart_form(&[("email", "bob"), ("password", "a\r\n--b")]);
+    let passed = tried(&right);
+    assert_eq!((passed.status, passed.text()), (200, &*right));
+    let wrong = |name| multipart_form(&[("email", name), ("x", "&answer=401&")]);
+    assert_eq!(tried(&wrong("ann")).status, 401);
+    // The same account, whichever kind of form names it.
+    let urlencoded = "email=ANN+&answer=401";
+    let other = post(&server, "203.0.113.1", "/login", &[FORM], urlencoded);
+    assert_eq!(other.status, 401);
+    assert_eq!(tried(&wrong(" Ann")).status, 429);
+    assert_eq!(app.asked(), 3);
 }
 
 #[test]

@@ -185,3 +185,37 @@ fn djangos_own_login_is_guarded_with_its_csrf_token_in_place() {
         Some("/home")
     );
 }
+
+/// curl's own multipart, read by Flask's own reader.
+#[test]
+fn multipart_logins_of_a_real_client_reach_a_real_application_and_are_counted() {
+    let app = App::flask();
+    let server = proxy(&flask(), &app.url());
+    let login = |password: &str| {
+        let output = Command::new("curl")
+            .args([
+                "-sS",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code} %{redirect_url}",
+            ])
+            .args(["-H", "X-Forwarded-For: 203.0.113.9"])
+            .args(["-F", "email=ann@example.com", "-F"])
+            .arg(format!("password={password}"))
+            .arg(format!("http://{}/login", server.proxy.unwrap()))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let right = login("right");
+    assert!(
+        right.starts_with("302 ") && right.ends_with("/home"),
+        "{right}"
+    );
+    for _ in 0..2 {
+        let wrong = login("wrong");
+        assert!(wrong.contains("/login?error"), "{wrong}");
+    }
+    assert_eq!(login("right"), "429 ");
+}

@@ -27,29 +27,41 @@ pub(super) fn value(form: &[u8], name: &'static str) -> Result<Option<String>, F
 /// The only value of field `name`, which must be there.
 ///
 /// Stricter than [`value`]: names that some frameworks take for the same count as the same,
-/// so that no reader can find another value than this one. (PHP and qs read `name[]` as
-/// `name`, PHP reads dots and spaces as `_`, ASP.NET does not look at case.)
+/// so that no reader can find another value than this one.
 pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     let wrong = |problem| Err(FieldError::new("username", problem));
-    let mut found = None;
-    let mut alike = 0_usize;
+    match alike(form, name) {
+        (2.., _) => wrong("must be sent only once"),
+        (_, Some(value)) if !value.is_empty() => text(value, "username"),
+        _ => wrong("is missing: a login must say who tries"),
+    }
+}
+
+/// How many fields some reader takes for `name`, and the value of the last of them if it has
+/// this very name.
+pub(super) fn alike<'a>(form: &'a [u8], name: &str) -> (usize, Option<&'a [u8]>) {
+    let (mut count, mut found) = (0, None);
     for pair in form.split(|byte| *byte == b'&') {
         let equals = pair.iter().position(|byte| *byte == b'=');
         let (key, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
         let key = decoded(key);
         if loosely(&String::from_utf8_lossy(&key)) == loosely(name) {
-            alike += 1;
+            count += 1;
             found = (key == name.as_bytes()).then_some(value);
         }
     }
-    match found {
-        _ if alike > 1 => wrong("must be sent only once"),
-        Some(value) if !value.is_empty() => text(value, "username"),
-        _ => wrong("is missing: a login must say who tries"),
-    }
+    (count, found)
 }
 
-/// What the name of a field is to the loosest reader.
+/// True if some reader takes one name for the other, whether or not it decodes it.
+pub(super) fn is_alike(key: &str, name: &str) -> bool {
+    let decoded = decoded(key.as_bytes());
+    let decoded = String::from_utf8_lossy(&decoded);
+    [key, &*decoded].map(loosely).contains(&loosely(name))
+}
+
+/// What the name of a field is to the loosest reader. (PHP and qs read `name[]` as `name`, PHP
+/// reads dots and spaces as `_`, ASP.NET does not look at case.)
 fn loosely(name: &str) -> String {
     let name = name.trim_start();
     let start = name.split('[').next().unwrap_or_default();

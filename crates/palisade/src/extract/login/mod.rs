@@ -2,6 +2,7 @@
 //! ended.
 
 mod members;
+mod multipart;
 mod outcome;
 mod username;
 

@@ -10,7 +10,7 @@ use palisade_core::{FieldError, Id};
 use palisade_policy::UsernameSource;
 use unicode_normalization::UnicodeNormalization;
 
-use super::members;
+use super::{members, multipart};
 use crate::extract::authorization::Authorization;
 use crate::extract::{client_id, form, header};
 
@@ -44,11 +44,21 @@ pub fn username(
 ) -> Result<Option<Id>, Unreadable> {
     let found = match source {
         UsernameSource::Form(field) => {
-            readable(headers, b"application/x-www-form-urlencoded")?;
-            Some(form::only(body, field)?)
+            let (media, parameters) = plain(headers)?;
+            Some(if media.eq_ignore_ascii_case(b"multipart/form-data") {
+                let boundary = multipart::boundary(parameters);
+                let boundary = boundary.ok_or(Unreadable::Media(
+                    "a multipart form must name one plain boundary, and be in UTF-8",
+                ))?;
+                multipart::only(body, boundary, field)?
+            } else {
+                is_of(media, parameters, b"application/x-www-form-urlencoded")?;
+                form::only(body, field)?
+            })
         }
         UsernameSource::Json(path) => {
-            readable(headers, b"application/json")?;
+            let (media, parameters) = plain(headers)?;
+            is_of(media, parameters, b"application/json")?;
             Some(members::text(body, path)?)
         }
         UsernameSource::Header(name) => {
@@ -68,8 +78,8 @@ fn counted(name: &str) -> Result<Id, Unreadable> {
     Ok(Id::new(FIELD, &folded)?)
 }
 
-/// The body is plain, and of the type that the route reads.
-fn readable(headers: &HeaderMap, media: &[u8]) -> Result<(), Unreadable> {
+/// The media type of a body that is not coded, and its parameters.
+fn plain(headers: &HeaderMap) -> Result<(&[u8], impl Iterator<Item = &[u8]>), Unreadable> {
     let coded = |value: &http::HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
     if headers.get_all(CONTENT_ENCODING).iter().any(coded) {
         return Err(Unreadable::Media("a login must not have a content coding"));
@@ -79,20 +89,28 @@ fn readable(headers: &HeaderMap, media: &[u8]) -> Result<(), Unreadable> {
     let mut parts = only
         .map_or(&b""[..], |value| value.as_bytes())
         .split(|byte| *byte == b';');
-    let named = parts.next().unwrap_or_default().trim_ascii();
-    if !named.eq_ignore_ascii_case(media) {
+    Ok((parts.next().unwrap_or_default().trim_ascii(), parts))
+}
+
+/// The body is of the type that the route reads.
+fn is_of<'a>(
+    media: &[u8],
+    mut parameters: impl Iterator<Item = &'a [u8]>,
+    wanted: &[u8],
+) -> Result<(), Unreadable> {
+    if !media.eq_ignore_ascii_case(wanted) {
         return Err(Unreadable::Media(
-            "a login must be of the type that its route reads: a URL-encoded form or JSON",
+            "a login must be of the type that its route reads: a form or JSON",
         ));
     }
-    if !parts.all(|parameter| is_harmless(parameter.trim_ascii())) {
+    if !parameters.all(|parameter| is_harmless(parameter.trim_ascii())) {
         return Err(Unreadable::Media("a login must be in UTF-8"));
     }
     Ok(())
 }
 
 /// Of the parameters only a charset changes how the name is read.
-fn is_harmless(parameter: &[u8]) -> bool {
+pub(super) fn is_harmless(parameter: &[u8]) -> bool {
     let equals = parameter.iter().position(|byte| *byte == b'=');
     let (name, value) = equals.map_or((parameter, &b""[..]), |at| {
         (&parameter[..at], &parameter[at + 1..])
@@ -180,7 +198,7 @@ mod tests {
             "content-type",
             "application/x-www-form-urlencoded; charset=utf-16",
         )];
-        let other = [("content-type", "multipart/form-data; boundary=x")];
+        let other = [("content-type", "multipart/mixed; boundary=x")];
         let twice = [FORM, ("content-type", "application/json")];
         for pairs in [&coded[..], &charset, &other, &twice, &[]] {
             let refused = form(pairs, b"email=ann");
@@ -188,6 +206,22 @@ mod tests {
         }
         let plain = [FORM, ("content-encoding", "identity")];
         assert!(form(&plain, b"email=ann").is_ok());
+    }
+
+    #[test]
+    fn a_multipart_form_names_who_tries_too() {
+        let kind = [("content-type", "multipart/form-data; boundary=x")];
+        let body =
+            b"--x\r\nContent-Disposition: form-data; name=\"email\"\r\n\r\nAnn \r\n--x--\r\n";
+        assert_eq!(form(&kind, body).as_deref(), Ok("ann"));
+        assert!(matches!(
+            form(&kind, b"email=ann"),
+            Err(Unreadable::Field(_))
+        ));
+        let unnamed = [("content-type", "multipart/form-data")];
+        assert!(matches!(form(&unnamed, body), Err(Unreadable::Media(_))));
+        let coded = [kind[0], ("content-encoding", "gzip")];
+        assert!(matches!(form(&coded, body), Err(Unreadable::Media(_))));
     }
 
     #[test]
