@@ -38,7 +38,9 @@ pub trait Judge: Send + Sync + 'static {
 
 impl<S: Store> Judge for Engine<S> {
     async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
-        Self::check(self, facts).await
+        // On the heap: with a store on the network, the type of an application's layers would
+        // be too deep for the compiler's default limit.
+        Box::pin(Self::check(self, facts)).await
     }
 
     async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
