@@ -5,18 +5,28 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "a test fails by panicking and says why"
 )]
 
-#[path = "tower_kit/concurrency.rs"]
+#[path = "tower/concurrency.rs"]
 mod concurrency;
 mod engine_support;
-#[path = "tower_kit/examples.rs"]
+#[path = "tower/examples.rs"]
 mod examples;
-#[path = "tower_kit/layers.rs"]
+#[path = "tower/grpc.rs"]
+mod grpc;
+#[path = "tower/layers.rs"]
 mod layers;
-#[path = "tower_kit/login.rs"]
+#[path = "tower/login.rs"]
 mod login;
+mod nodes_support;
+#[path = "../../palisade-store/tests/common/postgres_server.rs"]
+mod postgres_server;
+#[path = "../../palisade-store/tests/common/redis_server.rs"]
+mod redis_server;
+#[path = "tower/stores.rs"]
+mod stores;
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -23,13 +23,20 @@ const PIECES: usize = 256;
 
 /// A proxy before an application that speaks HTTP/2 only.
 fn before(requests_max: usize) -> (Server, H2Upstream, TempDir) {
+    limited(
+        "by = []\nrate = \"100_000/s\"\nalgorithm = \"token-bucket\"",
+        requests_max,
+    )
+}
+
+fn limited(limit: &str, requests_max: usize) -> (Server, H2Upstream, TempDir) {
     let home = tempfile::tempdir().unwrap();
     certificates(home.path());
     let app = H2Upstream::start(home.path(), requests_max);
     let authority = home.path().join("ca.pem");
     let config = format!(
         "[server]\ntrusted_proxies = []\nworkers = 1\n[proxy]\nupstream_ca = \"{}\"\n\
-         [[limit]]\nname = \"many\"\nby = []\nrate = \"100_000/s\"\nalgorithm = \"token-bucket\"\n\
+         [[limit]]\nname = \"one\"\n{limit}\n\
          [[route]]\npath = \"/*\"\nclass = \"any\"\n[policy]\ndefaults = false\n",
         authority.display()
     );
@@ -202,4 +209,36 @@ fn cookies_of_an_http_2_client_are_one_header_to_an_http_1_application() {
     assert_eq!(response.status(), 200);
     let seen = json(&body);
     assert_eq!(seen["headers"]["cookie"], "session=1; theme=dark; lang=en");
+}
+
+#[test]
+fn ten_pass_and_the_eleventh_is_refused_whichever_version_of_http_is_spoken() {
+    let (server, _app, _home) = limited("by = [\"ip\"]\nrate = \"10/h\"", usize::MAX);
+    let address = server.proxy.unwrap();
+    let from_two = || {
+        ask(
+            address,
+            request("/").body(Full::<Bytes>::default()).unwrap(),
+        )
+        .0
+    };
+    for left in (0..5).rev() {
+        let reply = Client::connect(address).send("GET", "/", &[], b"");
+        let said = reply.header("x-ratelimit-remaining").map(str::to_owned);
+        assert_eq!(
+            (reply.status, said),
+            (200, Some((2 * left + 1).to_string()))
+        );
+        let reply = from_two();
+        assert_eq!(reply.status(), 200);
+        let said = &reply.headers()["x-ratelimit-remaining"];
+        assert_eq!(said, &(2 * left).to_string());
+    }
+    let refused = Client::connect(address).send("GET", "/", &[], b"");
+    assert_eq!(refused.status, 429);
+    assert!(refused.header("retry-after").is_some());
+    let refused = from_two();
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["x-ratelimit-limit"], "10");
+    assert!(refused.headers().contains_key("retry-after"));
 }

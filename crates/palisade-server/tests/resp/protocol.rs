@@ -18,6 +18,18 @@ fn a_key_gets_its_burst_and_is_then_limited_with_the_time_to_wait() {
 }
 
 #[test]
+fn ten_of_a_burst_of_ten_pass_and_the_eleventh_is_limited() {
+    let (_server, address) = plain();
+    let mut client = Raw::connect(address);
+    for left in (0..10).rev() {
+        let answer = client.ask("CL.THROTTLE ann 9 10 36000");
+        assert!(answer.starts_with(&format!("0 10 {left} -1 ")), "{answer}");
+    }
+    let limited = client.ask("CL.THROTTLE ann 9 10 36000");
+    assert!(limited.starts_with("1 10 0 "), "{limited}");
+}
+
+#[test]
 fn a_look_takes_nothing() {
     let (_server, address) = plain();
     let mut client = Raw::connect(address);

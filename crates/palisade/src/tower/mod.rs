@@ -48,6 +48,7 @@ mod body;
 mod concurrency;
 mod edge;
 mod gate;
+mod grpc;
 mod identity;
 mod judge;
 mod login;

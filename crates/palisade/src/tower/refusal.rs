@@ -1,10 +1,10 @@
 //! Answers that take the application's place.
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
+use http::Response;
 
 use super::body::Guarded;
 use super::gate::Decided;
+use super::grpc;
 use crate::answer;
 use crate::extract::ExtractError;
 
@@ -34,34 +34,8 @@ impl Refusal {
     pub(super) fn answer<B>(self, is_grpc: bool) -> Response<Guarded<B>> {
         let mut reply = *self.0;
         if is_grpc {
-            translate(&mut reply);
+            grpc::translate(&mut reply);
         }
         reply.map(Guarded::own)
     }
-}
-
-const GRPC: &[u8] = b"application/grpc";
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(GRPC))
-}
-
-/// An answer of gRPC that consists of nothing but its status.
-fn translate(reply: &mut Response<Vec<u8>>) {
-    let (code, message) = match reply.status().as_u16() {
-        400 => ("3", "a field is not valid"),
-        401 => ("16", "not authenticated"),
-        403 => ("7", "not permitted"),
-        429 => ("8", "rate limit exceeded"),
-        _ => ("14", "unavailable"),
-    };
-    *reply.status_mut() = StatusCode::OK;
-    reply.body_mut().clear();
-    let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
-    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
 }

@@ -10,7 +10,8 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use super::body::Guarded;
-use super::refusal::{self, Refusal};
+use super::grpc;
+use super::refusal::Refusal;
 
 /// Something that is given back when it is dropped.
 pub(super) type Held = Option<Box<dyn Any + Send + Sync>>;
@@ -80,7 +81,7 @@ where
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
         let rule = self.rule.clone();
-        let is_grpc = refusal::is_grpc(request.headers());
+        let is_grpc = grpc::is_grpc(request.headers());
         Box::pin(async move {
             let Passed { request, kept } = match rule.before(request).await {
                 Ok(passed) => passed,

@@ -76,7 +76,7 @@ async fn the_example_without_a_policy_limits_addresses_and_what_is_slow() {
 fn the_page_shows_what_the_examples_do() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("../../docs/axum.md")).unwrap();
-    let examples = ["axum.rs", "axum_limiter.rs"]
+    let examples = ["axum.rs", "axum_limiter.rs", "tonic.rs"]
         .map(|name| std::fs::read_to_string(root.join("examples").join(name)).unwrap());
     let plain = |text: &str| -> Vec<String> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
