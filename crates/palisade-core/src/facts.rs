@@ -270,6 +270,16 @@ impl RequestFacts {
         }
     }
 
+    /// What is known of a request that cannot be read: where it came from. It counts for its
+    /// address all the same, by the most general route, whatever it is that could not be read.
+    #[must_use]
+    pub fn unread(ip: IpAddr) -> Self {
+        Self {
+            layers: Layers::Edge,
+            ..Self::new(ip, "GET", "")
+        }
+    }
+
     /// The facts of a background job that is about to be enqueued (T-JOBS). It gets a
     /// receipt: what could not be enqueued is given back.
     #[must_use]

@@ -9,7 +9,7 @@ use http::request::Parts;
 use palisade::Engine;
 use palisade::engine::{Observer, RequestAnswer};
 use palisade::extract::{Arrived, EdgeConfig, EdgeRequest, ExtractError, Refused, identify};
-use palisade_core::facts::{Layers, Surface};
+use palisade_core::facts::Surface;
 use palisade_core::{Micros, PolicySet, RequestFacts};
 use palisade_policy::Outcomes;
 
@@ -127,11 +127,9 @@ impl Enforcer {
         ip: IpAddr,
         problem: Problem,
     ) -> Result<RequestAnswer, Problem> {
-        // No path: the most general route, whatever it is that could not be read.
         let facts = RequestFacts {
-            layers: Layers::Edge,
             surface,
-            ..RequestFacts::new(ip, "GET", "")
+            ..RequestFacts::unread(ip)
         };
         let answer = self.engine.check(&facts).await;
         if answer.decision.is_allowed() {

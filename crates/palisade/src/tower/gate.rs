@@ -241,10 +241,7 @@ impl<J: Judge> Gate<J> {
         if refused.error.is_audited() {
             self.judge.edge_refused(peer, refused.error.field());
         }
-        let facts = RequestFacts {
-            layers: Layers::Edge,
-            ..RequestFacts::new(refused.ip, "GET", "")
-        };
+        let facts = RequestFacts::unread(refused.ip);
         let decided = Decided::new(self.judge.check(&facts).await);
         match decided.decision().is_allowed() {
             true => Refusal::unreadable(&refused.error),
