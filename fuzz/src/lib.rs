@@ -14,6 +14,7 @@ use jsonwebtoken::EncodingKey;
 use palisade::extract::client_ip::{CHAIN_BYTES_MAX, ChainHeader, TrustedProxies, client_ip};
 use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, Expiry, JwtKeys, JwtRules, TokenVerifier};
+use palisade::extract::login::{Unreadable, username};
 use palisade::extract::path::{EncodedSlash, normalise, split_target};
 use palisade::extract::{EdgeConfig, EdgeRequest, extract, extract_forward_auth};
 use palisade::wire::{RawGuard, RawRequest, WireError, parse};
@@ -21,18 +22,20 @@ use palisade_core::facts::RequestKind;
 use palisade_core::key::{Domain, Keyring, SegmentKind};
 use palisade_core::policy::{Route, Routes};
 use palisade_core::{Digest, Micros, PolicySet};
+use palisade_policy::UsernameSource;
 
 /// A target with its name, which is also its corpus' folder.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("xff", xff),
     ("forwarded", forwarded),
     ("jwt", jwt),
     ("path", path),
     ("request", request),
     ("http_bodies", http_bodies),
+    ("login_form", login_form),
     ("key_encoding", key_encoding),
     ("resp", resp),
 ];
@@ -242,6 +245,28 @@ pub fn http_bodies(data: &[u8]) {
 fn bounded(result: &Result<(), WireError>) {
     if let Err(error) = result {
         assert!(error.to_string().len() <= 160);
+    }
+}
+
+/// A login: a line with its media type, then its body. Who tries is one name, in one spelling,
+/// or a short refusal.
+pub fn login_form(data: &[u8]) {
+    let mut lines = data.splitn(2, |byte| *byte == b'\n');
+    let kind = HeaderValue::from_bytes(lines.next().unwrap_or_default());
+    let body = lines.next().unwrap_or_default();
+    let Ok(kind) = kind else {
+        return;
+    };
+    let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, kind)]);
+    let source = UsernameSource::Form("email".to_owned());
+    match username(&source, &headers, body) {
+        Ok(name) => {
+            let name = name.as_ref().map_or("", |name| name.as_str());
+            assert_eq!(name, name.trim().to_lowercase());
+            assert!(!name.is_empty());
+        }
+        Err(Unreadable::Field(error)) => assert!(error.to_string().len() <= 160),
+        Err(Unreadable::Media(_)) => {}
     }
 }
 
