@@ -124,19 +124,50 @@ fn number(out: &mut Vec<u8>, number: u64) {
 }
 
 fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
-    // Without an early end the compiler looks at many bytes at once.
-    let has = |escaped: fn(u8) -> bool| text.bytes().fold(false, |has, byte| has | escaped(byte));
-    if has(|byte| (byte < b' ') | (byte == b'\\')) {
+    let bytes = text.as_bytes();
+    let seen = look(bytes);
+    if seen.others {
         return serde_json::to_writer(out, text);
     }
     out.push(b'"');
-    if has(|byte| byte == b'"') {
-        escape_quotes(out, text.as_bytes());
+    if seen.quotes {
+        escape_quotes(out, bytes);
     } else {
-        raw(out, text);
+        out.extend_from_slice(bytes);
     }
     out.push(b'"');
     Ok(())
+}
+
+/// What of a text JSON has to escape.
+struct Seen {
+    quotes: bool,
+    /// Backslashes and control characters.
+    others: bool,
+}
+
+/// Looks at eight bytes at a time. A byte below `n` borrows from its highest bit when `n`
+/// is taken from all eight; of those that had the bit before, `!word` knows.
+fn look(text: &[u8]) -> Seen {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = ONES << 7;
+    let below = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & HIGHEST;
+    let equal = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let (mut quotes, mut others) = (0, 0);
+    let mut look = |eight: [u8; 8]| {
+        let word = u64::from_ne_bytes(eight);
+        quotes |= equal(word, b'"');
+        others |= below(word, b' ') | equal(word, b'\\');
+    };
+    let (eights, rest) = text.as_chunks::<8>();
+    eights.iter().copied().for_each(&mut look);
+    let mut last = [b'-'; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    look(last);
+    Seen {
+        quotes: quotes != 0,
+        others: others != 0,
+    }
 }
 
 /// Quotes are all that the headers' structured fields have to escape. They stand so close
@@ -218,6 +249,22 @@ mod tests {
         shadow.retry_after = Some(7);
         refused.limits = vec![shadow, reading("other", "all")];
         refused
+    }
+
+    #[test]
+    fn every_byte_is_seen_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            for length in 1..20 {
+                for place in 0..length {
+                    let mut text = vec![b'a'; length];
+                    text[place] = byte;
+                    let seen = look(&text);
+                    assert_eq!(seen.quotes, byte == b'"', "{byte} at {place} of {length}");
+                    let others = byte < b' ' || byte == b'\\';
+                    assert_eq!(seen.others, others, "{byte} at {place} of {length}");
+                }
+            }
+        }
     }
 
     #[test]
