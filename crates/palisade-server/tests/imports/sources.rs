@@ -220,6 +220,18 @@ fn what_limitador_says_and_descriptors_cannot_is_refused_or_left_out() {
             "f.yaml:6: this limit and one before it answer the same",
         ),
         (
+            format!(
+                "{}{}",
+                limit("a != 'x' && b == 'y'"),
+                limit("a == 'x' && b.startsWith('y')")
+            ),
+            "f.yaml:1: what this limit leaves out with `!=` is in part what another limit counts",
+        ),
+        (
+            limit("a == ''"),
+            "f.yaml:1: a condition or variable says more",
+        ),
+        (
             "- namespace: n\n  max_value: 1\n  seconds: 1\n".to_owned(),
             "f.yaml:1: the limit has neither conditions nor variables",
         ),
