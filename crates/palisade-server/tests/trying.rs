@@ -11,8 +11,9 @@
 )]
 
 mod common;
+#[path = "trying/replay.rs"]
+mod replay;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -400,102 +401,4 @@ fn suggest_writes_a_policy_that_touches_no_more_callers_than_were_granted() {
             || limit.unwrap()["rate"].as_str().unwrap().starts_with("40/"),
         "{told}"
     );
-}
-
-#[test]
-fn replay_reads_gzip_standard_input_and_the_other_formats() {
-    let folder = tempfile::tempdir().unwrap();
-    let plain = folder.path().join("access.log");
-    std::fs::write(&plain, log(20)).unwrap();
-    let line = "gzip -c access.log > access.log.gz && palisade replay --json access.log.gz && palisade replay --json - < access.log";
-    let said = shell(folder.path(), line);
-    let all: Vec<Value> = said
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(all.len(), 2);
-    assert_eq!(all[0], all[1]);
-    assert_eq!(all[0]["summary"]["events"], 20);
-
-    let envoy = r#"{"start_time":"2026-10-10T11:55:36.123Z","method":"GET","path":"/a","downstream_remote_address":"192.0.2.9:47"}"#;
-    let nginx = "192.0.2.9|2026-10-10T11:55:36+00:00|GET /a HTTP/1.1";
-    let audit = r#"{"event":"rate_limit_exceeded","severity":"warning","at":"2026-01-01T00:00:00.000Z","ip_prefix":"192.0.2.0/24","class":"read"}"#;
-    let common = r#"192.0.2.9 - - [10/Oct/2026:13:55:36 +0000] "GET /a HTTP/1.1" 200 1"#;
-    for (format, text) in [
-        ("auto", envoy),
-        ("envoy", envoy),
-        ("auto", audit),
-        ("common", common),
-        ("$remote_addr|$time_iso8601|$request", nginx),
-    ] {
-        std::fs::write(&plain, format!("{text}\n\nnot a line 192.0.2.77\n")).unwrap();
-        let said = shell(
-            folder.path(),
-            &format!("palisade replay access.log --format '{format}'"),
-        );
-        assert!(
-            said.starts_with("1 events: allow 1\n1 lines could not be used\n  line 3: "),
-            "{format}: {said}"
-        );
-        assert!(!said.contains("192.0.2"), "{said}");
-    }
-}
-
-#[test]
-fn replay_honours_the_policys_reading_of_escaped_slashes() {
-    let folder = tempfile::tempdir().unwrap();
-    let event = r#"{"at":"2026-01-01T00:00:00Z","op":"request","ip":"192.0.2.1","method":"GET","path":"/a%2Fb","expect":{"decision":"allow"}}"#;
-    std::fs::write(folder.path().join("cases.jsonl"), format!("{event}\n")).unwrap();
-    std::fs::write(
-        folder.path().join("p.toml"),
-        "[identity]\nencoded_slash = \"literal\"\n",
-    )
-    .unwrap();
-    let run = |line: &str| {
-        let mut command = palisade();
-        command.current_dir(folder.path()).args(line.split(' '));
-        command.output().unwrap()
-    };
-    assert_eq!(run("test cases.jsonl").status.code(), Some(2));
-    assert_eq!(run("replay cases.jsonl").status.code(), Some(2));
-    assert_eq!(
-        run("test cases.jsonl --config p.toml").status.code(),
-        Some(0)
-    );
-    assert_eq!(
-        run("replay cases.jsonl --config p.toml").status.code(),
-        Some(0)
-    );
-}
-
-/// Requests of 50,000 addresses, one a millisecond.
-fn recording(folder: &Path, lines: u32) -> PathBuf {
-    let path = folder.join("events.jsonl");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
-    for n in 0..lines {
-        let (ms, host) = (u64::from(n), n % 50_000);
-        let at = format!(
-            "2026-01-01T{:02}:{:02}:{:02}.{:03}Z",
-            ms / 3_600_000 % 24,
-            ms / 60_000 % 60,
-            ms / 1000 % 60,
-            ms % 1000
-        );
-        writeln!(file, r#"{{"at":"{at}","op":"request","ip":"10.{}.{}.1","method":"GET","path":"/items/{n}","org":"o{}"}}"#, host / 250, host % 250, n % 200).unwrap();
-    }
-    path
-}
-
-#[test]
-fn replay_stays_within_its_memory_however_long_the_recording() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = recording(folder.path(), 200_000);
-    let out = palisade()
-        .args(["replay", "--json", "--keys-max", "1000"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(summary["summary"]["events"], 200_000);
-    assert!(summary["summary"]["overflowed"].as_u64().unwrap() > 0);
 }

@@ -10,13 +10,14 @@ mod format;
 mod input;
 mod logged;
 mod pattern;
+mod whose;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use palisade::cases::{CaseError, Event};
 
-pub(super) use ahead::{Ahead, read_ahead};
+pub(super) use ahead::{Ahead, Done, read_ahead};
 pub(super) use format::{Format, Names};
 
 /// Wrong lines that are named.
@@ -39,6 +40,10 @@ pub(crate) struct Recording {
 pub(super) struct Numbered {
     pub(super) line: u64,
     pub(super) event: Event,
+    /// A keyed hash of its subject, if it has one.
+    pub(super) whose: Option<u64>,
+    /// Once it is decided, whether it was allowed.
+    pub(super) is_allowed: Option<bool>,
 }
 
 /// Why a line gave no event. Names fields, never what stands in them.

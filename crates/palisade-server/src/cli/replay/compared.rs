@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use palisade::cases::Event;
 use palisade::engine::{Cause, Comparison};
 use palisade_core::decision::Decision;
 use palisade_core::time::Micros;
 use serde_json::{Value, json};
 
+use super::super::events::Numbered;
 use super::outcome::asked;
 use super::subjects::{Subject, Subjects};
 use super::summary::SUBJECTS_SHOWN;
@@ -42,15 +42,15 @@ pub(super) struct Compared {
 }
 
 impl Changed {
-    fn count(&mut self, line: u64, event: &Event, refusing: &Decision) {
+    fn count(&mut self, numbered: &Numbered, refusing: &Decision) {
         let cause = Cause::of(refusing);
         self.count += 1;
-        self.subjects.count(line, event, false);
+        self.subjects.count(numbered, false);
         if self.first.len() < EXAMPLES_MAX {
             self.first.push(Example {
-                line,
-                at: event.at,
-                asked: asked(event),
+                line: numbered.line,
+                at: numbered.event.at,
+                asked: asked(&numbered.event),
                 cause: cause.to_string(),
             });
         }
@@ -103,14 +103,13 @@ impl Compared {
     /// Counts how `other` differs; true if it does.
     pub(super) fn count(
         &mut self,
-        line: u64,
-        event: &Event,
+        numbered: &Numbered,
         given: &Decision,
         other: &Decision,
     ) -> bool {
         match Comparison::of(given, other) {
-            Comparison::NewlyDenied => self.newly_denied.count(line, event, other),
-            Comparison::NewlyAllowed => self.newly_allowed.count(line, event, given),
+            Comparison::NewlyDenied => self.newly_denied.count(numbered, other),
+            Comparison::NewlyAllowed => self.newly_allowed.count(numbered, given),
             // On one clock how long a refusal lasts is exact.
             Comparison::Otherwise => self.otherwise += 1,
             Comparison::Agrees if given.retry_after != other.retry_after => self.otherwise += 1,

@@ -1,7 +1,9 @@
 //! `palisade replay`.
 
 mod bars;
+mod classes;
 mod compared;
+mod counter;
 mod outcome;
 mod page;
 mod run;

@@ -1,4 +1,5 @@
-//! One recording through one policy or two: a thread reads ahead, this one decides.
+//! One recording through one policy or two: a thread reads ahead, this one decides, in order,
+//! and a third counts.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use serde_json::json;
 use super::super::events::{Ahead, Names, Numbered, Recording, Unread, read_ahead};
 use super::super::offline;
 use super::compared::Compared;
+use super::counter::Counter;
 use super::outcome::{Outcome, asked};
 use super::summary::Summary;
 use crate::config::Config;
@@ -45,8 +47,9 @@ impl Run<'_> {
         let mut replays = [self.replayer(one)?, self.replayer(other)?];
         let mut summary = Summary::default();
         summary.compared = other.map(|_| Compared::default());
-        while let Some(batch) = ahead.next()? {
-            for numbered in &batch {
+        let counter = Counter::start(ahead.done.clone())?;
+        while let Some(mut batch) = ahead.next()? {
+            for numbered in &mut batch {
                 if let Err(why) = self.decide(&mut replays, numbered, &mut summary).await {
                     ahead.wrong.note(numbered.line, &Unread::Field(why));
                 }
@@ -57,8 +60,10 @@ impl Run<'_> {
                 summary.events
             });
             progress.set_message(format!("{} events", summary.events));
+            counter.take(batch)?;
         }
         progress.finish_and_clear();
+        summary.counted = counter.end()?;
         summary.wrong = ahead.wrong;
         summary.others = ahead.others;
         let stats = replays.iter().flatten().map(|one| one.stats().overflowed);
@@ -89,20 +94,18 @@ impl Run<'_> {
     async fn decide(
         &self,
         replays: &mut [Option<Replayer<Embedded>>; 2],
-        numbered: &Numbered,
+        numbered: &mut Numbered,
         summary: &mut Summary,
     ) -> Result<(), CaseError> {
-        let Numbered { line, event } = numbered;
         let [one, other] = replays;
-        let given = decide(one, event).await?;
-        let compared = decide(other, event).await?;
+        let given = decide(one, &numbered.event).await?;
+        let compared = decide(other, &numbered.event).await?;
         let Some(given) = given else { return Ok(()) };
-        summary.count(*line, event, &given.decision);
+        numbered.is_allowed = Some(given.decision.is_allowed());
+        summary.count(&given.decision);
         let against = compared.as_ref().map(|answer| &answer.decision);
         let differs = match (&mut summary.compared, against) {
-            (Some(compared), Some(against)) => {
-                compared.count(*line, event, &given.decision, against)
-            }
+            (Some(compared), Some(against)) => compared.count(numbered, &given.decision, against),
             _ => true,
         };
         if let Some(as_json) = self.lines.filter(|_| differs) {
@@ -124,7 +127,7 @@ async fn decide(
 
 /// One decision as a line.
 fn show(as_json: bool, numbered: &Numbered, given: &Decision, other: Option<&Decision>) -> String {
-    let Numbered { line, event } = numbered;
+    let Numbered { line, event, .. } = numbered;
     let (at, asked) = (event.at.to_rfc3339(), asked(event));
     let given = Outcome(given);
     match (as_json, other.map(Outcome)) {

@@ -2,10 +2,9 @@
 //! first came in. The file says who that is; nothing here does.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasherDefault, Hasher};
 
-use palisade::cases::{Event, Operation};
-use palisade_core::Id;
+use super::super::events::Numbered;
 
 /// Subjects that are told apart at once. When there are more, the half with the fewest
 /// refusals is forgotten.
@@ -37,34 +36,42 @@ pub(super) struct Subject {
     pub(super) share: Share,
 }
 
+/// What is a keyed hash already is not hashed again.
+#[derive(Clone, Copy, Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+}
+
 /// The busiest subjects.
 #[derive(Default)]
 pub(super) struct Subjects {
-    hasher: RandomState,
-    all: HashMap<u64, Subject>,
+    all: HashMap<u64, Subject, BuildHasherDefault<AsItIs>>,
     /// Some were forgotten: figures of the others are at least what is shown.
     pub(super) is_partial: bool,
 }
 
 impl Subjects {
-    pub(super) fn count(&mut self, line: u64, event: &Event, is_allowed: bool) {
-        let key = match &event.operation {
-            Operation::Request(facts) => {
-                let org = facts.org.as_ref().map(Id::as_bytes);
-                self.hasher.hash_one((facts.ip, org))
-            }
-            Operation::Guard(_, facts) => match &facts.account {
-                Some(account) => self.hasher.hash_one(("account", account.as_bytes())),
-                None => self.hasher.hash_one((facts.ip, None::<&[u8]>)),
-            },
-            // Which entry of a descriptor names somebody is not known.
-            Operation::Descriptors(_) | Operation::Fault(_) => return,
-        };
+    pub(super) fn count(&mut self, numbered: &Numbered, is_allowed: bool) {
+        let Some(whose) = numbered.whose else { return };
         let fresh = Subject {
-            first_line: line,
+            first_line: numbered.line,
             share: Share::default(),
         };
-        let subject = self.all.entry(key).or_insert(fresh);
+        let subject = self.all.entry(whose).or_insert(fresh);
         subject.share.count(is_allowed);
         if self.all.len() > SUBJECTS_MAX {
             self.forget_half();
@@ -99,6 +106,8 @@ impl Subjects {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher, RandomState};
+
     use palisade::cases::parse_event;
 
     use super::*;
@@ -106,18 +115,22 @@ mod tests {
     #[test]
     fn the_busiest_are_kept_when_there_are_too_many() {
         let mut subjects = Subjects::default();
-        let event = |n: u32| {
-            let ip = std::net::Ipv4Addr::from(n);
-            let line = format!(
-                r#"{{"at":"2026-01-01T00:00:00Z","op":"request","ip":"{ip}","method":"GET","path":"/"}}"#
-            );
-            parse_event(&line).unwrap()
+        let hasher = RandomState::new();
+        let of = |line: u64, subject: u32| {
+            Numbered {
+            line,
+            event: parse_event(
+                r#"{"at":"2026-01-01T00:00:00Z","op":"request","ip":"::1","method":"GET","path":"/"}"#,
+            )
+            .unwrap(),
+            whose: Some(hasher.hash_one(subject)),
+            is_allowed: None,
+        }
         };
-        let busy = event(1);
         for n in 2..u32::try_from(SUBJECTS_MAX).unwrap() + 10 {
-            subjects.count(u64::from(n), &event(n), true);
+            subjects.count(&of(u64::from(n), n), true);
             if n % 1000 == 2 {
-                subjects.count(1, &busy, false);
+                subjects.count(&of(1, 1), false);
             }
         }
         assert!(subjects.is_partial && subjects.len() < SUBJECTS_MAX);

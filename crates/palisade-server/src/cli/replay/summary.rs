@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::sync::Arc;
 
-use palisade::cases::Event;
 use palisade::engine::Cause;
 use palisade_core::decision::{Decision, Mode, Outcome};
 use palisade_core::time::Micros;
@@ -13,18 +11,17 @@ use serde_json::{Value, json};
 use super::super::events::WrongLines;
 use super::super::table::Table;
 use super::bars::{bar, split_bar};
+use super::classes::Classes;
 use super::compared::Compared;
+use super::counter::Counted;
 use super::outcome::class_of;
-use super::subjects::{Share, Subject, Subjects};
-use super::timeline::Timeline;
+use super::subjects::{Share, Subject};
 
 /// Most subjects that are shown.
 pub(super) const SUBJECTS_SHOWN: usize = 10;
 /// Most rows over time, in the terminal and on a page.
 const ROWS_MAX: u64 = 24;
 pub(super) const PLOT_ROWS_MAX: u64 = 120;
-/// Classes that are counted apart: an event may name any.
-const CLASSES_MAX: usize = 1000;
 
 const OUTCOMES: [Outcome; 4] = [
     Outcome::Allow,
@@ -46,10 +43,10 @@ pub(super) struct Summary {
     modes: [u64; MODES.len()],
     /// What stood in the way of those that were not allowed.
     causes: HashMap<Cause, u64>,
-    classes: HashMap<Arc<str>, Share>,
+    classes: Classes,
     guard: Share,
-    subjects: Subjects,
-    timeline: Timeline,
+    /// By subject and time.
+    pub(super) counted: Counted,
     pub(super) compared: Option<Compared>,
     pub(super) wrong: WrongLines,
     /// Lines that tell of no decision.
@@ -59,8 +56,8 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Counts an event.
-    pub(super) fn count(&mut self, line: u64, event: &Event, decision: &Decision) {
+    /// Counts a decision; whose and when is counted beside.
+    pub(super) fn count(&mut self, decision: &Decision) {
         let is_allowed = decision.is_allowed();
         self.events += 1;
         let outcome = OUTCOMES.iter().position(|one| *one == decision.outcome);
@@ -70,20 +67,10 @@ impl Summary {
         if !is_allowed {
             *self.causes.entry(Cause::of(decision)).or_default() += 1;
         }
-        self.class(decision).count(is_allowed);
-        self.timeline.count(event.at, is_allowed);
-        self.subjects.count(line, event, is_allowed);
-    }
-
-    fn class(&mut self, decision: &Decision) -> &mut Share {
-        let Some(class) = class_of(decision) else {
-            return &mut self.guard;
-        };
-        let class = match self.classes.len() < CLASSES_MAX || self.classes.contains_key(class) {
-            true => Arc::clone(class),
-            false => "other".into(),
-        };
-        self.classes.entry(class).or_default()
+        match class_of(decision) {
+            Some(class) => self.classes.count(class, is_allowed),
+            None => self.guard.count(is_allowed),
+        }
     }
 
     pub(super) fn decisions(&self) -> Vec<(&'static str, u64)> {
@@ -112,19 +99,15 @@ impl Summary {
     /// Classes by name, the guard's events among them.
     pub(super) fn classes(&self) -> BTreeMap<String, Share> {
         let guard = (self.guard.events > 0).then(|| ("guard".to_owned(), self.guard));
-        let classes = self.classes.iter();
-        classes
-            .map(|(name, share)| (name.to_string(), *share))
-            .chain(guard)
-            .collect()
+        self.classes.all().chain(guard).collect()
     }
 
     pub(super) fn subjects(&self) -> (Vec<Subject>, usize) {
-        self.subjects.refused_most(SUBJECTS_SHOWN)
+        self.counted.subjects.refused_most(SUBJECTS_SHOWN)
     }
 
     pub(super) fn over_time(&mut self, rows_max: u64) -> Vec<(Micros, Share)> {
-        self.timeline.rows(rows_max)
+        self.counted.timeline.rows(rows_max)
     }
 
     pub(super) fn text(&mut self) -> String {
@@ -194,7 +177,7 @@ impl Summary {
         let mut text = part(&refused) + &part(&classes) + &part(&subjects);
         if count > top.len() {
             let more = count - top.len();
-            let at_least = if self.subjects.is_partial {
+            let at_least = if self.counted.subjects.is_partial {
                 " at least"
             } else {
                 ""
@@ -237,7 +220,7 @@ impl Summary {
             "modes": BTreeMap::from_iter(self.modes()),
             "refused_by": BTreeMap::from_iter(self.causes()), "classes": classes,
             "subjects": subjects, "subjects_refused": refused,
-            "subjects_seen": self.subjects.len(), "over_time": times,
+            "subjects_seen": self.counted.subjects.len(), "over_time": times,
             "wrong_lines": self.wrong.count, "first_wrong_lines": wrong,
             "other_lines": self.others, "overflowed": self.overflowed,
             "against": self.compared.as_ref().map(Compared::as_json)}})

@@ -84,6 +84,7 @@ impl Suggest {
                 measured.count(config.policy(), &numbered.event);
             }
             progress.set_position(ahead.read());
+            ahead.done.give_back(batch);
         }
         progress.finish_and_clear();
         measured.wrong = ahead.wrong;

@@ -72,6 +72,7 @@ impl Trial<'_> {
                     *touched.by_kind.entry(kind).or_default() += u64::from(is_new);
                 }
             }
+            ahead.done.give_back(batch);
         }
         Ok(touched)
     }
