@@ -74,7 +74,7 @@ impl Domains {
 }
 
 /// Where the values stand that `by` tells apart. A key that a descriptor has twice is meant
-/// as often as it is named.
+/// as often as it is named, the open values first: an exact one is always the same.
 fn counted(by: &[Dimension], rule: &DescriptorRule) -> Box<[usize]> {
     let mut positions: Vec<usize> = Vec::with_capacity(by.len());
     for dimension in by {
@@ -84,7 +84,9 @@ fn counted(by: &[Dimension], rule: &DescriptorRule) -> Box<[usize]> {
         let is_meant = |(position, entry): &(usize, &super::EntryMatch)| {
             entry.key == *key && !positions.contains(position)
         };
-        let found = rule.entries.iter().enumerate().find(is_meant);
+        let meant = || rule.entries.iter().enumerate().filter(is_meant);
+        let open = meant().find(|(_, entry)| entry.value.is_open());
+        let found = open.or_else(|| meant().next());
         positions.extend(found.map(|(position, _)| position));
     }
     positions.into()

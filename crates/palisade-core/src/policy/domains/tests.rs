@@ -143,6 +143,20 @@ fn r_value_an_open_value_has_a_bucket_of_its_own_and_a_shared_one_has_not() {
 }
 
 #[test]
+fn r_value_of_a_key_that_stands_twice_the_open_value_has_the_bucket() {
+    for (written, one, other) in [
+        ("twice: b=x, b=x*", "b=x, b=x", "b=x, b=xy"),
+        ("twice: b=x*, b=x", "b=x, b=x", "b=xy, b=x"),
+        ("twice: b=x, c, b", "b=x, c=1, b=1", "b=x, c=1, b=2"),
+    ] {
+        let policy = policy(&[written]);
+        let buckets = charged(&policy, &[one, one, other]);
+        assert_eq!(buckets[0], buckets[1], "{written}");
+        assert_ne!(buckets[0], buckets[2], "{written}");
+    }
+}
+
+#[test]
 fn r_value_two_values_are_told_apart_from_their_concatenation() {
     let policy = policy(&["pair: a, b"]);
     let buckets = charged(&policy, &["a=x, b=yz", "a=xy, b=z"]);
