@@ -5,7 +5,7 @@
 //! a connection is taken from a list and put back when the answer's body has ended.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
 use palisade::store::deadline;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -29,9 +30,24 @@ pub(super) struct Kept {
     connector: HttpConnector,
     place: Uri,
     host: HeaderValue,
-    idle: Mutex<Vec<Idle>>,
+    list: Mutex<List>,
     idle_max: usize,
     idle_time: Duration,
+}
+
+/// Connections that wait for a request, the one that waits longest first.
+#[derive(Default)]
+struct List {
+    idle: Vec<Idle>,
+    /// Somebody ends those that wait for too long.
+    is_swept: bool,
+}
+
+impl List {
+    fn end_older_than(&mut self, time: Duration, now: Instant) {
+        let old = self.idle.partition_point(|one| now - one.since > time);
+        self.idle.drain(..old);
+    }
 }
 
 struct Idle {
@@ -51,7 +67,7 @@ impl Kept {
             connector,
             place,
             host,
-            idle: Mutex::default(),
+            list: Mutex::default(),
             idle_max,
             idle_time,
         }
@@ -102,7 +118,7 @@ impl Kept {
     /// The connection that was used last and is free. One whose answer has just ended may
     /// not be yet: it stays for the next request.
     fn take(&self) -> Option<SendRequest<Outgoing>> {
-        let mut idle = self.idle.lock();
+        let idle = &mut self.list.lock().idle;
         let mut place = idle.len();
         while place > 0 {
             place -= 1;
@@ -116,18 +132,22 @@ impl Kept {
         None
     }
 
-    /// Keeps a connection for the next request, and forgets those that were not used for
-    /// long: they stand first.
-    fn keep(&self, sender: SendRequest<Outgoing>) {
+    /// Keeps a connection for the next request.
+    fn keep(self: &Arc<Self>, sender: SendRequest<Outgoing>) {
         if sender.is_closed() {
             return;
         }
         let since = deadline::now();
-        let mut idle = self.idle.lock();
-        let old = idle.partition_point(|one| since - one.since > self.idle_time);
-        idle.drain(..old);
-        if idle.len() < self.idle_max {
-            idle.push(Idle { sender, since });
+        let mut list = self.list.lock();
+        if list.idle.len() < self.idle_max {
+            list.idle.push(Idle { sender, since });
+        }
+        // A service that ends keeps nothing.
+        if !list.is_swept
+            && let Ok(runtime) = Handle::try_current()
+        {
+            list.is_swept = true;
+            runtime.spawn(sweep(Arc::downgrade(self), self.idle_time));
         }
     }
 
@@ -138,6 +158,22 @@ impl Kept {
     ) -> Response<Arriving> {
         let way = Some((sender, Arc::clone(self)));
         response.map(|body| Arriving { body, way })
+    }
+}
+
+/// Ends connections that nobody has used for so long, until there is none left.
+async fn sweep(kept: Weak<Kept>, time: Duration) {
+    loop {
+        tokio::time::sleep(time).await;
+        let Some(kept) = kept.upgrade() else {
+            return;
+        };
+        let mut list = kept.list.lock();
+        list.end_older_than(time, deadline::now());
+        if list.idle.is_empty() {
+            list.is_swept = false;
+            return;
+        }
     }
 }
 
@@ -188,5 +224,70 @@ impl Body for Arriving {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use http_body_util::BodyExt;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(100);
+
+    /// An application that answers everything and ends no connection.
+    async fn app() -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let answer =
+                    service_fn(async |_| Ok::<_, hyper::Error>(Response::new("ok".to_owned())));
+                let served = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(served.serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        address
+    }
+
+    async fn ask(kept: &Arc<Kept>) {
+        let request = Request::new(Outgoing::of(Bytes::new()));
+        let answer = kept.ask(request).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
+    }
+
+    fn waiting(kept: &Kept) -> usize {
+        kept.list.lock().idle.len()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_nobody_uses_ends_and_the_next_request_makes_another() {
+        let place = app().await;
+        let place = format!("http://{place}/").parse().unwrap();
+        let host = HeaderValue::from_static("app");
+        let kept = Arc::new(Kept::new(HttpConnector::new(), place, host, 4, TIME));
+        for _ in 0..2 {
+            ask(&kept).await;
+            ask(&kept).await;
+            assert_eq!(waiting(&kept), 1, "one after another they use one");
+            while waiting(&kept) > 0 {
+                tokio::time::sleep(TIME / 10).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_connections_wait_than_may() {
+        let place = app().await;
+        let place = format!("http://{place}/").parse().unwrap();
+        let host = HeaderValue::from_static("app");
+        let kept = Arc::new(Kept::new(HttpConnector::new(), place, host, 3, TIME * 600));
+        let all = (0..8).map(|_| ask(&kept));
+        futures_util::future::join_all(all).await;
+        assert_eq!(waiting(&kept), 3);
     }
 }
