@@ -207,7 +207,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::sync::Arc;
 
-    use tokio::sync::Semaphore;
+    use tokio::sync::{Notify, Semaphore};
 
     use super::super::activity::{Live, Patience};
     use super::super::line::Stream;
@@ -215,12 +215,16 @@ mod tests {
     use super::*;
 
     /// Takes its time.
-    struct Never;
+    #[derive(Default)]
+    struct Never {
+        asked: Notify,
+    }
 
     impl Handler for Never {
         type Body = String;
 
         async fn answer(&self, _: SocketAddr, _: Request<Incoming>) -> Response<String> {
+            self.asked.notify_one();
             std::future::pending().await
         }
     }
@@ -248,7 +252,7 @@ mod tests {
         false
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_peer_that_gives_no_sign_of_life_is_given_up_though_it_waits_for_an_answer() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -264,7 +268,14 @@ mod tests {
             stop::stopper().1,
         );
         let patience = PING_EVERY + PING_PATIENCE;
-        let mut served = pin!(Arc::new(Never).converse(line));
+        let never = Arc::new(Never::default());
+        let mut served = pin!(Arc::clone(&never).converse(line));
+        tokio::select! {
+            () = served.as_mut() => panic!("it ended"),
+            () = never.asked.notified() => {}
+        }
+        // From here on nothing arrives any more: time may run as fast as it likes.
+        tokio::time::pause();
         let early = tokio::time::timeout(patience - Duration::from_secs(1), served.as_mut());
         assert!(early.await.is_err(), "it has its time");
         let late = tokio::time::timeout(patience, served);
