@@ -23,7 +23,18 @@ const CLIENTS: &str = "50";
 fn main() {
     let folder = tempfile::tempdir().unwrap();
     let (mut redis, redis_port) = start_redis(folder.path());
-    let (mut server, resp_port) = start_palisade(folder.path());
+    for workers in [1, 2] {
+        let (mut server, resp_port) = start_palisade(folder.path(), workers);
+        compare(workers, redis_port, resp_port);
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+}
+
+/// With one worker Palisade has as many threads as redis-server.
+fn compare(workers: u8, redis_port: u16, resp_port: u16) {
     for (pipeline, requests) in [("1", "200000"), ("16", "2000000")] {
         let (mut set, mut throttle) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -34,13 +45,9 @@ fn main() {
         }
         let (set, throttle) = (median(&mut set), median(&mut throttle));
         println!(
-            "pipeline {pipeline:>2}   SET {set:>9.0}/s   CL.THROTTLE {throttle:>9.0}/s   {:>5.1} %",
+            "workers {workers}   pipeline {pipeline:>2}   SET {set:>9.0}/s   CL.THROTTLE {throttle:>9.0}/s   {:>5.1} %",
             100.0 * throttle / set
         );
-    }
-    for child in [&mut server, &mut redis] {
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 }
 
@@ -98,10 +105,13 @@ fn start_redis(folder: &std::path::Path) -> (Child, u16) {
     (child, port)
 }
 
-fn start_palisade(folder: &std::path::Path) -> (Child, u16) {
+fn start_palisade(folder: &std::path::Path, workers: u8) -> (Child, u16) {
+    let config = format!("[server]\nworkers = {workers}\n");
+    std::fs::write(folder.join("palisade.toml"), config).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
         .current_dir(folder)
-        .args(["serve", "--store", "memory:", "--resp", "127.0.0.1:0"])
+        .args(["serve", "--config", "palisade.toml", "--store", "memory:"])
+        .args(["--resp", "127.0.0.1:0"])
         .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
