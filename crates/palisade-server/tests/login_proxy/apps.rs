@@ -1,18 +1,20 @@
 //! Real applications as child processes, none of which knows of Palisade.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::common::{Client, PATIENCE};
+use crate::common::Client;
 
 /// An application, ended when dropped.
 pub(crate) struct App {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Open for as long as it runs: it may say more.
+    _said: BufReader<ChildStdout>,
     _home: TempDir,
 }
 
@@ -49,34 +51,26 @@ impl App {
         Self::start(command)
     }
 
+    /// It listens on a port that the system picks, and says on which. One that was picked
+    /// before it starts could be somebody else's by the time it listens: that takes seconds on
+    /// a busy machine, and every connection of the other tests takes a port as well.
     fn start(mut command: Command) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
         let home = tempfile::tempdir().unwrap();
-        let child = command
-            .arg(address.port().to_string())
+        let mut child = command
             .current_dir(home.path())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("the application, which `scripts/test` installs into target/tools");
-        let mut app = Self {
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut port = String::new();
+        said.read_line(&mut port).unwrap();
+        let port: u16 = port.trim().parse().expect("the port of the application");
+        Self {
             child,
-            address,
+            address: (Ipv4Addr::LOCALHOST, port).into(),
+            _said: said,
             _home: home,
-        };
-        app.wait();
-        app
-    }
-
-    fn wait(&mut self) {
-        let until = Instant::now() + PATIENCE;
-        while TcpStream::connect(self.address).is_err() {
-            let running = self.child.try_wait().unwrap().is_none();
-            assert!(running, "the application ended at its start");
-            assert!(Instant::now() < until, "the application does not listen");
-            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

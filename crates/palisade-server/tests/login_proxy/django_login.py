@@ -1,10 +1,8 @@
 """Django's own login view, with its CSRF protection and sessions in signed cookies."""
 
 import os
-import sys
 
 from django.conf import settings
-from django.core.management import execute_from_command_line
 
 settings.configure(
     SECRET_KEY=os.urandom(16).hex(),
@@ -46,6 +44,8 @@ from django.contrib.auth import get_user_model  # noqa: E402
 from django.contrib.auth.signals import user_login_failed  # noqa: E402
 from django.contrib.auth.views import LoginView  # noqa: E402
 from django.core.management import call_command  # noqa: E402
+from django.core.servers import basehttp  # noqa: E402
+from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.http import HttpResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 
@@ -66,4 +66,11 @@ urlpatterns = [
 
 call_command("migrate", verbosity=0)
 get_user_model().objects.create_user("ann", password="right")
-execute_from_command_line(["app", "runserver", "--noreload", f"127.0.0.1:{sys.argv[1]}"])
+# As its `runserver` does it.
+basehttp.run(
+    "127.0.0.1",
+    0,
+    get_wsgi_application(),
+    threading=True,
+    on_bind=lambda port: print(port, flush=True),
+)

@@ -87,15 +87,23 @@ fn the_answer_to_a_failure_waits_and_nobody_else_does() {
     };
     assert!(took("203.0.113.1", "email=ann&answer=401") >= 250);
     assert!(took("203.0.113.1", "email=ann&answer=401") >= 500);
-    assert!(took("203.0.113.2", "email=bob") < 250);
+    is_at_once(|n| try_to(&server, &format!("203.0.113.{n}"), &format!("email=bob{n}")).status);
     let quick = format!("{}\n[proxy]\napply_delay = false\n", crate::ONLY_THE_GUARD);
     let server = started(&format!("{quick}[[route]]\n{ROUTE}"), &app.url);
-    let start = Instant::now();
-    assert_eq!(
-        try_to(&server, "203.0.113.1", "email=ann&answer=401").status,
-        401
-    );
-    assert!(start.elapsed().as_millis() < 250);
+    let wrong = |n: u32| format!("email=ann{n}&answer=401");
+    is_at_once(|n| try_to(&server, &format!("203.0.113.{n}"), &wrong(n)).status);
+}
+
+/// The shortest wait is in every answer that waits; what a busy machine adds is not, so that one
+/// quick answer shows that none is meant to wait. Each attempt is of a new account and address.
+fn is_at_once(attempt: impl Fn(u32) -> u16) {
+    let quick = (2..254).find(|n| {
+        let start = Instant::now();
+        let status = attempt(*n);
+        assert!([200, 401].contains(&status), "{status}");
+        start.elapsed().as_millis() < 250
+    });
+    assert!(quick.is_some(), "every answer waits");
 }
 
 #[test]

@@ -17,4 +17,4 @@ app.post("/api/login", express.json(), async (request, response) => {
   return response.status(401).json({ error: "wrong user name or password" });
 });
 app.get("/verified", (_, response) => response.send(String(verified)));
-app.listen(Number(process.argv[2]), "127.0.0.1");
+const server = app.listen(0, "127.0.0.1", () => console.log(server.address().port));

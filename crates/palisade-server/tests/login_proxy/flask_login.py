@@ -1,10 +1,10 @@
 """A login as many Flask applications have it: a form, and a redirect either way."""
 
 import os
-import sys
 
 from flask import Flask, redirect, request, session
 from werkzeug.security import check_password_hash, generate_password_hash
+from werkzeug.serving import make_server
 
 app = Flask(__name__)
 app.secret_key = os.urandom(16)
@@ -42,4 +42,6 @@ def count():
     return str(verified)
 
 
-app.run(port=int(sys.argv[1]), threaded=True)
+server = make_server("127.0.0.1", 0, app, threaded=True)
+print(server.port, flush=True)
+server.serve_forever()
