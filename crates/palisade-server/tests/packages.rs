@@ -98,6 +98,7 @@ fn the_debian_package_installs_serves_is_upgraded_keeps_its_data_and_leaves() {
         "usr/share/fish/vendor_completions.d/palisade.fish",
         "usr/share/doc/palisade/copyright",
         "usr/share/palisade/prometheus/alerts.yml",
+        "usr/share/doc/palisade/examples/palisade.socket",
     ] {
         assert!(machine.path(file).is_file(), "{file}");
     }
@@ -177,7 +178,7 @@ fn a_binary_says_which_features_it_has_and_a_package_wants_them_all() {
 }
 
 #[test]
-fn the_systemd_unit_is_valid_and_hardened() {
+fn the_systemd_units_are_valid_and_the_service_is_hardened() {
     let machine = tempfile::tempdir().unwrap();
     let units = machine.path().join("usr/lib/systemd/system");
     fs::create_dir_all(&units).unwrap();
@@ -197,17 +198,21 @@ fn the_systemd_unit_is_valid_and_hardened() {
     }
     fs::copy(BINARY, machine.path().join("usr/bin/palisade")).unwrap();
     fs::copy("/bin/kill", machine.path().join("bin/kill")).unwrap();
-    let unit = units.join("palisade.service");
-    fs::copy(root().join("deploy/systemd/palisade.service"), &unit).unwrap();
+    let ours = ["palisade.service", "palisade.socket"];
+    for unit in ours {
+        let from = root().join("deploy/systemd").join(unit);
+        fs::copy(from, units.join(unit)).unwrap();
+    }
     let at = format!("--root={}", machine.path().display());
     let verify = Command::new("systemd-analyze")
         .args(["verify", &at, "--man=no", "--recursive-errors=no"])
-        .arg("palisade.service")
+        .args(ours)
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&verify.stderr);
+    let is_named = |unit: &str| told.contains(&format!("{unit}:"));
     assert!(
-        verify.status.success() && !told.contains("palisade.service:"),
+        verify.status.success() && !ours.into_iter().any(is_named),
         "{told}"
     );
 
@@ -226,6 +231,25 @@ fn the_systemd_unit_is_valid_and_hardened() {
     let told = String::from_utf8_lossy(&security.stdout);
     assert!(security.status.success(), "{told}");
     assert!(told.contains("Overall exposure level"), "{told}");
+}
+
+/// The folder of the socket file that the page about Envoy names, and the socket's address that
+/// the configuration has unless told otherwise.
+#[test]
+fn the_systemd_units_fit_what_the_pages_and_the_configuration_say() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let service = read("deploy/systemd/palisade.service");
+    let page = read("docs/envoy.md");
+    let file = page.split_once("grpc = \"unix:").unwrap().1;
+    let file = Path::new(file.split_once('"').unwrap().0);
+    let folder = file.parent().unwrap().strip_prefix("/run").unwrap();
+    let made = format!("\nRuntimeDirectory={}\n", folder.display());
+    assert!(service.contains(&made), "{made}");
+    let socket = read("deploy/systemd/palisade.socket");
+    let at = socket.split_once("\nListenStream=").unwrap().1;
+    let at = at.lines().next().unwrap();
+    let told = run(palisade().args(["serve", "--help"]));
+    assert!(told.contains(at), "{told}");
 }
 
 /// What the image is made of: the binary of the tests with its libraries, or the static one

@@ -9,6 +9,8 @@
 )]
 
 mod common;
+#[path = "start_and_stop/passed.rs"]
+mod passed;
 
 use std::net::TcpListener;
 use std::sync::Arc;

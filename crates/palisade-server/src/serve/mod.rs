@@ -11,6 +11,7 @@ mod log;
 mod notify;
 mod observers;
 mod outage;
+mod passed;
 mod reload;
 mod socket_file;
 mod sockets;
@@ -43,6 +44,7 @@ use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
 use notify::Supervisor;
 use observers::Observers;
+use passed::Passed;
 use reload::Hangup;
 use stop::{Signals, Stopper};
 use tenants::Policies;
@@ -72,6 +74,7 @@ pub(crate) struct Plan {
 
 /// Serves until the process is asked to stop.
 pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
+    let passed = Passed::take(&plan.env)?;
     let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -84,7 +87,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
         })?;
     let ran = control.block_on(async {
         let ready = Ready::of(&plan.config, &plan.env).await?;
-        Service::start(plan, ready).await?.run().await
+        Service::start(plan, ready, passed).await?.run().await
     });
     traces.flush();
     ran.map(|()| Ending::Done)
@@ -109,7 +112,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    async fn start(plan: &'a Plan, ready: Ready) -> Result<Self, Failure> {
+    async fn start(plan: &'a Plan, ready: Ready, passed: Passed) -> Result<Self, Failure> {
         let (config, env) = (&plan.config, &plan.env);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let directory = data::directory(&config.store.url)?;
@@ -165,12 +168,7 @@ impl<'a> Service<'a> {
         };
         let tls = given.tls.clone();
         let workers = workers_of(config);
-        let mut surfaces = surfaces::of_traffic(&given)?;
-        for surface in &mut surfaces {
-            surface.bind(workers)?;
-        }
-        let mut admin = surfaces::admin(&given)?;
-        admin.bind(1)?;
+        let (surfaces, admin) = bound(&given, workers, passed)?;
         Ok(Self {
             plan,
             enforcer,
@@ -281,6 +279,20 @@ impl<'a> Service<'a> {
         }
     }
 }
+
+/// The surfaces on their addresses: what traffic goes through, and the admin's.
+fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound, Failure> {
+    let mut traffic = surfaces::of_traffic(given)?;
+    for surface in &mut traffic {
+        surface.bind(workers, &mut passed)?;
+    }
+    let mut admin = surfaces::admin(given)?;
+    admin.bind(1, &mut passed)?;
+    passed.finish()?;
+    Ok((traffic, admin))
+}
+
+type Bound = (Vec<Box<dyn Surface>>, Box<dyn Surface>);
 
 /// What `/metrics` shows.
 fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {

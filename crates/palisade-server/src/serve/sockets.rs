@@ -1,4 +1,4 @@
-//! Listening sockets: one per worker, all on one address.
+//! Listening sockets: one per worker, all on one address, opened here or passed on.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::line::Stream;
+use super::passed::{Open, Passed, PassedSocket};
 use super::socket_file::{self, SocketFile};
 use super::surface::Place;
 use crate::config::Address;
@@ -28,15 +29,15 @@ pub(super) struct Bound {
 /// A socket that listens.
 pub(crate) enum Listener {
     Network(TcpListener),
-    /// The file first, so that it is dropped first.
-    File(Arc<SocketFile>, UnixListener),
+    /// The file first, so that it is dropped first; none where it is somebody else's.
+    File(Option<Arc<SocketFile>>, UnixListener),
 }
 
 /// The same, known to a runtime.
 pub(super) enum Accepting {
     Network(tokio::net::TcpListener),
     File {
-        _file: Arc<SocketFile>,
+        _file: Option<Arc<SocketFile>>,
         socket: tokio::net::UnixListener,
     },
 }
@@ -72,12 +73,13 @@ impl Accepting {
     }
 }
 
-/// Takes a place for so many workers.
-pub(super) fn bind(place: &Place, count: usize) -> Result<Bound, Failure> {
+/// Takes a place for so many workers, by the socket that was passed for it if there is one.
+pub(super) fn bind(place: &Place, count: usize, passed: &mut Passed) -> Result<Bound, Failure> {
     let Place { address, flag, .. } = place;
-    let bound = match address {
-        Address::Network(address) => bind_network(*address, count),
-        Address::File(path) => bind_file(path, count),
+    let bound = match (passed.at(address), address) {
+        (Some(passed), _) => share(passed, count),
+        (None, Address::Network(address)) => bind_network(*address, count),
+        (None, Address::File(path)) => bind_file(path, count),
     };
     bound.map_err(|error| {
         Failure::unavailable(
@@ -111,11 +113,26 @@ fn bind_file(path: &Path, count: usize) -> io::Result<Bound> {
     let file = Arc::new(file);
     let same = (0..count).map(|_| {
         let listener = listener.try_clone()?;
-        Ok(Listener::File(Arc::clone(&file), listener))
+        Ok(Listener::File(Some(Arc::clone(&file)), listener))
     });
     Ok(Bound {
         address: Address::File(path.to_owned()),
         sockets: same.collect::<io::Result<_>>()?,
+    })
+}
+
+/// The workers take turns on a passed socket. Whoever opened it also ends it.
+fn share(passed: PassedSocket, count: usize) -> io::Result<Bound> {
+    let same = (0..count).map(|_| {
+        Ok(match &passed.socket {
+            Open::Network(socket) => Listener::Network(socket.try_clone()?),
+            Open::File(socket) => Listener::File(None, socket.try_clone()?),
+        })
+    });
+    let sockets = same.collect::<io::Result<_>>()?;
+    Ok(Bound {
+        address: passed.address,
+        sockets,
     })
 }
 
@@ -153,7 +170,8 @@ mod tests {
             scheme: "http",
             address,
         };
-        let first = bind(&at(SocketAddr::from(([127, 0, 0, 1], 0)).into()), 3).unwrap();
+        let none = &mut Passed::default();
+        let first = bind(&at(SocketAddr::from(([127, 0, 0, 1], 0)).into()), 3, none).unwrap();
         assert_eq!(first.sockets.len(), 3);
         let is_there = |listener: &Listener| match listener {
             Listener::Network(socket) => {
@@ -162,6 +180,6 @@ mod tests {
             Listener::File(..) => false,
         };
         assert!(first.sockets.iter().all(is_there));
-        assert!(bind(&at(first.address.clone()), 1).is_err());
+        assert!(bind(&at(first.address.clone()), 1, none).is_err());
     }
 }

@@ -8,6 +8,7 @@ use palisade::engine::Observer;
 
 use super::accept::{self, Bounds, Secured};
 use super::line::Line;
+use super::passed::Passed;
 use super::sockets::{self, Bound};
 use super::stop::Stop;
 use super::tls::Tls;
@@ -31,8 +32,8 @@ pub(crate) trait Surface: Send {
     fn place(&self) -> Place;
 
     /// Takes its address, with one socket for each of so many workers (port 0 picks
-    /// one).
-    fn bind(&mut self, workers: usize) -> Result<(), Failure>;
+    /// one), or what was passed for that address.
+    fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure>;
 
     /// The task of the next worker: it answers on a socket of its own until
     /// `stop`, then drains. `None` once every socket has its worker.
@@ -106,8 +107,8 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
         }
     }
 
-    fn bind(&mut self, workers: usize) -> Result<(), Failure> {
-        let bound = sockets::bind(&self.place, workers)?;
+    fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure> {
+        let bound = sockets::bind(&self.place, workers, passed)?;
         self.place.address = bound.address.clone();
         self.bound = Some(bound);
         Ok(())

@@ -83,6 +83,11 @@ impl Server {
             std::fs::write(home.path().join("palisade.toml"), config).unwrap();
             command.args(["--config", "palisade.toml"]);
         }
+        Self::run(command, home)
+    }
+
+    /// Starts by a command whose output is the service's.
+    pub(crate) fn run(mut command: Command, home: TempDir) -> Self {
         let mut child = command.spawn().unwrap();
         let (banner, rest) = read_banner(&mut child);
         let printed = follow(rest);
