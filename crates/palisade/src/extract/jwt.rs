@@ -2,7 +2,6 @@
 //!
 //! Time is an argument.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -17,7 +16,7 @@ use super::claims::{Payload, Unusable};
 pub use super::keys::{
     Algorithm, HMAC_BYTES_MIN, JwtKeys, KEY_FILE_BYTES_MAX, KEYS_MAX, KeyError, parse_algorithm,
 };
-use super::known::{self, Accepted, KnownTokens};
+use super::known::{Accepted, KnownTokens};
 use super::signature;
 
 /// Longest token that is looked at, in bytes.
@@ -147,15 +146,17 @@ impl TokenVerifier {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::TooLong);
         }
-        let digest = known::digest(token);
-        if let Some(accepted) = self.known.get(&digest) {
-            self.judge_times(accepted.times, now)?;
-            return Ok(accepted.claims.clone());
+        let known = self.known.get(token, |known| {
+            self.judge_times(known.times, now)?;
+            Ok(known.claims.clone())
+        });
+        if let Some(claims) = known {
+            return claims;
         }
         let accepted = self.accept(token)?;
         self.judge_times(accepted.times, now)?;
         let claims = accepted.claims.clone();
-        self.known.insert(digest, Arc::new(accepted));
+        self.known.insert(token, accepted);
         Ok(claims)
     }
 
@@ -166,9 +167,11 @@ impl TokenVerifier {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
-        let accepted = self.known.get(&known::digest(token))?;
-        self.judge_times(accepted.times, now).ok()?;
-        Some(accepted.claims.clone())
+        let known = self.known.get(token, |known| {
+            self.judge_times(known.times, now).ok()?;
+            Some(known.claims.clone())
+        });
+        known.flatten()
     }
 
     /// All but the times, which change.

@@ -4,10 +4,14 @@
 //! is no longer believed about new tokens: its neighbours behind the same address keep
 //! theirs. Times are judged anew on every use. The keys of a verifier never change, so
 //! neither does what it has found.
+//!
+//! A token is looked for by a short hash, and its digest is made only when there is one to
+//! compare it with: a flood of guesses pays for no digest either (I-COST).
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 
@@ -23,48 +27,73 @@ pub(super) struct Accepted {
     pub(super) times: Times,
 }
 
-pub(super) type TokenDigest = [u8; 32];
+/// A good token: nothing of it is kept but its digest and what it says.
+#[derive(Debug)]
+struct Known {
+    digest: [u8; 32],
+    accepted: Accepted,
+}
 
-pub(super) fn digest(token: &str) -> TokenDigest {
+fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
 /// Tokens that were used lately, in two generations: what was not used while the younger
 /// one filled up goes with the older one.
 #[derive(Default)]
-pub(super) struct KnownTokens(RwLock<Generations>);
+pub(super) struct KnownTokens {
+    /// Seeded anew in each process: nobody can choose tokens that meet in one place.
+    places: DefaultHashBuilder,
+    generations: RwLock<Generations>,
+}
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<TokenDigest, Arc<Accepted>>,
-    old: HashMap<TokenDigest, Arc<Accepted>>,
+    young: HashMap<u64, Arc<Known>>,
+    old: HashMap<u64, Arc<Known>>,
+}
+
+impl Generations {
+    fn insert(&mut self, place: u64, known: Arc<Known>) {
+        if self.young.len() >= GENERATION_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(place, known);
+    }
 }
 
 impl KnownTokens {
-    pub(super) fn get(&self, digest: &TokenDigest) -> Option<Arc<Accepted>> {
+    /// What the token says, if it was found good: `read` sees it.
+    pub(super) fn get<T>(&self, token: &str, read: impl FnOnce(&Accepted) -> T) -> Option<T> {
+        let place = self.places.hash_one(token);
         let (found, is_young) = {
-            let known = self.0.read();
-            let young = known.young.get(digest);
-            let found = young.or_else(|| known.old.get(digest)).cloned();
-            (found, young.is_some())
+            let known = self.generations.read();
+            let young = known.young.get(&place);
+            let found = young.or_else(|| known.old.get(&place)).cloned();
+            (found?, young.is_some())
         };
-        if let Some(found) = found.as_ref().filter(|_| !is_young) {
-            self.insert(*digest, Arc::clone(found));
+        if found.digest != digest(token) {
+            return None;
         }
-        found
+        let read = read(&found.accepted);
+        if !is_young {
+            self.generations.write().insert(place, found);
+        }
+        Some(read)
     }
 
-    pub(super) fn insert(&self, digest: TokenDigest, accepted: Arc<Accepted>) {
-        let mut known = self.0.write();
-        if known.young.len() >= GENERATION_MAX {
-            known.old = std::mem::take(&mut known.young);
-        }
-        known.young.insert(digest, accepted);
+    pub(super) fn insert(&self, token: &str, accepted: Accepted) {
+        let known = Arc::new(Known {
+            digest: digest(token),
+            accepted,
+        });
+        let place = self.places.hash_one(token);
+        self.generations.write().insert(place, known);
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        let known = self.0.read();
+        let known = self.generations.read();
         known.young.len() + known.old.len()
     }
 }
@@ -81,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn accepted() -> Arc<Accepted> {
+    fn accepted() -> Accepted {
         let claims = Claims {
             user: None,
             org: None,
@@ -90,21 +119,37 @@ mod tests {
             roles: Vec::new(),
         };
         let times = Times::default();
-        Arc::new(Accepted { claims, times })
+        Accepted { claims, times }
+    }
+
+    fn knows(known: &KnownTokens, token: &str) -> bool {
+        known.get(token, |_| ()).is_some()
     }
 
     #[test]
     fn i_cost_known_tokens_are_bounded_and_used_ones_stay() {
         let known = KnownTokens::default();
-        let used = digest("used");
-        known.insert(used, accepted());
+        known.insert("used", accepted());
         for number in 0..3 * GENERATION_MAX {
-            known.insert(digest(&number.to_string()), accepted());
+            known.insert(&number.to_string(), accepted());
             if number % 1024 == 0 {
-                assert!(known.get(&used).is_some(), "{number}");
+                assert!(knows(&known, "used"), "{number}");
             }
         }
         assert!(known.len() <= 2 * GENERATION_MAX);
-        assert!(known.get(&digest("0")).is_none());
+        assert!(!knows(&known, "0"));
+    }
+
+    #[test]
+    fn i_jwt_a_token_in_the_place_of_a_good_one_is_not_taken_for_it() {
+        let known = KnownTokens::default();
+        let good = Arc::new(Known {
+            digest: digest("good"),
+            accepted: accepted(),
+        });
+        let place = known.places.hash_one("guessed");
+        known.generations.write().insert(place, good);
+        assert!(!knows(&known, "guessed"));
+        assert!(!knows(&known, "good"));
     }
 }
