@@ -11,14 +11,7 @@ use palisade::extract::arrive_forward_auth;
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade_core::facts::Surface;
 
-use utoipa::openapi::path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
-use utoipa::openapi::security::SecurityRequirement;
-use utoipa::openapi::{ContentBuilder, Ref, Required, ResponseBuilder};
-
 use super::Enforcer;
-use super::decide::document::{problem, text_header};
 use super::enforcer::{Admitted, Visit};
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
@@ -70,105 +63,4 @@ async fn posted(
         return Ok(None);
     }
     body::read(body, FORM_BYTES_MAX, timeout).await.map(Some)
-}
-
-/// What a client is told in place of the application's answer.
-fn refused(response: ResponseBuilder) -> ResponseBuilder {
-    let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Refused")));
-    response.content("application/json", body.build())
-}
-
-fn waits(response: ResponseBuilder) -> ResponseBuilder {
-    response.header("Retry-After", text_header("Whole seconds"))
-}
-
-fn parameter(name: &str, required: Required, description: &str) -> Parameter {
-    ParameterBuilder::new()
-        .name(name)
-        .parameter_in(ParameterIn::Header)
-        .required(required)
-        .description(Some(description))
-        .schema(Some(Object::with_type(SchemaType::Type(Type::String))))
-        .build()
-}
-
-/// How the document describes it.
-pub(super) fn operation(method: &Method) -> OperationBuilder {
-    let let_through = ResponseBuilder::new()
-        .description("Let it through, with these headers")
-        .header(
-            "X-RateLimit-Limit",
-            text_header("Most requests of the tightest limit"),
-        )
-        .header("X-RateLimit-Remaining", text_header("What is left of it"))
-        .header(
-            "X-RateLimit-Reset",
-            text_header("When it is whole again, Unix seconds"),
-        );
-    let refuse = waits(refused(ResponseBuilder::new().description("Refuse it")));
-    let closed = "Overloaded, or the store is away and the class is closed";
-    let described = OperationBuilder::new()
-        .summary(Some("Decides about the request that a proxy holds"))
-        .securities(Some([
-            SecurityRequirement::new("caller", [""; 0]),
-            SecurityRequirement::default(),
-        ]))
-        .parameter(parameter(
-            "X-Forwarded-Uri",
-            Required::True,
-            "Path and query of the original request (or `X-Original-URI`)",
-        ))
-        .parameter(parameter(
-            "X-Forwarded-Method",
-            Required::False,
-            "Its method; GET if it is absent",
-        ))
-        .parameter(parameter(
-            "X-Forwarded-For",
-            Required::False,
-            "The chain of addresses it came through",
-        ))
-        .response("200", let_through.build())
-        .response(
-            "400",
-            problem("A header is not valid; it is named, its value is not repeated").build(),
-        )
-        .response(
-            "401",
-            refused(problem("The caller has no token, or the client no API key")).build(),
-        )
-        .response(
-            "403",
-            refused(problem(
-                "The peer is not a trusted proxy, or a scope is missing",
-            ))
-            .build(),
-        )
-        .response("408", problem("The form did not arrive in time").build())
-        .response("413", problem("The form is too large").build())
-        .response("429", refuse.build())
-        .response("503", waits(refused(problem(closed))).build());
-    if *method == Method::GET {
-        return described.operation_id(Some("forward_auth"));
-    }
-    described
-        .operation_id(Some("forward_auth_form"))
-        .request_body(Some(form()))
-}
-
-fn form() -> utoipa::openapi::request_body::RequestBody {
-    let text = Object::with_type(SchemaType::Type(Type::String));
-    let form = ObjectBuilder::new().property("client_id", text).build();
-    // The body is the application's: one that cannot be read names nobody and is no error,
-    // so that its JSON form is a matter of words and not of a schema.
-    RequestBodyBuilder::new()
-        .description(Some(
-            "The original body, if the proxy passes it on: a form, or a JSON object, whose `client_id` names the OAuth client",
-        ))
-        .content(
-            "application/x-www-form-urlencoded",
-            ContentBuilder::new().schema(Some(form)).build(),
-        )
-        .required(Some(Required::False))
-        .build()
 }

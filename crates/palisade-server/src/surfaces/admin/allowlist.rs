@@ -9,7 +9,6 @@ use palisade::engine::{AllowlistEntry, AllowlistKind, NewAllowlistEntry};
 use palisade_core::Micros;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use super::input::{Body, Fields};
 use super::refusal::Refusal;
@@ -19,46 +18,48 @@ const INVALID: &str = "Invalid allowlist entry";
 const MISSING: &str = "Identifier not found in allowlist";
 
 /// An entry to add.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewEntry {
     /// `ip`, `cidr` or `user_id`.
     #[serde(rename = "type")]
-    #[schema(value_type = String, example = "ip")]
+    #[cfg_attr(test, schema(value_type = String, example = "ip"))]
     kind: Option<Value>,
     /// Address, network or user.
-    #[schema(value_type = String, example = "192.0.2.7")]
+    #[cfg_attr(test, schema(value_type = String, example = "192.0.2.7"))]
     identifier: Option<Value>,
     /// The organisation a user belongs to; absent: a user of that name in any.
-    #[schema(value_type = Option<String>, example = "acme")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "acme"))]
     org: Option<Value>,
     /// Why.
-    #[schema(value_type = String, example = "Internal monitoring service")]
+    #[cfg_attr(test, schema(value_type = String, example = "Internal monitoring service"))]
     reason: Option<Value>,
     /// Until when, RFC 3339; absent: until it is removed.
-    #[schema(value_type = Option<String>, example = "2027-12-31T23:59:59Z")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "2027-12-31T23:59:59Z"))]
     expires_at: Option<Value>,
 }
 
 /// An entry to remove.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct OldEntry {
     /// `ip`, `cidr` or `user_id`.
     #[serde(rename = "type")]
-    #[schema(value_type = String, example = "ip")]
+    #[cfg_attr(test, schema(value_type = String, example = "ip"))]
     kind: Option<Value>,
     /// Address, network or user.
-    #[schema(value_type = String, example = "192.0.2.7")]
+    #[cfg_attr(test, schema(value_type = String, example = "192.0.2.7"))]
     identifier: Option<Value>,
     /// The organisation that the entry names, if it does.
-    #[schema(value_type = Option<String>, example = "acme")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "acme"))]
     org: Option<Value>,
 }
 
 /// An entry was added.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = AllowlistAdded)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = AllowlistAdded))]
 pub(super) struct Added {
     allowlisted: bool,
     /// What was given.
@@ -68,21 +69,22 @@ pub(super) struct Added {
 }
 
 /// An entry was removed.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = AllowlistRemoved)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = AllowlistRemoved))]
 pub(super) struct Removed {
     removed: bool,
 }
 
 /// The allowlist.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Allowlist)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Allowlist))]
 pub(super) struct Listing {
     entries: Vec<EntryView>,
 }
 
 /// An entry. Whom it names is a digest; of an address, the network it is in.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct EntryView {
     /// Its digest.
     id: String,
@@ -156,7 +158,7 @@ fn identify(
 }
 
 /// Lets an address, a network or a user pass.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/allowlist",
     request_body = NewEntry,
@@ -166,7 +168,7 @@ fn identify(
         (status = 401, body = Refusal),
         (status = 403, body = Refusal),
     )
-)]
+))]
 pub(super) async fn add(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
@@ -201,7 +203,7 @@ pub(super) async fn add(
 }
 
 /// Takes an entry away.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     delete,
     path = "/admin/rate-limit/allowlist",
     request_body = OldEntry,
@@ -210,7 +212,7 @@ pub(super) async fn add(
         (status = 400, body = Refusal),
         (status = 404, body = Refusal),
     )
-)]
+))]
 pub(super) async fn remove(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
@@ -228,11 +230,11 @@ pub(super) async fn remove(
 }
 
 /// Every live entry.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/allowlist",
     responses((status = 200, body = Listing))
-)]
+))]
 pub(super) async fn list(State(operations): State<Operations>) -> Result<Json<Listing>, Refusal> {
     let entries = operations.engine.allowlist().await;
     let entries = entries.map_err(|error| Refusal::store(&error))?;

@@ -10,7 +10,6 @@ use palisade_core::decision::{KeyKind, Level};
 use palisade_core::record::{RecordKey, RecordKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
 
 use super::input::{Body, Fields};
 use super::refusal::Refusal;
@@ -20,8 +19,8 @@ const INVALID: &str = "Invalid block";
 const PAGE_DEFAULT: usize = 100;
 
 /// Blocks that run now.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Blocks)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Blocks))]
 pub(super) struct Listing {
     blocks: Vec<Block>,
     /// Whether there are more than fit.
@@ -31,14 +30,15 @@ pub(super) struct Listing {
 }
 
 /// One block. Whom it is on is a digest.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Block {
     /// The record it is in, for example `account-login`.
     record: &'static str,
     /// The record's digest.
     id: String,
     /// The key it is on, for example `K4`.
-    #[schema(value_type = String)]
+    #[cfg_attr(test, schema(value_type = String))]
     key: KeyKind,
     /// Which device or user agent of the record.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub(crate) struct Block {
     /// `soft_block`, `hard_block` or `deny`.
     decision: &'static str,
     /// L1 to L6.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     level: Option<Level>,
     /// When it ends, RFC 3339.
     until: String,
@@ -77,33 +77,33 @@ impl From<BlockView> for Block {
 
 /// What to lift: a record as it is listed, or a subject as a person names it, which is
 /// hashed and never kept.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = BlockToLift))]
 #[serde(deny_unknown_fields)]
-#[schema(as = BlockToLift)]
 pub(super) struct Target {
     /// For the audit.
-    #[schema(value_type = String, example = "support case")]
+    #[cfg_attr(test, schema(value_type = String, example = "support case"))]
     reason: Option<Value>,
     /// The record.
-    #[schema(value_type = Option<String>, example = "account-login")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "account-login"))]
     record: Option<Value>,
     /// The record's digest.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     id: Option<Value>,
     /// Only the block on this key.
-    #[schema(value_type = Option<String>, example = "K4")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "K4"))]
     key: Option<KeyKind>,
     /// And of this device or user agent.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     member: Option<Value>,
     /// Instead of a record: an account, in login and OTP.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     account: Option<Value>,
     /// An address; beside `username` where the name was typed.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     ip: Option<Value>,
     /// A name or email as typed, with `ip`: its lockout.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     username: Option<Value>,
     /// Whether the account's or the name's score is forgotten too, so that the next
     /// failure is a first one.
@@ -159,8 +159,8 @@ impl Target {
 }
 
 /// What was lifted.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Lifted)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Lifted))]
 pub(super) struct Report {
     /// Blocks that were running.
     lifted: usize,
@@ -169,8 +169,8 @@ pub(super) struct Report {
 }
 
 /// Which part of the blocks.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct Paging {
     /// What the page before gave as `next`.
     after: Option<String>,
@@ -179,12 +179,12 @@ pub(super) struct Paging {
 }
 
 /// Blocks that run now: at most 1000, or a page at a time if `after` or `limit` is given.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/blocks",
     params(Paging),
     responses((status = 200, body = Listing), (status = 400, body = Refusal))
-)]
+))]
 pub(super) async fn list(
     State(operations): State<Operations>,
     paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
@@ -221,12 +221,12 @@ fn refused(error: AdminError) -> Refusal {
 }
 
 /// Ends the blocks of a record, one of them, or those of a subject.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     delete,
     path = "/admin/blocks",
     request_body = Target,
     responses((status = 200, body = Report), (status = 404, body = Refusal))
-)]
+))]
 pub(super) async fn lift(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,

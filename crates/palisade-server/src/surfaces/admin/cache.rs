@@ -5,14 +5,14 @@ use axum::{Extension, Json};
 use palisade::tenants::CachedTenant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use super::input::{Body, Fields};
 use super::refusal::Refusal;
 use super::{Caller, Operations};
 
 /// What is cached for a tenant.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Cached {
     /// How long ago it was fetched, in milliseconds.
     age_ms: u64,
@@ -39,27 +39,29 @@ impl From<CachedTenant> for Cached {
 }
 
 /// Whose policy is asked for again.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Invalidate {
     /// A tenant; absent: all of them.
-    #[schema(value_type = Option<String>, example = "acme")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "acme"))]
     tenant_id: Option<Value>,
 }
 
 /// Whether something was cached.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Invalidated {
     invalidated: bool,
 }
 
 /// Age, version and source of a tenant's cached policy.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/debug/cache/{tenant}",
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = Cached), (status = 404, body = Refusal))
-)]
+))]
 pub(super) async fn show(
     State(operations): State<Operations>,
     Path(tenant): Path<String>,
@@ -71,12 +73,12 @@ pub(super) async fn show(
 
 /// Asks the policy source again at once. What is cached stays in force until it
 /// answers.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/cache/invalidate",
     request_body = Invalidate,
     responses((status = 200, body = Invalidated), (status = 400, body = Refusal))
-)]
+))]
 pub(super) async fn invalidate(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,

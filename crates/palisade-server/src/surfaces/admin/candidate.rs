@@ -9,11 +9,11 @@ use super::refusal::Refusal;
 
 /// Decisions by how the candidate policy compares with the live one, by limit, and the
 /// first that differ. Whoever they are about is a digest.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/candidate",
     responses((status = 200, body = CandidateReport), (status = 404, body = Refusal))
-)]
+))]
 pub(super) async fn show(
     State(operations): State<Operations>,
 ) -> Result<Json<CandidateReport>, Refusal> {

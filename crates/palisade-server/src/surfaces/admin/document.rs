@@ -1,11 +1,46 @@
 //! The OpenAPI document: administration, the decision API, health and metrics, each
-//! as its own code declares it.
+//! as its own code declares it. What is served is `openapi.json`; a test compares it with
+//! what is written here.
 
 use serde_json::{Value, json};
-use utoipa::openapi::OpenApi;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{probes, watched};
+use super::{allowlist, blocks, cache, candidate, explain, health, lookup, quota, reset};
 use crate::surfaces::decide;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Palisade administration",
+        description = "Allowlist, quotas, resets, blocks and cached policies. Identifiers are never repeated in errors."
+    ),
+    security(("operator" = [])),
+    tags(
+        (name = "decisions", description = "The decision API, for backends and proxies"),
+        (name = "health", description = "For supervisors and scrapers")
+    ),
+    paths(
+        allowlist::add, allowlist::remove, allowlist::list, reset::reset,
+        quota::get, quota::reset, quota::tier, quota::list,
+        cache::invalidate, cache::show, blocks::list, blocks::lift,
+        explain::explain, candidate::show, lookup::look_up
+    )
+)]
+struct Administration;
+
+#[derive(OpenApi)]
+#[openapi(paths(health::live, health::ready, health::dependencies, super::metrics))]
+struct Watched;
+
+/// What operators may ask.
+pub(super) fn administration() -> utoipa::openapi::OpenApi {
+    let mut document = Administration::openapi();
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("operator", bearer);
+    document
+}
 
 /// What any operation of an operator may be answered, if it says nothing else.
 const REFUSALS: [(&str, &str); 6] = [
@@ -18,15 +53,15 @@ const REFUSALS: [(&str, &str); 6] = [
 ];
 
 /// The whole document.
-pub(super) fn whole(administration: OpenApi) -> Value {
+pub(super) fn whole() -> Value {
+    let administration = administration();
     let mut operators = serde_json::to_value(&administration.paths).unwrap_or_default();
     for operation in members(&mut operators).flat_map(members) {
         add_refusals(operation);
     }
     let everything = administration
         .merge_from(decide::document::document())
-        .merge_from(probes().1)
-        .merge_from(watched().1);
+        .merge_from(Watched::openapi());
     let mut document = serde_json::to_value(everything).unwrap_or_default();
     if let (Some(all), Value::Object(own)) = (document["paths"].as_object_mut(), operators) {
         all.extend(own);
@@ -85,22 +120,30 @@ fn add_refusals(operation: &mut Value) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+#[test]
+fn the_document_has_both_interfaces_and_every_reference_leads_somewhere() {
+    let document = whole();
+    for path in ["/v1/check", "/forward-auth", "/metrics", "/admin/blocks"] {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+    let text = document.to_string();
+    for part in text.split("\"#/components/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        let part = document["components"].pointer(&format!("/{name}"));
+        assert!(part.is_some_and(Value::is_object), "{name}");
+    }
+}
 
-    #[test]
-    fn the_document_has_both_interfaces_and_every_reference_leads_somewhere() {
-        let (_, administration) = super::super::described();
-        let document = whole(administration);
-        for path in ["/v1/check", "/forward-auth", "/metrics", "/admin/blocks"] {
-            assert!(document["paths"][path].is_object(), "{path}");
-        }
-        let text = document.to_string();
-        for part in text.split("\"#/components/").skip(1) {
-            let name = part.split('"').next().unwrap();
-            let part = document["components"].pointer(&format!("/{name}"));
-            assert!(part.is_some_and(Value::is_object), "{name}");
-        }
+#[test]
+fn the_document_that_is_served_is_what_the_code_says() {
+    let mut written = serde_json::to_string_pretty(&whole()).unwrap();
+    written.push('\n');
+    if written != super::DOCUMENT {
+        let new = std::env::temp_dir().join("palisade-openapi.json");
+        std::fs::write(&new, written).unwrap();
+        panic!(
+            "openapi.json is not what the code says: look at {} and put it in its place",
+            new.display()
+        );
     }
 }

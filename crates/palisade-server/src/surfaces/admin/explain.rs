@@ -9,7 +9,6 @@ use palisade_core::decision::Level;
 use palisade_core::facts::{GuardFacts, RequestFacts};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use super::Operations;
 use super::input::Body;
@@ -18,24 +17,25 @@ use super::refusal::Refusal;
 const INVALID: &str = "Invalid subject";
 
 /// The subject, as the decision API would see it.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = SubjectToExplain))]
 #[serde(deny_unknown_fields)]
-#[schema(as = SubjectToExplain)]
 pub(super) struct Subject {
     /// Facts as for `/v1/check`.
-    #[schema(value_type = Option<Object>)]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
     request: Option<Value>,
     /// Facts as for `/v1/guard/login/check`.
-    #[schema(value_type = Option<Object>)]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
     guard: Option<Value>,
     /// A call of Envoy: `domain`, `descriptors` (each a list of `key` and `value`) and `hits`,
     /// as in a policy case.
-    #[schema(value_type = Option<Object>)]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
     rls: Option<Value>,
 }
 
 /// What stands against the subject, and what does not.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Explained {
     /// What the strictest finding asks for.
     decision: &'static str,
@@ -44,7 +44,8 @@ pub(super) struct Explained {
 }
 
 /// One finding.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Finding {
     /// What it asks for.
     decision: &'static str,
@@ -55,7 +56,7 @@ pub(crate) struct Finding {
     words: String,
     /// Level of a block.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     level: Option<Level>,
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,8 +70,8 @@ pub(crate) struct Finding {
 }
 
 /// A descriptor's bucket.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = CalledBucket)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = CalledBucket))]
 pub(crate) struct Called {
     /// Which descriptor of the call it is of, from 1.
     descriptor: usize,
@@ -140,12 +141,12 @@ fn call(value: &Value) -> Result<DescriptorCall, WireError> {
 }
 
 /// Why a subject would be refused now. Nothing is counted.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/explain",
     request_body = Subject,
     responses((status = 200, body = Explained), (status = 400, body = Refusal))
-)]
+))]
 pub(super) async fn explain(
     State(operations): State<Operations>,
     Body(subject): Body<Subject>,

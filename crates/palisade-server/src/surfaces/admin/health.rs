@@ -5,18 +5,20 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use palisade::engine::HealthReport;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::Served;
+#[cfg(test)]
 use crate::surfaces::exchange::problem::Document as Problem;
 
 /// How the process does.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Status {
     status: Condition,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 enum Condition {
     Live,
@@ -26,13 +28,13 @@ enum Condition {
 }
 
 /// The process answers
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/health/live",
     tag = "health",
     security(()),
     responses((status = 200, body = Status, description = "Now"))
-)]
+))]
 pub(super) async fn live() -> Json<Status> {
     let status = Condition::Live;
     Json(Status { status })
@@ -41,7 +43,7 @@ pub(super) async fn live() -> Json<Status> {
 /// It should get traffic
 ///
 /// It is not ending, and the store has not been away for too long.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/health/ready",
     tag = "health",
@@ -50,7 +52,7 @@ pub(super) async fn live() -> Json<Status> {
         (status = 200, body = Status, description = "Now"),
         (status = 503, body = Status, description = "It should not")
     )
-)]
+))]
 pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Status>) {
     let (code, status) = if served.stop.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, Condition::Stopping)
@@ -63,7 +65,7 @@ pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Sta
 }
 
 /// What it depends on, and how that does
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/health/dependencies",
     tag = "health",
@@ -77,7 +79,7 @@ pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Sta
             description = "No caller token, or a wrong one"
         )
     )
-)]
+))]
 pub(super) async fn dependencies(State(served): State<Served>) -> Json<HealthReport> {
     Json(served.admin.operations.engine.health())
 }

@@ -10,7 +10,6 @@ use palisade_core::decision::{KeyKind, Level};
 use palisade_core::policy::hash_api_key;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use super::Operations;
 use super::blocks::Block;
@@ -24,35 +23,36 @@ const INVALID: &str = "Invalid subject";
 const EVENTS_SHOWN: usize = 50;
 
 /// Whom to look up: one of them, a user with its organisation, a name with its address.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = SubjectToLookUp))]
 #[serde(deny_unknown_fields)]
-#[schema(as = SubjectToLookUp)]
 pub(super) struct Subject {
     /// An address; of IPv6, its /64.
-    #[schema(value_type = Option<String>, example = "192.0.2.7")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "192.0.2.7"))]
     ip: Option<Value>,
     /// An account of the guard.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     account: Option<Value>,
     /// A name or email as typed, with `ip`: its lockout.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     username: Option<Value>,
     /// A user.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     user: Option<Value>,
     /// An organisation, or the one that the user belongs to.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     org: Option<Value>,
     /// An OAuth client.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     client: Option<Value>,
     /// An API key, or its hash.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     api_key: Option<Value>,
 }
 
 /// How a subject stands.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Found {
     /// What the strictest finding asks for.
     decision: &'static str,
@@ -78,13 +78,13 @@ pub(super) struct Found {
 }
 
 /// A score that stands.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Points)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Points))]
 pub(super) struct PointsView {
     /// The record it is in, for example `account-login`.
     record: &'static str,
     /// The key it is on, for example `K4`.
-    #[schema(value_type = String)]
+    #[cfg_attr(test, schema(value_type = String))]
     key: KeyKind,
     /// Points now.
     score: u8,
@@ -107,8 +107,8 @@ impl From<ScoreView> for PointsView {
 }
 
 /// A bucket of the subject.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = FilledBucket)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = FilledBucket))]
 pub(super) struct Filled {
     /// The limit.
     name: String,
@@ -144,8 +144,8 @@ impl From<BucketView> for Filled {
 }
 
 /// One event of the audit, without anybody's name.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = PastEvent)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = PastEvent))]
 pub(super) struct Past {
     /// When, RFC 3339.
     at: String,
@@ -162,7 +162,7 @@ pub(super) struct Past {
     /// The answer.
     decision: Option<&'static str>,
     /// The level of a block.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     level: Option<Level>,
     /// Whole seconds to wait.
     retry_after: Option<u64>,
@@ -247,12 +247,12 @@ impl Named {
 }
 
 /// How a subject stands now, and what became of it lately. Nothing is counted.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/lookup",
     request_body = Subject,
     responses((status = 200, body = Found), (status = 400, body = Refusal))
-)]
+))]
 pub(super) async fn look_up(
     State(operations): State<Operations>,
     Body(subject): Body<Subject>,

@@ -5,7 +5,6 @@ use axum::{Extension, Json};
 use palisade::engine::{AdminError, LastMonth, QUOTAS_PAGE_MAX, QuotaUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
 
 use super::input::{Body, Fields};
 use super::refusal::Refusal;
@@ -16,8 +15,8 @@ const MISSING: &str = "API key not found";
 const PAGE_DEFAULT: usize = 100;
 
 /// What an API key has used this month.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Quota)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Quota))]
 pub(crate) struct Usage {
     /// Hash of the key.
     key: String,
@@ -43,8 +42,8 @@ pub(crate) struct Usage {
 }
 
 /// A month that is over, in which a key went beyond its quota.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = LastMonth)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = LastMonth))]
 pub(crate) struct Before {
     /// Which, for example `2026-10`.
     month: String,
@@ -86,8 +85,8 @@ impl From<QuotaUsage> for Usage {
 }
 
 /// A page of quotas, ordered by hash.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Quotas)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Quotas))]
 pub(super) struct Page {
     quotas: Vec<Usage>,
     /// Pass as `after` to go on; null at the end.
@@ -95,29 +94,31 @@ pub(super) struct Page {
 }
 
 /// Why a quota is set back.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reason {
     /// For the audit.
-    #[schema(value_type = String, example = "credit after an outage")]
+    #[cfg_attr(test, schema(value_type = String, example = "credit after an outage"))]
     reason: Option<Value>,
 }
 
 /// The tier that a key is put on.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewTier {
     /// A tier of the policy.
-    #[schema(value_type = String, example = "business")]
+    #[cfg_attr(test, schema(value_type = String, example = "business"))]
     tier: Option<Value>,
     /// For the audit.
-    #[schema(value_type = Option<String>, example = "upgrade")]
+    #[cfg_attr(test, schema(value_type = Option<String>, example = "upgrade"))]
     reason: Option<Value>,
 }
 
 /// Which page.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub(super) struct Paging {
     /// Hash after which to go on.
     after: Option<String>,
@@ -140,12 +141,12 @@ fn hash(key: &str) -> Result<&str, Refusal> {
 }
 
 /// What a key has used.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/quota/{key}",
     params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
     responses((status = 200, body = Usage), (status = 404, body = Refusal))
-)]
+))]
 pub(super) async fn get(
     State(operations): State<Operations>,
     Path(key): Path<String>,
@@ -155,13 +156,13 @@ pub(super) async fn get(
 }
 
 /// Sets a key's usage of this month back to zero.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/quota/{key}/reset",
     params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
     request_body = Reason,
     responses((status = 200, body = Usage), (status = 404, body = Refusal))
-)]
+))]
 pub(super) async fn reset(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
@@ -177,13 +178,13 @@ pub(super) async fn reset(
 }
 
 /// Puts a key on another tier, with immediate effect.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     put,
     path = "/admin/rate-limit/quota/{key}/tier",
     params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
     request_body = NewTier,
     responses((status = 200, body = Usage), (status = 404, body = Refusal))
-)]
+))]
 pub(super) async fn tier(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
@@ -201,12 +202,12 @@ pub(super) async fn tier(
 }
 
 /// What every key has used, a page at a time.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/rate-limit/quotas",
     params(Paging),
     responses((status = 200, body = Page))
-)]
+))]
 pub(super) async fn list(
     State(operations): State<Operations>,
     paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,

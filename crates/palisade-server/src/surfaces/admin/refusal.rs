@@ -9,24 +9,24 @@ use axum::response::{IntoResponse, Response};
 use palisade::engine::AdminError;
 use palisade::store::StoreError;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::access::Denied;
 
 /// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(crate) struct Refusal {
     #[serde(skip)]
     status: u16,
     /// Machine-readable error.
-    #[schema(value_type = String, example = "invalid_request")]
+    #[cfg_attr(test, schema(value_type = String, example = "invalid_request"))]
     error: &'static str,
     /// For people.
-    #[schema(value_type = String)]
+    #[cfg_attr(test, schema(value_type = String))]
     message: &'static str,
     /// What is wrong with each field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, String>)]
+    #[cfg_attr(test, schema(value_type = BTreeMap<String, String>))]
     details: BTreeMap<&'static str, &'static str>,
 }
 

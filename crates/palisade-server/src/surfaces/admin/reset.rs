@@ -5,7 +5,6 @@ use axum::{Extension, Json};
 use palisade::engine::ResetSelector;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use super::input::{Body, Fields};
 use super::refusal::Refusal;
@@ -14,12 +13,12 @@ use super::{Caller, Operations};
 const INVALID: &str = "Invalid reset request";
 
 /// Whose buckets are cleared, and why.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Reset))]
 #[serde(deny_unknown_fields)]
-#[schema(as = Reset)]
 pub(super) struct Request {
     /// For the audit.
-    #[schema(value_type = String, example = "support case")]
+    #[cfg_attr(test, schema(value_type = String, example = "support case"))]
     reason: Option<Value>,
     /// 1 to 100 subjects.
     #[serde(default)]
@@ -27,36 +26,36 @@ pub(super) struct Request {
 }
 
 /// A subject. An organisation beside a user or token says where they belong.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = SubjectToReset))]
 #[serde(deny_unknown_fields)]
-#[schema(as = SubjectToReset)]
 pub(super) struct Subject {
     /// An address; of IPv6, its /64.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     ip: Option<Value>,
     /// An organisation.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     org: Option<Value>,
     /// A user.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     user: Option<Value>,
     /// A token id.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     token: Option<Value>,
     /// An OAuth client.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     client: Option<Value>,
     /// The hash of an API key.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     api_key: Option<Value>,
     /// For limits by endpoint: only this path.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     path: Option<Value>,
     /// Only limits of this class.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     class: Option<Value>,
     /// Only this limit.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     limit: Option<Value>,
 }
 
@@ -77,8 +76,8 @@ impl Subject {
 }
 
 /// What was cleared.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ResetDone)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = ResetDone))]
 pub(super) struct Done {
     /// Whether everything was.
     reset: bool,
@@ -87,7 +86,8 @@ pub(super) struct Done {
 }
 
 /// One bucket.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Bucket {
     /// Position of its subject in the request.
     subject: usize,
@@ -98,12 +98,12 @@ pub(super) struct Bucket {
 }
 
 /// Clears the buckets of the named subjects in one transaction.
-#[utoipa::path(
+#[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/rate-limit/reset",
     request_body = Request,
     responses((status = 200, body = Done), (status = 400, body = Refusal))
-)]
+))]
 pub(super) async fn reset(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,

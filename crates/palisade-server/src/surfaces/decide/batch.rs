@@ -6,7 +6,6 @@ use palisade::engine::RequestAnswer;
 use palisade::wire::{self, Answer, RawRequest};
 use palisade_core::RequestFacts;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
@@ -17,16 +16,18 @@ use crate::surfaces::exchange::{Reply, body, reply};
 const BODY_FACTOR: usize = 16;
 
 /// Checks to answer together.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch<'a> {
     #[serde(borrow)]
-    #[schema(value_type = Vec<super::document::RequestFacts>, min_items = 1, max_items = 1000)]
+    #[cfg_attr(test, schema(value_type = Vec<super::document::RequestFacts>, min_items = 1, max_items = 1000))]
     checks: Vec<RawRequest<'a>>,
 }
 
 /// The answers, in the order of the checks.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Answers<'a> {
     answers: Vec<Answer<'a>>,
     request_id: &'a str,

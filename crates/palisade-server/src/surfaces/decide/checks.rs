@@ -7,7 +7,6 @@ use palisade::wire::{self, RawRequest, Refund};
 use palisade_core::decision::LimitReading;
 use palisade_core::{Id, RequestFacts};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
@@ -39,7 +38,8 @@ pub(super) async fn peek(
 }
 
 /// A charge to give back.
-#[derive(ToSchema)]
+#[cfg(test)]
+#[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct RefundFacts {
     /// The receipt that a check answered with.
@@ -52,7 +52,8 @@ pub(super) struct RefundFacts {
 }
 
 /// What was given back.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Refunded<'a> {
     /// False if the receipt was used before, or nothing of it counts any more.
     refunded: bool,

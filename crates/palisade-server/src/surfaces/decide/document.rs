@@ -1,5 +1,7 @@
 //! The decision API in the OpenAPI document, from the routes and types that answer.
 
+mod forward_auth;
+
 use http::Method;
 use palisade::wire::{Answer, RawGuard, RawRequest};
 use palisade_core::facts::GuardOp;
@@ -18,10 +20,10 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
+use super::Route;
 use super::batch::{Answers, Batch};
 use super::checks::{RefundFacts, Refunded};
 use super::guard::{Issued, NewSession, RawSession, Revoked};
-use super::{Route, forward_auth};
 use crate::surfaces::exchange::problem::Document as Problem;
 
 const TAG: &str = "decisions";
@@ -194,7 +196,7 @@ fn json(schema: &str) -> utoipa::openapi::Content {
 }
 
 /// A header whose value is text.
-pub(in crate::surfaces) fn text_header(description: &str) -> utoipa::openapi::Header {
+fn text_header(description: &str) -> utoipa::openapi::Header {
     HeaderBuilder::new()
         .schema(Some(Object::with_type(SchemaType::Type(Type::String))))
         .description(Some(description))
@@ -202,7 +204,7 @@ pub(in crate::surfaces) fn text_header(description: &str) -> utoipa::openapi::He
 }
 
 /// A refusal as a problem document.
-pub(in crate::surfaces) fn problem(description: &str) -> ResponseBuilder {
+fn problem(description: &str) -> ResponseBuilder {
     ResponseBuilder::new()
         .description(description)
         .content("application/problem+json", json(&Problem::name()))

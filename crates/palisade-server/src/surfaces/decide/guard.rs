@@ -8,7 +8,6 @@ use palisade::wire::{self, RawGuard};
 use palisade_core::Id;
 use palisade_core::facts::GuardOp;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id};
@@ -69,39 +68,39 @@ async fn read(decide: &Decide, body: Incoming) -> Result<Bytes, Problem> {
 }
 
 /// Whose session devices are revoked.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = OldSession))]
 #[serde(deny_unknown_fields)]
-#[schema(as = OldSession)]
 pub(super) struct RawSession {
-    #[schema(min_length = 1, max_length = 512)]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 512))]
     account: String,
     /// Which; all of them if it is absent.
-    #[schema(min_length = 1, max_length = 512)]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 512))]
     session_id: Option<String>,
 }
 
 /// To whom a session device is issued.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(
-    dead_code,
-    reason = "its schema is `RawSession`'s for one of two methods"
-)]
+// What is read is `RawSession`; one of its two methods takes only this of it.
+#[cfg(test)]
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "only its schema is asked for")]
 pub(super) struct NewSession {
     #[schema(min_length = 1, max_length = 512)]
     account: String,
 }
 
 /// A session device that was issued.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Issued<'a> {
-    #[schema(min_length = 32)]
+    #[cfg_attr(test, schema(min_length = 32))]
     session_id: &'a str,
     request_id: &'a str,
 }
 
 /// Session devices that were revoked.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub(super) struct Revoked<'a> {
     revoked: usize,
     request_id: &'a str,

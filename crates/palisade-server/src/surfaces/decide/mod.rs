@@ -2,6 +2,7 @@
 
 mod batch;
 mod checks;
+#[cfg(test)]
 pub(super) mod document;
 mod guard;
 
@@ -157,6 +158,7 @@ impl Route {
     }
 
     /// Every path with what stands there.
+    #[cfg(test)]
     fn all() -> impl Iterator<Item = (String, Self)> {
         let named = [
             ("/v1/check", Self::Check),

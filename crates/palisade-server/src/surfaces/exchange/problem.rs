@@ -9,7 +9,6 @@ use palisade::extract::ExtractError;
 use palisade::wire::WireError;
 use palisade_core::FieldError;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::Reply;
 use super::ids::RequestId;
@@ -106,10 +105,10 @@ impl Kind {
 }
 
 /// RFC 9457
-#[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Problem))]
 pub(in crate::surfaces) struct Document<'a> {
-    #[schema(pattern = "^urn:palisade:problem:")]
+    #[cfg_attr(test, schema(pattern = "^urn:palisade:problem:"))]
     r#type: &'static str,
     title: &'static str,
     status: u16,
