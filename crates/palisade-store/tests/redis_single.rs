@@ -533,3 +533,138 @@ async fn a_write_waits_for_its_replicas_if_asked_to() {
     assert!(store.charge(charges, Take::Consume).await.unwrap().admitted);
     assert_eq!(used(&store, &charge).await, 2);
 }
+
+/// Script calls that the server has made so far.
+fn script_calls(server: &RedisServer) -> u32 {
+    let stats = server.says(&["INFO", "commandstats"]);
+    let found = stats.split("cmdstat_evalsha:calls=").nth(1);
+    let count = found.and_then(|rest| rest.split(',').next());
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+/// What a thread has at hand when its first decision is made goes along with it.
+#[tokio::test]
+async fn decisions_that_come_together_travel_in_one_call() {
+    let server = RedisServer::start();
+    let (store, limits) = (Arc::new(patient(&server.url())), Arc::new(of_each(50)));
+    let charge = limits.charge("sliding-log", "first");
+    store.charge(&[charge], Take::Consume).await.unwrap();
+    let before = script_calls(&server);
+    let together = (0..24).map(|caller| {
+        let (store, limits) = (Arc::clone(&store), Arc::clone(&limits));
+        tokio::spawn(async move {
+            let charge = limits.charge("sliding-log", &format!("caller {caller}"));
+            store.charge(&[charge], Take::Consume).await.unwrap()
+        })
+    });
+    let together: Vec<_> = together.collect();
+    for one in together {
+        assert!(one.await.unwrap().admitted);
+    }
+    assert_eq!(script_calls(&server) - before, 1);
+}
+
+/// More than one call's worth goes in as many calls as are needed, and nobody is left out.
+#[tokio::test]
+async fn decisions_beyond_one_call_are_made_by_the_next() {
+    let server = RedisServer::start();
+    let (store, limits) = (patient(&server.url()), of_each(500));
+    let charge = || async {
+        let charge = limits.charge("sliding-log", "everybody");
+        store.charge(&[charge], Take::Consume).await.unwrap()
+    };
+    charge().await;
+    let before = script_calls(&server);
+    let charged = futures_util::future::join_all((0..100).map(|_| charge())).await;
+    assert!(charged.iter().all(|charged| charged.admitted));
+    assert_eq!(
+        used(&store, &limits.charge("sliding-log", "everybody")).await,
+        101
+    );
+    let calls = script_calls(&server) - before;
+    assert!(
+        (5..=7).contains(&calls),
+        "{calls} calls for 100 decisions and a look"
+    );
+}
+
+/// A thread's calls need no other thread's runtime: one that stands still holds up nobody.
+#[test]
+fn a_thread_that_stands_still_does_not_hold_up_another() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(RedisConfig {
+        deadline: PATIENT,
+        // Other tests' threads are counted too: none of them shares a connection.
+        connections: NonZeroU8::MAX,
+        ..RedisConfig::new(server.url())
+    });
+    let (store, limits) = (store.unwrap(), of_each(50));
+    let charge = |subject: &str| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let charge = limits.charge("sliding-log", subject);
+        let charged = runtime.block_on(store.charge(&[charge], Take::Consume));
+        (runtime, charged)
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let (runtime, charged) = charge("first");
+            assert!(charged.unwrap().admitted);
+            runtime
+        });
+        // The runtime still owns the connection, and nobody drives it.
+        let idle = first.join().unwrap();
+        let second = scope.spawn(|| charge("second").1.unwrap().admitted);
+        assert!(second.join().unwrap());
+        drop(idle);
+    });
+}
+
+/// A connection that broke while its thread had nothing to ask fails none of its requests:
+/// the lists that are read all the time find it, and its own thread makes it anew.
+#[test]
+fn a_connection_that_broke_in_silence_fails_no_request() {
+    let mut server = RedisServer::start();
+    let store = RedisStore::new(RedisConfig {
+        deadline: PATIENT,
+        connections: NonZeroU8::MAX,
+        ..RedisConfig::new(server.url())
+    });
+    let (store, limits) = (store.unwrap(), of_each(50));
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let charge = async || {
+        let charge = limits.charge("sliding-log", "caller");
+        store.charge(&[charge], Take::Consume).await
+    };
+    let (asked, waits) = tokio::sync::oneshot::channel();
+    let (asks, go) = tokio::sync::oneshot::channel::<()>();
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            runtime().block_on(async {
+                charge().await.unwrap();
+                asked.send(()).unwrap();
+                go.await.unwrap();
+                charge().await.unwrap().admitted
+            })
+        });
+        runtime().block_on(async {
+            waits.await.unwrap();
+            let read = || store.entries(Registry::Allowlist, None);
+            read().await.unwrap();
+            server.restart();
+            while read().await.is_err() || read().await.is_err() {
+                // An attempt to connect is a task beside this one.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            asks.send(()).unwrap();
+        });
+        assert!(caller.join().unwrap());
+    });
+}

@@ -63,7 +63,7 @@ pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnySt
     Opening::of(config)?.open(clock).await
 }
 
-/// Connections are shared by all requests: more than a few are only a cost.
+/// Each thread has a connection that all of its requests share: more are only a cost.
 fn redis_config(config: &Store, url: &str) -> Result<RedisConfig, Failure> {
     let defaults = RedisConfig::new(url);
     let allowed = u8::try_from(config.pool_max).ok().and_then(NonZeroU8::new);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use redis::Value;
+use redis::{RedisResult, Value};
 use tokio::time::Instant;
 
 use super::batch::Batcher;
@@ -12,15 +12,13 @@ use super::config::{Effect, Options, RedisConfig, RedisConfigError, Target};
 use super::error::Fault;
 use super::link::Link;
 use super::script::Call;
+use super::seat;
 
-/// Script calls in flight on each connection.
-const CALLS_PER_CONNECTION: usize = 2;
-
-/// A single server.
+/// A single server: its connections, each with the decisions that wait for it. There is at
+/// least one.
 pub(super) struct Single {
-    links: Vec<Arc<Link>>,
+    seats: Vec<Arc<Batcher>>,
     turn: AtomicUsize,
-    pub(super) batcher: Arc<Batcher>,
 }
 
 /// Where the data is.
@@ -35,18 +33,15 @@ impl Backend {
             Target::Cluster(seeds) => return Ok(Self::Cluster(Cluster::new(seeds, options))),
             Target::Single(info) => info,
         };
-        let links = (0..config.connections.get())
-            .map(|_| Link::new((*info).clone(), options.deadline))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| RedisConfigError::Url)?;
-        let lanes = std::iter::repeat_n(&links, CALLS_PER_CONNECTION)
-            .flatten()
-            .map(Arc::clone)
-            .collect();
+        let seat = |_| {
+            let link = Link::new((*info).clone(), options.deadline)?;
+            Ok(Batcher::new(link, options))
+        };
+        let seats = (0..config.connections.get()).map(seat);
+        let seats = seats.collect::<RedisResult<Vec<_>>>();
         Ok(Self::Single(Single {
-            links,
+            seats: seats.map_err(|_| RedisConfigError::Url)?,
             turn: AtomicUsize::new(0),
-            batcher: Batcher::new(lanes, options),
         }))
     }
 
@@ -65,10 +60,26 @@ impl Backend {
         }
     }
 
+    /// Calls a script that only reads and is called again and again. On a single server
+    /// every connection gets its turn: one that broke while nobody used it is given up here,
+    /// and its own thread makes it anew instead of failing with it.
+    pub(super) async fn script_in_turn(
+        &self,
+        call: &Call,
+        options: &Options,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        let Self::Single(single) = self else {
+            return self.script(call, Effect::Reads, options, due).await;
+        };
+        let replicas = options.replicas_of(Some(Effect::Reads));
+        single.link_in_turn().script(call, replicas, due).await
+    }
+
     /// A connection to every server that takes writes, in a stable order.
     pub(super) async fn masters(&self, due: Instant) -> Result<Vec<Arc<Link>>, Fault> {
         match self {
-            Self::Single(single) => Ok(vec![Arc::clone(single.link())]),
+            Self::Single(single) => Ok(vec![Arc::clone(single.link_in_turn())]),
             Self::Cluster(cluster) => cluster.masters(due).await,
         }
     }
@@ -82,8 +93,26 @@ impl Backend {
 }
 
 impl Single {
+    /// Where decisions of the calling thread travel together.
+    pub(super) fn batcher(&self) -> &Arc<Batcher> {
+        seat::own(&self.seats)
+    }
+
+    /// Decisions that wait, of all threads.
+    pub(super) fn depth(&self) -> usize {
+        self.seats.iter().map(|batcher| batcher.depth()).sum()
+    }
+
     fn link(&self) -> &Arc<Link> {
-        let turn = self.turn.fetch_add(1, Relaxed);
-        &self.links[turn % self.links.len()]
+        self.batcher().link()
+    }
+
+    /// The next of the connections that are up; the thread's own if none is. One that is
+    /// not up is left to its own thread, which then drives it.
+    fn link_in_turn(&self) -> &Arc<Link> {
+        let links = self.seats.iter().map(|batcher| batcher.link());
+        let up: Vec<&Arc<Link>> = links.filter(|link| link.is_up()).collect();
+        let turn = self.turn.fetch_add(1, Relaxed).checked_rem(up.len());
+        turn.map_or_else(|| self.link(), |turn| up[turn])
     }
 }

@@ -1,9 +1,10 @@
 //! Decisions of concurrent requests travel together.
 //!
-//! A decision is sent at once while a lane is free, so a lone request waits for
-//! nothing. While every lane is waiting for an answer, decisions queue, and the next
-//! free lane takes up to [`DECISIONS_MAX`] of them in one script call: the server's
-//! cost per call is shared.
+//! While a lane is free, a decision is sent as soon as the thread has dealt with what it
+//! has at hand: a lone request waits for nothing, and what arrived together goes together.
+//! While every lane is waiting for an answer, decisions queue, and the next free lane
+//! takes up to [`DECISIONS_MAX`] of them in one script call: the server's cost per call is
+//! shared.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -22,12 +23,14 @@ use super::link::Link;
 use super::script::{CHARGE, Call};
 use crate::{StoreError, deadline};
 
+/// Script calls in flight on one connection: while the server makes one, the next arrives.
+const LANES: usize = 2;
 /// Most decisions in one script call.
 const DECISIONS_MAX: usize = 32;
 /// Most keys in one script call, unless a single decision has more: a bound on how
 /// long the server is held up.
 const KEYS_MAX: usize = 160;
-/// Most decisions that wait.
+/// Most decisions that wait for one connection.
 const QUEUE_MAX: usize = 4_096;
 
 /// A decision: its buckets, and what is asked of them.
@@ -47,10 +50,12 @@ impl Job {
     }
 }
 
-#[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    free: Vec<Arc<Link>>,
+    /// Lanes that nobody drives.
+    free: usize,
+    /// A lane has been called and has not looked yet: whoever comes until then goes along.
+    is_called: bool,
 }
 
 impl Queue {
@@ -77,8 +82,9 @@ impl Queue {
     }
 }
 
-/// Gathers decisions while every lane waits for an answer.
+/// Gathers decisions for one connection.
 pub(super) struct Batcher {
+    link: Arc<Link>,
     queue: Mutex<Queue>,
     options: Options,
 }
@@ -86,25 +92,51 @@ pub(super) struct Batcher {
 /// A lane in use. Should its task be ended from outside, the lane is free again.
 struct Lane {
     batcher: Arc<Batcher>,
-    link: Option<Arc<Link>>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Called,
+    Driving,
+    Free,
+}
+
+impl Stage {
+    fn enter(&mut self, next: Self, queue: &mut Queue) {
+        let left = std::mem::replace(self, next);
+        if left == Self::Called {
+            queue.is_called = false;
+        }
+        if next == Self::Free && left != Self::Free {
+            queue.free += 1;
+        }
+    }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        self.batcher.queue.lock().free.extend(self.link.take());
+        self.stage
+            .enter(Stage::Free, &mut self.batcher.queue.lock());
     }
 }
 
 impl Batcher {
-    /// `lanes` may name a link several times: that many calls are in flight on it.
-    pub(super) fn new(lanes: Vec<Arc<Link>>, options: Options) -> Arc<Self> {
+    pub(super) fn new(link: Arc<Link>, options: Options) -> Arc<Self> {
         Arc::new(Self {
+            link,
             queue: Mutex::new(Queue {
                 jobs: VecDeque::new(),
-                free: lanes,
+                free: LANES,
+                is_called: false,
             }),
             options,
         })
+    }
+
+    /// The connection.
+    pub(super) const fn link(&self) -> &Arc<Link> {
+        &self.link
     }
 
     /// Decisions that wait.
@@ -142,31 +174,59 @@ impl Batcher {
             ));
         }
         queue.jobs.push_back(job);
-        if let Some(link) = queue.free.pop() {
-            let jobs = queue.take();
-            drop(queue);
-            let lane = Lane {
-                batcher: Arc::clone(self),
-                link: Some(link),
-            };
-            tokio::spawn(lane.drive(jobs));
+        let lane = self.call(&mut queue);
+        // Where the runtime is ending, the lane is dropped at once, which takes the lock.
+        drop(queue);
+        if let Some(lane) = lane {
+            lane.start();
         }
         Ok(())
+    }
+
+    /// A lane for what waits, if one is free and none is on its way.
+    fn call(self: &Arc<Self>, queue: &mut Queue) -> Option<Lane> {
+        if queue.jobs.is_empty() || queue.free == 0 || queue.is_called {
+            return None;
+        }
+        queue.free -= 1;
+        queue.is_called = true;
+        Some(Lane {
+            batcher: Arc::clone(self),
+            stage: Stage::Called,
+        })
     }
 }
 
 impl Lane {
-    /// Sends `jobs`, then what has queued meanwhile, until nothing is left.
-    async fn drive(mut self, mut jobs: Vec<Job>) {
-        while let Some(link) = self.link.clone() {
-            run(&link, &self.batcher.options, jobs).await;
-            let mut queue = self.batcher.queue.lock();
-            jobs = queue.take();
-            if jobs.is_empty() {
-                // Under the lock: a decision queued now finds this lane free.
-                queue.free.extend(self.link.take());
-            }
+    fn start(self) {
+        tokio::spawn(self.drive());
+    }
+
+    /// Sends what has queued until nothing is left.
+    async fn drive(mut self) {
+        while let Some(jobs) = self.next() {
+            run(&self.batcher.link, &self.batcher.options, jobs).await;
         }
+    }
+
+    /// The next call's worth; with nothing left the lane is free. What is more than that
+    /// is another lane's.
+    fn next(&mut self) -> Option<Vec<Job>> {
+        let Self { batcher, stage } = self;
+        let mut queue = batcher.queue.lock();
+        stage.enter(Stage::Driving, &mut queue);
+        let jobs = queue.take();
+        if jobs.is_empty() {
+            // Under the lock: a decision queued now finds this lane free.
+            stage.enter(Stage::Free, &mut queue);
+            return None;
+        }
+        let more = batcher.call(&mut queue);
+        drop(queue);
+        if let Some(lane) = more {
+            lane.start();
+        }
+        Some(jobs)
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn on_single(
     let decision = codec::encode(operation, &buckets, now)?;
     let count = buckets.len();
     let decision = vec![(buckets, decision)];
-    let answers = single.batcher.decide(decision, operation.effect(), due);
+    let answers = single.batcher().decide(decision, operation.effect(), due);
     match answers.await?.as_slice() {
         [answer] => codec::decode(answer, count, now),
         _ => Err(misread("charge")),
@@ -53,7 +53,7 @@ pub(super) async fn each_on_single(
     };
     let decisions = buckets.into_iter().map(decision);
     let decisions = decisions.collect::<Result<Vec<_>, _>>()?;
-    let answers = single.batcher.decide(decisions, operation.effect(), due);
+    let answers = single.batcher().decide(decisions, operation.effect(), due);
     let answers = answers.await?;
     answers
         .iter()

@@ -18,6 +18,8 @@ use crate::{DEADLINE_DEFAULT, deadline};
 const PORT_DEFAULT: u16 = 6379;
 /// Most nodes a cluster URL may name.
 const NODES_MAX: usize = 64;
+/// A few threads keep a server busy; with more connections, fewer decisions go together.
+const CONNECTIONS_DEFAULT: NonZeroU8 = NonZeroU8::MIN.saturating_add(7);
 /// Longest key prefix.
 const PREFIX_BYTES_MAX: usize = 64;
 
@@ -58,7 +60,8 @@ pub struct RedisConfig {
     pub url: String,
     /// The longest a call may take, connecting included.
     pub deadline: Duration,
-    /// Connections to a single server. A cluster has one to each node.
+    /// Most connections to a single server: one for each thread that calls, and no more
+    /// than these, threads then sharing them. A cluster has one to each node.
     pub connections: NonZeroU8,
     /// Put before every key; letters, digits and `_.:-`.
     pub key_prefix: String,
@@ -78,7 +81,7 @@ impl RedisConfig {
         Self {
             url: url.into(),
             deadline: DEADLINE_DEFAULT,
-            connections: NonZeroU8::MIN.saturating_add(1),
+            connections: CONNECTIONS_DEFAULT,
             key_prefix: String::new(),
             time: TimeSource::Store,
             wait_replicas: None,

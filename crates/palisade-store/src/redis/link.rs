@@ -61,6 +61,11 @@ impl Link {
         }))
     }
 
+    /// True while nobody has found the connection broken.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Up(..))
+    }
+
     /// Sends one command and waits for its answer until `due`.
     pub(super) async fn call(self: &Arc<Self>, cmd: &Cmd, due: Instant) -> Result<Value, Fault> {
         let (mut connection, number) = self.connection(due).await?;

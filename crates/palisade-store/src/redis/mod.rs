@@ -22,6 +22,7 @@ mod link;
 mod records;
 mod registry;
 mod script;
+mod seat;
 
 use std::sync::Arc;
 
@@ -101,8 +102,10 @@ impl Shared {
         let due = self.options.due();
         let now = self.time.now();
         if charges.is_empty() {
-            return self.decide_nothing(now, due).await;
+            return Box::pin(self.decide_nothing(now, due)).await;
         }
+        // What is rare, or several calls anyway, is boxed: its state is kilobytes, which
+        // every decision on a single server would move about.
         match &self.backend {
             Backend::Single(single) => {
                 let buckets = charge::buckets(&self.keys, charges, taken_at);
@@ -116,7 +119,7 @@ impl Shared {
                     now,
                 };
                 let asked = (operation, taken_at);
-                reach.charge(&self.keys, charges, asked, due).await
+                Box::pin(reach.charge(&self.keys, charges, asked, due)).await
             }
         }
     }
@@ -432,7 +435,8 @@ impl Registries for RedisStore {
         let shared = &self.shared;
         let call = registry::entries_call(&shared.keys, registry, seen, shared.time.now());
         let due = shared.options.due();
-        registry::read_entries(shared.script(&call, Effect::Reads, due).await?)
+        let read = shared.backend.script_in_turn(&call, &shared.options, due);
+        registry::read_entries(read.await?)
     }
 }
 
@@ -454,7 +458,7 @@ impl Vitals for RedisStore {
 
     fn stats(&self) -> StoreStats {
         let queue_depth = match &self.shared.backend {
-            Backend::Single(single) => single.batcher.depth() as u64,
+            Backend::Single(single) => single.depth() as u64,
             Backend::Cluster(cluster) => cluster.depth(),
         };
         StoreStats {
