@@ -13,20 +13,21 @@
     reason = "a benchmark prints what it measured and stops at the first error"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod common;
+
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use common::{Service, median};
 
 const ROUNDS: usize = 7;
 /// Enough that a clock tick of 10 ms is half a microsecond of each.
 const REQUESTS: usize = 20_000;
 const CLIENTS: usize = 4;
-/// `sysconf(_SC_CLK_TCK)` on Linux.
-const TICK_US: f64 = 10_000.0;
 
 /// The address may do five things an hour; nothing is written for those it may not.
 const CONFIG: &str = r#"
@@ -36,8 +37,6 @@ defaults = false
 trusted_proxies = []
 [store]
 url = "memory:"
-[log]
-level = "error"
 [jwt]
 algorithm = "RS256"
 key = "file:public.pem"
@@ -118,24 +117,22 @@ fn guess(n: usize) -> String {
 
 fn main() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut server, proxy) = start(folder.path());
+    let server = start(folder.path());
+    let proxy = server.address;
     for _ in 0..6 {
         let _ = exchange(&mut TcpStream::connect(proxy).unwrap(), &get(""));
     }
     let mut costs: Vec<Vec<f64>> = KINDS.iter().map(|_| Vec::new()).collect();
     for round in 0..ROUNDS {
         for (kind, costs) in KINDS.iter().zip(&mut costs) {
-            let before = processor_us(&server);
+            let before = server.processor_us();
             flood(proxy, kind, round);
-            costs.push((processor_us(&server) - before) / REQUESTS as f64);
+            costs.push((server.processor_us() - before) / REQUESTS as f64);
         }
     }
-    server.kill().unwrap();
-    server.wait().unwrap();
     let mut beside = f64::NAN;
     for (kind, costs) in KINDS.iter().zip(&mut costs) {
-        costs.sort_by(f64::total_cmp);
-        let cost = costs[ROUNDS / 2];
+        let cost = median(costs);
         if kind.name.starts_with("plain") {
             beside = cost;
         }
@@ -190,48 +187,13 @@ fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<u16> {
     text.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// User and system time of the server so far.
-fn processor_us(server: &Child) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
-    let after_name = stat.rsplit(')').next().unwrap();
-    let ticks = after_name.split_whitespace().skip(11).take(2);
-    ticks
-        .map(|ticks| ticks.parse::<f64>().unwrap())
-        .sum::<f64>()
-        * TICK_US
-}
-
-fn start(folder: &Path) -> (Child, SocketAddr) {
-    std::fs::write(folder.join("palisade.toml"), CONFIG).unwrap();
+fn start(folder: &Path) -> Service {
     let made = "openssl genrsa 2048 2>/dev/null | openssl rsa -pubout -out public.pem 2>/dev/null";
     let mut openssl = Command::new("sh");
     let openssl = openssl.args(["-c", made]).current_dir(folder).status();
     assert!(openssl.unwrap().success(), "openssl makes a key");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
-        .args([
-            "serve",
-            "--config",
-            "palisade.toml",
-            "--listen",
-            "127.0.0.1:0",
-        ])
-        .args(["--admin", "127.0.0.1:0", "--proxy", "127.0.0.1:0"])
-        // Nobody is let through: the application need not be there.
-        .args(["--upstream", "http://127.0.0.1:9"])
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let row = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .find(|line| line.trim_start().starts_with("proxy"))
-        .expect("the address of the proxy");
-    let address = row
-        .split_whitespace()
-        .find_map(|word| word.trim_start_matches("http://").parse().ok())
-        .expect("an address");
-    std::thread::spawn(move || lines.for_each(drop));
-    (child, address)
+    // Nobody is let through: the application need not be there.
+    let upstream = ["--upstream", "http://127.0.0.1:9"];
+    let args = [["--proxy", "127.0.0.1:0"], upstream].concat();
+    Service::palisade(folder, CONFIG, &args, "proxy")
 }

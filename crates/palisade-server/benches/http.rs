@@ -11,17 +11,19 @@
     reason = "a benchmark prints what it measured and stops at the first error"
 )]
 
-use std::io::{BufRead, BufReader};
+mod common;
+
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use axum::routing::post;
 use axum::{Json, Router};
+use common::{Service, median};
 use serde_json::Value;
-use socket2::{Domain, Protocol, Socket, Type};
 
 const ROUNDS: usize = 5;
-const WORKERS: usize = 2;
+/// The argument that has this process be the echo.
+const ECHO: &str = "echo";
 
 const POLICY: &str = r#"
 [policy]
@@ -39,31 +41,21 @@ rate = "1000000/h"
 "#;
 
 fn main() {
-    let echo = start_echo();
-    if std::env::args().any(|argument| argument == "echo") {
-        println!("axum JSON echo      http://{echo}");
-        loop {
-            std::thread::park();
-        }
+    if std::env::args().any(|argument| argument == ECHO) {
+        serve_echo();
     }
+    let echo = Service::beside(&[ECHO]);
     let folder = tempfile::tempdir().unwrap();
-    let (mut server, check) = start_palisade(folder.path());
+    let server = Service::palisade(folder.path(), POLICY, &[], "decision API");
     let (mut bare, mut full) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        bare.push(load(echo));
-        full.push(load(check));
+        bare.push(load(echo.address));
+        full.push(load(server.address));
     }
-    server.kill().unwrap();
-    server.wait().unwrap();
     let (bare, full) = (median(&mut bare), median(&mut full));
     println!("axum JSON echo      {bare:>8.0}/s");
     println!("POST /v1/check      {full:>8.0}/s");
     println!("ratio               {:>8.1} %", 100.0 * full / bare);
-}
-
-fn median(figures: &mut [f64]) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 /// Requests a second, from a generator of its own process.
@@ -78,63 +70,12 @@ fn load(target: SocketAddr) -> f64 {
     report["per_second"].as_f64().unwrap()
 }
 
-fn start_palisade(folder: &std::path::Path) -> (Child, SocketAddr) {
-    std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
-        .args([
-            "serve",
-            "--config",
-            "policy.toml",
-            "--listen",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-        ])
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let address = lines
-        .map_while(Result::ok)
-        .find(|line| line.contains("decision API"))
-        .and_then(|line| {
-            line.split_whitespace()
-                .find_map(|word| word.trim_start_matches("http://").parse().ok())
-        })
-        .expect("the address of the decision API");
-    (child, address)
-}
-
-/// One current-thread runtime and one socket of the same port per worker.
-fn start_echo() -> SocketAddr {
-    let first = listener("127.0.0.1:0".parse().unwrap());
-    let address = first.local_addr().unwrap();
-    let rest = (1..WORKERS).map(|_| listener(address));
-    for listener in std::iter::once(first).chain(rest) {
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let app = Router::new().route(
-                    "/v1/check",
-                    post(|Json(body): Json<Value>| async { Json(body) }),
-                );
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                axum::serve(listener, app).await.unwrap();
-            });
-        });
-    }
-    address
-}
-
-fn listener(address: SocketAddr) -> std::net::TcpListener {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
-    socket.set_reuse_port(true).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    socket.bind(&address.into()).unwrap();
-    socket.listen(1024).unwrap();
-    socket.into()
+fn serve_echo() -> ! {
+    common::serve(|listener| async {
+        let app = Router::new().route(
+            "/v1/check",
+            post(|Json(body): Json<Value>| async { Json(body) }),
+        );
+        axum::serve(listener, app).await.unwrap();
+    })
 }
