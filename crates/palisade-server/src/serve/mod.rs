@@ -45,7 +45,7 @@ use banner::Started;
 use notify::Supervisor;
 use observers::Observers;
 use passed::Passed;
-use reload::Hangup;
+use reload::{Dormant, Hangup};
 use stop::{Signals, Stopper};
 use tenants::Policies;
 use workers::Workers;
@@ -106,6 +106,8 @@ struct Service<'a> {
     workers: usize,
     /// What traffic goes through, the decision API first.
     surfaces: Vec<Box<dyn Surface>>,
+    /// Takes its address once a reload brings who asks for it.
+    dormant: Option<Box<dyn Surface>>,
     /// Served by a thread of its own, and until everything else has ended: it says
     /// how the service does.
     admin: Box<dyn Surface>,
@@ -169,6 +171,7 @@ impl<'a> Service<'a> {
         let tls = given.tls.clone();
         let workers = workers_of(config);
         let (surfaces, admin) = bound(&given, workers, passed)?;
+        let dormant = surfaces::dormant(&given);
         Ok(Self {
             plan,
             enforcer,
@@ -180,6 +183,7 @@ impl<'a> Service<'a> {
             tls,
             workers,
             surfaces,
+            dormant,
             admin,
         })
     }
@@ -221,7 +225,11 @@ impl<'a> Service<'a> {
             hangup,
             &self.enforcer,
             &self.policies,
-            self.surfaces.iter().any(|one| one.place().flag == "grpc"),
+            self.dormant.take().map(|surface| Dormant {
+                surface,
+                workers: workers.late(),
+                stop: self.stop.clone(),
+            }),
         );
         let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
         // A thread that panicked or hangs for good would leave its connections waiting.

@@ -9,7 +9,10 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
 
 use super::edge;
+use super::stop::Stop;
+use super::surface::Surface;
 use super::tenants::Policies;
+use super::workers::Late;
 use crate::config::ConfigFile;
 use crate::surfaces::Enforcer;
 
@@ -37,22 +40,53 @@ impl Drop for Following {
     }
 }
 
+/// The rate-limit service that nobody asks for yet.
+pub(crate) struct Dormant {
+    pub(crate) surface: Box<dyn Surface>,
+    pub(crate) workers: Late,
+    pub(crate) stop: Stop,
+}
+
+impl Dormant {
+    /// Serves from now on; stays dormant, to be tried at the next reload, if its address
+    /// cannot be taken.
+    fn wake(mut self) -> Option<Self> {
+        match self.workers.serve(&mut *self.surface, &self.stop) {
+            Ok(()) => {
+                let url = self.surface.place().url();
+                tracing::info!(
+                    url,
+                    "the rate-limit service is served: a limit has a `domain`"
+                );
+                None
+            }
+            Err(failure) => {
+                tracing::warn!(
+                    hint = "free the address and reload, or choose another with `server.grpc` and restart",
+                    "a limit has a `domain`, and Envoy has nobody to ask: {failure}"
+                );
+                Some(self)
+            }
+        }
+    }
+}
+
 /// Reloads the file when it is asked to and, if `watches`, when the file changes.
-/// `serves_rls` tells whether Envoy can ask.
+/// `dormant` is woken by the first limit that has a domain.
 pub(crate) fn follow(
     source: Option<&Arc<ConfigFile>>,
     watches: bool,
     hangup: Hangup,
     enforcer: &Arc<Enforcer>,
     policies: &Arc<Policies>,
-    serves_rls: bool,
+    dormant: Option<Dormant>,
 ) -> Following {
     if let Some(source) = source {
         tokio::spawn(apply(
             source.subscribe(),
             Arc::clone(enforcer),
             Arc::clone(policies),
-            serves_rls,
+            dormant,
         ));
     }
     Following {
@@ -90,7 +124,7 @@ async fn apply(
     mut bundles: Receiver<Arc<PolicyBundle>>,
     enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
-    serves_rls: bool,
+    mut dormant: Option<Dormant>,
 ) {
     while bundles.changed().await.is_ok() {
         let bundle = Arc::clone(&bundles.borrow_and_update());
@@ -102,16 +136,8 @@ async fn apply(
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));
         policies.set_base(&bundle);
         enforcer.engine.set_candidate(bundle.candidate.as_ref());
-        if !serves_rls && bundle.policy.domains().next().is_some() {
-            warn_of_silence();
+        if bundle.policy.domains().next().is_some() {
+            dormant = dormant.and_then(Dormant::wake);
         }
     }
-}
-
-/// Listeners are made at the start, each with its workers.
-fn warn_of_silence() {
-    tracing::warn!(
-        hint = "restart the service: it then listens on `server.grpc`",
-        "a limit has a `domain`, and Envoy has nobody to ask: the rate-limit service is not served"
-    );
 }

@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::passed::Passed;
 use super::stop::Stop;
 use super::surface::{Surface, Task};
 use crate::failure::Failure;
 
 /// How often a worker shows that its tasks get their turn.
 const BEAT: Duration = Duration::from_millis(250);
+/// Most surfaces that are waiting to be taken on by a worker.
+const LATE_MAX: usize = 8;
 
 /// Threads that serve.
 #[derive(Default)]
@@ -22,6 +26,27 @@ pub(crate) struct Workers(Vec<Worker>);
 struct Worker {
     thread: JoinHandle<()>,
     beats: Arc<AtomicBool>,
+    late: mpsc::Sender<Task>,
+}
+
+/// How workers that run get more to do.
+#[derive(Clone)]
+pub(crate) struct Late(Vec<mpsc::Sender<Task>>);
+
+impl Late {
+    /// Binds a surface and has each worker serve it, until `stop` as all the others.
+    pub(crate) fn serve(&self, surface: &mut dyn Surface, stop: &Stop) -> Result<(), Failure> {
+        // What was passed at the start has had its listeners by now.
+        surface.bind(self.0.len(), &mut Passed::default())?;
+        for worker in &self.0 {
+            // A worker that has ended, or takes nothing on, has no place for connections.
+            let taken = surface.serve(stop).map(|task| worker.try_send(task));
+            if let Some(Err(_)) = taken {
+                tracing::warn!("a worker thread does not serve what a reload has brought");
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Workers {
@@ -46,6 +71,11 @@ impl Workers {
             workers.0.push(worker);
         }
         Ok(workers)
+    }
+
+    /// How they get more to do.
+    pub(crate) fn late(&self) -> Late {
+        Late(self.0.iter().map(|worker| worker.late.clone()).collect())
     }
 
     /// True if every thread runs, and has given its tasks a turn since this was last asked:
@@ -77,21 +107,107 @@ fn thread(name: &'static str, tasks: Vec<Task>) -> std::io::Result<Worker> {
         .build()?;
     let beats = Arc::new(AtomicBool::new(true));
     let heart = beat(Arc::clone(&beats));
+    let (late, arriving) = mpsc::channel(LATE_MAX);
     let thread = std::thread::Builder::new()
         .name(format!("palisade-{name}"))
         .spawn(move || {
             runtime.block_on(async move {
                 tokio::spawn(heart);
-                let mut tasks: JoinSet<()> = tasks.into_iter().collect();
-                while tasks.join_next().await.is_some() {}
+                work(tasks.into_iter().collect(), arriving).await;
             });
         })?;
-    Ok(Worker { thread, beats })
+    Ok(Worker {
+        thread,
+        beats,
+        late,
+    })
+}
+
+/// Until every task has ended, those that arrive meanwhile included.
+async fn work(mut tasks: JoinSet<()>, mut arriving: mpsc::Receiver<Task>) {
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                Some(_) => {}
+                None => return,
+            },
+            Some(task) = arriving.recv() => {
+                tasks.spawn(task);
+            }
+        }
+    }
 }
 
 async fn beat(beats: Arc<AtomicBool>) {
     loop {
         beats.store(true, Ordering::Relaxed);
         tokio::time::sleep(BEAT).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::stop;
+    use super::super::surface::Place;
+    use super::*;
+
+    /// Counts the workers that have begun and ended to serve it.
+    #[derive(Default)]
+    struct Counting {
+        sockets: usize,
+        begun: Arc<AtomicUsize>,
+        ended: Arc<AtomicUsize>,
+    }
+
+    impl Surface for Counting {
+        fn place(&self) -> Place {
+            Place {
+                name: "test",
+                flag: "test",
+                scheme: "test",
+                address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+            }
+        }
+
+        fn bind(&mut self, workers: usize, _: &mut Passed) -> Result<(), Failure> {
+            self.sockets = workers;
+            Ok(())
+        }
+
+        fn serve(&mut self, stop: &Stop) -> Option<Task> {
+            self.sockets = self.sockets.checked_sub(1)?;
+            let (begun, ended) = (Arc::clone(&self.begun), Arc::clone(&self.ended));
+            let mut stop = stop.clone();
+            Some(Box::pin(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                stop.draining().await;
+                ended.fetch_add(1, Ordering::SeqCst);
+            }))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_late_is_served_by_every_worker_and_ends_with_the_rest() {
+        let (stopper, stop) = stop::stopper();
+        let (first, mut second) = (Counting::default(), Counting::default());
+        let mut surfaces: [Box<dyn Surface>; 1] = [Box::new(first)];
+        surfaces[0].bind(3, &mut Passed::default()).unwrap();
+        let workers = Workers::start("test", 3, &mut surfaces, &stop).unwrap();
+        workers.late().serve(&mut second, &stop).unwrap();
+        let all_serve = async {
+            while second.begun.load(Ordering::SeqCst) < 3 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let patience = Duration::from_secs(20);
+        tokio::time::timeout(patience, all_serve).await.unwrap();
+        stopper.stop(Duration::ZERO).await;
+        tokio::time::timeout(patience, workers.drain())
+            .await
+            .unwrap();
+        assert_eq!(second.ended.load(Ordering::SeqCst), 3);
     }
 }

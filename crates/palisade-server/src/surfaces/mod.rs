@@ -88,10 +88,16 @@ impl Given<'_> {
 /// The surfaces that traffic goes through, the decision API first.
 pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
     let mut surfaces = vec![decide::surface(given)];
-    surfaces.extend(rls::surface(given));
+    surfaces.extend(rls::is_wanted(given).then(|| rls::surface(given)));
     surfaces.extend(proxy::surface(given)?);
     surfaces.extend(resp::surface(given));
     Ok(surfaces)
+}
+
+/// The service that Envoy asks, if nobody asks for it yet: a reload may bring the first limit
+/// with a domain.
+pub(crate) fn dormant(given: &Given<'_>) -> Option<Box<dyn Surface>> {
+    (!rls::is_wanted(given)).then(|| rls::surface(given))
 }
 
 /// The surface for operators, supervisors and scrapers.

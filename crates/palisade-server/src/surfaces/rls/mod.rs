@@ -46,14 +46,15 @@ struct RateLimits {
     request_timeout: Duration,
 }
 
-/// The service on its address; `None` where nobody asks for it: no limit has a domain, and
-/// no address was chosen.
-pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
-    let server = &given.config.server;
+/// Whether anybody asks for the service: a limit has a domain, or an address was chosen.
+pub(super) fn is_wanted(given: &Given<'_>) -> bool {
     let is_chosen = given.config.places.of_key("server.grpc") != WrittenAt::Nowhere;
-    if !is_chosen && given.config.policy().domains().next().is_none() {
-        return None;
-    }
+    is_chosen || given.config.policy().domains().next().is_some()
+}
+
+/// The service on its address.
+pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
+    let server = &given.config.server;
     let service = Arc::new(RateLimits {
         health: Health {
             enforcer: Arc::clone(given.enforcer),
@@ -75,7 +76,7 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
         config::Address::Network(_) => given.tls.callers.clone(),
         config::Address::File(_) => None,
     };
-    Some(Box::new(surface.within(tls, &given.enforcer.observer)))
+    Box::new(surface.within(tls, &given.enforcer.observer))
 }
 
 impl Handler for RateLimits {
