@@ -102,16 +102,18 @@ impl Connections {
     }
 
     /// Asks an instance in the version that it speaks, and waits for the head of its answer. A
-    /// websocket starts from HTTP/1.
+    /// websocket starts from HTTP/1. `spare` is a copy of the request, if there is one and it
+    /// may be sent twice.
     pub(super) async fn ask(
         &self,
         index: usize,
         mut request: Request<Outgoing>,
+        spare: &mut Option<Request<Outgoing>>,
         upgrades: bool,
     ) -> Result<Response<Arriving>, Unanswered> {
         let instance = self.instances.get(index).ok_or(Unanswered::UNREACHABLE)?;
         if let (Way::Plain(kept), false) = (&instance.way, upgrades) {
-            return kept.ask(request).await;
+            return kept.ask(request, spare).await;
         }
         let place = placed(&instance.address, request.uri()).ok_or(Unanswered::Client)?;
         let host = request.headers().get(HOST).cloned();

@@ -30,7 +30,8 @@ pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
         for (index, failures) in failures.iter_mut().enumerate() {
             let mut request = Request::new(Outgoing::of(Bytes::new()));
             request.uri_mut().clone_from(&path);
-            let asked = connections.ask(index, request, false);
+            let mut spare = None;
+            let asked = connections.ask(index, request, &mut spare, false);
             if is_well(asked, upstream.health_interval).await {
                 *failures = 0;
                 pool.answered(index);

@@ -76,17 +76,19 @@ impl Kept {
     /// Asks, and waits for the head of the answer. A request that a kept connection did not
     /// take, because the instance had closed it, goes to another one. If it was on its
     /// way when the connection ended, it goes to a new one, once, provided it may be sent
-    /// twice.
+    /// twice: `spare` is then a copy of it, made here if the caller has none.
     pub(super) async fn ask(
         self: &Arc<Self>,
         mut request: Request<Outgoing>,
+        spare: &mut Option<Request<Outgoing>>,
     ) -> Result<Response<Arriving>, Unanswered> {
-        let headers = request.headers_mut();
-        if !headers.contains_key(HOST) {
-            headers.insert(HOST, self.host.clone());
+        let mut at_hand = self.take();
+        // Before the host is named: another instance has another one.
+        if at_hand.is_some() && spare.is_none() {
+            *spare = repeatable(&request);
         }
-        while let Some(mut sender) = self.take() {
-            let spare = repeatable(&request);
+        self.name_host(&mut request);
+        while let Some(mut sender) = at_hand {
             let mut error = match sender.try_send_request(request).await {
                 Ok(response) => return Ok(self.arriving(response, sender)),
                 Err(error) => error,
@@ -94,14 +96,24 @@ impl Kept {
             if let Some(not_sent) = error.take_message() {
                 request = not_sent;
             } else {
-                request = spare.ok_or_else(|| Unanswered::of(error.error()))?;
+                let again = spare.as_ref().and_then(repeatable);
+                request = again.ok_or_else(|| Unanswered::of(error.error()))?;
+                self.name_host(&mut request);
                 break;
             }
+            at_hand = self.take();
         }
         let mut sender = self.connect().await?;
         match sender.try_send_request(request).await {
             Ok(response) => Ok(self.arriving(response, sender)),
             Err(unsent) => Err(Unanswered::of(unsent.error())),
+        }
+    }
+
+    fn name_host(&self, request: &mut Request<Outgoing>) {
+        let headers = request.headers_mut();
+        if !headers.contains_key(HOST) {
+            headers.insert(HOST, self.host.clone());
         }
     }
 
@@ -254,9 +266,16 @@ mod tests {
         address
     }
 
+    /// Connections to an application of their own.
+    async fn kept(idle_max: usize, idle_time: Duration) -> Arc<Kept> {
+        let place = format!("http://{}/", app().await).parse().unwrap();
+        let (connector, host) = (HttpConnector::new(), HeaderValue::from_static("app"));
+        Arc::new(Kept::new(connector, place, host, idle_max, idle_time))
+    }
+
     async fn ask(kept: &Arc<Kept>) {
         let request = Request::new(Outgoing::of(Bytes::new()));
-        let answer = kept.ask(request).await.unwrap();
+        let answer = kept.ask(request, &mut None).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
     }
 
@@ -266,10 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_nobody_uses_ends_and_the_next_request_makes_another() {
-        let place = app().await;
-        let place = format!("http://{place}/").parse().unwrap();
-        let host = HeaderValue::from_static("app");
-        let kept = Arc::new(Kept::new(HttpConnector::new(), place, host, 4, TIME));
+        let kept = kept(4, TIME).await;
         for _ in 0..2 {
             ask(&kept).await;
             ask(&kept).await;
@@ -282,10 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_connections_wait_than_may() {
-        let place = app().await;
-        let place = format!("http://{place}/").parse().unwrap();
-        let host = HeaderValue::from_static("app");
-        let kept = Arc::new(Kept::new(HttpConnector::new(), place, host, 3, TIME * 600));
+        let kept = kept(3, TIME * 600).await;
         let all = (0..8).map(|_| ask(&kept));
         futures_util::future::join_all(all).await;
         assert_eq!(waiting(&kept), 3);

@@ -154,7 +154,11 @@ impl Link {
             };
             tried.push(index);
             last.store(index, Ordering::Relaxed);
-            let why = match self.connections.ask(index, request, upgrades).await {
+            let asked = self
+                .connections
+                .ask(index, request, &mut spare, upgrades)
+                .await;
+            let why = match asked {
                 Ok(response) => {
                     self.pool.answered(index);
                     return Ok(response);
