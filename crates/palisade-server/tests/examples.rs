@@ -10,7 +10,7 @@
 )]
 
 mod common;
-#[path = "common/nginx.rs"]
+#[path = "../../palisade/tests/path_readers/nginx.rs"]
 mod nginx_server;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;

@@ -15,7 +15,7 @@ mod differential;
 mod limitador_itself;
 #[path = "imports/nginx.rs"]
 mod nginx;
-#[path = "common/nginx.rs"]
+#[path = "../../palisade/tests/path_readers/nginx.rs"]
 mod nginx_server;
 #[path = "imports/page.rs"]
 mod page;

@@ -14,6 +14,8 @@
 
 #[path = "path_readers/corpus.rs"]
 mod corpus;
+#[path = "path_readers/nginx.rs"]
+mod nginx_server;
 #[path = "path_readers/readers.rs"]
 mod readers;
 

@@ -1,16 +1,18 @@
 //! A real nginx as a child of a test.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::common::{Client, PATIENCE, signal};
+/// Looks, 20 ms apart, until it is certain that nginx does not listen: a minute.
+const LOOKS_MAX: u32 = 3_000;
 
 /// nginx with a configuration of its own, ended with the test.
 pub(crate) struct Nginx {
     child: Child,
-    pub(crate) address: std::net::SocketAddr,
+    pub(crate) address: SocketAddr,
     _home: TempDir,
 }
 
@@ -19,11 +21,11 @@ impl Nginx {
     pub(crate) fn start(server: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().display();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         let shown = "listen 127.0.0.1:8000;";
-        assert!(server.contains(shown), "the page listens on loopback");
+        assert!(server.contains(shown), "it listens on loopback");
         let server = server.replace(shown, &format!("listen {address};"));
         let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
@@ -51,9 +53,9 @@ impl Nginx {
     }
 
     fn wait_until_it_listens(&mut self) {
-        for _ in 0..PATIENCE.as_millis() / 20 {
+        for _ in 0..LOOKS_MAX {
             assert!(self.child.try_wait().unwrap().is_none(), "nginx ended");
-            if Client::try_connect(self.address).is_ok() {
+            if TcpStream::connect(self.address).is_ok() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -65,7 +67,9 @@ impl Nginx {
 impl Drop for Nginx {
     fn drop(&mut self) {
         // A quick shutdown, which takes the worker with it.
-        signal(self.child.id(), "TERM");
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
         let _ = self.child.wait();
     }
 }

@@ -2,10 +2,11 @@
 //! route patterns are, or with nothing if it refuses or redirects.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+
+use super::nginx_server::Nginx;
 
 type Answers = Vec<Option<String>>;
 
@@ -133,63 +134,12 @@ fn cleaned(path: &[u8]) -> Vec<u8> {
     clean
 }
 
-/// nginx that answers with its own `$uri`.
-struct Nginx {
-    child: Child,
-    address: SocketAddr,
-    _home: tempfile::TempDir,
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // A quick shutdown, which takes the worker with it.
-        let _ = Command::new("kill")
-            .arg(self.child.id().to_string())
-            .status();
-        let _ = self.child.wait();
-    }
-}
-
-fn start_nginx() -> Nginx {
-    let home = tempfile::tempdir().unwrap();
-    let folder = home.path().display();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
-        .concat();
-    let config = format!(
-        "user root;\npid {folder}/pid;\nerror_log {folder}/error.log;\ndaemon off;\n\
-         worker_processes 1;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}\
-         keepalive_requests 1000000;\nserver {{\nlisten {address};\n\
-         location / {{\nreturn 200 \"$uri\";\n}}\n}}\n}}\n"
-    );
-    std::fs::write(home.path().join("nginx.conf"), config).unwrap();
-    let child = Command::new("nginx")
-        .arg("-p")
-        .arg(home.path())
-        .args(["-e", "stderr", "-c", "nginx.conf"])
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("nginx, which `scripts/test` installs");
-    let mut nginx = Nginx {
-        child,
-        address,
-        _home: home,
-    };
-    for _ in 0..1_000 {
-        assert!(nginx.child.try_wait().unwrap().is_none(), "nginx ended");
-        if TcpStream::connect(nginx.address).is_ok() {
-            return nginx;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("nginx does not listen");
-}
+/// An nginx that answers with its own `$uri`.
+const SHOWS_URI: &str = "keepalive_requests 1000000;\nserver {\nlisten 127.0.0.1:8000;\n\
+                         location / {\nreturn 200 \"$uri\";\n}\n}\n";
 
 fn nginx(targets: &[&String]) -> Answers {
-    let nginx = start_nginx();
+    let nginx = Nginx::start(SHOWS_URI);
     let mut connection = None;
     targets
         .iter()
