@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+
 use crate::decision::{Decision, ErrorCode, LimitReading, Outcome, QuotaReading, Reason};
 use crate::limit::Reading;
 use crate::plan::{Charge, OnExceed, QuotaPlan, Refusal};
@@ -21,20 +23,24 @@ pub struct Judged<'a> {
     pub now: Micros,
 }
 
+/// So many buckets are put in order without an allocation.
+const FEW: usize = 8;
+
 /// The decision on a request whose buckets were read.
 #[must_use]
 pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
-    let mut found: Vec<Found<'_>> = judged
-        .charges
-        .iter()
-        .zip(judged.readings)
-        .map(|(charge, reading)| Found { charge, reading })
-        .collect();
-    found.sort_by(|a, b| {
-        a.constraint()
-            .cmp(&b.constraint())
-            .then_with(|| a.by_room(b))
-    });
+    let each = judged.charges.iter().zip(judged.readings);
+    let each = each.map(|(charge, reading)| Found { charge, reading });
+    let mut few = ArrayVec::<Found<'_>, FEW>::new();
+    let mut many = Vec::new();
+    let found = if judged.charges.len() <= FEW {
+        few.extend(each);
+        few.as_mut_slice()
+    } else {
+        many.extend(each);
+        many.as_mut_slice()
+    };
+    found.sort_by(Found::order);
     let mut decision = match found.first().filter(|first| first.denies()) {
         Some(first) => first.refuse(judged.now),
         None => Decision::allow(judged.now),
@@ -129,6 +135,12 @@ impl Found<'_> {
         } else {
             (1, std::cmp::Reverse(None))
         }
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.constraint()
+            .cmp(&other.constraint())
+            .then_with(|| self.by_room(other))
     }
 
     /// The smaller remaining/limit first.

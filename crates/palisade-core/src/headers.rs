@@ -45,33 +45,72 @@ const POLICIES_MAX: usize = 8;
 /// One header: its name in canonical case and an ASCII value.
 pub type Header = (&'static str, String);
 
-/// The headers of an answer. They describe the most constraining bucket
-/// (L-CONSTRAINT), which is the first of [`Decision::limits`].
+/// The headers of an answer, as [`each_header`] finds them.
 #[must_use]
 pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
     let mut headers = Vec::with_capacity(8);
+    each_header(decision, families, |name, value| {
+        headers.push((name, value.to_owned()));
+    });
+    headers
+}
+
+/// Hands every header of an answer to `put`, its name in canonical case and an ASCII value.
+/// They describe the most constraining bucket (L-CONSTRAINT), which is the first of
+/// [`Decision::limits`]. They are part of every answer: nothing is allocated but what the
+/// longer ones are written in.
+pub fn each_header(
+    decision: &Decision,
+    families: HeaderFamilies,
+    mut put: impl FnMut(&'static str, &str),
+) {
     if let Some(reading) = decision.limits.first() {
         if families.x_ratelimit {
-            headers.push(("X-RateLimit-Limit", reading.limit.to_string()));
-            headers.push(("X-RateLimit-Remaining", reading.remaining.to_string()));
-            headers.push(("X-RateLimit-Reset", reading.reset.to_string()));
+            put("X-RateLimit-Limit", digits(reading.limit).as_str());
+            put("X-RateLimit-Remaining", digits(reading.remaining).as_str());
+            put("X-RateLimit-Reset", digits(reading.reset).as_str());
         }
+        let mut text = String::new();
         if families.ietf {
             let with_key = families.partition_key;
-            headers.push(("RateLimit-Policy", policies(&decision.limits, with_key)));
-            headers.push(("RateLimit", current(reading, decision, with_key)));
+            write_policies(&mut text, &decision.limits, with_key);
+            put("RateLimit-Policy", &text);
+            text.clear();
+            write_current(&mut text, reading, decision, with_key);
+            put("RateLimit", &text);
         }
         if families.org {
-            let limit = format!("{};w={}", reading.limit, reading.window_seconds);
-            headers.push(("RateLimit-Limit", limit));
-            headers.push(("RateLimit-Remaining", reading.remaining.to_string()));
-            headers.push(("RateLimit-Reset", reading.reset.to_string()));
+            text.clear();
+            text.push_str(digits(reading.limit).as_str());
+            text.push_str(";w=");
+            text.push_str(digits(reading.window_seconds).as_str());
+            put("RateLimit-Limit", &text);
+            put("RateLimit-Remaining", digits(reading.remaining).as_str());
+            put("RateLimit-Reset", digits(reading.reset).as_str());
         }
     }
-    push_retry_after(decision, &mut headers);
-    push_quota(decision, &mut headers);
-    push_status(decision, &mut headers);
-    headers
+    if let Some(seconds) = decision.wait() {
+        put("Retry-After", digits(seconds).as_str());
+    }
+    put_quota(decision, &mut put);
+    put_status(decision, &mut put);
+}
+
+/// A number as text, without an allocation.
+struct Digits {
+    buffer: itoa::Buffer,
+    number: u64,
+}
+
+fn digits(number: u64) -> Digits {
+    let buffer = itoa::Buffer::new();
+    Digits { buffer, number }
+}
+
+impl Digits {
+    fn as_str(&mut self) -> &str {
+        self.buffer.format(self.number)
+    }
 }
 
 /// What an entry of the IETF fields takes beside the limit's name, as a rule.
@@ -79,7 +118,7 @@ const ENTRY_BYTES: usize = 32;
 
 /// Every limit that can deny, the most constraining first. One that only reports is not
 /// the client's concern.
-fn policies(readings: &[LimitReading], with_key: bool) -> String {
+fn write_policies(list: &mut String, readings: &[LimitReading], with_key: bool) {
     let listed = || {
         let enforced = readings.iter().filter(|reading| !reading.shadow);
         enforced.take(POLICIES_MAX)
@@ -87,13 +126,13 @@ fn policies(readings: &[LimitReading], with_key: bool) -> String {
     let bytes: usize = listed()
         .map(|reading| reading.name.len() + ENTRY_BYTES)
         .sum();
-    let mut list = String::with_capacity(bytes);
+    list.reserve(bytes);
     for reading in listed() {
         if !list.is_empty() {
             list.push_str(", ");
         }
         let figures = [reading.limit, reading.window_seconds];
-        push_entry(&mut list, reading, [";q=", ";w="], figures);
+        push_entry(list, reading, [";q=", ";w="], figures);
         // The draft's default needs no word.
         if reading.unit != QuotaUnit::Requests {
             list.push_str(";qu=\"");
@@ -101,10 +140,9 @@ fn policies(readings: &[LimitReading], with_key: bool) -> String {
             list.push('"');
         }
         if with_key {
-            push_partition(&mut list, reading);
+            push_partition(list, reading);
         }
     }
-    list
 }
 
 /// An entry of a structured list: the limit's name and two figures about it. Written
@@ -145,38 +183,33 @@ fn push_base64(text: &mut String, bytes: [u8; 9]) {
     }
 }
 
-fn current(reading: &LimitReading, decision: &Decision, with_key: bool) -> String {
+fn write_current(text: &mut String, reading: &LimitReading, decision: &Decision, with_key: bool) {
     let until_reset = reading
         .reset
         .saturating_sub(decision.at.0 / crate::time::SECOND);
-    let mut text = String::with_capacity(reading.name.len() + ENTRY_BYTES);
     let figures = [reading.remaining, until_reset];
-    push_entry(&mut text, reading, [";r=", ";t="], figures);
+    push_entry(text, reading, [";r=", ";t="], figures);
     if with_key {
-        push_partition(&mut text, reading);
-    }
-    text
-}
-
-fn push_retry_after(decision: &Decision, headers: &mut Vec<Header>) {
-    if let Some(seconds) = decision.wait() {
-        headers.push(("Retry-After", seconds.to_string()));
+        push_partition(text, reading);
     }
 }
 
-fn push_quota(decision: &Decision, headers: &mut Vec<Header>) {
+fn put_quota(decision: &Decision, mut put: impl FnMut(&'static str, &str)) {
     let Some(quota) = decision.quota else { return };
-    let show = |amount: Option<u64>| amount.map_or("unlimited".to_owned(), |n| n.to_string());
-    headers.push(("X-Quota-Limit", show(quota.limit)));
-    headers.push(("X-Quota-Remaining", show(quota.remaining())));
-    headers.push(("X-Quota-Reset", quota.reset.to_string()));
+    let mut show = |name, amount: Option<u64>| match amount {
+        Some(amount) => put(name, digits(amount).as_str()),
+        None => put(name, "unlimited"),
+    };
+    show("X-Quota-Limit", quota.limit);
+    show("X-Quota-Remaining", quota.remaining());
+    show("X-Quota-Reset", Some(quota.reset));
 }
 
-fn push_status(decision: &Decision, headers: &mut Vec<Header>) {
+fn put_status(decision: &Decision, mut put: impl FnMut(&'static str, &str)) {
     match decision.enforcement {
         Enforcement::Full => {}
-        Enforcement::Degraded => headers.push(("X-RateLimit-Status", "degraded".to_owned())),
-        Enforcement::Disabled => headers.push(("X-RateLimit-Status", "disabled".to_owned())),
+        Enforcement::Degraded => put("X-RateLimit-Status", "degraded"),
+        Enforcement::Disabled => put("X-RateLimit-Status", "disabled"),
     }
 }
 

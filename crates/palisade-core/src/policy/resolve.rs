@@ -33,7 +33,7 @@ pub fn resolve<'p>(
         route,
         throttle,
         refusal: None,
-        charges: Vec::with_capacity(6),
+        charges: Vec::new(),
         quota: None,
     };
     plan.refusal = scope_refusal(&plan.route, facts).or_else(|| unknown_class(policy, facts));
@@ -121,6 +121,9 @@ fn scope_refusal(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<Refusal
     (!held && facts.api_key.is_none()).then_some(Refusal::TokenScope)
 }
 
+/// Room for so many charges is made at first; most plans have no more.
+const CHARGES_AT_FIRST: usize = 4;
+
 fn charge_limits<'p>(
     policy: &'p PolicySet,
     tenant: Option<&'p TenantPolicy>,
@@ -133,7 +136,11 @@ fn charge_limits<'p>(
         |class| class.as_str(),
     );
     let operation = plan.route.operation.map(|operation| &**operation);
-    for limit in policy.candidates(class) {
+    let candidates = policy.candidates(class);
+    // A charge is large: room for more than most plans have would be a dear allocation.
+    let most = candidates.size_hint().0.min(CHARGES_AT_FIRST);
+    plan.charges.reserve_exact(most);
+    for limit in candidates {
         let in_kind =
             facts.kind == RequestKind::Http || matches!(limit.scope, Scope::Org | Scope::Token);
         if in_kind
@@ -279,27 +286,24 @@ pub fn hash_api_key(key: &str) -> String {
 
 /// The request's identifiers, each digested at most once.
 struct Identity<'a> {
+    policy: &'a PolicySet,
     keyring: &'a Keyring,
     facts: &'a RequestFacts,
     pattern: Option<&'a str>,
     client_type: Option<ClientType>,
-    is_bot: bool,
     api_key: Option<String>,
     digested: ArrayVec<Segment, 8>,
 }
 
 impl<'a> Identity<'a> {
     fn new(
-        policy: &PolicySet,
+        policy: &'a PolicySet,
         keyring: &'a Keyring,
         facts: &'a RequestFacts,
         pattern: Option<&'a str>,
     ) -> Self {
-        let by_agent = facts
-            .user_agent
-            .as_deref()
-            .is_some_and(|agent| policy.is_bot(agent));
         Self {
+            policy,
             keyring,
             facts,
             pattern,
@@ -308,10 +312,15 @@ impl<'a> Identity<'a> {
                     .kind
                     .unwrap_or_else(|| policy.client_type(client.id.as_str()))
             }),
-            is_bot: facts.bot || by_agent,
             api_key: None,
             digested: ArrayVec::new(),
         }
+    }
+
+    /// Searches the user agent for the policy's patterns: only where a limit asks.
+    fn is_bot(&self) -> bool {
+        let agent = self.facts.user_agent.as_deref();
+        self.facts.bot || agent.is_some_and(|agent| self.policy.is_bot(agent))
     }
 
     /// The charge on `limit`, if the request has all that the limit counts by.
@@ -321,7 +330,7 @@ impl<'a> Identity<'a> {
         tenant: Option<&'p TenantPolicy>,
         cost: Option<NonZeroU32>,
     ) -> Option<Charge<'p>> {
-        if limit.def.bots_only && !self.is_bot {
+        if limit.def.bots_only && !self.is_bot() {
             return None;
         }
         if limit.def.client_type.is_some() && limit.def.client_type != self.client_type {
