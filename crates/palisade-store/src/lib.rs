@@ -350,6 +350,12 @@ pub trait Vitals: Send + Sync + 'static {
     fn is_shared(&self) -> bool {
         false
     }
+
+    /// True if every call but [`Vitals::flush`] is over when it has been made, as in the
+    /// memory of the process: then nobody needs a deadline for one.
+    fn never_waits(&self) -> bool {
+        false
+    }
 }
 
 /// All that the engine asks of a store. Whatever is [`Buckets`], [`Records`],

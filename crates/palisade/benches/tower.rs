@@ -1,9 +1,10 @@
 //! What a layer adds to a bare service, on the embedded store, single thread.
 //!
 //! `cargo bench -p palisade --bench tower` prints nanoseconds a request: of the bare
-//! service, behind one limiter, and behind an engine with one limit by address. Rounds
+//! service, behind one limiter, behind an engine with one limit by address, and behind two
+//! layers of an engine, one that counts addresses and within it one that counts users. Rounds
 //! alternate, the median counts. `valgrind --tool=callgrind` on the built binary with
-//! `bare`, `limiter` or `engine` and a count as arguments gives instructions.
+//! `bare`, `limiter`, `engine` or `layers` and a count as arguments gives instructions.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -15,6 +16,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +24,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use palisade::core::{Clock, Keyring};
 use palisade::store::memory::{MemoryConfig, MemoryStore};
-use palisade::tower::{EdgeLayer, Gate};
+use palisade::tower::{EdgeLayer, Gate, IdentityLayer, Who};
 use palisade::{Engine, EngineConfig, Limiter, Quota, SystemClock};
 use tower::{Layer, Service, ServiceExt};
 
@@ -44,6 +46,13 @@ by = ["ip"]
 rate = "1000000/h"
 "#;
 
+const BY_USER: &str = r#"
+[[limit]]
+name = "per-user"
+by = ["user"]
+rate = "1000000/h"
+"#;
+
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -55,8 +64,8 @@ fn main() {
         runtime.block_on(run(name, count));
         return;
     }
-    let names = ["bare", "limiter", "engine"];
-    let mut took = [const { Vec::new() }; 3];
+    let names = ["bare", "limiter", "engine", "layers"];
+    let mut took = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {
         for (name, took) in names.iter().zip(&mut took) {
             took.push(runtime.block_on(run(name, REQUESTS)));
@@ -96,13 +105,52 @@ async fn run(name: &str, count: u32) -> f64 {
             let gate = Gate::limited("per-address", Limiter::new(quota));
             measure(EdgeLayer::new(&gate).layer(bare), count).await
         }
-        _ => measure(EdgeLayer::new(&Gate::new(engine())).layer(bare), count).await,
+        "engine" => {
+            let gate = Gate::new(engine(POLICY));
+            measure(EdgeLayer::new(&gate).layer(bare), count).await
+        }
+        _ => {
+            let gate = Gate::new(engine(&[POLICY, BY_USER].concat()));
+            let within = IdentityLayer::new(&gate).layer(bare);
+            let authenticated = Authenticated(within, Arc::new(users()));
+            measure(EdgeLayer::new(&gate).layer(authenticated), count).await
+        }
     }
 }
 
-fn engine() -> Arc<Engine<MemoryStore<Arc<dyn Clock>>>> {
+/// Stands for an application's authentication: every address has a user.
+#[derive(Clone)]
+struct Authenticated<S>(S, Arc<Vec<Who>>);
+
+impl<S: Service<Request<Body>>> Service<Request<Body>> for Authenticated<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> S::Future {
+        let peer = request.extensions().get::<SocketAddr>().unwrap();
+        let SocketAddr::V4(peer) = peer else {
+            unreachable!("requests come from IPv4")
+        };
+        let number = u32::from(*peer.ip()) & 0xff_ffff;
+        let who = self.1[usize::try_from(number).unwrap()].clone();
+        request.extensions_mut().insert(who);
+        self.0.call(request)
+    }
+}
+
+fn users() -> Vec<Who> {
+    let user = |number| Who::default().user(&format!("user-{number}")).unwrap();
+    (0..ADDRESSES).map(user).collect()
+}
+
+fn engine(policy: &str) -> Arc<Engine<MemoryStore<Arc<dyn Clock>>>> {
     let (env, flags) = Default::default();
-    let loaded = palisade_policy::load_text(Path::new("bench.toml"), POLICY, &env, &flags);
+    let loaded = palisade_policy::load_text(Path::new("bench.toml"), policy, &env, &flags);
     let policy = (*loaded.unwrap().policy).clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());

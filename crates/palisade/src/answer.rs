@@ -32,11 +32,11 @@ pub fn enforced(answer: &RequestAnswer, request_id: &str) -> Response<Vec<u8>> {
 
 /// Puts a decision's headers on an answer.
 pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
-    for (name, value) in answer.headers() {
-        if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::try_from(value)) {
+    answer.each_header(|name, value| {
+        if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
             target.insert(name, value);
         }
-    }
+    });
 }
 
 /// Says that the candidate policy differs, unless that is said already.

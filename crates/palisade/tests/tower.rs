@@ -9,6 +9,8 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "tower/at_once.rs"]
+mod at_once;
 #[path = "tower/concurrency.rs"]
 mod concurrency;
 mod engine_support;
@@ -29,7 +31,6 @@ mod redis_server;
 mod stores;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,17 +56,25 @@ impl Reached {
     }
 }
 
+/// What stands behind the layers.
+trait Application:
+    Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Application for S where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
 /// An application that answers everything with 200.
-fn application(
-    reached: &Reached,
-) -> impl Service<
-    Request<Body>,
-    Response = Response<Body>,
-    Error = Infallible,
-    Future = impl Future<Output = Result<Response<Body>, Infallible>> + Send,
-> + Clone
-+ Send
-+ 'static {
+fn application(reached: &Reached) -> impl Application + use<> {
     let reached = reached.clone();
     tower::service_fn(move |_| {
         reached.0.fetch_add(1, Ordering::SeqCst);

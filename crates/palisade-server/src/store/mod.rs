@@ -136,4 +136,8 @@ impl Vitals for AnyStore {
     fn is_shared(&self) -> bool {
         on_each!(self, store => store.is_shared())
     }
+
+    fn never_waits(&self) -> bool {
+        on_each!(self, store => store.never_waits())
+    }
 }

@@ -356,4 +356,8 @@ impl<C: Clock> Vitals for MemoryStore<C> {
             is_unsaved: self.health().is_err(),
         }
     }
+
+    fn never_waits(&self) -> bool {
+        true
+    }
 }

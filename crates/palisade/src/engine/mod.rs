@@ -139,6 +139,16 @@ impl<S: Store> Engine<S> {
         self.policy.load_full()
     }
 
+    /// A look at the policy in force.
+    pub fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+        look(&self.policy.load())
+    }
+
+    /// True on the embedded store: no decision on limits waits for anything.
+    pub fn never_waits(&self) -> bool {
+        self.link.never_waits()
+    }
+
     /// Puts a new policy in force. Requests under way finish with the old one;
     /// what was used stays used.
     pub fn set_policy(&self, policy: Arc<PolicySet>) {

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use palisade_core::path::normalise;
-use palisade_core::{FieldError, Micros, RequestFacts};
+use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
 
 use super::authorization::Authorization;
 use super::error::ExtractError;
+use super::header::Sent;
 use super::jwt::Claims;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, path, request_id};
 
@@ -65,13 +66,33 @@ pub fn arrive<'a>(
     request: EdgeRequest<'a>,
     now: Micros,
 ) -> Result<Arrived<'a>, Refused> {
+    arrive_asking(Agent::Asked, config, request, now)
+}
+
+/// Whether anybody asks which program the client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Agent {
+    /// The user agent is read, and a bot is marked.
+    Asked,
+    /// Neither is a fact.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "a layer's"))]
+    NotAsked,
+}
+
+/// [`arrive`] for who may not ask for the user agent.
+pub(crate) fn arrive_asking<'a>(
+    agent: Agent,
+    config: &EdgeConfig,
+    request: EdgeRequest<'a>,
+    now: Micros,
+) -> Result<Arrived<'a>, Refused> {
     let line = Line {
         method: request.method.as_str(),
         path: request.uri.path().as_bytes(),
         query: request.uri.query().map(str::as_bytes),
         as_written: false,
     };
-    read(config, request, Ok(line), now)
+    read(agent, config, request, Ok(line), now)
 }
 
 /// The original request that a proxy asks about, and that goes on as it came.
@@ -100,10 +121,11 @@ pub fn arrive_forward_auth<'a>(
             as_written: true,
         }
     });
-    read(config, request, line, now)
+    read(Agent::Asked, config, request, line, now)
 }
 
 fn read<'a>(
+    agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     line: Result<Line<'a>, FieldError>,
@@ -120,7 +142,7 @@ fn read<'a>(
         error,
         ip: request.peer,
     })?;
-    line.and_then(|line| looked_at(config, request, ip, &line, now))
+    line.and_then(|line| looked_at(agent, config, request, ip, &line, now))
         .map_err(|error| Refused {
             error: error.into(),
             ip,
@@ -128,6 +150,7 @@ fn read<'a>(
 }
 
 fn looked_at<'a>(
+    agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     ip: IpAddr,
@@ -137,7 +160,11 @@ fn looked_at<'a>(
     let headers = request.headers;
     let method = super::normalise_method(line.method)?;
     let (facts, forward_path) = placed(config, request, ip, &method, line)?;
-    let authorization = Authorization::read(headers)?;
+    let sent = Sent::of(headers, &config.api_key_header);
+    let authorization = match sent.authorization {
+        true => Authorization::read(headers)?,
+        false => Authorization::None,
+    };
     let reads_body = config.oauth_routes.reads_body(&method, &facts.path);
     let mut arrived = Arrived {
         facts,
@@ -154,17 +181,26 @@ fn looked_at<'a>(
         arrived.facts.guess = arrived.unknown_token;
     }
     let facts = &mut arrived.facts;
-    let route = request.policy.routes().find(&facts.method, &facts.path);
-    if request.policy.has_api_keys() || route.api_key_required {
+    if sent.api_key && asks_for_api_keys(request.policy, facts) {
         facts.api_key = api_key::api_key(headers, &config.api_key_header)?;
     }
-    facts.user_agent = super::user_agent(headers);
-    facts.bot = config
-        .bots
-        .marks(facts.user_agent.as_deref(), config.missing_user_agent);
-    facts.request_id = request_id::request_id(headers);
-    facts.correlation_id = request_id::correlation_id(headers);
+    if agent == Agent::Asked {
+        let user_agent = sent.user_agent.then(|| super::user_agent(headers));
+        facts.user_agent = user_agent.flatten();
+        facts.bot = config
+            .bots
+            .marks(facts.user_agent.as_deref(), config.missing_user_agent);
+    }
+    if sent.ids {
+        facts.request_id = request_id::request_id(headers);
+        facts.correlation_id = request_id::correlation_id(headers);
+    }
     Ok(arrived)
+}
+
+fn asks_for_api_keys(policy: &PolicySet, facts: &RequestFacts) -> bool {
+    let route = || policy.routes().find(&facts.method, &facts.path);
+    policy.has_api_keys() || route().api_key_required
 }
 
 /// The request with its path in one spelling, and the path to pass on.
@@ -181,11 +217,8 @@ fn placed(
     } else {
         path.forwarded_reading()
     };
-    if !request
-        .policy
-        .routes()
-        .agree(method, path.judged(), readings)
-    {
+    let routes = request.policy.routes();
+    if !readings.is_empty() && !routes.agree(method, path.judged(), readings) {
         return Err(FieldError::new(
             "path",
             "would be read differently by different applications: write it plainly",

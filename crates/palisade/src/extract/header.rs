@@ -3,6 +3,33 @@
 use http::{HeaderMap, HeaderName};
 use palisade_core::FieldError;
 
+/// Which of the headers that are read of every request it has: one look at its names costs
+/// less than to search for each, and most requests lack most of them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sent {
+    pub(super) authorization: bool,
+    pub(super) user_agent: bool,
+    pub(super) api_key: bool,
+    /// One of those that request and correlation ids come in.
+    pub(super) ids: bool,
+}
+
+impl Sent {
+    pub(super) fn of(headers: &HeaderMap, api_key: &HeaderName) -> Self {
+        let mut sent = Self::default();
+        for name in headers.keys() {
+            sent.api_key |= name == api_key;
+            match name.as_str() {
+                "authorization" => sent.authorization = true,
+                "user-agent" => sent.user_agent = true,
+                "x-request-id" | "x-correlation-id" | "traceparent" => sent.ids = true,
+                _ => {}
+            }
+        }
+        sent
+    }
+}
+
 /// The value of a header that may be sent once, as text; blank is absent.
 ///
 /// A second line is refused: two parties could read two different values.

@@ -41,6 +41,7 @@ pub mod path;
 pub mod request_id;
 mod signature;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -59,11 +60,16 @@ use jwt::{TokenRefusal, TokenVerifier};
 use path::EncodedSlash;
 
 pub use api_key::hash_api_key;
+#[cfg(feature = "tower")]
+pub(crate) use arrive::{Agent, arrive_asking};
 pub use arrive::{Arrived, Refused, arrive, arrive_forward_auth};
 pub use error::ExtractError;
 
 /// Longest method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
+
+/// Methods that need no look at their letters.
+const USUAL_METHODS: [&str; 6] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH"];
 
 /// How a surface reads requests, resolved and bounded.
 #[derive(Clone, Debug)]
@@ -193,14 +199,30 @@ pub fn extract_forward_auth(
 pub fn identify(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
-    arrived: Arrived<'_>,
+    mut arrived: Arrived<'_>,
     now: Micros,
 ) -> Result<Extracted, ExtractError> {
-    let (identity, token) = match arrived.recalled {
+    let (token, roles) = complete(config, request, &mut arrived, now)?;
+    Ok(Extracted {
+        facts: arrived.facts,
+        token,
+        roles,
+        forward_path: arrived.forward_path,
+    })
+}
+
+/// [`identify`] in place; what became of the token, and its roles.
+pub(crate) fn complete(
+    config: &EdgeConfig,
+    request: EdgeRequest<'_>,
+    arrived: &mut Arrived<'_>,
+    now: Micros,
+) -> Result<(TokenStatus, Vec<Id>), ExtractError> {
+    let (identity, token) = match arrived.recalled.take() {
         Some(claims) => (claims.into(), TokenStatus::Verified),
         None => identity_of(config, request, arrived.authorization, now)?,
     };
-    let mut facts = arrived.facts;
+    let facts = &mut arrived.facts;
     let named = Named {
         path: &facts.path,
         query: arrived.query,
@@ -215,12 +237,7 @@ pub fn identify(
     facts.org = identity.org;
     facts.token = identity.token;
     facts.scopes = identity.scopes;
-    Ok(Extracted {
-        facts,
-        token,
-        roles: identity.roles,
-        forward_path: arrived.forward_path,
-    })
+    Ok((token, identity.roles))
 }
 
 /// Where keys are configured a bearer token decides alone, for good or ill:
@@ -262,12 +279,18 @@ impl From<jwt::Claims> for Identity {
 ///
 /// # Errors
 /// Empty, over [`METHOD_BYTES_MAX`], or with characters no method has.
-pub fn normalise_method(method: &str) -> Result<String, FieldError> {
+pub fn normalise_method(method: &str) -> Result<Cow<'_, str>, FieldError> {
+    if USUAL_METHODS.contains(&method) {
+        return Ok(Cow::Borrowed(method));
+    }
     palisade_core::facts::bounded("method", method, METHOD_BYTES_MAX)?;
     if !method.bytes().all(forwarded::is_token) {
         return Err(FieldError::new("method", "is no HTTP method"));
     }
-    Ok(method.to_ascii_uppercase())
+    Ok(match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        true => Cow::Owned(method.to_ascii_uppercase()),
+        false => Cow::Borrowed(method),
+    })
 }
 
 /// The user agent as far as it is looked at; blank is absent.

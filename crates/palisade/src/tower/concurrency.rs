@@ -18,7 +18,7 @@ use tower_layer::Layer;
 use super::gate::{Decided, Gate};
 use super::judge::Judge;
 use super::refusal::Refusal;
-use super::service::{Enforced, Passed, Rule};
+use super::service::{Enforced, Kept, Passed, Rule};
 use crate::answer;
 use crate::engine::RequestAnswer;
 use crate::limiter::keyring;
@@ -232,24 +232,25 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
 }
 
 impl<B: Send, J: Judge, K: Slots> Rule<B> for Concurrency<J, K> {
-    type Kept = K::Lease;
+    type Kept = UnderWay<K::Lease>;
 
-    async fn before(&self, request: Request<B>) -> Result<Passed<B, K::Lease>, Refusal> {
+    async fn before(&self, request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
         let (parts, body) = request.into_parts();
         let Some(kept) = self.take(&parts).await? else {
             return Err(self.refuse());
         };
         Ok(Passed {
             request: Request::from_parts(parts, body),
-            kept,
+            kept: UnderWay(kept),
         })
     }
+}
 
-    async fn after(
-        &self,
-        kept: K::Lease,
-        _parts: &mut Parts,
-    ) -> Result<Option<Box<dyn Any + Send + Sync>>, Refusal> {
-        Ok(Some(Box::new(kept)))
+/// A place of a request that is under way, until its answer has been sent.
+pub struct UnderWay<L>(L);
+
+impl<L: Send + Sync + 'static> Kept for UnderWay<L> {
+    fn mark(self, _parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
+        Some(Box::new(self.0))
     }
 }

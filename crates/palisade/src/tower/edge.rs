@@ -7,10 +7,10 @@ use http::response::Parts;
 use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
-use super::gate::{Decided, Gate};
+use super::gate::{Decided, Gate, Head};
 use super::judge::Judge;
 use super::refusal::Refusal;
-use super::service::{Enforced, Passed, Rule};
+use super::service::{Enforced, Kept, Passed, Rule};
 use crate::answer;
 use crate::extract::EdgeConfig;
 
@@ -63,27 +63,32 @@ impl<S, J> Layer<S> for EdgeLayer<J> {
 impl<B: Send, J: Judge> Rule<B> for Edge<J> {
     type Kept = Decided;
 
-    async fn before(&self, request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
-        let (parts, body) = request.into_parts();
+    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Decided, Refusal>> {
         let gate = &self.gate;
-        let (facts, path) = gate.facts(gate.edge(), &parts, Layers::Edge).await?;
-        let decided = gate.admit(&facts).await?;
-        Ok(decided.pass(parts, body, path))
+        let (facts, path) = gate.facts_at_once(Head::of(request), Layers::Edge)?;
+        let admitted = gate.admit_at_once(&facts)?;
+        Some(admitted.inspect(|decided| decided.pass(request, path)))
     }
 
-    async fn after(
-        &self,
-        kept: Decided,
-        parts: &mut Parts,
-    ) -> Result<Option<Box<dyn Any + Send + Sync>>, Refusal> {
-        show(kept, parts);
-        Ok(None)
+    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
+        let gate = &self.gate;
+        let (facts, path) = gate.facts(Head::of(&request), Layers::Edge).await?;
+        let kept = gate.admit(&facts).await?;
+        kept.pass(&mut request, path);
+        Ok(Passed { request, kept })
+    }
+}
+
+impl Kept for Decided {
+    fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
+        show(self, parts);
+        None
     }
 }
 
 /// Headers and extension of a decision, unless a layer within has said something tighter,
 /// or has refused (L-CONSTRAINT).
-pub(super) fn show(decided: Decided, parts: &mut Parts) {
+fn show(decided: Decided, parts: &mut Parts) {
     let within = parts.extensions.get::<Decided>();
     let is_told = within
         .is_some_and(|within| !within.decision().is_allowed() || !decided.is_tighter_than(within));

@@ -5,19 +5,20 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Extensions, Request, Uri};
+use http::{Extensions, HeaderMap, Method, Request, Uri};
 use ipnet::IpNet;
 use palisade_core::facts::Layers;
-use palisade_core::time::Clock;
-use palisade_core::{Decision, RequestFacts};
+use palisade_core::time::{Clock, Micros};
+use palisade_core::{Decision, PolicySet, RequestFacts};
 use palisade_store::Store;
 
 use super::judge::{Judge, OneLimit};
 use super::refusal::Refusal;
-use super::service::Passed;
 use crate::engine::{Engine, RequestAnswer};
 use crate::extract::client_ip::client_ip;
-use crate::extract::{EdgeConfig, EdgeRequest, Refused, arrive, identify};
+use crate::extract::{
+    Agent, EdgeConfig, EdgeRequest, Refused, arrive, arrive_asking, complete, identify,
+};
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
 
@@ -57,19 +58,13 @@ impl Decided {
     }
 
     /// The request goes on by the path that was judged, with what was decided about it.
-    pub(super) fn pass<B>(
-        self,
-        mut parts: Parts,
-        body: B,
-        path: Option<Box<str>>,
-    ) -> Passed<B, Self> {
-        go_on(&mut parts.uri, path);
-        parts.extensions.insert(self.clone());
-        parts.extensions.insert(EdgePassed);
-        Passed {
-            request: Request::from_parts(parts, body),
-            kept: self,
+    pub(super) fn pass<B>(&self, request: &mut Request<B>, path: Option<Box<str>>) {
+        if let Some(path) = path {
+            go_on(request.uri_mut(), path);
         }
+        let extensions = request.extensions_mut();
+        extensions.insert(self.clone());
+        extensions.insert(EdgePassed);
     }
 }
 
@@ -168,7 +163,7 @@ impl<J: Judge> Gate<J> {
 
     /// The client's address, for a layer that asks nothing else.
     pub(super) async fn client_of(&self, parts: &Parts) -> Result<IpAddr, Refusal> {
-        let peer = self.peer_of(parts)?;
+        let peer = self.peer_of(&parts.extensions)?;
         let edge = &self.edge;
         let found = client_ip(
             &parts.headers,
@@ -193,8 +188,8 @@ impl<J: Judge> Gate<J> {
 
     /// The other end of the connection. Who cannot be told is not served: everybody would
     /// share one limit, or have none.
-    pub(super) fn peer_of(&self, parts: &Parts) -> Result<IpAddr, Refusal> {
-        (self.peer)(&parts.extensions).ok_or_else(|| {
+    fn peer_of(&self, extensions: &Extensions) -> Result<IpAddr, Refusal> {
+        (self.peer)(extensions).ok_or_else(|| {
             tracing::error!("a request has no peer address: tell the gate where it is with `peer`");
             Refusal::unavailable("the request's origin is not known")
         })
@@ -203,20 +198,12 @@ impl<J: Judge> Gate<J> {
     /// Reads the request: facts of the layers that are asked, and the path to go on with.
     pub(super) async fn facts(
         &self,
-        edge: &EdgeConfig,
-        parts: &Parts,
+        head: Head<'_>,
         layers: Layers,
     ) -> Result<(RequestFacts, Option<Box<str>>), Refusal> {
-        let peer = self.peer_of(parts)?;
-        let (policy, now) = (self.judge.policy(), self.judge.wall());
-        let request = EdgeRequest {
-            policy: &policy,
-            peer,
-            method: &parts.method,
-            uri: &parts.uri,
-            headers: &parts.headers,
-            body: None,
-        };
+        let peer = self.peer_of(head.extensions)?;
+        let (edge, policy, now) = (&*self.edge, self.judge.policy(), self.now());
+        let request = head.received(&policy, peer);
         let mut arrived = match arrive(edge, request, now) {
             Ok(arrived) => arrived,
             Err(refused) => return Err(self.turn_away(peer, refused).await),
@@ -232,6 +219,42 @@ impl<J: Judge> Gate<J> {
         match identify(edge, request, arrived, now) {
             Ok(extracted) => Ok((extracted.facts, extracted.forward_path)),
             Err(error) => Err(self.turn_away(peer, Refused { error, ip }).await),
+        }
+    }
+
+    /// The same if it needs no waiting: a request that cannot be read, and one that is judged
+    /// before its token is verified, are left to [`Gate::facts`].
+    pub(super) fn facts_at_once(
+        &self,
+        head: Head<'_>,
+        layers: Layers,
+    ) -> Option<(RequestFacts, Option<Box<str>>)> {
+        if !self.judge.never_waits() {
+            return None;
+        }
+        let (edge, now) = (&*self.edge, self.now());
+        let peer = (self.peer)(head.extensions)?;
+        self.judge.with_policy(|policy| {
+            let request = head.received(policy, peer);
+            let agent = match self.judge.asks_for_agents() {
+                true => Agent::Asked,
+                false => Agent::NotAsked,
+            };
+            let mut arrived = arrive_asking(agent, edge, request, now).ok()?;
+            arrived.facts.layers = layers;
+            if layers == Layers::All && arrived.unknown_token {
+                return None;
+            }
+            complete(edge, request, &mut arrived, now).ok()?;
+            Some((arrived.facts, arrived.forward_path))
+        })
+    }
+
+    /// The time of day, for tokens: nothing else that is read here asks for it.
+    fn now(&self) -> Micros {
+        match self.edge.jwt {
+            Some(_) => self.judge.wall(),
+            None => Micros::default(),
         }
     }
 
@@ -251,7 +274,16 @@ impl<J: Judge> Gate<J> {
 
     /// Decides; what lets the request through.
     pub(super) async fn admit(&self, facts: &RequestFacts) -> Result<Decided, Refusal> {
-        let decided = Decided::new(self.judge.check(facts).await);
+        self.outcome(self.judge.check(facts).await, facts)
+    }
+
+    /// The same, if it needs no waiting.
+    pub(super) fn admit_at_once(&self, facts: &RequestFacts) -> Option<Result<Decided, Refusal>> {
+        Some(self.outcome(self.judge.check_now(facts)?, facts))
+    }
+
+    fn outcome(&self, answer: RequestAnswer, facts: &RequestFacts) -> Result<Decided, Refusal> {
+        let decided = Decided::new(answer);
         match decided.decision().is_allowed() {
             true => Ok(decided),
             false => Err(self.refuse(decided, facts)),
@@ -267,14 +299,44 @@ impl<J: Judge> Gate<J> {
     }
 }
 
+/// What is read of a request, whatever its body is.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+
+    const fn received(self, policy: &'a PolicySet, peer: IpAddr) -> EdgeRequest<'a> {
+        EdgeRequest {
+            policy,
+            peer,
+            method: self.method,
+            uri: self.uri,
+            headers: self.headers,
+            body: None,
+        }
+    }
+}
+
 fn peer_in(extensions: &Extensions) -> Option<IpAddr> {
     let address = extensions.get::<SocketAddr>().map(SocketAddr::ip);
     address.or_else(|| extensions.get::<IpAddr>().copied())
 }
 
 /// The path that was judged is the path that goes on (I-PATH).
-fn go_on(uri: &mut Uri, path: Option<Box<str>>) {
-    let Some(path) = path else { return };
+fn go_on(uri: &mut Uri, path: Box<str>) {
     let target = match uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path.into_string(),

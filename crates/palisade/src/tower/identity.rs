@@ -1,14 +1,11 @@
 //! After authentication: organisation, token, user, quota (L-LAYERS).
 
-use std::any::Any;
-
 use http::Request;
-use http::response::Parts;
+use palisade_core::RequestFacts;
 use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
-use super::edge::show;
-use super::gate::{Decided, EdgePassed, Gate};
+use super::gate::{Decided, EdgePassed, Gate, Head};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Passed, Rule};
@@ -61,27 +58,35 @@ impl<S, J> Layer<S> for IdentityLayer<J> {
 impl<B: Send, J: Judge> Rule<B> for Identity<J> {
     type Kept = Decided;
 
-    async fn before(&self, request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
-        let (parts, body) = request.into_parts();
-        let layers = match parts.extensions.get::<EdgePassed>() {
-            Some(_) => Layers::Identity,
-            None => Layers::All,
-        };
+    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Decided, Refusal>> {
         let gate = &self.gate;
-        let (mut facts, path) = gate.facts(gate.edge(), &parts, layers).await?;
-        if let Some(who) = parts.extensions.get::<Who>() {
-            who.clone().tell(&mut facts);
-        }
-        let decided = gate.admit(&facts).await?;
-        Ok(decided.pass(parts, body, path))
+        let (mut facts, path) = gate.facts_at_once(Head::of(request), asked(request))?;
+        tell(request, &mut facts);
+        let admitted = gate.admit_at_once(&facts)?;
+        Some(admitted.inspect(|decided| decided.pass(request, path)))
     }
 
-    async fn after(
-        &self,
-        kept: Decided,
-        parts: &mut Parts,
-    ) -> Result<Option<Box<dyn Any + Send + Sync>>, Refusal> {
-        show(kept, parts);
-        Ok(None)
+    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
+        let gate = &self.gate;
+        let (mut facts, path) = gate.facts(Head::of(&request), asked(&request)).await?;
+        tell(&request, &mut facts);
+        let kept = gate.admit(&facts).await?;
+        kept.pass(&mut request, path);
+        Ok(Passed { request, kept })
+    }
+}
+
+/// What the edge has not asked already.
+fn asked<B>(request: &Request<B>) -> Layers {
+    match request.extensions().get::<EdgePassed>() {
+        Some(_) => Layers::Identity,
+        None => Layers::All,
+    }
+}
+
+/// What the application's own authentication has found.
+fn tell<B>(request: &Request<B>, facts: &mut RequestFacts) {
+    if let Some(who) = request.extensions().get::<Who>() {
+        who.clone().tell(facts);
     }
 }

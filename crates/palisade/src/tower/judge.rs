@@ -23,11 +23,32 @@ pub trait Judge: Send + Sync + 'static {
     /// Decides a request and charges what it costs.
     fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
 
+    /// Whether it makes a difference which program a client is (I-BOT).
+    fn asks_for_agents(&self) -> bool {
+        true
+    }
+
+    /// Whether [`Judge::check_now`] decides: nothing has to be waited for.
+    fn never_waits(&self) -> bool {
+        false
+    }
+
+    /// Decides a request without waiting, and charges what it costs; `None`, and nothing is
+    /// charged, by a judge that may have to wait.
+    fn check_now(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {
+        None
+    }
+
     /// What a request has coming before anything costly is done for it (I-COST).
     fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
 
     /// The policy in force.
     fn policy(&self) -> Arc<PolicySet>;
+
+    /// The same for a look.
+    fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+        look(&self.policy())
+    }
 
     /// The time of day.
     fn wall(&self) -> Micros;
@@ -43,12 +64,24 @@ impl<S: Store> Judge for Engine<S> {
         Box::pin(Self::check(self, facts)).await
     }
 
+    fn never_waits(&self) -> bool {
+        Self::never_waits(self)
+    }
+
+    fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
+        Self::check_now(self, facts)
+    }
+
     async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
         Self::foresee(self, facts).await
     }
 
     fn policy(&self) -> Arc<PolicySet> {
         Self::policy(self)
+    }
+
+    fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+        Self::with_policy(self, look)
     }
 
     fn wall(&self) -> Micros {
@@ -125,8 +158,8 @@ impl<C: Clock> OneLimit<C> {
     }
 }
 
-impl<C: Clock> Judge for OneLimit<C> {
-    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+impl<C: Clock> OneLimit<C> {
+    fn decide(&self, facts: &RequestFacts) -> RequestAnswer {
         let known = [&facts.user, &facts.token, &facts.org];
         let known = known.into_iter().flatten().next();
         let prefix = Prefix::of(facts.ip);
@@ -137,6 +170,24 @@ impl<C: Clock> Judge for OneLimit<C> {
         };
         self.answer(self.limiter.check(key), key)
     }
+}
+
+impl<C: Clock> Judge for OneLimit<C> {
+    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+        self.decide(facts)
+    }
+
+    fn asks_for_agents(&self) -> bool {
+        false
+    }
+
+    fn never_waits(&self) -> bool {
+        true
+    }
+
+    fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
+        Some(self.decide(facts))
+    }
 
     async fn foresee(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {
         None
@@ -144,6 +195,10 @@ impl<C: Clock> Judge for OneLimit<C> {
 
     fn policy(&self) -> Arc<PolicySet> {
         Arc::clone(&self.policy)
+    }
+
+    fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+        look(&self.policy)
     }
 
     fn wall(&self) -> Micros {

@@ -18,7 +18,7 @@ use tower_layer::Layer;
 
 use super::gate::{Decided, Gate};
 use super::refusal::Refusal;
-use super::service::{Enforced, Passed, Rule};
+use super::service::{Enforced, Kept, Passed, Rule};
 use crate::answer;
 use crate::engine::Engine;
 use crate::extract::header::truncated;
@@ -227,6 +227,16 @@ impl<S: Store, F> Login<S, F> {
     }
 }
 
+/// Who tried, until the application's answer says how it ended.
+pub struct Tried(Option<Box<GuardFacts>>);
+
+impl Kept for Tried {
+    /// How it ended is reported by [`Rule::after`]: the guard has to be waited for.
+    fn mark(self, _parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
 fn refused(decided: Decided, facts: &GuardFacts) -> Refusal {
     let id = facts.request_id.as_ref().map_or("", Id::as_str);
     Refusal::of(decided, id)
@@ -239,14 +249,14 @@ where
     F: Fn(Request<B>) -> Read + Send + Sync + 'static,
     Read: Future<Output = (Request<B>, Option<Attempt>)> + Send,
 {
-    type Kept = Option<Box<GuardFacts>>;
+    type Kept = Tried;
 
     async fn before(&self, request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
         let (request, attempt) = (self.read)(request).await;
         let Some(attempt) = attempt else {
             return Ok(Passed {
                 request,
-                kept: None,
+                kept: Tried(None),
             });
         };
         let (mut parts, body) = request.into_parts();
@@ -259,16 +269,16 @@ where
         parts.extensions.insert(decided);
         Ok(Passed {
             request: Request::from_parts(parts, body),
-            kept: Some(Box::new(facts)),
+            kept: Tried(Some(Box::new(facts))),
         })
     }
 
     async fn after(
         &self,
-        kept: Self::Kept,
+        kept: Tried,
         parts: &mut Parts,
     ) -> Result<Option<Box<dyn Any + Send + Sync>>, Refusal> {
-        let Some(facts) = kept else { return Ok(None) };
+        let Some(facts) = kept.0 else { return Ok(None) };
         let op = match (self.outcome)(parts) {
             Outcome::Success => self.ops.success,
             Outcome::Failure => self.ops.failure,

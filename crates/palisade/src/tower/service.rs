@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::response::Parts;
 use http::{Request, Response};
+use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::Guarded;
@@ -24,11 +25,23 @@ pub struct Passed<B, K> {
     pub kept: K,
 }
 
+/// What a rule keeps from before to after.
+pub trait Kept: Send {
+    /// Marks the application's answer. What is returned is held until the body has been sent.
+    fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>>;
+}
+
 /// What happens before and after the application. Implemented by the layers' own rules;
 /// a request that is not passed never reaches the application.
 pub trait Rule<B>: Clone + Send + Sync + 'static {
     /// What is kept from before to after.
-    type Kept: Send;
+    type Kept: Kept;
+
+    /// Decides about a request without waiting. `None` leaves it to [`Rule::before`]: the
+    /// request is then as it was, and nothing has been charged.
+    fn at_once(&self, _request: &mut Request<B>) -> Option<Result<Self::Kept, Refusal>> {
+        None
+    }
 
     /// Decides about a request.
     fn before(
@@ -36,13 +49,16 @@ pub trait Rule<B>: Clone + Send + Sync + 'static {
         request: Request<B>,
     ) -> impl Future<Output = Result<Passed<B, Self::Kept>, Refusal>> + Send;
 
-    /// Marks the application's answer, or replaces it. What is returned is held until the
-    /// body has been sent.
+    /// Marks the application's answer to a request that [`Rule::before`] passed, or replaces
+    /// it. What is returned is held until the body has been sent.
     fn after(
         &self,
         kept: Self::Kept,
         parts: &mut Parts,
-    ) -> impl Future<Output = Result<Option<Box<dyn Any + Send + Sync>>, Refusal>> + Send;
+    ) -> impl Future<Output = Result<Option<Box<dyn Any + Send + Sync>>, Refusal>> + Send {
+        let held = kept.mark(parts);
+        async { Ok(held) }
+    }
 }
 
 /// A service behind a rule.
@@ -58,6 +74,15 @@ impl<S, R> Enforced<S, R> {
     }
 }
 
+impl<S: Clone, R> Enforced<S, R> {
+    /// The service that was asked whether it is ready. In its place stands a clone, which was
+    /// not: what the ready one has reserved goes back with it if it is not called.
+    fn take_ready(&mut self) -> S {
+        let next = self.inner.clone();
+        std::mem::replace(&mut self.inner, next)
+    }
+}
+
 impl<S, R, B, A> Service<Request<B>> for Enforced<S, R>
 where
     S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
@@ -68,30 +93,108 @@ where
 {
     type Response = Response<Guarded<A>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+    type Future = Enforcing<S::Future, R::Kept, A, S::Error>;
 
     /// As ready as the service behind.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone has not been asked whether it is ready: the one that has goes along, and
-        // what it reserved goes back with it if the request is refused.
-        let next = self.inner.clone();
-        let mut ready = std::mem::replace(&mut self.inner, next);
-        let rule = self.rule.clone();
-        let is_grpc = grpc::is_grpc(request.headers());
-        Box::pin(async move {
-            let Passed { request, kept } = match rule.before(request).await {
-                Ok(passed) => passed,
-                Err(refusal) => return Ok(refusal.answer(is_grpc)),
-            };
-            let (mut parts, body) = ready.call(request).await?.into_parts();
-            Ok(match rule.after(kept, &mut parts).await {
-                Ok(held) => Response::from_parts(parts, Guarded::application(body, held)),
-                Err(refusal) => refusal.answer(is_grpc),
-            })
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        match self.rule.at_once(&mut request) {
+            Some(Ok(kept)) => Enforcing::Asked {
+                asked: self.inner.call(request),
+                kept: Some(kept),
+            },
+            Some(Err(refusal)) => {
+                drop(self.take_ready());
+                Enforcing::Refused {
+                    refusal: Some(refusal),
+                    is_grpc: grpc::is_grpc(request.headers()),
+                }
+            }
+            None => Enforcing::Waiting {
+                answer: waiting(self.take_ready(), self.rule.clone(), request),
+            },
+        }
+    }
+}
+
+type Waiting<A, E> = Pin<Box<dyn Future<Output = Result<Response<Guarded<A>>, E>> + Send>>;
+
+/// The whole way of a request that has to wait for its decision.
+fn waiting<S, R, B, A>(mut ready: S, rule: R, request: Request<B>) -> Waiting<A, S::Error>
+where
+    S: Service<Request<B>, Response = Response<A>> + Send + 'static,
+    S::Future: Send,
+    R: Rule<B>,
+    B: Send + 'static,
+    A: Send,
+{
+    let is_grpc = grpc::is_grpc(request.headers());
+    Box::pin(async move {
+        let Passed { request, kept } = match rule.before(request).await {
+            Ok(passed) => passed,
+            Err(refusal) => return Ok(refusal.answer(is_grpc)),
+        };
+        let (mut parts, body) = ready.call(request).await?.into_parts();
+        Ok(match rule.after(kept, &mut parts).await {
+            Ok(held) => Response::from_parts(parts, Guarded::application(body, held)),
+            Err(refusal) => refusal.answer(is_grpc),
         })
+    })
+}
+
+pin_project! {
+    /// The answer of a service behind a rule.
+    ///
+    /// Only a decision that has to be waited for is on the heap: its type would be too deep for
+    /// the compiler's default limit in a stack of layers.
+    #[project = EnforcingProjected]
+    pub enum Enforcing<F, K, A, E> {
+        // The request was decided when the service was called.
+        #[doc(hidden)]
+        Asked {
+            #[pin]
+            asked: F,
+            kept: Option<K>,
+        },
+        #[doc(hidden)]
+        Refused {
+            refusal: Option<Refusal>,
+            is_grpc: bool,
+        },
+        #[doc(hidden)]
+        Waiting { answer: Waiting<A, E> },
+    }
+}
+
+impl<F, K, A, E> std::fmt::Debug for Enforcing<F, K, A, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Enforcing").finish_non_exhaustive()
+    }
+}
+
+impl<F, K, A, E> Future for Enforcing<F, K, A, E>
+where
+    F: Future<Output = Result<Response<A>, E>>,
+    K: Kept,
+{
+    type Output = Result<Response<Guarded<A>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            EnforcingProjected::Asked { asked, kept } => {
+                let (mut parts, body) = ready!(asked.poll(cx))?.into_parts();
+                let held = kept.take().and_then(|kept| kept.mark(&mut parts));
+                let body = Guarded::application(body, held);
+                Poll::Ready(Ok(Response::from_parts(parts, body)))
+            }
+            EnforcingProjected::Refused { refusal, is_grpc } => match refusal.take() {
+                Some(refusal) => Poll::Ready(Ok(refusal.answer(*is_grpc))),
+                None => Poll::Pending,
+            },
+            EnforcingProjected::Waiting { answer } => answer.as_mut().poll(cx),
+        }
     }
 }

@@ -27,16 +27,7 @@ async fn read(request: Request<Body>) -> (Request<Body>, Option<Attempt>) {
 }
 
 /// An application that verifies passwords.
-fn verifies(
-    reached: &Reached,
-) -> impl Service<
-    Request<Body>,
-    Response = Response<Body>,
-    Error = Infallible,
-    Future = impl Future<Output = Result<Response<Body>, Infallible>> + Send,
-> + Clone
-+ Send
-+ 'static {
+fn verifies(reached: &Reached) -> impl Application + use<> {
     let reached = reached.clone();
     tower::service_fn(move |request: Request<Body>| {
         reached.0.fetch_add(1, Ordering::SeqCst);

@@ -1,11 +1,14 @@
 //! One request, from its facts to its decision: resolve → charge → decide → record.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::RequestFacts;
-use palisade_core::headers::{Header, headers};
+use palisade_core::headers::{Header, each_header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
@@ -37,6 +40,14 @@ impl RequestAnswer {
         all.extend(self.candidate.as_ref().and_then(|one| one.header()));
         all
     }
+
+    /// Hands each of them to `put`, its name and its value.
+    pub fn each_header(&self, mut put: impl FnMut(&'static str, &str)) {
+        each_header(&self.decision, self.policy.settings.headers, &mut put);
+        if let Some((name, value)) = self.candidate.as_ref().and_then(|one| one.header()) {
+            put(name, &value);
+        }
+    }
 }
 
 /// One request on its way.
@@ -56,6 +67,21 @@ impl<S: Store> Engine<S> {
     /// Decides a request and charges what it costs.
     pub async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
         self.run(facts, Take::Consume).await
+    }
+
+    /// [`Engine::check`] without the wait, on a store that never has to be waited for; `None`
+    /// on any other.
+    #[must_use]
+    pub fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
+        if !self.never_waits() {
+            return None;
+        }
+        // Pinned where it is made: it is large, and moving it would cost more than its start.
+        let check = pin!(self.check(facts));
+        match check.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
     }
 
     /// Decides a request and charges nothing.

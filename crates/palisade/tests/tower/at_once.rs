@@ -1,0 +1,157 @@
+//! What is decided at once, because nothing has to be waited for, is what is decided after a
+//! wait.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use palisade::store::memory::{MemoryConfig, MemoryStore};
+use palisade::tower::{Decided, EdgeLayer, Gate, IdentityLayer, Judge, Who};
+use palisade::{Limiter, LimiterConfig, Quota};
+use tower::limit::ConcurrencyLimit;
+use tower::{Layer, ServiceBuilder};
+
+use super::*;
+
+const POLICY: &str = r#"
+[policy]
+defaults = false
+default_class = "api"
+[[class]]
+name = "api"
+[[limit]]
+name = "per-address"
+by = ["ip"]
+rate = "9/min"
+[[limit]]
+name = "per-user"
+by = ["user"]
+rate = "3/min"
+[[limit]]
+name = "bots"
+by = ["ip"]
+bot = true
+rate = "1/min"
+"#;
+
+type Embedded = Engine<MemoryStore<Arc<dyn Clock>>>;
+
+/// The same policy on the same clock, on the embedded store.
+fn embedded(rig: &Rig) -> Arc<Embedded> {
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&rig.clock);
+    let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
+    let policy = engine_support::policy(POLICY, &palisade_policy::Env::default());
+    let keyring = engine_support::keyring();
+    let config = EngineConfig::new(store, (*policy).clone(), keyring, time);
+    Arc::new(Engine::new(config))
+}
+
+/// An application that says which request has reached it.
+async fn echo(request: Request<Body>) -> Result<Response<Body>, Infallible> {
+    let is_told = request.extensions().get::<Decided>().is_some();
+    let text = format!("{} {is_told}", request.uri());
+    Ok(Response::new(Body::from(text)))
+}
+
+/// Status, headers and, if the application gave it, the body.
+type Seen = (u16, HeaderMap, Option<String>, bool);
+
+/// What becomes of `requests` behind both layers.
+async fn answers<J: Judge>(gate: Gate<J>, requests: &[Request<Body>]) -> Vec<Seen> {
+    let gate = gate.trusting(["198.51.100.0/24".parse().unwrap()]);
+    let service = ServiceBuilder::new()
+        .layer(EdgeLayer::new(&gate))
+        .layer(IdentityLayer::new(&gate))
+        .service(tower::service_fn(echo));
+    let mut seen = Vec::new();
+    for request in requests {
+        let answer = ask(&service, request.clone()).await;
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let is_told = answer.extensions().get::<Decided>().is_some();
+        let has_passed = status == 200 && !headers.contains_key("grpc-status");
+        let body = match has_passed {
+            true => Some(text(answer).await),
+            false => None,
+        };
+        seen.push((status, headers, body, is_told));
+    }
+    seen
+}
+
+fn with(name: &'static str, value: &str, mut request: Request<Body>) -> Request<Body> {
+    let value = value.parse().unwrap();
+    request.headers_mut().insert(name, value);
+    request
+}
+
+/// Of every kind: passed, refused, unreadable, of nowhere.
+fn requests() -> Vec<Request<Body>> {
+    let plain = || request("192.0.2.1", "/x?q=1");
+    let mut of_ann = plain();
+    let ann = Who::default().user("ann").unwrap();
+    of_ann.extensions_mut().insert(ann);
+    let mut requests = vec![
+        plain(),
+        request("192.0.2.2", "/%61/../b?q=%61"),
+        request("192.0.2.2", "/a//b"),
+        with("authorization", "Bearer t", request("192.0.2.2", "/x")),
+        with("x-forwarded-for", "203.0.113.9", plain()),
+        with(
+            "x-forwarded-for",
+            "203.0.113.9",
+            request("198.51.100.1", "/x"),
+        ),
+        with("x-forwarded-for", "nobody", request("198.51.100.1", "/x")),
+        with("user-agent", "sqlmap/1.7", request("192.0.2.3", "/x")),
+        with("x-request-id", "r-1", of_ann.clone()),
+        with("content-type", "application/grpc", of_ann.clone()),
+        Request::new(Body::default()),
+    ];
+    requests.push(of_ann);
+    requests
+}
+
+#[tokio::test]
+async fn the_embedded_store_decides_at_once_what_others_decide_after_a_wait() {
+    let rig = Rig::new(POLICY);
+    let engine = embedded(&rig);
+    assert!(engine.never_waits() && !rig.engine.never_waits());
+    let requests: Vec<_> = (0..5).flat_map(|_| requests()).collect();
+    let at_once = answers(Gate::new(engine), &requests).await;
+    let waited = answers(rig.gate(), &requests).await;
+    for (position, (at_once, waited)) in at_once.iter().zip(&waited).enumerate() {
+        assert_eq!(at_once, waited, "request {position}");
+    }
+    let statuses: std::collections::BTreeSet<u16> = waited.iter().map(|seen| seen.0).collect();
+    assert_eq!(Vec::from_iter(statuses), [200, 400, 429, 503]);
+}
+
+#[tokio::test]
+async fn a_check_without_waiting_is_none_on_a_store_that_may_have_to_be_waited_for() {
+    let rig = Rig::new(POLICY);
+    let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/x"}"#;
+    let facts = engine_support::request(facts);
+    assert!(rig.engine.check_now(&facts).is_none());
+    assert_eq!(rig.left("per-address").await, 9, "nothing was charged");
+    let answer = embedded(&rig).check_now(&facts).unwrap();
+    assert_eq!(answer.decision.limits[0].remaining, 8);
+}
+
+#[tokio::test]
+async fn a_refusal_at_once_gives_back_what_the_service_behind_has_reserved() {
+    let quota = Quota::sliding(1, Duration::from_secs(60)).unwrap();
+    let clock = Arc::new(VirtualClock::at(engine_support::START));
+    let limiter = Limiter::with_clock(quota, &LimiterConfig::default(), clock);
+    let reached = Reached::default();
+    let one_at_a_time = ConcurrencyLimit::new(application(&reached), 1);
+    let mut service = EdgeLayer::new(&Gate::limited("one", limiter)).layer(one_at_a_time);
+    let mut other = service.clone();
+    let passed = service.ready().await.unwrap();
+    let passed = passed.call(request("192.0.2.1", "/x")).await.unwrap();
+    assert_eq!(passed.status(), 200);
+    service.ready().await.unwrap();
+    let refused = service.call(request("192.0.2.1", "/x")).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(other.poll_ready(&mut context).is_ready());
+    assert_eq!(reached.count(), 1);
+}
