@@ -313,6 +313,12 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
+    /// Takes one for `key`, and says what is left.
+    #[cfg(feature = "tower")]
+    pub(crate) fn check_and_read(&self, key: &[u8]) -> memory::Checked {
+        self.limiter.check_and_read(key)
+    }
+
     /// The usual quota's figures.
     #[cfg(feature = "tower")]
     pub(crate) const fn spec(&self) -> &BucketSpec {

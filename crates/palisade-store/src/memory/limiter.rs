@@ -67,6 +67,15 @@ impl Verdict {
     }
 }
 
+/// A bucket after something was taken from it, or was not.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked {
+    /// What is left; `retry_at` says when there would have been room, if there was none.
+    pub reading: Reading,
+    /// When it was asked.
+    pub now: Micros,
+}
+
 impl<C: Clock> Limiter<C> {
     pub(super) fn new(inner: Arc<Inner<C>>, limit: Digest, namer: Namer, spec: BucketSpec) -> Self {
         Self {
@@ -88,7 +97,26 @@ impl<C: Clock> Limiter<C> {
     #[inline]
     pub fn check_cost(&self, identifier: &[u8], cost: u32) -> Verdict {
         let id = self.namer.id(identifier);
+        self.take(id, cost, self.inner.clock.now())
+    }
+
+    /// Takes one from the identifier's bucket, and reads what is left in it: by one name and
+    /// at one instant.
+    pub fn check_and_read(&self, identifier: &[u8]) -> Checked {
+        let id = self.namer.id(identifier);
         let now = self.inner.clock.now();
+        let verdict = self.take(id, 1, now);
+        let table = &self.inner.table;
+        let mut reading = table.read_one(self.limit, id, &self.spec, 1, now);
+        reading.retry_at = match verdict {
+            Verdict::Admitted => None,
+            Verdict::Denied { retry_at } => Some(retry_at),
+        };
+        Checked { reading, now }
+    }
+
+    #[inline]
+    fn take(&self, id: Digest, cost: u32, now: Micros) -> Verdict {
         match self.pace {
             Some(pace) if self.inner.table.admits(id, pace, cost, now) => Verdict::Admitted,
             _ => self.decide(id, &self.spec, cost, now),

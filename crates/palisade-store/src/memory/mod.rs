@@ -42,7 +42,7 @@ use crate::{
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
-pub use limiter::{Limiter, Verdict};
+pub use limiter::{Checked, Limiter, Verdict};
 use sweep::Sweeper;
 use table::Table;
 

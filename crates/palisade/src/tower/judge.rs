@@ -13,10 +13,11 @@ use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{PolicySet, RequestFacts};
 use palisade_store::Store;
+use palisade_store::memory::Checked;
 
 use crate::engine::{Engine, RequestAnswer};
 use crate::limiter::Limiter;
-use crate::{SystemClock, Verdict};
+use crate::SystemClock;
 
 /// Decides requests.
 pub trait Judge: Send + Sync + 'static {
@@ -117,12 +118,8 @@ impl<C: Clock> OneLimit<C> {
         }
     }
 
-    fn answer(&self, verdict: Verdict, key: &[u8]) -> RequestAnswer {
-        let mut reading = self.limiter.peek(key);
-        reading.retry_at = match verdict {
-            Verdict::Admitted => None,
-            Verdict::Denied { retry_at } => Some(retry_at),
-        };
+    fn answer(&self, key: &[u8]) -> RequestAnswer {
+        let Checked { reading, now } = self.limiter.check_and_read(key);
         let charge = Charge {
             limit: &self.limit,
             spec: &self.limit.def.spec,
@@ -134,7 +131,7 @@ impl<C: Clock> OneLimit<C> {
         let judged = Judged {
             charges: std::slice::from_ref(&charge),
             readings: &[reading],
-            now: self.limiter.now(),
+            now,
         };
         RequestAnswer {
             decision: decide(None, &self.class, judged),
@@ -168,7 +165,7 @@ impl<C: Clock> OneLimit<C> {
             (Layers::Edge, _) | (Layers::All, None) => prefix.bytes(),
             (Layers::Identity | Layers::All, Some(id)) => id.as_bytes(),
         };
-        self.answer(self.limiter.check(key), key)
+        self.answer(key)
     }
 }
 
