@@ -48,8 +48,8 @@ pub(crate) struct Dormant {
 }
 
 impl Dormant {
-    /// Serves from now on; stays dormant, to be tried at the next reload, if its address
-    /// cannot be taken.
+    /// Serves from now on; stays dormant, to be tried when the policy changes again, if its
+    /// address cannot be taken.
     fn wake(mut self) -> Option<Self> {
         match self.workers.serve(&mut *self.surface, &self.stop) {
             Ok(()) => {
@@ -62,7 +62,7 @@ impl Dormant {
             }
             Err(failure) => {
                 tracing::warn!(
-                    hint = "free the address and reload, or choose another with `server.grpc` and restart",
+                    hint = "restart the service once the address is free, or choose another with `server.grpc`",
                     "a limit has a `domain`, and Envoy has nobody to ask: {failure}"
                 );
                 Some(self)

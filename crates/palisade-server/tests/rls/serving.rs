@@ -185,30 +185,57 @@ fn the_address_is_served_where_a_limit_has_a_domain_or_somebody_asks() {
     assert!(asked.banner.contains("gRPC"), "{}", asked.banner);
 }
 
+/// Where the service listens if nobody has chosen an address.
+const UNCHOSEN: &str = "127.0.0.1:8081";
+
 #[test]
-fn r_domain_a_reload_that_brings_the_first_domain_says_that_a_restart_is_needed() {
+fn r_domain_a_reload_that_brings_the_first_domain_is_served_once_its_address_is_free() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("palisade.toml");
     let said = home.path().join("said");
     std::fs::write(&file, "[policy]\ndefaults = false\n").unwrap();
     let log = std::fs::File::create(&said).unwrap();
+    // Whoever has it: it is not free.
+    let held = std::net::TcpListener::bind(UNCHOSEN);
     let mut child = crate::common::palisade()
         .current_dir(home.path())
         .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
         .args(["--store", "memory:", "--config", "palisade.toml"])
-        .env("PALISADE_LOG__LEVEL", "warn")
+        .env("PALISADE_LOG__LEVEL", "info")
         .stdout(log.try_clone().unwrap())
         .stderr(log)
         .spawn()
+        .map(Ended)
         .unwrap();
     let says = |what: &str| std::fs::read_to_string(&said).unwrap().contains(what);
     eventually("the start", || says("\nready\n"));
-    assert!(!says("restart the service"));
     std::fs::write(&file, POLICY).unwrap();
-    eventually("the warning", || says("restart the service"));
+    eventually("the warning", || says("Envoy has nobody to ask"));
     assert!(says("WARN") && says("`domain`") && says("`server.grpc`"));
-    signal(child.id(), "TERM");
-    assert_eq!(wait(&mut child), Some(0));
+    assert!(!says("the rate-limit service is served"));
+    drop(held);
+    let mut rate = 5;
+    eventually("the service", || {
+        rate += 1;
+        let changed = POLICY.replace("5/h", &format!("{rate}/h"));
+        std::fs::write(&file, changed).unwrap();
+        signal(child.0.id(), "HUP");
+        std::thread::sleep(Duration::from_millis(50));
+        says("the rate-limit service is served")
+    });
+    std::net::TcpStream::connect(UNCHOSEN).unwrap();
+    signal(child.0.id(), "TERM");
+    assert_eq!(wait(&mut child.0), Some(0));
+}
+
+/// A process that ends with its test, however the test ends.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

@@ -15,9 +15,9 @@ use palisade_core::{PolicySet, RequestFacts};
 use palisade_store::Store;
 use palisade_store::memory::Checked;
 
+use crate::SystemClock;
 use crate::engine::{Engine, RequestAnswer};
 use crate::limiter::Limiter;
-use crate::SystemClock;
 
 /// Decides requests.
 pub trait Judge: Send + Sync + 'static {
