@@ -16,9 +16,7 @@ def passed(log):
     for line in log:
         if running := RUNNING.match(line):
             path, binary = running.groups()
-            if path == "src/main.rs":
-                crate, file = "palisade-server", None
-            elif path == "src/lib.rs":
+            if path == "src/lib.rs":
                 crate, file = binary.replace("_", "-"), None
             else:
                 file = binary

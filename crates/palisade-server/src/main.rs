@@ -1,29 +1,9 @@
-//! The palisade binary: decision service, proxy, admin, command line.
-
-mod cli;
-mod config;
-mod connect;
-mod failure;
-mod output;
-mod serve;
-mod store;
-mod surfaces;
-
-use std::process::ExitCode;
-
-use clap::Parser;
+//! The palisade binary. All of it is in the library beside it, which is compiled while the
+//! libraries it stands on are still being optimised: a program of one piece would wait for them.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
-    // Whatever connects with TLS asks for the process's provider: every command has one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    match cli::run(cli::Cli::parse()) {
-        Ok(ending) => ending.into(),
-        Err(failure) => {
-            output::error_line(&failure.to_string());
-            failure.exit_code()
-        }
-    }
+fn main() -> std::process::ExitCode {
+    palisade_server::main()
 }
