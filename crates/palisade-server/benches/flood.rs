@@ -1,6 +1,6 @@
 //! What a flood from one address costs the proxy once the address has used up its limit:
-//! tokens with a bad signature, long heads and large forms beside a plain denial, each on
-//! connections of the same kind (I-COST).
+//! tokens with a bad signature, over-long chains of proxies, long heads and large forms, beside
+//! a plain denial and beside a denial of as many harmless bytes (I-COST).
 //!
 //! `cargo bench -p palisade-server --bench flood` prints the processor time of the server
 //! for a request. Kinds take turns, the median of the rounds counts; only ratios mean
@@ -34,7 +34,7 @@ const CONFIG: &str = r#"
 [policy]
 defaults = false
 [server]
-trusted_proxies = []
+trusted_proxies = ["127.0.0.0/8"]
 [store]
 url = "memory:"
 [jwt]
@@ -59,46 +59,61 @@ struct Kind {
     make: fn(usize) -> Vec<u8>,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
-        name: "plain denial",
-        reconnects: false,
-        make: |_| get(""),
-    },
-    Kind {
-        name: "bad signature (RS256)",
-        reconnects: false,
-        make: |n| get(&format!("Authorization: Bearer {}\r\n", guess(n))),
-    },
-    Kind {
-        name: "head of 12 KiB",
-        reconnects: false,
-        make: |_| get(&format!("X-Long: {}\r\n", "x".repeat(12 * 1024))),
-    },
-    Kind {
-        name: "plain denial, new connection",
-        reconnects: true,
-        make: |_| get(""),
-    },
-    Kind {
-        name: "form of 64 KiB, new connection",
-        reconnects: true,
-        make: |_| form(64 * 1024),
-    },
-    Kind {
-        name: "head of 64 KiB, new connection",
-        reconnects: true,
-        make: |_| get(&format!("X-Long: {}\r\n", "x".repeat(64 * 1024))),
-    },
+/// Each flood stands behind a request of as many bytes with nothing wrong in it: what is left
+/// between the two is what the wrong costs.
+const KINDS: [Kind; 10] = [
+    kind("plain denial", |_| get("")),
+    kind("as long as a token", |n| {
+        get(&format!("X-Other-Name-: Bearer {}\r\n", guess(n)))
+    }),
+    kind("token with a bad signature (RS256)", |n| {
+        get(&format!("Authorization: Bearer {}\r\n", guess(n)))
+    }),
+    kind("600 bytes of another header", |_| {
+        get(&format!("X-Forwarded-Fox: {}\r\n", "9".repeat(600)))
+    }),
+    kind("X-Forwarded-For of 600 bytes", |_| {
+        get(&format!("X-Forwarded-For: {}\r\n", "9".repeat(600)))
+    }),
+    kind("head of 12 KiB", |_| get(&long(12))),
+    on_new_connection("plain denial", |_| get("")),
+    on_new_connection("64 KiB to a path whose body nobody reads", |_| {
+        form("/things", 64 * 1024)
+    }),
+    on_new_connection("form of 64 KiB that may name a client", |_| {
+        form("/auth/token", 64 * 1024)
+    }),
+    on_new_connection("head of 64 KiB", |_| get(&long(64))),
 ];
+
+const fn kind(name: &'static str, make: fn(usize) -> Vec<u8>) -> Kind {
+    Kind {
+        name,
+        reconnects: false,
+        make,
+    }
+}
+
+const fn on_new_connection(name: &'static str, make: fn(usize) -> Vec<u8>) -> Kind {
+    Kind {
+        name,
+        reconnects: true,
+        make,
+    }
+}
 
 fn get(more: &str) -> Vec<u8> {
     format!("GET /things HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n{more}\r\n").into_bytes()
 }
 
-fn form(bytes: usize) -> Vec<u8> {
+/// A header line of so many KiB.
+fn long(kib: usize) -> String {
+    format!("X-Long: {}\r\n", "x".repeat(kib * 1024))
+}
+
+fn form(path: &str, bytes: usize) -> Vec<u8> {
     let head = format!(
-        "POST /things HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\
+        "POST {path} HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\
          Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {bytes}\r\n\r\n"
     );
     let mut request = head.into_bytes();
@@ -137,9 +152,14 @@ fn main() {
             beside = cost;
         }
         println!(
-            "{:<32} {cost:>6.1} µs a request   {:>5.2} of a plain denial",
+            "{:<42} {cost:>6.1} µs a request   {:>5.2} of a plain denial{}",
             kind.name,
-            cost / beside
+            cost / beside,
+            if kind.reconnects {
+                ", new connection"
+            } else {
+                ""
+            },
         );
     }
 }

@@ -7,7 +7,7 @@ mod domains;
 mod resolve;
 mod route;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -444,7 +444,8 @@ pub struct PolicySet {
     routes: Routes,
     classes: HashMap<Arc<str>, ClassKind>,
     limits: Vec<Limit>,
-    by_class: HashMap<Arc<str>, Vec<usize>>,
+    /// In order: of so few names a comparison is shorter than a hash.
+    by_class: BTreeMap<Arc<str>, Vec<usize>>,
     unclassed: Vec<usize>,
     throttle: Vec<usize>,
     domains: Domains,
@@ -522,7 +523,7 @@ impl PolicySet {
             routes: Routes::default(),
             classes: HashMap::new(),
             limits: Vec::new(),
-            by_class: HashMap::new(),
+            by_class: BTreeMap::new(),
             unclassed: Vec::new(),
             throttle: Vec::new(),
             domains: Domains::default(),

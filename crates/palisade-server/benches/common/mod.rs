@@ -121,6 +121,27 @@ pub(crate) fn serve<F: Future<Output = ()>>(
     }
 }
 
+/// Serves on one runtime of as many threads that share a socket and all work, and prints the
+/// address. Does not return.
+pub(crate) fn serve_on_one<F: Future<Output = ()>>(
+    service: impl FnOnce(tokio::net::TcpListener) -> F,
+) -> ! {
+    let listener = listener(ANY.parse().unwrap());
+    println!(
+        "beside Palisade   http://{}",
+        listener.local_addr().unwrap()
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        service(tokio::net::TcpListener::from_std(listener).unwrap()).await;
+    });
+    unreachable!("it serves until the process ends")
+}
+
 fn listener(address: SocketAddr) -> std::net::TcpListener {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
     socket.set_reuse_port(true).unwrap();

@@ -24,6 +24,8 @@ pub(crate) const TWO_TRIPS: &str = "beside-two-trips";
 /// and its time to live, then one pipeline with a script for each that adds to it and, if it
 /// is new, sets its end and notes its name in the limit's set.
 pub(crate) const LIMITADOR: &str = "beside-limitador";
+/// The same commands on limitador's layout: threads that share one connection to Redis.
+pub(crate) const LIMITADOR_LAYOUT: &str = "beside-limitador-layout";
 
 const OTHERS_LIMIT: i64 = 1_000_000;
 const WINDOW_S: u32 = 3_600;
@@ -44,21 +46,23 @@ const ADD: &str = "local count = redis.call('incrby', KEYS[1], ARGV[1]) \
 /// Serves one of the shapes until the process ends.
 pub(crate) fn serve(shape: &str, redis: Option<&str>) -> ! {
     let (shape, redis) = (shape.to_owned(), redis.map(str::to_owned));
-    common::serve(move |listener| {
-        let (shape, redis) = (shape.clone(), redis.clone());
-        async move {
-            let counters = match redis {
-                Some(url) => Some(Counters::connect(&url, shape == LIMITADOR).await),
-                None => None,
-            };
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            Server::builder()
-                .add_service(RateLimitServiceServer::new(Beside { counters }))
-                .serve_with_incoming(incoming)
-                .await
-                .unwrap();
-        }
-    })
+    if shape == LIMITADOR_LAYOUT {
+        common::serve_on_one(|listener| answer(listener, shape, redis));
+    }
+    common::serve(move |listener| answer(listener, shape.clone(), redis.clone()))
+}
+
+async fn answer(listener: tokio::net::TcpListener, shape: String, redis: Option<String>) {
+    let counters = match redis {
+        Some(url) => Some(Counters::connect(&url, shape).await),
+        None => None,
+    };
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    Server::builder()
+        .add_service(RateLimitServiceServer::new(Beside { counters }))
+        .serve_with_incoming(incoming)
+        .await
+        .unwrap();
 }
 
 /// Counters of fixed windows on Redis.
@@ -66,11 +70,13 @@ struct Counters {
     redis: MultiplexedConnection,
     read: String,
     add: String,
+    /// Whose they are: shapes do not count together.
+    shape: String,
     is_limitador: bool,
 }
 
 impl Counters {
-    async fn connect(url: &str, is_limitador: bool) -> Self {
+    async fn connect(url: &str, shape: String) -> Self {
         let client = redis::Client::open(url).unwrap();
         let mut redis = client.get_multiplexed_async_connection().await.unwrap();
         let (read, add) = (redis::Script::new(READ), redis::Script::new(ADD));
@@ -78,7 +84,8 @@ impl Counters {
             read: read.prepare_invoke().load_async(&mut redis).await.unwrap(),
             add: add.prepare_invoke().load_async(&mut redis).await.unwrap(),
             redis,
-            is_limitador,
+            is_limitador: shape != TWO_TRIPS,
+            shape,
         }
     }
 
@@ -89,12 +96,7 @@ impl Counters {
             .iter()
             .map(|descriptor| {
                 let entry = &descriptor.entries[0];
-                let owner = if self.is_limitador {
-                    "limitador"
-                } else {
-                    "two"
-                };
-                let key = format!("{owner}:{}:{}", entry.key, entry.value);
+                let key = format!("{}:{}:{}", self.shape, entry.key, entry.value);
                 (key, entry.key.as_str())
             })
             .collect();
@@ -111,7 +113,9 @@ impl Counters {
         for (key, limit) in &keys {
             let cmd = pipe.cmd("EVALSHA").arg(&self.add);
             if self.is_limitador {
-                cmd.arg(2).arg(key).arg(format!("limitador:of:{limit}"));
+                cmd.arg(2)
+                    .arg(key)
+                    .arg(format!("{}:of:{limit}", self.shape));
             } else {
                 cmd.arg(1).arg(key);
             }

@@ -108,6 +108,7 @@ fn main() {
     let rivals = [
         Rival::beside("two round trips", &[beside::TWO_TRIPS, &url]),
         Rival::beside("limitador's commands", &[beside::LIMITADOR, &url]),
+        Rival::beside("its commands and layout", &[beside::LIMITADOR_LAYOUT, &url]),
         Rival::palisade("Palisade", &url, "exact"),
         Rival::palisade("Palisade, leased", &url, "leased"),
     ];

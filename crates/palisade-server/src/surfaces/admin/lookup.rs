@@ -15,7 +15,6 @@ use super::Operations;
 use super::blocks::Block;
 use super::explain::Finding;
 use super::input::{Body, Fields};
-use super::quota::Usage;
 use super::refusal::Refusal;
 
 const INVALID: &str = "Invalid subject";
@@ -72,7 +71,7 @@ pub(super) struct Found {
     free_in: Option<u64>,
     /// Of an API key: its hash, tier and quota.
     #[serde(skip_serializing_if = "Option::is_none")]
-    quota: Option<Usage>,
+    quota: Option<QuotaUsage>,
     /// What the audit has of it, the newest first: as far back as this process remembers.
     timeline: Vec<Past>,
 }
@@ -280,7 +279,7 @@ fn found(standing: Standing, quota: Option<QuotaUsage>, events: Vec<Event>) -> F
         truncated: standing.truncated,
         allowlisted: standing.allowlisted,
         free_in: standing.free_in,
-        quota: quota.map(Into::into),
+        quota,
         timeline: events.into_iter().map(Into::into).collect(),
     }
 }

@@ -2,8 +2,8 @@
 
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
-use palisade::engine::{AdminError, LastMonth, QUOTAS_PAGE_MAX, QuotaUsage};
-use serde::{Deserialize, Serialize};
+use palisade::engine::{AdminError, QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::input::{Body, Fields};
@@ -13,85 +13,6 @@ use super::{Caller, Operations};
 const INVALID: &str = "Invalid quota request";
 const MISSING: &str = "API key not found";
 const PAGE_DEFAULT: usize = 100;
-
-/// What an API key has used this month.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Quota))]
-pub(crate) struct Usage {
-    /// Hash of the key.
-    key: String,
-    /// Its tier.
-    tier: String,
-    /// Monthly quota; null is unlimited.
-    quota_limit: Option<u64>,
-    /// Used this month, overage included.
-    quota_used: u64,
-    /// What is left; null is unlimited.
-    quota_remaining: Option<u64>,
-    /// First instant of the next month, Unix seconds.
-    quota_reset: u64,
-    /// Requests beyond the quota.
-    overage: u64,
-    /// Price of one of them; null if they are refused.
-    overage_price: Option<f64>,
-    /// What they cost so far.
-    overage_cost: Option<f64>,
-    /// The month before, if the key went beyond its quota in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_month: Option<Before>,
-}
-
-/// A month that is over, in which a key went beyond its quota.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = LastMonth))]
-pub(crate) struct Before {
-    /// Which, for example `2026-10`.
-    month: String,
-    /// Used in it, overage included.
-    quota_used: u64,
-    /// Requests beyond the quota.
-    overage: u64,
-    /// What they cost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overage_cost: Option<f64>,
-}
-
-impl From<LastMonth> for Before {
-    fn from(last: LastMonth) -> Self {
-        Self {
-            month: last.month,
-            quota_used: last.quota_used,
-            overage: last.overage,
-            overage_cost: last.overage_cost,
-        }
-    }
-}
-
-impl From<QuotaUsage> for Usage {
-    fn from(usage: QuotaUsage) -> Self {
-        Self {
-            key: usage.key,
-            tier: usage.tier,
-            quota_limit: usage.quota_limit,
-            quota_used: usage.quota_used,
-            quota_remaining: usage.quota_remaining,
-            quota_reset: usage.quota_reset,
-            overage: usage.overage,
-            overage_price: usage.overage_price,
-            overage_cost: usage.overage_cost,
-            last_month: usage.last_month.map(Into::into),
-        }
-    }
-}
-
-/// A page of quotas, ordered by hash.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Quotas))]
-pub(super) struct Page {
-    quotas: Vec<Usage>,
-    /// Pass as `after` to go on; null at the end.
-    next: Option<String>,
-}
 
 /// Why a quota is set back.
 #[derive(Debug, Deserialize)]
@@ -145,14 +66,14 @@ fn hash(key: &str) -> Result<&str, Refusal> {
     get,
     path = "/admin/rate-limit/quota/{key}",
     params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
-    responses((status = 200, body = Usage), (status = 404, body = Refusal))
+    responses((status = 200, body = QuotaUsage), (status = 404, body = Refusal))
 ))]
 pub(super) async fn get(
     State(operations): State<Operations>,
     Path(key): Path<String>,
-) -> Result<Json<Usage>, Refusal> {
+) -> Result<Json<QuotaUsage>, Refusal> {
     let usage = operations.engine.quota(hash(&key)?).await;
-    Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
+    Ok(Json(usage.map_err(|error| refusal(&error))?))
 }
 
 /// Sets a key's usage of this month back to zero.
@@ -161,20 +82,20 @@ pub(super) async fn get(
     path = "/admin/rate-limit/quota/{key}/reset",
     params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
     request_body = Reason,
-    responses((status = 200, body = Usage), (status = 404, body = Refusal))
+    responses((status = 200, body = QuotaUsage), (status = 404, body = Refusal))
 ))]
 pub(super) async fn reset(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Path(key): Path<String>,
     Body(body): Body<Reason>,
-) -> Result<Json<Usage>, Refusal> {
+) -> Result<Json<QuotaUsage>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let reason = fields.required("reason", body.reason);
     fields.finish()?;
     let admin = operations.administer(&caller);
     let usage = admin.quota_reset(hash(&key)?, &reason).await;
-    Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
+    Ok(Json(usage.map_err(|error| refusal(&error))?))
 }
 
 /// Puts a key on another tier, with immediate effect.
@@ -183,14 +104,14 @@ pub(super) async fn reset(
     path = "/admin/rate-limit/quota/{key}/tier",
     params(("key" = String, Path, description = "SHA-256 of the API key, hexadecimal")),
     request_body = NewTier,
-    responses((status = 200, body = Usage), (status = 404, body = Refusal))
+    responses((status = 200, body = QuotaUsage), (status = 404, body = Refusal))
 ))]
 pub(super) async fn tier(
     State(operations): State<Operations>,
     Extension(caller): Extension<Caller>,
     Path(key): Path<String>,
     Body(body): Body<NewTier>,
-) -> Result<Json<Usage>, Refusal> {
+) -> Result<Json<QuotaUsage>, Refusal> {
     let mut fields = Fields::new(INVALID);
     let tier = fields.required("tier", body.tier);
     let reason = fields.optional("reason", body.reason);
@@ -198,7 +119,7 @@ pub(super) async fn tier(
     let admin = operations.administer(&caller);
     let changed = admin.change_tier(hash(&key)?, &tier, reason.as_deref());
     let usage = changed.await;
-    Ok(Json(usage.map_err(|error| refusal(&error))?.into()))
+    Ok(Json(usage.map_err(|error| refusal(&error))?))
 }
 
 /// What every key has used, a page at a time.
@@ -206,22 +127,15 @@ pub(super) async fn tier(
     get,
     path = "/admin/rate-limit/quotas",
     params(Paging),
-    responses((status = 200, body = Page))
+    responses((status = 200, body = QuotaPage))
 ))]
 pub(super) async fn list(
     State(operations): State<Operations>,
     paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<Page>, Refusal> {
+) -> Result<Json<QuotaPage>, Refusal> {
     let Query(paging) =
         paging.map_err(|_| Refusal::invalid_field(INVALID, "limit", "must be 1 to 1000"))?;
     let count = paging.limit.unwrap_or(PAGE_DEFAULT).min(QUOTAS_PAGE_MAX);
-    let page = operations
-        .engine
-        .quotas(paging.after.as_deref(), count)
-        .await
-        .map_err(|error| refusal(&error))?;
-    Ok(Json(Page {
-        quotas: page.quotas.into_iter().map(Into::into).collect(),
-        next: page.next,
-    }))
+    let page = operations.engine.quotas(paging.after.as_deref(), count);
+    Ok(Json(page.await.map_err(|error| refusal(&error))?))
 }

@@ -103,8 +103,9 @@ impl Callers {
         if !self.may_ask(headers, place) {
             return Err(Problem::unauthorized());
         }
-        let from_page = headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
-        if from_page && place == Place::HeaderOrBearer {
+        // A look at the few names that are there is shorter than two searches.
+        let of_page = |name: &HeaderName| *name == ORIGIN || *name == SEC_FETCH_SITE;
+        if place == Place::HeaderOrBearer && headers.keys().any(of_page) {
             return Err(Problem::from_a_browser());
         }
         Ok(())

@@ -25,7 +25,8 @@ const PAIRS: [[u8; 2]; 256] = {
 impl RequestId {
     /// A new random id, 32 hexadecimal characters.
     pub(crate) fn generate() -> Self {
-        let random: [u8; 16] = rand::random();
+        // One number, not sixteen: each byte by itself would be drawn by itself.
+        let random = rand::random::<u128>().to_ne_bytes();
         let pairs = random.map(|byte| PAIRS[usize::from(byte)]);
         Self(
             std::str::from_utf8(pairs.as_flattened())

@@ -23,16 +23,18 @@ const SETTLED_AFTER: u64 = 30 * SECOND;
 /// After this, any node speaks for one that is gone.
 const ORPHANED_AFTER: u64 = 10 * MINUTE;
 
-/// What an API key used beyond its quota in a month that is over.
+/// A month that is over, in which a key went beyond its quota.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LastMonth {
-    /// The month, for example `2026-10`.
+    /// Which, for example `2026-10`.
     pub month: String,
     /// Used in it, overage included.
     pub quota_used: u64,
     /// Requests beyond the quota.
     pub overage: u64,
     /// What they cost; absent if the tier has no price.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub overage_cost: Option<f64>,
 }
 

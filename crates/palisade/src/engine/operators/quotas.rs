@@ -13,35 +13,38 @@ pub const QUOTAS_PAGE_MAX: usize = 1_000;
 
 /// What an API key has used this month.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Quota))]
 pub struct QuotaUsage {
-    /// The key's hash.
+    /// Hash of the key.
     pub key: String,
-    /// Its tier now.
+    /// Its tier.
     pub tier: String,
-    /// Monthly quota; absent is unlimited.
+    /// Monthly quota; null is unlimited.
     pub quota_limit: Option<u64>,
     /// Used this month, overage included.
     pub quota_used: u64,
-    /// What is left; absent is unlimited.
+    /// What is left; null is unlimited.
     pub quota_remaining: Option<u64>,
     /// First instant of the next month, Unix seconds.
     pub quota_reset: u64,
     /// Requests beyond the quota.
     pub overage: u64,
-    /// Price of one such request; absent if they are refused.
+    /// Price of one of them; null if they are refused.
     pub overage_price: Option<f64>,
-    /// What the overage costs so far.
+    /// What they cost so far.
     pub overage_cost: Option<f64>,
     /// The month before, if the key went beyond its quota in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_month: Option<LastMonth>,
 }
 
 /// A page of quotas, ordered by hash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Quotas))]
 pub struct QuotaPage {
     /// The quotas.
     pub quotas: Vec<QuotaUsage>,
-    /// Where to go on; absent at the end.
+    /// Pass as `after` to go on; null at the end.
     pub next: Option<String>,
 }
 
