@@ -11,6 +11,8 @@
 )]
 
 mod common;
+#[path = "common/manifests.rs"]
+mod manifests;
 #[path = "envoy/proxy.rs"]
 mod proxy;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]

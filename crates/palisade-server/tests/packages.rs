@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{Client, address_of, palisade, signal, wait};
+use common::{Client, Server, address_of, palisade, sign_in, signal, wait};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_palisade");
@@ -81,6 +81,37 @@ impl Machine {
             .args(args);
         run(&mut command)
     }
+
+    /// Starts what is installed, with the configuration that is, on ports of its own. Only the
+    /// places that the configuration names are put inside of the root.
+    fn serve(&self) -> Server {
+        let config = fs::read_to_string(self.path("etc/palisade/palisade.toml")).unwrap();
+        for place in ["/var/lib/palisade/data", "/var/log/palisade/audit.jsonl"] {
+            assert!(config.contains(place), "{config}");
+        }
+        // What systemd makes, by the unit's `StateDirectory` and `LogsDirectory`.
+        for folder in ["var/lib/palisade", "var/log/palisade"] {
+            fs::create_dir_all(self.path(folder)).unwrap();
+        }
+        let store = self.path("var/lib/palisade/data");
+        let mut command = Command::new(self.path("usr/bin/palisade"));
+        command
+            .env_clear()
+            .env(
+                "PALISADE_STORE__URL",
+                format!("embedded:{}", store.display()),
+            )
+            .env(
+                "PALISADE_AUDIT__FILE",
+                self.path("var/log/palisade/audit.jsonl"),
+            )
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .arg("--config")
+            .arg(self.path("etc/palisade/palisade.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Server::run(command, tempfile::tempdir().unwrap())
+    }
 }
 
 #[test]
@@ -118,15 +149,24 @@ fn the_debian_package_installs_serves_is_upgraded_keeps_its_data_and_leaves() {
     );
 
     // What the service has kept, and what an operator has written.
+    let server = machine.serve();
+    let statuses: Vec<_> = (0..11)
+        .map(|_| server.post("/v1/check", &sign_in("203.0.113.5")).json())
+        .map(|answer| answer["status"].clone())
+        .collect();
+    assert!(statuses[..10].iter().all(|status| status == 200));
+    assert_eq!(statuses[10], 429);
+    server.terminate();
+    assert_eq!(server.wait().0, Some(0));
     let state = machine.path("var/lib/palisade/data");
-    fs::create_dir_all(&state).unwrap();
-    fs::write(state.join("secret"), [7; 32]).unwrap();
+    let secret = fs::read(state.join("secret")).unwrap();
+    assert!(machine.path("var/log/palisade/audit.jsonl").is_file());
     let own = "# ours\n[store]\nurl = \"memory:\"\n";
     fs::write(&config, own).unwrap();
     let second = package(out.path(), "0.1.1");
     machine.dpkg(&["--install", second.to_str().unwrap()]);
     assert!(machine.dpkg(&["--list", "palisade"]).contains("0.1.1"));
-    assert_eq!(fs::read(state.join("secret")).unwrap(), [7; 32]);
+    assert_eq!(fs::read(state.join("secret")).unwrap(), secret);
     assert_eq!(fs::read_to_string(&config).unwrap(), own);
 
     // Not one that an operator has disabled.
@@ -354,68 +394,6 @@ fn banner_of(child: &mut Child) -> String {
     // A pipe that nobody empties would hold the service up.
     std::thread::spawn(move || lines.lines().for_each(drop));
     banner
-}
-
-/// A certificate and its key.
-fn certificate(home: &Path) -> (PathBuf, PathBuf) {
-    let (cert, key) = (home.join("cert.pem"), home.join("key.pem"));
-    run(Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"])
-        .args([
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-subj",
-            "/CN=palisade",
-        ])
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&cert));
-    (cert, key)
-}
-
-/// The Kubernetes manifests, each against the schema of its kind, and the policy files of the
-/// variants against `check`.
-#[test]
-fn kubernetes_manifests_fit_their_schemas_and_their_policies_are_served() {
-    let tools = root().join("target/tools/kubernetes/bin/python");
-    let python = match tools.exists() {
-        true => tools,
-        false => PathBuf::from("python3"),
-    };
-    let told = run(Command::new(python).arg(root().join("scripts/kubernetes.py")));
-    for kind in [
-        "Deployment",
-        "Service",
-        "PodDisruptionBudget",
-        "HorizontalPodAutoscaler",
-        "NetworkPolicy",
-        "ServiceMonitor",
-        "Job",
-    ] {
-        assert!(told.contains(kind), "{kind}: {told}");
-    }
-    let home = tempfile::tempdir().unwrap();
-    let pem = certificate(home.path());
-    for (variant, url) in [
-        ("redis", "redis://redis:6379"),
-        ("postgres", "postgres://palisade@postgres/palisade"),
-    ] {
-        let policy = root().join(format!("deploy/kubernetes/{variant}/palisade.toml"));
-        let policy = fs::read_to_string(policy).unwrap();
-        let policy = policy
-            .replace("/etc/palisade-tls/tls.crt", pem.0.to_str().unwrap())
-            .replace("/etc/palisade-tls/tls.key", pem.1.to_str().unwrap());
-        let path = home.path().join("palisade.toml");
-        fs::write(&path, policy).unwrap();
-        let token = "0123456789abcdef0123456789abcdef";
-        run(palisade().args(["check", "--strict"]).arg(&path).envs([
-            ("PALISADE_KEY", token),
-            ("PALISADE_CALLER", token),
-            ("PALISADE_ADMIN", token),
-            ("PALISADE_STORE__URL", url),
-        ]));
-    }
 }
 
 /// Every crate in the order in which they depend on each other, as a registry would take them.

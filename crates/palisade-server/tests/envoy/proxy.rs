@@ -48,6 +48,11 @@ pub(crate) struct Envoy {
 impl Envoy {
     /// Starts with this configuration on free ports.
     pub(crate) fn start(config: &str) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    /// The same with more variables.
+    pub(crate) fn start_with(config: &str, env: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let (file, admin_file) = (home.path().join("envoy.yaml"), home.path().join("admin"));
         std::fs::write(&file, config).unwrap();
@@ -61,6 +66,7 @@ impl Envoy {
             ])
             .args(["--admin-address-path", admin_file.to_str().unwrap()])
             .args(["-c", file.to_str().unwrap()])
+            .envs(env.iter().copied())
             .stdout(Stdio::null())
             .spawn()
             .expect("Envoy; `scripts/test` installs it");

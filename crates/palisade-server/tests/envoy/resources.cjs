@@ -9,9 +9,12 @@ const [modules, ...files] = process.argv.slice(2);
 const load = (name) => require(path.join(modules, "node_modules", name));
 const yaml = load("yaml");
 
+const HOMES = { "istio.io": "istio", "monitoring.coreos.com": "prometheus-operator" };
+
 function model(document) {
   const [group] = document.apiVersion.split("/");
-  const home = group.endsWith("istio.io") ? "istio" : "envoy-gateway";
+  const own = Object.keys(HOMES).find((end) => group.endsWith(end));
+  const home = HOMES[own] ?? "envoy-gateway";
   const file = path.join("@kubernetes-models", home, document.apiVersion, document.kind);
   return load(file)[document.kind];
 }

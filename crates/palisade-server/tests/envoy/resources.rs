@@ -6,7 +6,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::proxy::binary;
+use crate::manifests;
+use crate::proxy::{Envoy, binary};
+use crate::redis_server::{RedisServer, free_port};
+use crate::upstream::Upstream;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -85,6 +88,73 @@ fn the_resources_for_envoy_gateway_fit_their_schemas_and_envoy() {
     );
     let (_, said) = judged(&config);
     assert!(said.contains("/etc/palisade/"), "{said}");
+}
+
+/// A limit that the descriptors of the resources meet.
+const LIMIT: &str = r#"
+[[limit]]
+name = "per-address"
+domain = "edge"
+descriptor = [{ key = "remote_address" }]
+rate = "5/min"
+"#;
+
+/// The resource's cluster, with the Service and its authority where they are here.
+fn cluster_at(port: u16, secrets: &Path) -> Value {
+    let found = read(&[root().join("deploy/envoy-gateway/palisade.yaml")]);
+    let mut cluster = found["clusters"][0].clone();
+    let end = &mut cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+    end["address"]["socket_address"] = json!({"address": "127.0.0.1", "port_value": port});
+    let tls = &mut cluster["transport_socket"]["typed_config"]["common_tls_context"];
+    let authority = &mut tls["validation_context"]["trusted_ca"]["filename"];
+    assert_eq!(authority, "/etc/palisade/ca.crt");
+    *authority = json!(secrets.join("ca.crt"));
+    cluster
+}
+
+/// A whole configuration of Envoy with the resources for Envoy Gateway and an application.
+fn gateway(cluster: &Value, app: &Upstream) -> Value {
+    let found = read(&[root().join("deploy/envoy-gateway/palisade.yaml")]);
+    let mut config = around(&found["filters"][0], &found["rate_limits"], cluster);
+    let listener = &mut config["static_resources"]["listeners"][0];
+    let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
+    manager["use_remote_address"] = json!(true);
+    let host = &mut manager["route_config"]["virtual_hosts"][0];
+    host["routes"] = json!([{"match": {"prefix": "/"}, "route": {"cluster": "application"}}]);
+    let address = json!({"address": "127.0.0.1", "port_value": app.address.port()});
+    let application = json!({"name": "application", "type": "STATIC", "load_assignment": {
+        "cluster_name": "application", "endpoints": [{"lb_endpoints": [
+            {"endpoint": {"address": {"socket_address": address}}}]}]}});
+    let clusters = config["static_resources"]["clusters"].as_array_mut();
+    clusters.unwrap().push(application);
+    let admin = json!({"address": "127.0.0.1", "port_value": 0});
+    config["admin"] = json!({"address": {"socket_address": admin}});
+    config
+}
+
+/// Five of seven pass: Envoy shows what the manifests' configuration asks for, and with another
+/// token nothing passes.
+#[test]
+fn envoy_as_the_resources_say_is_answered_by_a_server_as_the_manifests_configure_it() {
+    let (redis, app, port) = (RedisServer::start(), Upstream::start(), free_port());
+    let (_server, secrets) = manifests::start(
+        "kubernetes/redis",
+        &redis.url(),
+        &format!("0.0.0.0:{port}"),
+        &(LIMIT.to_owned() + "[store]\ntimeout = \"2s\"\n"),
+    );
+    let mut config = gateway(&cluster_at(port, secrets.path()), &app);
+    let pass = |config: &Value, token: &str| {
+        let envoy = Envoy::start_with(&config.to_string(), &[("PALISADE_CALLER", token)]);
+        envoy.statuses(7, "/")
+    };
+    let filters = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+    let filter = config.pointer_mut(&format!("{filters}/http_filters/0/typed_config"));
+    // A busy machine has more time than a gateway would give it.
+    filter.unwrap()["timeout"] = json!("5s");
+    let statuses = pass(&config, &manifests::secret("caller"));
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    assert_eq!(pass(&config, &manifests::secret("stranger")), [503; 7]);
 }
 
 #[test]
