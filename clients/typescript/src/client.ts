@@ -1,7 +1,7 @@
 import { orThrow, parse, type Answer } from "./answer.js";
 import { BadFacts, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
-import { newRequestId, ofHit, ofJob, ofRequest } from "./facts.js";
-import type { HitFacts, JobFacts, Question, RequestFacts } from "./facts.js";
+import { newRequestId, ofCheck, ofHit, ofJob } from "./facts.js";
+import type { CheckFacts, HitFacts, JobFacts, Question } from "./facts.js";
 import { Guard } from "./guard.js";
 import { Slots } from "./slots.js";
 import { decide, requireChoice, type OnUnavailable } from "./unavailable.js";
@@ -55,19 +55,19 @@ export class Palisade {
   }
 
   /** Decides and counts. */
-  check(facts: RequestFacts, choice: Choice): Promise<Answer> {
-    return this.decide("/v1/check", ofRequest(facts), choice.onUnavailable);
+  check(facts: CheckFacts, choice: Choice): Promise<Answer> {
+    return this.decide("/v1/check", ofCheck(facts), choice.onUnavailable);
   }
 
   /** Decides and counts nothing. */
-  peek(facts: RequestFacts, choice: Choice): Promise<Answer> {
-    return this.decide("/v1/peek", ofRequest(facts), choice.onUnavailable);
+  peek(facts: CheckFacts, choice: Choice): Promise<Answer> {
+    return this.decide("/v1/peek", ofCheck(facts), choice.onUnavailable);
   }
 
   /** Up to 1,000 checks in one call, answered in their order. */
-  async batch(checks: readonly RequestFacts[], { onUnavailable }: Choice): Promise<Answer[]> {
+  async batch(checks: readonly CheckFacts[], { onUnavailable }: Choice): Promise<Answer[]> {
     const choice = requireChoice(onUnavailable);
-    const questions = checks.map(ofRequest);
+    const questions = checks.map(ofCheck);
     try {
       const value = await this.ask("POST", "/v1/batch", { checks: questions.map((each) => each.wire) });
       const answers = (value as { answers?: unknown } | null)?.answers;

@@ -36,6 +36,9 @@ export interface JobFacts {
   correlationId?: string | undefined;
 }
 
+/** What `check`, `peek` and `batch` take. A job has no address. */
+export type CheckFacts = RequestFacts | JobFacts;
+
 /** The device, as far as the host knows it. `known` and `trusted` are its assertions. */
 export interface Device {
   sessionId?: string | undefined;
@@ -85,6 +88,11 @@ export function newRequestId(): string {
 export function headerText(value: string | null | undefined): string | undefined {
   const plain = value?.slice(0, HEADER_CHARS_MAX).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "");
   return plain === "" ? undefined : plain;
+}
+
+/** The question about a request or a job. */
+export function ofCheck(facts: CheckFacts): Question {
+  return "ip" in facts ? ofRequest(facts) : ofJob(facts);
 }
 
 /** The question about a request. */

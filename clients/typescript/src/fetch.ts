@@ -3,29 +3,33 @@
 import { askIdentity, Edge, Seen, type EdgeOptions, type IdentityOptions } from "./edge.js";
 import { Blocked } from "./errors.js";
 
-export interface FetchOptions<Rest extends unknown[]> extends EdgeOptions<Request> {
+export interface FetchOptions<Rest extends unknown[], Incoming extends Request = Request>
+  extends EdgeOptions<Incoming> {
   /**
    * The peer's address: a `Request` does not have it, the server does. Where nothing but a
    * proxy of yours can connect and the platform does not tell, `() => undefined` together
    * with `unix` in `trustedProxies` believes that proxy.
    */
-  peer: (request: Request, ...rest: Rest) => string | undefined;
+  peer: (request: Incoming, ...rest: Rest) => string | undefined;
   /** Asks again, after authentication. */
-  identity?: IdentityOptions<Request>["identity"];
+  identity?: IdentityOptions<Incoming>["identity"];
 }
 
-type Handler<Rest extends unknown[]> = (
-  request: Request,
+type Handler<Rest extends unknown[], Incoming extends Request> = (
+  request: Incoming,
   seen: Seen,
   ...rest: Rest
 ) => Response | Promise<Response>;
 
-/** The handler behind both layers. What a guard inside it refuses is sent as it is. */
-export function limited<Rest extends unknown[]>(
-  options: FetchOptions<Rest>,
-  handler: Handler<Rest>,
-): (request: Request, ...rest: Rest) => Promise<Response> {
-  const edge = new Edge<Request>(options);
+/**
+ * The handler behind both layers. What a guard inside it refuses is sent as it is. A framework's
+ * own kind of `Request`, Next's for example, is handed on as it came.
+ */
+export function limited<Rest extends unknown[], Incoming extends Request = Request>(
+  options: FetchOptions<Rest, Incoming>,
+  handler: Handler<Rest, Incoming>,
+): (request: Incoming, ...rest: Rest) => Promise<Response> {
+  const edge = new Edge<Incoming>(options);
   return async (request, ...rest) => {
     const found = edge.see(incoming(request, options.peer(request, ...rest)), request);
     if (!(found instanceof Seen)) return new Blocked(found).getResponse();
@@ -38,7 +42,11 @@ export function limited<Rest extends unknown[]>(
   };
 }
 
-function identified<Rest extends unknown[]>(found: Seen, request: Request, options: FetchOptions<Rest>) {
+function identified<Rest extends unknown[], Incoming extends Request>(
+  found: Seen,
+  request: Incoming,
+  options: FetchOptions<Rest, Incoming>,
+) {
   const { client, identity, onUnavailable } = options;
   return identity && askIdentity(found, request, { client, identity, onUnavailable });
 }

@@ -45,3 +45,17 @@ test("t_jobs: a job that was not queued is given back", async () => {
   await assert.rejects(client.enqueue(job, CLOSED, () => (queued += 1)), { name: "Blocked", status: 429 });
   assert.equal(queued, 10);
 });
+
+test("t_jobs: check, peek and batch take jobs beside requests", async () => {
+  const quota =
+    '[[class]]\nname = "jobs"\n[[limit]]\nname = "jobs-per-org"\nby = ["org"]\nclass = "jobs"\nrate = "10/h"\n';
+  const client = new Palisade((await Server.start(quota)).url, PATIENT);
+  const job = { org: "acme", token: "t1", class: "jobs", cost: 4 };
+  const checked = await client.check(job, CLOSED);
+  assert.ok(checked.receipt, "a job's charge can be given back");
+  assert.equal((await client.peek(job, CLOSED)).allowed, true);
+  const [second, request, third] = await client.batch([job, facts, job], CLOSED);
+  assert.equal(second?.allowed, true);
+  assert.equal(request?.allowed, true);
+  assert.equal(third?.allowed, false, "twelve of ten");
+});
