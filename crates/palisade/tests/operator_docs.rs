@@ -76,6 +76,52 @@ fn documentation_lists_every_audit_event_as_the_code_describes_it() {
     }
 }
 
+/// The words in backticks of a cell.
+fn words(cell: &str) -> Vec<String> {
+    let words = cell.split('`').skip(1).step_by(2);
+    words.map(str::to_owned).collect()
+}
+
+fn first_cell(row: &str) -> &str {
+    row.split('|').nth(1).unwrap().trim()
+}
+
+#[test]
+fn documentation_says_what_the_values_of_every_label_are_and_says_it_once() {
+    let text = read("docs/metrics-and-audit.md");
+    let rows = rows(&text, "| label | values |");
+    let cells: Vec<&str> = rows.iter().map(|row| first_cell(row)).collect();
+    let mut once = BTreeSet::new();
+    assert!(cells.iter().all(|cell| once.insert(cell)), "{cells:?}");
+    let documented: BTreeSet<String> = cells.iter().flat_map(|cell| words(cell)).collect();
+    for metric in catalogue::ALL {
+        for label in metric.labels {
+            let name = metric.name;
+            assert!(documented.contains(*label), "`{label}` of {name}");
+        }
+    }
+}
+
+/// The first quoted word behind each of these marks.
+fn quoted(text: &str, mark: &str) -> BTreeSet<String> {
+    let behind = text.split(mark).skip(1);
+    let words = behind.filter_map(|rest| rest.split('"').nth(1));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn documentation_lists_every_event_that_is_logged() {
+    let text = read("docs/metrics-and-audit.md");
+    let rows = rows(&text, "| event | level | when |");
+    let documented: BTreeSet<String> = rows.iter().flat_map(|row| words(first_cell(row))).collect();
+    let code = read("crates/palisade/src/observe/log.rs");
+    let (_, changes) = code.split_once("const fn line_of").unwrap();
+    let mut logged = quoted(&code, "event = ");
+    logged.extend(quoted(changes, "=> Line("));
+    assert!(logged.len() > 15, "{logged:?}");
+    assert_eq!(documented, logged);
+}
+
 /// Names that a query may use: those of counters and gauges, and a histogram's parts.
 fn series() -> BTreeSet<String> {
     let of = |metric: &Described| match metric.kind {

@@ -5,7 +5,7 @@ pub(crate) const INTRODUCTION: &str = "\
 
 <!-- Generated from the declarations (`section!`) in crates/palisade-policy/src/policy and
      crates/palisade-server/src/config. Do not edit:
-     UPDATE=1 cargo test -p palisade-server --bin palisade reference -->
+     UPDATE=1 cargo test -p palisade-server --lib reference -->
 
 One TOML file, every key of which can also be set by the environment. Flags win over the
 environment, the environment over the file, the file over the embedded default policy.
@@ -18,7 +18,7 @@ environment, the environment over the file, the file over the embedded default p
 - `POLICY_CACHE_TTL` is `cache_ttl` in `[policy]`, in milliseconds.
 
 A duration is a number and a unit: `ms`, `s`, `min`, `h`, `day`, `week`. A rate is `N/window`, where the
-window is a unit, a number and a unit (`5/15min`), or `month`, a calendar month in UTC.
+window is a unit, a number and a unit (`5/15min`), or `month` or `year` of the calendar, in UTC.
 Underscores may group digits: `1_000_000/day`.
 
 An unknown key, a duplicate name or a limit that can never match is an error; `palisade check`

@@ -31,8 +31,8 @@ section! {
         admin: SocketAddr = "127.0.0.1:9090";
         /// Address for Redis clients (`--resp`); without one there is no such listener.
         resp: Option<SocketAddr>;
-        /// What callers present as a bearer token, to RESP with `AUTH`. Required for every address that is
-        /// not loopback.
+        /// What callers present as a bearer token, to RESP with `AUTH`. Required off loopback
+        /// unless `tls.client_ca` asks for certificates.
         caller_token: Option<SecretRef>;
         /// Peers whose forwarding and identity headers are believed.
         trusted_proxies: Vec<IpNet> = "127.0.0.0/8,::1/128";
@@ -74,7 +74,7 @@ section! {
         /// Its private key, in PEM.
         key: Option<PathBuf>;
         /// Authority of callers' certificates, in PEM: who has none of it cannot use the
-        /// decision API, gRPC and the admin address.
+        /// decision API, gRPC, the address for Redis clients and the admin address.
         client_ca: Option<PathBuf>;
         /// Whether these addresses may speak plain text off loopback: something else
         /// keeps others from reading it.
@@ -128,7 +128,8 @@ section! {
         timeout: Duration = "100ms" where "1ms"..="10s";
         /// Time to connect. Not used yet: connecting is part of `timeout`.
         connect_timeout: Duration = "1s" where "10ms"..="1min";
-        /// Most connections to a shared store.
+        /// Most connections to a shared store. On Redis more than 8 have no effect: each
+        /// thread shares one among its requests.
         pool_max: u32 = "16" where "1"..="1024";
         /// Most buckets that the embedded store keeps; expired ones make room, and beyond
         /// that new keys share one strict bucket per limit.

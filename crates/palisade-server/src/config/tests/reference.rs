@@ -21,7 +21,7 @@ fn the_reference_is_generated_from_the_declarations() {
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == generated,
-        "docs/configuration.md is not up to date; run\n  UPDATE=1 cargo test -p palisade-server --bin palisade reference"
+        "docs/configuration.md is not up to date; run\n  UPDATE=1 cargo test -p palisade-server --lib reference"
     );
 }
 
