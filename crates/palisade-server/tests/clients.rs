@@ -104,3 +104,36 @@ fn the_typescript_package_compiles_and_passes_its_tests() {
     });
     npm(&package, &["test"]);
 }
+
+/// The first shell block of a page, run in a folder that holds nothing but the package.
+fn installs(language: &str, home: &Path, before: &str, then: &str) {
+    let page = fs::read_to_string(root().join(format!("docs/{language}.md"))).unwrap();
+    let block = page.split("```sh\n").nth(1).unwrap();
+    let block = block.split("```").next().unwrap();
+    assert!(block.contains(&format!("./clients/{language}")), "{block}");
+    let package = home.join("clients").join(language);
+    copy(&root().join("clients").join(language), &package);
+    let script = format!("{before}\n{block}\n{then}");
+    let programs = node(home);
+    let mut shell = on_path("sh", None);
+    if let Some(programs) = programs {
+        let path = std::env::var("PATH").unwrap();
+        shell.env("PATH", format!("{}:{path}", programs.display()));
+    }
+    run(&script, shell.args(["-e", "-c", &script]).current_dir(home));
+}
+
+#[test]
+fn the_python_package_is_installed_as_the_page_says() {
+    let home = tempfile::tempdir().unwrap();
+    let before = "python3 -m venv venv; export PATH=\"$PWD/venv/bin:$PATH\"";
+    let then = "python -c 'import palisade_client.fastapi, uvicorn, multipart'";
+    installs("python", home.path(), before, then);
+}
+
+#[test]
+fn the_typescript_package_is_installed_as_the_page_says() {
+    let home = tempfile::tempdir().unwrap();
+    let then = "node --input-type=module -e 'import { limited } from \"palisade-client/fetch\"; limited.name'";
+    installs("typescript", home.path(), ":", then);
+}
