@@ -147,3 +147,30 @@ fn every_subcommand_is_on_the_page_about_commands() {
         assert!(page.contains(&row), "`palisade {name}` is not on the page");
     }
 }
+
+/// Scripts that a page tells to run, as `scripts/name`.
+fn scripts(text: &str) -> Vec<String> {
+    let behind = text.split("scripts/").skip(1);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    behind
+        .map(|rest| rest.split(|c| !is_name(c)).next().unwrap_or_default())
+        .map(|name| name.trim_end_matches('.').to_owned())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_script_that_a_page_names_is_there() {
+    let mut all = 0;
+    for page in pages() {
+        if page.starts_with(root().join("clients")) {
+            continue;
+        }
+        for name in scripts(&fs::read_to_string(&page).unwrap()) {
+            let path = root().join("scripts").join(&name);
+            assert!(path.is_file(), "{}: scripts/{name}", page.display());
+            all += 1;
+        }
+    }
+    assert!(all > 8, "the scripts were not found: {all}");
+}
