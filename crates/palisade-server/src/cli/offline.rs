@@ -37,3 +37,14 @@ pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
         "check the path; the file must be UTF-8 text",
     )
 }
+
+/// A token of one line, from a file or, if none is named, from a variable.
+pub(super) fn token(file: Option<&Path>, variable: &str) -> Result<Option<String>, Failure> {
+    let Some(path) = file else {
+        let found = std::env::var(variable).ok();
+        return Ok(found.filter(|token| !token.is_empty()));
+    };
+    std::fs::read_to_string(path)
+        .map(|text| Some(text.trim().to_owned()))
+        .map_err(|error| unreadable(path, &error))
+}

@@ -22,6 +22,8 @@ use crate::output;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Where a server administers unless it was told otherwise.
 const ADMIN_DEFAULT: &str = "127.0.0.1:9090";
+/// Where the token is, unless a file was named.
+const TOKEN_VARIABLE: &str = "PALISADE_ADMIN_TOKEN";
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -136,7 +138,7 @@ impl Server {
             .method(method)
             .uri(self.url(path))
             .header(header::CONTENT_TYPE, "application/json");
-        if let Some(token) = self.token()? {
+        if let Some(token) = offline::token(self.token_file.as_deref(), TOKEN_VARIABLE)? {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
@@ -184,16 +186,6 @@ impl Server {
         });
         connect::client(authority, pair)
     }
-
-    fn token(&self) -> Result<Option<String>, Failure> {
-        let Some(path) = &self.token_file else {
-            let found = std::env::var("PALISADE_ADMIN_TOKEN").ok();
-            return Ok(found.filter(|token| !token.is_empty()));
-        };
-        std::fs::read_to_string(path)
-            .map(|text| Some(text.trim().to_owned()))
-            .map_err(|error| offline::unreadable(path, &error))
-    }
 }
 
 async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Bytes)> {
@@ -210,8 +202,10 @@ async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(Statu
     Some((status, bytes))
 }
 
+/// What the server says: administration has a `message`, the rest a problem's `title`.
 fn message(answer: &Value) -> &str {
-    answer["message"].as_str().unwrap_or("the server refused")
+    let said = answer["message"].as_str().or(answer["title"].as_str());
+    said.unwrap_or("the server refused")
 }
 
 fn refused(status: StatusCode, answer: &Value) -> Failure {
@@ -225,7 +219,7 @@ fn refused(status: StatusCode, answer: &Value) -> Failure {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::usage(
             text,
-            "set PALISADE_ADMIN_TOKEN to the token of `[admin]`, or pass --token-file; a server whose configuration has no `[admin] token` or `jwt` refuses everybody",
+            "set PALISADE_ADMIN_TOKEN to the token of `[admin]`, or pass --token-file; a server whose configuration has no `[admin] token` or `jwt` refuses everybody, and shows its health to `server.caller_token`",
         ),
         StatusCode::BAD_REQUEST => Failure::usage(text, "correct the named fields"),
         _ => Failure::unavailable(text, "look at /health/dependencies of the server"),

@@ -76,7 +76,7 @@ pub(super) async fn ready(State(served): State<Served>) -> (StatusCode, Json<Sta
             status = 401,
             body = Problem,
             content_type = "application/problem+json",
-            description = "No caller token, or a wrong one"
+            description = "Neither the caller token nor a credential of an operator"
         )
     )
 ))]

@@ -227,6 +227,12 @@ impl Operations {
         Ok(grant)
     }
 
+    /// Whether a request shows the credential of somebody who may at least look.
+    fn knows(&self, headers: &HeaderMap) -> bool {
+        let presented = bearer(headers);
+        presented.is_some_and(|presented| self.access.grant(presented, self.now()).is_ok())
+    }
+
     fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {
         let id = Some(&*caller.request_id);
         self.engine.administer(caller.operator.clone(), id)
@@ -301,16 +307,15 @@ async fn admit_operator(
     response
 }
 
-/// Off loopback there is a caller token, and scrapers show it too. Probes of
-/// liveness and readiness say nothing worth hiding and need none.
+/// Where there is a caller token, scrapers show it too; whoever may look at everything
+/// else may look at this. Probes of liveness and readiness say nothing worth hiding and
+/// need none.
 async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next) -> Response {
-    if admin
-        .callers
-        .may_ask(request.headers(), Place::HeaderOrBearer)
-    {
+    let headers = request.headers();
+    if admin.operations.knows(headers) || admin.callers.may_ask(headers, Place::HeaderOrBearer) {
         next.run(request).await
     } else {
-        problem(&Problem::unauthorized(), request.headers())
+        problem(&Problem::unauthorized(), headers)
     }
 }
 
@@ -331,7 +336,7 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
             status = 401,
             body = Described,
             content_type = "application/problem+json",
-            description = "No caller token, or a wrong one"
+            description = "Neither the caller token nor a credential of an operator"
         )
     )
 ))]
