@@ -12,6 +12,8 @@ pub(crate) enum Ending {
     Done,
     /// It did, and the answer is no.
     Negative,
+    /// It did, and something that it asked did not answer.
+    Unavailable,
 }
 
 impl From<Ending> for ExitCode {
@@ -19,6 +21,7 @@ impl From<Ending> for ExitCode {
         match ending {
             Ending::Done => Self::SUCCESS,
             Ending::Negative => Self::from(1),
+            Ending::Unavailable => Self::from(3),
         }
     }
 }

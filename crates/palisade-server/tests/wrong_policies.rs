@@ -257,6 +257,125 @@ algorithm = "HS256"
 }
 
 #[test]
+fn what_is_wrong_with_one_table_hides_nothing_of_another_and_makes_nothing_up() {
+    let said = check(
+        r#"
+[server]
+listen = "0.0.0.0:8080"
+caller_token = "env:NO_SUCH_VARIABLE"
+
+[tls]
+insecure = "yes"
+
+[store]
+url = "memory:"
+timeout = "soon"
+
+[proxy]
+upstream = 5
+
+[[route]]
+path = "/login"
+method = "POST"
+class = "auth"
+outcome = "status"
+username = "form:user"
+
+[[limit]]
+name = "zero"
+by = ["ip"]
+rate = "0/min"
+"#,
+        &[],
+    );
+    for expected in [
+        "`server.caller_token` refers to the variable",
+        "`tls.insecure` must be",
+        "`store.timeout` must be",
+        "`proxy.upstream` must be",
+        "`limit.rate` must not be zero",
+        "policy.toml: 5 errors",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    for made_up in ["no `tls.cert`", "keeps nothing", "no proxy to see it"] {
+        assert!(!said.contains(made_up), "{made_up}: {said}");
+    }
+}
+
+#[test]
+fn what_does_not_answer_is_told_beside_everything_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[server]\ntrusted_proxies = [\"0.0.0.0/0\"]\n\
+                [store]\nurl = \"redis://127.0.0.1:1\"\n\
+                [policy]\nsource = \"postgres://u:canary@127.0.0.1:1/p\"\n";
+    std::fs::write(folder.path().join("policy.toml"), text).unwrap();
+    let key = [("PALISADE_KEY", "0123456789abcdef0123456789abcdef")];
+    let asked = |args: &[&str]| check_in(folder.path(), args, &key);
+    let said = asked(&["--connect"]);
+    assert!(said.starts_with("exit 3\n"), "{said}");
+    for expected in [
+        "warning: `server.trusted_proxies`",
+        "the store:",
+        "policy source",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert!(asked(&["--connect", "--strict"]).starts_with("exit 1\n"));
+    let said = asked(&["--connect", "--json"]);
+    let json = said.strip_prefix("exit 3\n").unwrap();
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(json["valid"], true);
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 1);
+    assert_eq!(json["unavailable"].as_array().unwrap().len(), 2, "{json}");
+    assert!(!said.contains("canary"), "{said}");
+    let broken = text.replace("[store]", "[metrics]\norgs_max = \"many\"\n[store]");
+    std::fs::write(folder.path().join("policy.toml"), broken).unwrap();
+    let said = asked(&["--connect"]);
+    assert!(said.starts_with("exit 1\n"), "{said}");
+    for expected in [
+        "`metrics.orgs_max`",
+        "the store:",
+        "`server.trusted_proxies`",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+/// The binary as a user to whom modes of files mean something: root without its power over
+/// them.
+fn without_power_over_modes() -> std::process::Command {
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args(["--bounding-set=-dac_override,-dac_read_search", "--"])
+        .arg(env!("CARGO_BIN_EXE_palisade"))
+        .env_clear();
+    command
+}
+
+#[test]
+fn a_file_that_this_user_may_not_read_says_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    std::fs::write(&path, "").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+    let mut command = match std::fs::read(&path) {
+        Ok(_) => without_power_over_modes(),
+        Err(_) => palisade(),
+    };
+    let output = command
+        .current_dir(folder.path())
+        .args(["check", "policy.toml"])
+        .output()
+        .expect("root needs `setpriv` of the package util-linux");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("this user may not read the file"), "{said}");
+    assert!(said.contains("hint: give it permission"), "{said}");
+}
+
+#[test]
 fn unreadable_files() {
     let folder = tempfile::tempdir().unwrap();
     let mut said = check_in(folder.path(), &[], &[]);

@@ -203,6 +203,12 @@ pub(crate) fn read_table<S: Section>(root: &Table, sink: &mut Sink) -> Option<S>
     S::read(&mut reader)
 }
 
+/// The section as it is where nothing is written; `None` if a key of it is required.
+#[must_use]
+pub fn unwritten<S: Section>() -> Option<S> {
+    read_table(&Table::new(), &mut Sink::default())
+}
+
 /// Reads every member of an array of tables, each with the node it was read from.
 pub(crate) fn read_array<'t, S: Section>(root: &'t Table, sink: &mut Sink) -> Vec<(S, &'t Node)> {
     let Some(entry) = root.get(S::SCHEMA.path) else {

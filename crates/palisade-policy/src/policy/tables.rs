@@ -9,7 +9,8 @@ use palisade_core::policy::{
     ValueMatch,
 };
 
-use crate::document::decode::{Decode, Problem, Problems, integer, one_of, text_of, wrong};
+use crate::document::decode::{Decode, Problem, Problems, integer, text_of, wrong};
+use crate::document::error::nearest;
 use crate::document::schema::{Schema, Section};
 use crate::document::tree::{Node, Value};
 use crate::policy::outcomes::{
@@ -269,50 +270,60 @@ impl Decode for Dimension {
     }
 
     fn decode(node: &Node) -> Result<Self, Problems> {
-        const PLAIN: [(&str, Plain); 8] = [
-            ("ip", Plain::Ip),
-            ("user", Plain::User),
-            ("org", Plain::Org),
-            ("token", Plain::Token),
-            ("client", Plain::Client),
-            ("api_key", Plain::ApiKey),
-            ("account", Plain::Account),
-            ("endpoint", Plain::Endpoint),
-        ];
-        match text_of(node)?.strip_prefix("descriptor:") {
+        let text = text_of(node)?;
+        match text.strip_prefix("descriptor:") {
             Some("") => wrong("must name a descriptor key after `descriptor:`"),
             Some(key) => Ok(Self::Descriptor(key.into())),
-            None => one_of(node, &PLAIN).map(Plain::dimension),
+            None => plain_dimension(text),
         }
     }
 }
 
 /// The dimensions that are a single word.
-#[derive(Clone, Copy)]
-enum Plain {
-    Ip,
-    User,
-    Org,
-    Token,
-    Client,
-    ApiKey,
-    Account,
-    Endpoint,
-}
+const PLAIN: [(&str, Dimension); 8] = [
+    ("ip", Dimension::Ip),
+    ("user", Dimension::User),
+    ("org", Dimension::Org),
+    ("token", Dimension::Token),
+    ("client", Dimension::Client),
+    ("api_key", Dimension::ApiKey),
+    ("account", Dimension::Account),
+    ("endpoint", Dimension::Endpoint),
+];
 
-impl Plain {
-    const fn dimension(self) -> Dimension {
-        match self {
-            Self::Ip => Dimension::Ip,
-            Self::User => Dimension::User,
-            Self::Org => Dimension::Org,
-            Self::Token => Dimension::Token,
-            Self::Client => Dimension::Client,
-            Self::ApiKey => Dimension::ApiKey,
-            Self::Account => Dimension::Account,
-            Self::Endpoint => Dimension::Endpoint,
-        }
+/// What others call them.
+const OTHER_WORDS: [(&str, &str); 11] = [
+    ("address", "ip"),
+    ("ip_address", "ip"),
+    ("remote_address", "ip"),
+    ("tenant", "org"),
+    ("organisation", "org"),
+    ("organization", "org"),
+    ("key", "api_key"),
+    ("username", "account"),
+    ("path", "endpoint"),
+    ("route", "endpoint"),
+    ("descriptor", "descriptor:KEY"),
+];
+
+fn plain_dimension(text: &str) -> Result<Dimension, Problems> {
+    let mut known = PLAIN.into_iter();
+    if let Some((_, dimension)) = known.find(|(name, _)| *name == text) {
+        return Ok(dimension);
     }
+    let problem = Problem::new(format!("must be one of {}", Dimension::kind()));
+    let other = || {
+        let word = nearest(text, OTHER_WORDS.map(|(word, _)| word))?;
+        let mut words = OTHER_WORDS.into_iter();
+        words
+            .find(|(other, _)| *other == word)
+            .map(|(_, name)| name)
+    };
+    let meant = nearest(text, PLAIN.map(|(name, _)| name)).or_else(other);
+    Err(vec![match meant {
+        Some(name) => problem.hint(format!("did you mean `{name}`?")),
+        None => problem,
+    }])
 }
 
 /// An entry of an Envoy descriptor.

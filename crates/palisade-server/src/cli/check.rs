@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::offline;
 use super::report::{self, Report};
 use crate::config::ready::Ready;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Draft};
 use crate::failure::{Ending, Failure};
 use crate::output;
 use crate::store::Opening;
@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Checks a configuration and policy file: what this accepts, `serve` starts with.
 ///
 /// Errors are printed with line, column, the line itself and a hint, all at once; the exit
-/// code is then 1. Keys without effect and risky settings are warnings.
+/// code is then 1. Keys without effect and risky settings are warnings. The exit code is 3 if
+/// nothing is wrong but that something asked by `--connect` does not answer.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// The file
@@ -43,13 +44,16 @@ pub(crate) struct Check {
 
 /// What was found.
 struct Checked {
+    /// What `serve` would start with.
     config: Option<Config>,
     found: Vec<ConfigError>,
+    /// What was asked and did not answer.
+    unavailable: Vec<Failure>,
 }
 
 impl Check {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
-        let checked = offline::runtime()?.block_on(self.check())?;
+        let checked = offline::runtime()?.block_on(self.check());
         let errors = checked.count(Severity::Error);
         let warnings = checked.count(Severity::Warning);
         let is_refused = errors > 0 || (self.strict && warnings > 0);
@@ -58,31 +62,34 @@ impl Check {
         } else {
             self.print(&checked, errors, warnings);
         }
-        Ok(match is_refused {
-            false => Ending::Done,
-            true => Ending::Negative,
+        Ok(match (is_refused, checked.unavailable.is_empty()) {
+            (true, _) => Ending::Negative,
+            (false, false) => Ending::Unavailable,
+            (false, true) => Ending::Done,
         })
     }
 
     /// Everything that `serve` does before it touches anything.
-    async fn check(&self) -> Result<Checked, Failure> {
+    async fn check(&self) -> Checked {
         let env = Env::from_process();
-        let config = match config::load(Some(&self.file), &env, &Overrides::default()) {
-            Ok(config) => config,
-            Err(errors) => return Ok(Checked::refused(errors, Vec::new())),
+        let draft = match config::draft(&self.file, &env, &Overrides::default()) {
+            Ok(draft) => draft,
+            Err(errors) => return Checked::refused(errors),
         };
-        match Ready::of(&config, &env).await {
-            Ok(ready) => {
-                if self.connect {
-                    connect(ready, &config).await?;
-                }
-                let found = config.warnings.clone();
-                Ok(Checked {
-                    config: Some(config),
-                    found,
-                })
-            }
-            Err(errors) => Ok(Checked::refused(errors, config.warnings)),
+        let (ready, refused) = Ready::of_draft(&draft, &env).await;
+        let mut found = draft.found();
+        found.extend(refused);
+        found.sort();
+        found.dedup();
+        let unavailable = match ready.filter(|_| self.connect) {
+            Some(ready) => connect(ready, &draft).await,
+            None => Vec::new(),
+        };
+        let is_valid = found.iter().all(|one| one.severity == Severity::Warning);
+        Checked {
+            config: draft.whole().ok().filter(|_| is_valid),
+            found,
+            unavailable,
         }
     }
 
@@ -91,12 +98,18 @@ impl Check {
         if !text.is_empty() {
             output::error_line(text.trim_end());
         }
+        for failure in &checked.unavailable {
+            output::error_line(&failure.to_string());
+        }
         let file = self.file.display();
         match &checked.config {
             Some(_) if self.strict && warnings > 0 => {
                 let plural = if warnings == 1 { "" } else { "s" };
                 let verdict = format!("{file}: {warnings} warning{plural}, refused by `--strict`");
                 output::error_line(&verdict);
+            }
+            Some(_) if !checked.unavailable.is_empty() => {
+                output::error_line(&format!("{file}: what it names does not answer"));
             }
             Some(config) => {
                 let found = match warnings {
@@ -124,6 +137,11 @@ impl Check {
             "errors": report::as_json(&errors),
             "warnings": report::as_json(&warnings),
         });
+        if self.connect {
+            let one =
+                |failure: &Failure| json!({"message": failure.message(), "hint": failure.hint()});
+            answer["unavailable"] = checked.unavailable.iter().map(one).collect();
+        }
         if let Some(config) = &checked.config {
             let policy = config.policy();
             answer["enabled"] = json!(policy.enabled);
@@ -135,13 +153,11 @@ impl Check {
 }
 
 impl Checked {
-    fn refused(errors: ConfigErrors, warnings: Vec<ConfigError>) -> Self {
-        let mut found = errors.into_list();
-        found.extend(warnings);
-        found.sort();
+    fn refused(errors: ConfigErrors) -> Self {
         Self {
             config: None,
-            found,
+            found: errors.into_list(),
+            unavailable: Vec::new(),
         }
     }
 
@@ -160,15 +176,25 @@ fn summary(config: &Config) -> String {
     )
 }
 
-/// Asks what the service depends on. The embedded store belongs to the service that runs,
-/// and is left alone.
-async fn connect(ready: Ready, config: &Config) -> Result<(), Failure> {
-    if !matches!(ready.store, Opening::Memory(_) | Opening::Embedded(..)) {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let store = ready.store.open(&clock).await?;
-        probe(&store).await?;
+/// Asks what the service depends on, as far as its tables could be read; what does not
+/// answer.
+async fn connect(ready: Ready, draft: &Draft) -> Vec<Failure> {
+    let source = &draft.config().source;
+    let (store, tenants) = tokio::join!(reach(ready.store), ready.tenants.fetch(source, NOBODY));
+    let asked = [("store", store), ("policy", tenants.map(|_| ()))];
+    let known = asked
+        .into_iter()
+        .filter(|(table, _)| !draft.refused().contains(table));
+    known.filter_map(|(_, asked)| asked.err()).collect()
+}
+
+/// The embedded store belongs to the service that runs, and is left alone.
+async fn reach(store: Opening) -> Result<(), Failure> {
+    if matches!(store, Opening::Memory(_) | Opening::Embedded(..)) {
+        return Ok(());
     }
-    ready.tenants.fetch(&config.source, NOBODY).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    probe(&store.open(&clock).await?).await?;
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! The configuration: the service's own tables beside the policy's.
 //!
-//! sections (the declarations) → agree (tables that must fit each other) → ready (what a
-//! service is made of before it touches anything).
+//! sections (the declarations) → draft (what can be read) → agree (tables that must fit each
+//! other) → ready (what a service is made of before it touches anything).
 
 mod agree;
+mod draft;
 pub(crate) mod ready;
 #[cfg(test)]
 mod reference;
@@ -17,13 +18,13 @@ pub(crate) mod words;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_core::headers::{HeaderFamilies, HeaderFamily};
 use palisade_core::policy::PolicySet;
-use palisade_policy::document::{Document, Figure, Input, Places};
+use palisade_policy::document::{Figure, Input, Places};
 use palisade_policy::{
     ConfigError, ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
 };
 
+pub(crate) use draft::Draft;
 pub(crate) use sections::schemas;
 pub(crate) use sections::{
     Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store, TlsTable,
@@ -142,65 +143,23 @@ pub(crate) fn list(
     Ok((load_revision(input, 1)?, figures))
 }
 
+/// Reads as much of the configuration as can be, for whoever reports all that is wrong.
+///
+/// # Errors
+/// The file cannot be read, or is not TOML.
+pub(crate) fn draft(path: &Path, env: &Env, flags: &Overrides) -> Result<Draft, ConfigErrors> {
+    let text = palisade_policy::read_file(path)?;
+    let input = Input {
+        path: Some(path),
+        text: &text,
+        env,
+        flags,
+    };
+    Draft::read(input, 1)
+}
+
 fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors> {
-    let tables = sections::schemas();
-    let mut document = palisade_policy::open(input, &tables)?;
-    let config = read(&mut document, &input, revision);
-    if let Some(config) = &config {
-        risks::warn(&mut document, config);
-    }
-    let (config, warnings) = document.finish_with_warnings(config)?;
-    Ok(Config { warnings, ..config })
-}
-
-fn read(document: &mut Document<'_>, input: &Input<'_>, revision: u64) -> Option<Config> {
-    let server = document.table::<Server>();
-    let tls = document.table::<TlsTable>();
-    let proxy = document.table::<Proxy>();
-    let store = document.table::<Store>();
-    let secrets = document.table::<Secrets>();
-    let identity = document.table::<Identity>();
-    let jwt = document.table::<Jwt>();
-    let admin = document.table::<Admin>();
-    let audit = document.table::<Audit>();
-    let repair = document.table::<Repair>();
-    let log = document.table::<Log>();
-    let metrics = document.table::<Metrics>();
-    let headers = server.as_ref().map(families).unwrap_or_default();
-    let slash = identity.as_ref().map(|identity| identity.encoded_slash);
-    let bundle = document.policy(revision, headers, slash.unwrap_or_default());
-    agree::check(document, secrets.as_ref(), jwt.as_ref(), admin.as_ref());
-    agree::check_certificates(document, tls.as_ref(), proxy.as_ref());
-    let bundle = bundle?;
-    Some(Config {
-        path: input.path.map(Path::to_owned),
-        server: server?,
-        tls: tls?,
-        proxy: proxy?,
-        store: store?,
-        secrets: secrets?.or_well_known(input.env),
-        source: bundle.source.clone(),
-        identity: identity?,
-        jwt: jwt?,
-        admin: admin?,
-        audit: audit?,
-        repair: repair?,
-        log: log?,
-        metrics: metrics?,
-        places: document.places(),
-        warnings: Vec::new(),
-        bundle,
-    })
-}
-
-fn families(server: &Server) -> HeaderFamilies {
-    let chosen = |family| server.headers.contains(&family);
-    HeaderFamilies {
-        x_ratelimit: chosen(HeaderFamily::XRateLimit),
-        ietf: chosen(HeaderFamily::Ietf),
-        org: chosen(HeaderFamily::Org),
-        partition_key: server.partition_key,
-    }
+    Draft::read(input, revision)?.whole()
 }
 
 /// A configuration file that is followed while it changes.

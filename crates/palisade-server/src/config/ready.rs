@@ -9,7 +9,7 @@ use palisade::store::postgres::PostgresConfig;
 use palisade_policy::document::Places;
 use palisade_policy::{ConfigError, ConfigErrors, Env};
 
-use super::{Address, Config};
+use super::{Address, Config, Draft};
 use crate::failure::Failure;
 use crate::serve::{Elsewhere, GivenSecrets, Tls, TlsFiles, audit_table, edge};
 use crate::store::Opening;
@@ -35,8 +35,32 @@ impl Ready {
     /// # Errors
     /// Everything that `serve` would refuse, each with its place.
     pub(crate) async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
+        let (ready, refused) = Self::try_of(config, env, &[]).await;
+        match (ready, ConfigErrors::from_list(refused)) {
+            (Some(ready), None) => Ok(ready),
+            (_, Some(errors)) => Err(errors),
+            (None, None) => Err(ConfigError::nowhere(
+                "the configuration cannot be served",
+                "this is a defect: it was refused without a reason",
+            )
+            .into()),
+        }
+    }
+
+    /// The same of a draft: what could be read of it is judged, and everything that `serve`
+    /// would refuse of that is returned.
+    pub(crate) async fn of_draft(draft: &Draft, env: &Env) -> (Option<Self>, Vec<ConfigError>) {
+        Self::try_of(draft.config(), env, draft.refused()).await
+    }
+
+    async fn try_of(
+        config: &Config,
+        env: &Env,
+        unread: &[&'static str],
+    ) -> (Option<Self>, Vec<ConfigError>) {
         let mut refused = Refused {
             places: &config.places,
+            unread,
             errors: Vec::new(),
         };
         refused.open_to_strangers(config);
@@ -68,15 +92,7 @@ impl Ready {
                 audit_table: audit_table?,
             })
         };
-        match (ready(), ConfigErrors::from_list(refused.errors)) {
-            (Some(ready), None) => Ok(ready),
-            (_, Some(errors)) => Err(errors),
-            (None, None) => Err(ConfigError::nowhere(
-                "the configuration cannot be served",
-                "this is a defect: it was refused without a reason",
-            )
-            .into()),
-        }
+        (ready(), refused.errors)
     }
 }
 
@@ -90,6 +106,8 @@ fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failur
 /// Collects what is refused.
 struct Refused<'a> {
     places: &'a Places,
+    /// Tables of which nothing is known: nothing that depends on one is judged.
+    unread: &'a [&'static str],
     errors: Vec<ConfigError>,
 }
 
@@ -99,15 +117,27 @@ impl Refused<'_> {
         self.errors.push(ConfigError::at(place, message, hint));
     }
 
+    fn knows(&self, table: &str) -> bool {
+        !self.unread.contains(&table)
+    }
+
     /// What was made, or a failure at the key it is about.
     fn keep<T>(&mut self, key: &str, made: Result<T, Failure>) -> Option<T> {
+        let table = key.split('.').next().unwrap_or(key);
         let place = || self.places.of_key(key);
-        made.map_err(|failure| self.errors.push(failure.at(place())))
-            .ok()
+        match made {
+            Ok(made) => return Some(made),
+            Err(failure) if self.knows(table) => self.errors.push(failure.at(place())),
+            Err(_) => {}
+        }
+        None
     }
 
     /// Off loopback callers prove who they are, and nobody else reads what they say.
     fn open_to_strangers(&mut self, config: &Config) {
+        if !self.knows("server") || !self.knows("tls") {
+            return;
+        }
         let server = &config.server;
         let addresses = [
             ("listen", server.listen.into()),
@@ -126,7 +156,8 @@ impl Refused<'_> {
 
     /// Nodes that share a store must share the secret.
     fn secrets(&mut self, config: &Config, env: &Env) -> Option<GivenSecrets> {
-        if config.store.url.is_shared() && config.secrets.key.is_none() {
+        let is_known = self.knows("store") && self.knows("secrets");
+        if is_known && config.store.url.is_shared() && config.secrets.key.is_none() {
             self.push(
                 "store.url",
                 "a shared store needs a secret that all nodes share".to_owned(),

@@ -7,8 +7,8 @@ use palisade_policy::document::Document;
 
 use super::{Config, SecretRef, StoreUrl};
 
-/// Warns of each.
-pub(super) fn warn(document: &mut Document<'_>, config: &Config) {
+/// Warns of each. What stands in tables that were `refused` is not known.
+pub(super) fn warn(document: &mut Document<'_>, config: &Config, refused: &[&str]) {
     let everybody = |net: &ipnet::IpNet| net.prefix_len() == 0;
     if config.server.trusted_proxies.iter().any(everybody) {
         document.warn(
@@ -18,7 +18,8 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config) {
             "name the networks of your own proxies",
         );
     }
-    if config.proxy.upstream.is_none() && !config.bundle.outcomes.all().is_empty() {
+    let no_proxy = config.proxy.upstream.is_none() && !refused.contains(&"proxy");
+    if no_proxy && !config.bundle.outcomes.all().is_empty() {
         document.warn(
             "proxy",
             "upstream",

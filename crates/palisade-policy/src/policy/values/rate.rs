@@ -64,6 +64,9 @@ fn parse_maybe_zero(text: &str) -> Result<MaybeZero, Problem> {
     const EXAMPLE: &str = "for example \"250/min\", \"5/15min\", \"1_000_000/day\", \"1000/month\"";
     let shape = || Problem::new("must be `N/window`").hint(EXAMPLE);
     let (count, window) = text.split_once('/').ok_or_else(shape)?;
+    if window.contains('/') {
+        return Err(Problem::new("must be a single rate").hint("write a `[[limit]]` for each"));
+    }
     let count = digits_or_overflow(count.trim()).ok_or_else(shape)?;
     let count =
         u32::try_from(count).map_err(|_| Problem::new(format!("must be at most {}", u32::MAX)))?;

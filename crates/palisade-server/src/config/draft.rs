@@ -1,0 +1,151 @@
+//! A configuration as far as it can be read: what is wrong with one table hides nothing
+//! that is wrong with another.
+
+use std::path::Path;
+
+use palisade_core::headers::{HeaderFamilies, HeaderFamily};
+use palisade_policy::document::schema::{Section, unwritten};
+use palisade_policy::document::{Document, Input};
+use palisade_policy::{ConfigError, ConfigErrors, Env, Overrides, PolicyBundle, PolicyTable};
+
+use super::{Config, Server, agree, risks, sections};
+
+/// What was read. A table that was refused is as if nothing stood in it.
+pub(crate) struct Draft {
+    config: Config,
+    refused: Vec<&'static str>,
+    errors: Option<ConfigErrors>,
+}
+
+impl Draft {
+    /// Reads all that can be.
+    ///
+    /// # Errors
+    /// The text is not TOML: nothing of it can be trusted to be what was meant.
+    pub(super) fn read(input: Input<'_>, revision: u64) -> Result<Self, ConfigErrors> {
+        let tables = sections::schemas();
+        let mut document = palisade_policy::open(input, &tables)?;
+        let mut tables = Tables::default();
+        let Some(mut config) = read(&mut document, &mut tables, &input, revision) else {
+            return document.finish(None);
+        };
+        risks::warn(&mut document, &config, &tables.refused);
+        let errors = match document.finish_with_warnings(tables.all_read()) {
+            Ok(((), warnings)) => {
+                config.warnings = warnings;
+                None
+            }
+            Err(errors) => Some(errors),
+        };
+        Ok(Self {
+            config,
+            refused: tables.refused,
+            errors,
+        })
+    }
+
+    /// The configuration, if nothing in it was refused.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its place.
+    pub(crate) fn whole(self) -> Result<Config, ConfigErrors> {
+        match self.errors {
+            None => Ok(self.config),
+            Some(errors) => Err(errors),
+        }
+    }
+
+    /// The tables that could be read, among others as they are by default.
+    pub(crate) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Tables that could not be read: what the configuration says of them means nothing.
+    pub(crate) fn refused(&self) -> &[&'static str] {
+        &self.refused
+    }
+
+    /// What was found on the way: errors and warnings.
+    pub(crate) fn found(&self) -> Vec<ConfigError> {
+        let errors = self.errors.clone().map(ConfigErrors::into_list);
+        errors.unwrap_or_else(|| self.config.warnings.clone())
+    }
+}
+
+/// Tables while they are read.
+#[derive(Default)]
+struct Tables {
+    refused: Vec<&'static str>,
+}
+
+impl Tables {
+    fn or_unwritten<S: Section>(&mut self, table: Option<S>) -> Option<S> {
+        if table.is_none() {
+            self.refused.push(S::SCHEMA.path);
+        }
+        table.or_else(unwritten)
+    }
+
+    fn or_default_policy(&mut self, bundle: Option<PolicyBundle>) -> Option<PolicyBundle> {
+        if bundle.is_none() {
+            self.refused.push(PolicyTable::SCHEMA.path);
+        }
+        let default = || palisade_policy::load(None, &Env::default(), &Overrides::default());
+        bundle.or_else(|| default().ok())
+    }
+
+    fn all_read(&self) -> Option<()> {
+        self.refused.is_empty().then_some(())
+    }
+}
+
+fn read(
+    document: &mut Document<'_>,
+    tables: &mut Tables,
+    input: &Input<'_>,
+    revision: u64,
+) -> Option<Config> {
+    let server = document.table::<Server>();
+    let tls = document.table();
+    let proxy = document.table();
+    let secrets = document.table();
+    let identity = document.table::<sections::Identity>();
+    let jwt = document.table();
+    let admin = document.table();
+    let headers = server.as_ref().map(families).unwrap_or_default();
+    let slash = identity.as_ref().map(|identity| identity.encoded_slash);
+    let bundle = document.policy(revision, headers, slash.unwrap_or_default());
+    agree::check(document, secrets.as_ref(), jwt.as_ref(), admin.as_ref());
+    agree::check_certificates(document, tls.as_ref(), proxy.as_ref());
+    let secrets: sections::Secrets = tables.or_unwritten(secrets)?;
+    let bundle = tables.or_default_policy(bundle)?;
+    Some(Config {
+        path: input.path.map(Path::to_owned),
+        server: tables.or_unwritten(server)?,
+        tls: tables.or_unwritten(tls)?,
+        proxy: tables.or_unwritten(proxy)?,
+        store: tables.or_unwritten(document.table())?,
+        secrets: secrets.or_well_known(input.env),
+        source: bundle.source.clone(),
+        identity: tables.or_unwritten(identity)?,
+        jwt: tables.or_unwritten(jwt)?,
+        admin: tables.or_unwritten(admin)?,
+        audit: tables.or_unwritten(document.table())?,
+        repair: tables.or_unwritten(document.table())?,
+        log: tables.or_unwritten(document.table())?,
+        metrics: tables.or_unwritten(document.table())?,
+        places: document.places(),
+        warnings: Vec::new(),
+        bundle,
+    })
+}
+
+fn families(server: &Server) -> HeaderFamilies {
+    let chosen = |family| server.headers.contains(&family);
+    HeaderFamilies {
+        x_ratelimit: chosen(HeaderFamily::XRateLimit),
+        ietf: chosen(HeaderFamily::Ietf),
+        org: chosen(HeaderFamily::Org),
+        partition_key: server.partition_key,
+    }
+}
