@@ -99,15 +99,22 @@ fn off_loopback_without_a_caller_token_refuses_to_start() {
 
 #[test]
 fn off_loopback_with_a_caller_token_starts() {
+    let token = "a-token-of-some-length";
     let server = Server::with(&Options {
-        config: Some("[server]\ncaller_token = \"env:CALLER\"\n"),
-        env: &[("CALLER", "a-token-of-some-length")],
-        args: &["--store", "memory:"],
+        config: Some("[server]\ncaller_token = \"env:CALLER\"\n[tls]\ninsecure = true\n"),
+        env: &[("CALLER", token)],
+        args: &["--store", "memory:", "--listen", "0.0.0.0:0"],
     });
-    assert_eq!(
-        server.post("/v1/check", &sign_in("203.0.113.1")).status,
-        401
-    );
+    assert!(server.listen.ip().is_unspecified(), "{}", server.listen);
+    let near = (std::net::Ipv4Addr::LOCALHOST, server.listen.port());
+    let mut client = Client::connect(near.into());
+    let facts = sign_in("203.0.113.1");
+    let mut status = |headers: &[(&str, &str)]| {
+        let reply = client.send("POST", "/v1/check", headers, facts.as_bytes());
+        reply.status
+    };
+    assert_eq!(status(&[]), 401);
+    assert_eq!(status(&[("X-Palisade-Caller", token)]), 200);
 }
 
 #[test]
@@ -296,23 +303,55 @@ fn a_changed_policy_file_takes_effect_without_a_restart_and_a_broken_one_does_no
     };
     assert_eq!(shown(), 10);
     std::fs::write(&policy, limit("3/min")).unwrap();
-    let deadline = std::time::Duration::from_millis(50);
-    let mut tries = 0;
-    while shown() != 3 {
-        tries += 1;
-        assert!(tries < 600, "the new policy did not come into force");
-        std::thread::sleep(deadline);
-    }
+    common::eventually("the new policy is in force", || shown() == 3);
+    let told = || server.admin_get("/health/dependencies").json()["policy"].clone();
+    let before = told();
     std::fs::write(&policy, "this is no policy").unwrap();
-    let metric = "rate_limiter_policy_revision";
-    let revision = |text: &str| {
-        let line = text.lines().find(|line| line.starts_with(metric));
-        line.map(str::to_owned)
-    };
-    let before = revision(server.admin_get("/metrics").text());
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(revision(server.admin_get("/metrics").text()), before);
+    common::eventually("the broken file is refused", || {
+        told()["refresh_failures"].as_u64() > before["refresh_failures"].as_u64()
+    });
+    assert_eq!(told()["revision"], before["revision"]);
     assert_eq!(shown(), 3, "the old one stays");
+}
+
+/// A service whose log goes to a file.
+fn logged(config: &str) -> Server {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("palisade.toml"), config).unwrap();
+    let log = std::fs::File::create(home.path().join("log")).unwrap();
+    let mut command = palisade();
+    command
+        .current_dir(home.path())
+        .args(["serve", "--config", "palisade.toml"])
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .env("PALISADE_LOG__LEVEL", "warn")
+        .stdout(std::process::Stdio::piped())
+        .stderr(log);
+    Server::run(command, home)
+}
+
+#[test]
+fn risky_settings_are_told_at_the_start_and_at_every_reload() {
+    let believes_all = "[server]\ntrusted_proxies = [\"0.0.0.0/0\"]\n";
+    let server = logged(believes_all);
+    let log = || std::fs::read_to_string(server.home.path().join("log")).unwrap();
+    let told = |words: &str| log().matches(words).count();
+    let risks = |count: u32| {
+        let line = format!("rate_limiter_risky_settings {count}\n");
+        server.admin_get("/metrics").text().contains(&line)
+    };
+    assert!(risks(1));
+    assert_eq!(told("believes every peer"), 1, "{}", log());
+
+    let policy = server.home.path().join("palisade.toml");
+    let lax = format!("{believes_all}[guard.otp.thresholds]\nsoft = 6\n");
+    std::fs::write(&policy, lax).unwrap();
+    common::eventually("the new risk is shown", || risks(2));
+    assert_eq!(told("believes every peer"), 2, "{}", log());
+    assert_eq!(told("palisade.toml:4"), 1, "{}", log());
+
+    std::fs::write(&policy, "").unwrap();
+    common::eventually("no risk is left", || risks(0));
 }
 
 #[test]

@@ -132,7 +132,6 @@ impl<'a> Service<'a> {
             clock: Arc::clone(&clock),
         };
         let policies = Arc::new(Policies::start(plan, ready.tenants, watch).await?);
-        observers.metrics.show_risks(config.warnings.len());
         let engine = Engine::new(EngineConfig {
             policy: Arc::clone(config.policy()),
             tenants: Arc::<Policies>::clone(&policies),
@@ -225,6 +224,7 @@ impl<'a> Service<'a> {
             hangup,
             &self.enforcer,
             &self.policies,
+            &self.observers.metrics,
             self.dormant.take().map(|surface| Dormant {
                 surface,
                 workers: workers.late(),
@@ -281,10 +281,7 @@ impl<'a> Service<'a> {
             others: places.collect(),
         };
         output::print(&started.text());
-        for warning in &self.plan.config.warnings {
-            let (place, hint) = (&warning.place, warning.hint.as_deref());
-            tracing::warn!(%place, hint, "{}", warning.message);
-        }
+        reload::tell_risks(&self.plan.config, &self.observers.metrics);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade::observe::Metrics;
 use palisade_policy::{PolicyBundle, PolicySource, Reload, Watching};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Receiver;
@@ -13,7 +14,7 @@ use super::stop::Stop;
 use super::surface::Surface;
 use super::tenants::Policies;
 use super::workers::Late;
-use crate::config::ConfigFile;
+use crate::config::{Config, ConfigFile};
 use crate::surfaces::Enforcer;
 
 /// Changes that no event tells of are found within this time.
@@ -71,6 +72,15 @@ impl Dormant {
     }
 }
 
+/// Says which settings are risky, and shows how many there are.
+pub(crate) fn tell_risks(config: &Config, metrics: &Metrics) {
+    for warning in &config.warnings {
+        let (place, hint) = (&warning.place, warning.hint.as_deref());
+        tracing::warn!(%place, hint, "{}", warning.message);
+    }
+    metrics.show_risks(config.warnings.len());
+}
+
 /// Reloads the file when it is asked to and, if `watches`, when the file changes.
 /// `dormant` is woken by the first limit that has a domain.
 pub(crate) fn follow(
@@ -79,15 +89,17 @@ pub(crate) fn follow(
     hangup: Hangup,
     enforcer: &Arc<Enforcer>,
     policies: &Arc<Policies>,
+    metrics: &Arc<Metrics>,
     dormant: Option<Dormant>,
 ) -> Following {
     if let Some(source) = source {
-        tokio::spawn(apply(
-            source.subscribe(),
-            Arc::clone(enforcer),
-            Arc::clone(policies),
-            dormant,
-        ));
+        let replaced = Replaced {
+            enforcer: Arc::clone(enforcer),
+            policies: Arc::clone(policies),
+            metrics: Arc::clone(metrics),
+        };
+        let bundles = source.subscribe();
+        tokio::spawn(replaced.follow(Arc::clone(source), bundles, dormant));
     }
     Following {
         _watching: source.filter(|_| watches).and_then(watch),
@@ -120,24 +132,39 @@ async fn reload_when_asked(mut hangup: Hangup, source: Option<Arc<ConfigFile>>) 
     }
 }
 
-async fn apply(
-    mut bundles: Receiver<Arc<PolicyBundle>>,
+/// What a new policy replaces.
+struct Replaced {
     enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
-    mut dormant: Option<Dormant>,
-) {
-    while bundles.changed().await.is_ok() {
-        let bundle = Arc::clone(&bundles.borrow_and_update());
+    metrics: Arc<Metrics>,
+}
+
+impl Replaced {
+    async fn follow(
+        self,
+        source: Arc<ConfigFile>,
+        mut bundles: Receiver<Arc<PolicyBundle>>,
+        mut dormant: Option<Dormant>,
+    ) {
+        while bundles.changed().await.is_ok() {
+            let bundle = Arc::clone(&bundles.borrow_and_update());
+            self.take_over(&bundle);
+            tell_risks(&source.config(), &self.metrics);
+            if bundle.policy.domains().next().is_some() {
+                dormant = dormant.and_then(Dormant::wake);
+            }
+        }
+    }
+
+    fn take_over(&self, bundle: &PolicyBundle) {
+        let enforcer = &self.enforcer;
         match edge::with_bots(&enforcer.edge.load(), &bundle.bots) {
             Ok(edge) => enforcer.edge.store(Arc::new(edge)),
             Err(failure) => tracing::error!(%failure, "`[bots]` stays as it was"),
         }
         enforcer.outcomes.store(Arc::clone(&bundle.outcomes));
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));
-        policies.set_base(&bundle);
+        self.policies.set_base(bundle);
         enforcer.engine.set_candidate(bundle.candidate.as_ref());
-        if bundle.policy.domains().next().is_some() {
-            dormant = dormant.and_then(Dormant::wake);
-        }
     }
 }

@@ -164,6 +164,17 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     panic!("the process did not end");
 }
 
+/// Waits for a condition within [`PATIENCE`].
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..PATIENCE.as_millis() / 20 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("never: {what}");
+}
+
 /// Reads until the store's and policy's rows have been printed and a pause follows.
 fn read_banner(child: &mut Child) -> (String, BufReader<std::process::ChildStdout>) {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
