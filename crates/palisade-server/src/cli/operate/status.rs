@@ -12,7 +12,8 @@ use crate::output;
 
 /// Says how a running server and its dependencies are.
 ///
-/// The exit code is 1 if it is not ready, or its store or policy source is down.
+/// The exit code is 1 if it is not ready, its store or policy source is down, or a policy
+/// answers otherwise than in the mode `normal`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -48,7 +49,8 @@ impl Status {
 
 fn ending(answer: &Value) -> Ending {
     let is_down = |name: &str| answer[name]["state"] == "down";
-    match answer["ready"] == true && !is_down("store") && !is_down("policy") {
+    let is_normal = pairs(&answer["modes"]).all(|(_, mode)| mode == "normal");
+    match answer["ready"] == true && !is_down("store") && !is_down("policy") && is_normal {
         true => Ending::Done,
         false => Ending::Negative,
     }
@@ -78,15 +80,23 @@ fn shown(answer: &Value) -> String {
             policy["cached"],
         ),
     );
-    for circuit in answer["circuits"].as_array().into_iter().flatten() {
-        let (name, state) = (circuit[0].as_str(), circuit[1].as_str());
-        row(
-            "circuit",
-            format!("{} {}", name.unwrap_or("-"), state.unwrap_or("-")),
-        );
+    for (name, mode) in pairs(&answer["modes"]) {
+        let mut circuits = pairs(&answer["circuits"]);
+        let circuit = circuits.find(|(other, _)| *other == name);
+        let circuit = circuit.map_or("-", |(_, state)| state);
+        row("mode", format!("{name} {mode}, circuit {circuit}"));
     }
     row("level", format!("{} of 3", answer["degradation_level"]));
     text
+}
+
+/// What is said of each policy.
+fn pairs(list: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = list.as_array().into_iter().flatten();
+    pairs.map(|pair| {
+        let text = |at: usize| pair[at].as_str().unwrap_or("-");
+        (text(0), text(1))
+    })
 }
 
 fn dependency(report: &Value) -> String {
@@ -117,18 +127,40 @@ mod tests {
             "ready": true, "degradation_level": 2,
             "store": {"state": "down", "since": "2026-01-01T00:00:00Z", "last_error": "unreachable", "p50_us": null, "p99_us": null},
             "policy": {"state": "up", "source": "file", "revision": 1, "cached": 0, "since": null, "last_error": null},
-            "circuits": [["login", "open"]],
+            "circuits": [["login", "open"]], "modes": [["login", "normal"]],
         });
         assert_eq!(ending(&answer), Ending::Negative);
         insta::assert_snapshot!(shown(&answer), @r"
         ready      yes
         store      down since 2026-01-01T00:00:00Z: unreachable
         policy     up (file, revision 1, 0 tenants known)
-        circuit    login open
+        mode       login normal, circuit open
         level      2 of 3
         ");
         answer["store"] = json!({"state": "up", "since": null, "last_error": "unreachable", "p50_us": 90, "p99_us": 300});
         assert_eq!(ending(&answer), Ending::Done);
         assert!(shown(&answer).contains("store      up, last failure: unreachable, p50 90 µs"));
+    }
+
+    #[test]
+    fn a_policy_that_refuses_everything_on_a_store_that_is_up_ends_with_1() {
+        let up = json!({"state": "up", "since": null, "last_error": null});
+        let mut answer = json!({
+            "ready": true, "degradation_level": 0, "store": up.clone(), "policy": up,
+            "circuits": [["login", "closed"], ["otp", "closed"]],
+            "modes": [["login", "fail_closed"], ["otp", "normal"]],
+        });
+        assert_eq!(ending(&answer), Ending::Negative);
+        let said = shown(&answer);
+        assert!(
+            said.contains("mode       login fail_closed, circuit closed\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("mode       otp normal, circuit closed\n"),
+            "{said}"
+        );
+        answer["modes"][0][1] = json!("normal");
+        assert_eq!(ending(&answer), Ending::Done);
     }
 }
