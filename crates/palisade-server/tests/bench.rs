@@ -1,5 +1,5 @@
 //! `palisade bench` on a store that others use leaves nothing behind, whole or
-//! interrupted.
+//! interrupted; of a service it says what it can know.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,12 +9,15 @@
     reason = "a test fails by panicking and says why"
 )]
 
+mod common;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;
 
 use std::process::{Child, Command, Stdio};
 
+use common::{Options, Server, palisade};
 use redis_server::{RedisServer, eventually};
+use serde_json::Value;
 
 fn bench(server: &RedisServer, seconds: u32) -> Child {
     Command::new(env!("CARGO_BIN_EXE_palisade"))
@@ -57,4 +60,36 @@ fn an_interrupted_run_removes_what_it_counted() {
         ended(child);
         assert_eq!(keys(&server), ":0", "after SIG{signal}");
     }
+}
+
+#[test]
+fn a_service_is_asked_with_the_caller_token_and_its_limits_are_not_judged() {
+    let token = "a-caller-token-of-decent-length";
+    let server = Server::with(&Options {
+        config: Some("[server]\ncaller_token = \"env:CALLER\"\n"),
+        env: &[("CALLER", token)],
+        args: &["--store", "memory:"],
+    });
+    let target = server.listen.to_string();
+    let bench = |token: &str| {
+        let output = palisade()
+            .args(["bench", "--json", "--seconds", "1", "--keys", "10"])
+            .args(["--concurrency", "2", "--target", &target])
+            .env("PALISADE_CALLER_TOKEN", token)
+            .output()
+            .unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = bench(token);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said["errors"], 0, "{said}");
+    assert!(said["decisions"].as_u64().unwrap() > 0, "{said}");
+    assert_eq!(said["over_admitted"], Value::Null, "{said}");
+    let (code, said) = bench("another");
+    assert_eq!(
+        (code, &said["decisions"]),
+        (Some(1), &Value::from(0)),
+        "{said}"
+    );
 }

@@ -8,14 +8,18 @@ use palisade::core::time::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::super::offline;
 use super::Bench;
 use super::load::{Report, Tally};
 use crate::failure::Failure;
 
+/// Where the caller token is, unless a file was named.
+const TOKEN_VARIABLE: &str = "PALISADE_CALLER_TOKEN";
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) async fn run(bench: &Bench, target: &str) -> Result<Report, Failure> {
+    let caller: Arc<str> = caller(bench)?.into();
     TcpStream::connect(target).await.map_err(|error| {
         Failure::unavailable(
             format!("cannot connect to the service: {error}"),
@@ -28,6 +32,7 @@ pub(super) async fn run(bench: &Bench, target: &str) -> Result<Report, Failure> 
         .map(|task| {
             let work = work(
                 target.to_owned(),
+                Arc::clone(&caller),
                 Arc::clone(&clock),
                 Arc::clone(&tally),
                 task,
@@ -43,11 +48,32 @@ pub(super) async fn run(bench: &Bench, target: &str) -> Result<Report, Failure> 
         "POST /v1/check at {target}, {} keys, {} connections, {} client threads",
         bench.keys, bench.concurrency, bench.threads
     );
-    // The service's own policy decides what is admitted: nothing to compare with.
-    Ok(tally.report(what, u32::MAX, clock.now()))
+    Ok(tally.report(what, None, clock.now()))
 }
 
-async fn work(target: String, clock: Arc<dyn Clock>, tally: Arc<Tally>, task: u32, keys: u32) {
+/// The header that says who asks; empty if nobody must.
+fn caller(bench: &Bench) -> Result<String, Failure> {
+    let token = offline::token(bench.token_file.as_deref(), TOKEN_VARIABLE)?;
+    let Some(token) = token else {
+        return Ok(String::new());
+    };
+    if token.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err(Failure::usage(
+            "the caller token cannot be sent",
+            "it must be one line of plain text",
+        ));
+    }
+    Ok(format!("x-palisade-caller: {token}\r\n"))
+}
+
+async fn work(
+    target: String,
+    caller: Arc<str>,
+    clock: Arc<dyn Clock>,
+    tally: Arc<Tally>,
+    task: u32,
+    keys: u32,
+) {
     let mut buffer = vec![0; ANSWER_BYTES_MAX];
     let mut key = task.wrapping_mul(2_654_435_761) % keys;
     while !tally.is_over(clock.now()) {
@@ -59,7 +85,7 @@ async fn work(target: String, clock: Arc<dyn Clock>, tally: Arc<Tally>, task: u3
         let _ = connection.set_nodelay(true);
         while !tally.is_over(clock.now()) {
             let started = clock.now();
-            let request = request(key);
+            let request = request(key, &caller);
             if connection.write_all(request.as_bytes()).await.is_err() {
                 break;
             }
@@ -74,11 +100,11 @@ async fn work(target: String, clock: Arc<dyn Clock>, tally: Arc<Tally>, task: u3
 }
 
 /// An address of the benchmarking range, so that each key is a caller of its own.
-fn request(key: u32) -> String {
+fn request(key: u32, caller: &str) -> String {
     let [_, b, c, d] = key.to_be_bytes();
     let body = format!(r#"{{"ip":"10.{b}.{c}.{d}","method":"GET","path":"/bench"}}"#);
     format!(
-        "POST /v1/check HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/check HTTP/1.1\r\nhost: bench\r\n{caller}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
 }

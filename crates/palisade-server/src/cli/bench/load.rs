@@ -65,7 +65,8 @@ impl Tally {
         }
     }
 
-    pub(super) fn report(&self, what: String, limit: u32, now: Micros) -> Report {
+    /// What it led to; `limit` is what each caller may have, if that is known.
+    pub(super) fn report(&self, what: String, limit: Option<u32>, now: Micros) -> Report {
         let counts: Vec<u64> = self
             .latencies
             .iter()
@@ -73,11 +74,15 @@ impl Tally {
             .collect();
         let decisions = self.decisions.load(Ordering::Relaxed);
         let quantile = |permille| quantile(&counts, decisions, permille);
-        let over: u64 = self
-            .admitted
-            .iter()
-            .map(|count| u64::from(count.load(Ordering::Relaxed).saturating_sub(limit)))
-            .sum();
+        let beyond = |limit: u32| {
+            let admitted = self
+                .admitted
+                .iter()
+                .map(|count| count.load(Ordering::Relaxed));
+            admitted
+                .map(|count| u64::from(count.saturating_sub(limit)))
+                .sum()
+        };
         Report {
             what,
             seconds: micros_to_seconds(now.since(self.started)),
@@ -87,7 +92,7 @@ impl Tally {
             p50_us: quantile(500),
             p99_us: quantile(990),
             p999_us: quantile(999),
-            over_admitted: over,
+            over_admitted: limit.map(beyond),
             store_calls: None,
         }
     }
@@ -139,7 +144,8 @@ pub(super) struct Report {
     pub(super) p50_us: u64,
     pub(super) p99_us: u64,
     pub(super) p999_us: u64,
-    pub(super) over_admitted: u64,
+    /// `None` if nobody here knows what was allowed.
+    pub(super) over_admitted: Option<u64>,
     pub(super) store_calls: Option<u64>,
 }
 
@@ -168,8 +174,12 @@ impl Report {
         let calls = self.calls_per_decision().map_or(String::new(), |calls| {
             format!("\nstore calls     {calls:.3} per decision")
         });
+        let over = self.over_admitted.map_or_else(
+            || "- (the service's own policy decides what it admits)".to_owned(),
+            |count| count.to_string(),
+        );
         format!(
-            "{}\ndecisions       {} in {:.1} s = {:.0}/s\ndenied          {}\nerrors          {}\nlatency µs      p50 {}  p99 {}  p99.9 {}\nover-admitted   {}{calls}\n",
+            "{}\ndecisions       {} in {:.1} s = {:.0}/s\ndenied          {}\nerrors          {}\nlatency µs      p50 {}  p99 {}  p99.9 {}\nover-admitted   {over}{calls}\n",
             self.what,
             self.decisions,
             self.seconds,
@@ -179,7 +189,6 @@ impl Report {
             self.p50_us,
             self.p99_us,
             self.p999_us,
-            self.over_admitted,
         )
     }
 }
@@ -187,6 +196,32 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Frozen;
+
+    impl Clock for Frozen {
+        fn now(&self) -> Micros {
+            Micros(0)
+        }
+    }
+
+    #[test]
+    fn what_is_admitted_beyond_an_unknown_limit_is_not_known() {
+        let tally = Tally::new(2, &Frozen, 1);
+        for _ in 0..3 {
+            tally.decided(1, true, 10);
+        }
+        let known = tally.report("x".to_owned(), Some(1), Micros(SECOND));
+        assert_eq!(known.as_json()["over_admitted"], 2);
+        assert!(known.as_text().contains("over-admitted   2\n"));
+        let unknown = tally.report("x".to_owned(), None, Micros(SECOND));
+        assert_eq!(unknown.as_json()["over_admitted"], Value::Null);
+        let said = unknown.as_text();
+        assert!(
+            said.contains("over-admitted   - (the service's own"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn a_latency_lies_within_its_bucket() {

@@ -60,7 +60,7 @@ pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
         "engine on {scheme}, one exact limit, {} keys, {} at once, {} threads",
         bench.keys, bench.concurrency, bench.threads
     );
-    let mut report = tally.report(what, bench.limit, ended);
+    let mut report = tally.report(what, Some(bench.limit), ended);
     report.store_calls = Some(calls.0.load(Ordering::Relaxed));
     Ok(report)
 }
