@@ -160,3 +160,88 @@ fn a_wrong_token_and_a_server_that_is_not_there_have_their_exit_codes() {
     assert_eq!(absent.status.code(), Some(3));
     assert_eq!(run(&server, TOKEN, &["status"]).0, 0);
 }
+
+/// The status of `/metrics` for whoever presents `token`.
+fn metrics(server: &Server, token: &str) -> u16 {
+    let shown = format!("Bearer {token}");
+    let headers = [("Authorization", shown.as_str())];
+    let mut client = common::Client::connect(server.admin);
+    client.send("GET", "/metrics", &headers, b"").status
+}
+
+#[test]
+fn with_a_caller_token_whoever_may_look_still_reads_health_and_figures() {
+    let (caller, viewer) = (
+        "a-caller-token-of-decent-length",
+        "a-viewer-token-of-length",
+    );
+    let env = [
+        ("CALLER", caller),
+        ("ADMIN_TOKEN", TOKEN),
+        ("VIEWER_TOKEN", viewer),
+    ];
+    let server = Server::with(&Options {
+        config: Some(
+            "[server]\ncaller_token = \"env:CALLER\"\n\
+             [admin]\ntoken = \"env:ADMIN_TOKEN\"\nviewer_token = \"env:VIEWER_TOKEN\"\n",
+        ),
+        env: &env,
+        ..Options::default()
+    });
+    for token in [TOKEN, viewer, caller] {
+        let (code, said) = run(&server, token, &["status"]);
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(metrics(&server, token), 200);
+    }
+    assert_eq!(metrics(&server, "wrong"), 401);
+    assert_eq!(server.admin_get("/health/dependencies").status, 401);
+    let doctor = palisade()
+        .current_dir(server.home.path())
+        .args(["doctor", "--config", "palisade.toml", "--admin"])
+        .arg(server.admin.to_string())
+        .envs(env)
+        .env("PALISADE_ADMIN_TOKEN", TOKEN)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    assert!(said.contains("the store is up"), "{said}");
+    assert!(said.ends_with("nothing to do\n"), "{said}");
+    assert_eq!(doctor.status.code(), Some(0), "{said}");
+    let refused = palisade()
+        .args(["status", "--admin", &server.admin.to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("set PALISADE_ADMIN_TOKEN"), "{said}");
+}
+
+#[test]
+fn quotas_are_listed_from_a_key_on_and_a_new_tier_has_its_reason_in_the_audit() {
+    let (first, second) = ("a".repeat(64), "b".repeat(64));
+    let key = |hash: &str| format!("[[api_key]]\nhash = \"{hash}\"\ntier = \"starter\"\n");
+    let admin = "[admin]\ntoken = \"env:ADMIN_TOKEN\"\n[audit]\nfile = \"audit.jsonl\"\n";
+    let config = [admin, &key(&first), &key(&second)].concat();
+    let server = Server::with(&Options {
+        config: Some(&config),
+        env: &[("ADMIN_TOKEN", TOKEN)],
+        ..Options::default()
+    });
+    let (code, all) = run(&server, TOKEN, &["quota", "list"]);
+    assert_eq!(code, 0);
+    assert!(all.contains(&first) && all.contains(&second), "{all}");
+    let (code, rest) = run(&server, TOKEN, &["quota", "list", "--after", &first]);
+    assert_eq!(code, 0);
+    assert!(!rest.contains(&first) && rest.contains(&second), "{rest}");
+    let raw = ["quota", "list", "--after", "not-a-hash"];
+    assert_eq!(run(&server, TOKEN, &raw).0, 2);
+    let words = "agreed with sales";
+    let tier = ["quota", "tier", &first, "business", "--reason", words];
+    let (code, shown) = run(&server, TOKEN, &tier);
+    assert_eq!(code, 0);
+    assert!(shown.contains("business"), "{shown}");
+    server.terminate();
+    let (_, home) = server.wait();
+    let audit = std::fs::read_to_string(home.path().join("audit.jsonl")).unwrap();
+    assert!(audit.contains(words), "{audit}");
+}

@@ -8,10 +8,11 @@ use clap::Args;
 use palisade_core::path::normalise;
 use palisade_core::policy::{Limit, PolicySet, TenantPolicy};
 use palisade_policy::document::Figure;
-use palisade_policy::{Env, Overrides, Place};
+use palisade_policy::{Env, Place};
 use serde_json::{Value, json};
 
 use super::offline;
+use super::serve::Flags;
 use super::table::Table;
 use crate::config::{self, Config, words};
 use crate::failure::{Ending, Failure};
@@ -20,7 +21,8 @@ use crate::serve::Elsewhere;
 
 /// Shows the policy in force, and where each figure of it comes from.
 ///
-/// With `--path`: the class, limits and buckets that such a request meets.
+/// With `--path`: the class, limits and buckets that such a request meets. Flags of `serve`
+/// are taken too, and say what it would run with.
 #[derive(Debug, Args)]
 pub(crate) struct Policy {
     /// Configuration and policy file [default: the embedded policy]
@@ -38,6 +40,8 @@ pub(crate) struct Policy {
     /// Also the figures that nobody changed
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    flags: Flags,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +57,8 @@ struct Shown {
 impl Policy {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let env = Env::from_process();
-        let (config, figures) = config::list(self.config.as_deref(), &env, &Overrides::default())?;
+        let (config, figures) =
+            config::list(self.config.as_deref(), &env, &self.flags.overrides())?;
         let tenant = match &self.tenant {
             Some(org) => offline::runtime()?.block_on(tenant(&config, org))?,
             None => None,
@@ -181,6 +186,7 @@ impl Shown {
             "source": self.source(),
             "enabled": policy.enabled,
             "revision": policy.revision,
+            "guard": words::guard(policy),
             "limits": policy.limits().iter().map(|limit| self.limit(limit)).collect::<Vec<_>>(),
             "figures": self.figures.iter().map(figure).collect::<Vec<_>>(),
         })

@@ -19,6 +19,13 @@ pub(crate) struct Serve {
     /// Configuration and policy file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// Flags that win over the file and the environment.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
     /// Address of the decision API [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -45,15 +52,22 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
-        let flags = Overrides::default()
+        let flags = self.flags.overrides();
+        crate::serve::run(&plan(self.config.as_deref(), &flags)?)
+    }
+}
+
+impl Flags {
+    /// What they say of the configuration.
+    pub(super) fn overrides(self) -> Overrides {
+        Overrides::default()
             .with("--listen", "server.listen", self.listen)
             .with("--grpc", "server.grpc", self.grpc)
             .with("--admin", "server.admin", self.admin)
             .with("--resp", "server.resp", self.resp)
             .with("--store", "store.url", self.store)
             .with("--upstream", "proxy.upstream", listed(&self.upstream))
-            .with("--proxy", "proxy.listen", self.proxy);
-        crate::serve::run(&plan(self.config.as_deref(), &flags)?)
+            .with("--proxy", "proxy.listen", self.proxy)
     }
 }
 

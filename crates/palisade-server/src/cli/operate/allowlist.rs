@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Value, json};
 
+use super::super::table::Table;
 use super::Server;
 use crate::failure::{Ending, Failure};
 
@@ -107,20 +108,38 @@ impl Allowlist {
 
 fn shown(answer: &Value) -> String {
     let entries = answer["entries"].as_array().or_else(|| answer.as_array());
-    let mut lines = String::new();
+    let mut table = Table::new(["ID", "TYPE", "NETWORK", "EXPIRES", "REASON"]);
     for entry in entries.into_iter().flatten() {
         let text = |name: &str| entry[name].as_str().unwrap_or("-").to_owned();
-        lines.push_str(&format!(
-            "{} {} {} {} {}\n",
+        table.row([
             text("id"),
             text("type"),
             text("network"),
             text("expires_at"),
             text("reason"),
-        ));
+        ]);
     }
-    if lines.is_empty() {
-        lines.push_str("the allowlist is empty\n");
+    match table.is_empty() {
+        true => "the allowlist is empty\n".to_owned(),
+        false => table.text(),
     }
-    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stand_in_columns_under_their_names() {
+        let answer = json!({"entries": [
+            {"id": "9f86", "type": "ip", "network": null, "expires_at": null, "reason": "monitoring"},
+            {"id": "60303ae2", "type": "cidr", "network": "198.51.100.0/24",
+             "expires_at": "2026-02-01T00:00:00Z", "reason": "the office"},
+        ]});
+        insta::assert_snapshot!(shown(&answer), @r"
+        ID        TYPE  NETWORK          EXPIRES               REASON
+        9f86      ip    -                -                     monitoring
+        60303ae2  cidr  198.51.100.0/24  2026-02-01T00:00:00Z  the office
+        ");
+    }
 }

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use super::super::table::Table;
 use super::Server;
 use crate::failure::{Ending, Failure};
 
@@ -103,28 +104,49 @@ impl Blocks {
 }
 
 fn shown(answer: &Value) -> String {
-    let text = |block: &Value, name: &str| block[name].as_str().unwrap_or("-").to_owned();
-    let mut lines = String::new();
+    let mut table = Table::new([
+        "RECORD", "ID", "KEY", "DECISION", "LEVEL", "RULE", "UNTIL", "MEMBER",
+    ]);
     for block in answer["blocks"].as_array().into_iter().flatten() {
-        lines.push_str(&format!(
-            "{} {} {} {} {} {} until {}{}\n",
-            text(block, "record"),
-            text(block, "id"),
-            text(block, "key"),
-            text(block, "decision"),
-            text(block, "level"),
-            text(block, "rule"),
-            text(block, "until"),
-            block["member"]
-                .as_str()
-                .map_or(String::new(), |member| format!(" member {member}")),
-        ));
+        let text = |name: &str| block[name].as_str().unwrap_or("-").to_owned();
+        table.row([
+            text("record"),
+            text("id"),
+            text("key"),
+            text("decision"),
+            text("level"),
+            text("rule"),
+            text("until"),
+            text("member"),
+        ]);
     }
-    if lines.is_empty() {
-        lines.push_str("nothing is blocked\n");
-    }
+    let mut lines = match table.is_empty() {
+        true => "nothing is blocked\n".to_owned(),
+        false => table.text(),
+    };
     if answer["truncated"] == true {
         lines.push_str("there are more\n");
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_stand_in_columns_under_their_names() {
+        let block = |record: &str, member: Value| {
+            json!({"record": record, "id": "9f86d081884c7d65", "key": "K1", "decision": "hard_block",
+                "level": "L2", "rule": "G-THRESHOLD", "until": "2026-01-01T00:01:00Z", "member": member})
+        };
+        let answer = json!({"truncated": true,
+            "blocks": [block("account-login", Value::Null), block("lockout", json!("d1"))]});
+        insta::assert_snapshot!(shown(&answer), @r"
+        RECORD         ID                KEY  DECISION    LEVEL  RULE         UNTIL                 MEMBER
+        account-login  9f86d081884c7d65  K1   hard_block  L2     G-THRESHOLD  2026-01-01T00:01:00Z  -
+        lockout        9f86d081884c7d65  K1   hard_block  L2     G-THRESHOLD  2026-01-01T00:01:00Z  d1
+        there are more
+        ");
+    }
 }

@@ -20,6 +20,9 @@ pub(crate) struct QuotaGet {
 /// Lists every API key's usage.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaList {
+    /// Go on after this key's hash, as the page before named it
+    #[arg(long, value_name = "HASH")]
+    after: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -43,13 +46,22 @@ pub(crate) struct QuotaTier {
     hash: String,
     /// A tier of the policy
     tier: String,
+    /// Why; kept in the audit log
+    #[arg(long)]
+    reason: Option<String>,
     #[command(flatten)]
     server: Server,
 }
 
 fn path(hash: &str, rest: &str) -> Result<String, Failure> {
+    let hash = checked(hash)?;
+    Ok(format!("/admin/rate-limit/quota/{hash}{rest}"))
+}
+
+/// A raw key in a URL would end up in logs.
+fn checked(hash: &str) -> Result<&str, Failure> {
     if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Ok(format!("/admin/rate-limit/quota/{hash}{rest}"));
+        return Ok(hash);
     }
     Err(Failure::usage(
         "the hash must be 64 hexadecimal digits",
@@ -91,10 +103,10 @@ fn table(usages: &[Value]) -> String {
 fn listed(answer: &Value) -> String {
     let usages = answer["quotas"].as_array().map_or(&[][..], Vec::as_slice);
     let more = match answer["next"].as_str() {
-        Some(_) => "there are more: ask with `--json` and pass `after`\n",
-        None => "",
+        Some(next) => format!("there are more: pass `--after {next}`\n"),
+        None => String::new(),
     };
-    table(usages) + more
+    table(usages) + &more
 }
 
 impl QuotaGet {
@@ -106,8 +118,12 @@ impl QuotaGet {
 
 impl QuotaList {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
-        let path = "/admin/rate-limit/quotas";
-        self.server.ask(Method::GET, path, None, listed)
+        let mut path = "/admin/rate-limit/quotas".to_owned();
+        if let Some(after) = &self.after {
+            path.push_str("?after=");
+            path.push_str(checked(after)?);
+        }
+        self.server.ask(Method::GET, &path, None, listed)
     }
 }
 
@@ -122,7 +138,26 @@ impl QuotaReset {
 impl QuotaTier {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let path = path(&self.hash, "/tier")?;
-        let body = json!({"tier": self.tier});
+        let mut body = json!({"tier": self.tier});
+        if let Some(reason) = &self.reason {
+            body["reason"] = json!(reason);
+        }
         self.server.ask(Method::PUT, &path, Some(&body), shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_not_the_last_names_the_flag_that_goes_on() {
+        let answer = json!({"quotas": [], "next": "ab12"});
+        let said = listed(&answer);
+        assert!(
+            said.ends_with("there are more: pass `--after ab12`\n"),
+            "{said}"
+        );
+        assert!(!listed(&json!({"quotas": [], "next": null})).contains("after"));
     }
 }
