@@ -22,7 +22,7 @@ pub(super) fn examine(server: &Server, config: Option<(&Config, &Env)>, found: &
     let health = match server.text("/health/dependencies") {
         Ok((status, text)) if status.is_success() => text,
         Ok(_) => {
-            let todo = "set PALISADE_ADMIN_TOKEN, or ask from the machine it runs on";
+            let todo = "set PALISADE_ADMIN_TOKEN, or pass --token-file: the token of `[admin]`, its viewer token, or `server.caller_token`";
             found.add(
                 "server",
                 Weight::Warning,
@@ -49,6 +49,7 @@ pub(super) fn examine(server: &Server, config: Option<(&Config, &Env)>, found: &
         counters(&figures, found);
         bounds(&figures, found);
         let now = SystemClock::new().now().0 / SECOND;
+        uncovered(&figures, now, found);
         copies(&figures, now, found);
         idle_limits(&figures, now, found);
         if let Some((config, env)) = config {
@@ -94,7 +95,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-/// Figures that should be what they are here.
+/// Figures that should be zero. A counter says that something happened since the start, not
+/// that it happens now: only what holds now is an error.
 fn counters(figures: &Figures<'_>, found: &mut Findings) {
     let mut beyond_zero = |name: &str, weight, message: &str, todo: &str| {
         if let Some(count) = figures.sum(name).filter(|count| *count > 0) {
@@ -103,15 +105,9 @@ fn counters(figures: &Figures<'_>, found: &mut Findings) {
         }
     };
     beyond_zero(
-        "rate_limiter_default_deny_total",
-        Weight::Error,
-        "{} requests were refused because no limit is configured for them",
-        "give every class a limit; the audit event `default_deny` names the class",
-    );
-    beyond_zero(
         "rate_limiter_audit_dropped_total",
-        Weight::Error,
-        "{} audit events were lost",
+        Weight::Warning,
+        "since the start {} audit events were lost",
         "look at the disk or database of `[audit]`; raise `audit.buffer_max`",
     );
     beyond_zero(
@@ -123,19 +119,38 @@ fn counters(figures: &Figures<'_>, found: &mut Findings) {
     beyond_zero(
         "rate_limiter_overflowed_keys_total",
         Weight::Warning,
-        "{} new keys had to share one bucket",
+        "since the start {} new keys had to share one bucket",
         "raise `store.keys_max`, or count by something that fewer can choose",
     );
     beyond_zero(
         "rate_limiter_guard_unnamed_total",
         Weight::Warning,
-        "{} logins were reported without `username`: no lockout counts them",
+        "since the start {} logins were reported without `username`: no lockout counts them",
         "send `username` with check, failure and success; docs/guard.md",
     );
     if figures.sum("rate_limiter_enabled") == Some(0) {
         let todo = "set RATE_LIMIT_ENABLED to true and restart, once the emergency is over";
         found.add("server", Weight::Error, "the kill switch is on", todo);
     }
+}
+
+/// Requests that no limit covers: an error while they come, a note once they no longer do.
+fn uncovered(figures: &Figures<'_>, now: u64, found: &mut Findings) {
+    let count = figures.sum("rate_limiter_default_deny_total");
+    let Some(count) = count.filter(|count| *count > 0) else {
+        return;
+    };
+    let last = figures.sum("rate_limiter_default_deny_last_seconds");
+    let (weight, when) = match last.map(|at| now.saturating_sub(at)) {
+        Some(ago) if ago < HOUR / SECOND => (Weight::Error, ", the last within the last hour"),
+        Some(_) => (Weight::Note, ", none in the last hour"),
+        None => (Weight::Warning, ""),
+    };
+    let message = format!(
+        "since the start {count} requests were refused because no limit is configured for them{when}"
+    );
+    let todo = "give every class a limit; the audit event `default_deny` names the class";
+    found.add("server", weight, message, todo);
 }
 
 fn bounds(figures: &Figures<'_>, found: &mut Findings) {
@@ -227,6 +242,7 @@ mod tests {
         let figures = Figures::new(text);
         counters(&figures, &mut found);
         bounds(&figures, &mut found);
+        uncovered(&figures, 10_000, &mut found);
         copies(&figures, 1_000_000, &mut found);
         idle_limits(&figures, 10_000, &mut found);
         found
@@ -257,6 +273,14 @@ mod tests {
         let last = found.list.last().unwrap();
         assert!(last.message.ends_with(": dead"), "{}", last.message);
         assert!(found.list.iter().any(|one| one.message.contains("96 %")));
+        let weight = |words: &str| {
+            let mut all = found.list.iter();
+            let found = all.find(|one| one.message.contains(words));
+            found.map(|one| one.weight)
+        };
+        let lost = "since the start 1 audit events";
+        assert_eq!(weight(lost), Some(Weight::Warning));
+        assert_eq!(weight("cannot be written"), Some(Weight::Error));
         assert!(
             found
                 .list
@@ -271,5 +295,25 @@ mod tests {
         let copies = found.list.iter().find(|one| one.about == "copies").unwrap();
         assert_eq!(copies.weight, Weight::Note);
         assert!(!copies.todo.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_no_limit_covers_is_an_error_for_an_hour() {
+        let weight = |last: &str| {
+            let text = format!("rate_limiter_default_deny_total 2\n{last}");
+            let list = found(&text).list;
+            let one = list.iter().find(|one| one.message.contains("no limit"));
+            one.map(|one| one.weight)
+        };
+        let at = |second: u64| format!("rate_limiter_default_deny_last_seconds {second}\n");
+        assert_eq!(weight(&at(6_401)), Some(Weight::Error));
+        assert_eq!(weight(&at(6_400)), Some(Weight::Note));
+        assert_eq!(weight(""), Some(Weight::Warning));
+        assert!(
+            found("rate_limiter_default_deny_total 0\n")
+                .list
+                .iter()
+                .all(|one| !one.message.contains("no limit"))
+        );
     }
 }

@@ -151,6 +151,8 @@ catalogue! {
         "Requests admitted beyond the quota of their API key";
     DEFAULT_DENY = Counter "rate_limiter_default_deny_total" []
         "Requests refused because no limit is configured for them";
+    DEFAULT_DENY_LAST = Gauge "rate_limiter_default_deny_last_seconds" []
+        "When the last of these requests was refused, in Unix seconds; 0 if none was";
     REFUSED_CALLERS = Counter "rate_limiter_refused_callers_total" ["listener", "lacks"]
         "Callers and operators that a listener refused for want of a valid token, certificate or role";
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []

@@ -24,7 +24,7 @@ use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
-use palisade_core::time::Micros;
+use palisade_core::time::{Micros, SECOND};
 use palisade_store::StoreError;
 
 pub use cells::CLASSES_MAX;
@@ -48,6 +48,8 @@ pub struct Metrics {
     limits: limits::Limits,
     orgs: orgs::Orgs,
     risks: AtomicU64,
+    /// In Unix seconds.
+    default_deny_last: AtomicU64,
     last_backup: OnceLock<LastBackup>,
     latency: histogram::Histogram<8>,
     refill: histogram::Histogram<8>,
@@ -144,6 +146,7 @@ impl Metrics {
             limits: limits::Limits::default(),
             orgs: orgs::Orgs::new(orgs_max),
             risks: AtomicU64::new(0),
+            default_deny_last: AtomicU64::new(0),
             last_backup: OnceLock::new(),
             latency: histogram::Histogram::new(LATENCY_MS_BOUNDS, 1e3),
             refill: histogram::Histogram::new(REFILL_SECONDS_BOUNDS, 1e6),
@@ -272,6 +275,8 @@ impl Observer for Metrics {
         }
         if decision.rule == Some(Rule::L_DEFAULT_DENY) {
             self.bump(&names::DEFAULT_DENY, &[], 1);
+            let second = decision.at.0 / SECOND;
+            self.default_deny_last.fetch_max(second, Ordering::Relaxed);
         }
         if is_beyond_quota(decision) {
             self.bump(&names::QUOTA_OVERAGE, &[], 1);

@@ -123,6 +123,7 @@ impl Metrics {
             names::LAST_MATCHED => labelled(self.limits.read()),
             names::INFO => Value::Series(vec![(self.info(), 1)]),
             names::RISKS => one(self.risks.load(Ordering::Relaxed)),
+            names::DEFAULT_DENY_LAST => one(self.default_deny_last.load(Ordering::Relaxed)),
             names::OVERFLOWED => one(figures.store.overflowed),
             _ => self.counted(metric),
         }

@@ -169,6 +169,18 @@ async fn metrics_count_decisions_by_scope_class_decision_and_mode() {
     }
 }
 
+#[tokio::test]
+async fn metrics_say_when_a_request_was_last_refused_for_want_of_a_limit() {
+    let last = |text: &str| {
+        let mut lines = text.lines();
+        let name = "rate_limiter_default_deny_last_seconds ";
+        let line = lines.find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.parse::<u64>().ok())
+    };
+    assert_eq!(last(&Watched::new(parts()).scrape()), Some(0));
+    assert!(last(&busy().await.scrape()) > Some(0));
+}
+
 #[test]
 fn metrics_latency_buckets_are_those_of_the_contract() {
     let metrics = bare();
