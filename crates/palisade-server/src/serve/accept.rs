@@ -143,7 +143,7 @@ impl<P: Protocol> Door<'_, P> {
         match poll_fn(|cx| listener.poll(cx)).await {
             Ok((stream, peer)) => Some((stream, peer, permit)),
             Err(error) => {
-                tracing::warn!(kind = ?error.kind(), "a connection could not be accepted");
+                tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 None
             }

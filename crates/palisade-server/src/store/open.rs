@@ -145,6 +145,7 @@ async fn postgres(config: &PostgresConfig) -> Result<AnyStore, Failure> {
     let store = match PostgresStore::connect(config).await {
         Err(StartError::Store(error)) => {
             tracing::warn!(
+                hosts = config.hosts(),
                 kind = error.kind().name(),
                 "starting without an answer from Postgres"
             );

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// A directory of files.
 pub(crate) trait Disk: Send + Sync + 'static {
+    /// Where it is, for logs.
+    fn place(&self) -> String;
     /// Names of the files.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens a file to be read from its start.
@@ -115,6 +117,10 @@ fn owned(options: &mut OpenOptions) -> &mut OpenOptions {
 }
 
 impl Disk for Directory {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {

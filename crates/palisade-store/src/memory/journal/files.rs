@@ -386,6 +386,11 @@ impl Files {
             || self.number - self.first >= LOGS_MAX
     }
 
+    /// Where they are, for logs.
+    pub(crate) fn place(&self) -> String {
+        self.disk.place()
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.log_bytes + self.snapshot_bytes
     }

@@ -133,6 +133,10 @@ impl Sink for SimSink {
 }
 
 impl Disk for SimDisk {
+    fn place(&self) -> String {
+        "simulated".to_owned()
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.0.lock().files.keys().cloned().collect())
     }

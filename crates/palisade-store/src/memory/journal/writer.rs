@@ -243,7 +243,8 @@ impl Turns {
         ));
         let is_new = self.shared.health.lock().replace(failure.clone()).is_none();
         if is_new {
-            tracing::error!(kind = %error.kind(), "the journal cannot be written");
+            let directory = self.files.place();
+            tracing::error!(directory, kind = %error.kind(), "the journal cannot be written");
         }
         failure
     }

@@ -29,6 +29,8 @@ const INSERT: &str = "
 pub struct PostgresSink {
     runtime: Runtime,
     errands: Errands,
+    /// Where the database is, for logs.
+    hosts: String,
     /// The name of the batch that was not confirmed yet: it is what comes next.
     unconfirmed: Option<String>,
 }
@@ -42,6 +44,7 @@ impl PostgresSink {
         config.deadline = DEADLINE;
         Ok(Self {
             runtime: Builder::new_current_thread().enable_all().build()?,
+            hosts: config.hosts(),
             errands: Errands::new(config).map_err(io::Error::other)?,
             unconfirmed: None,
         })
@@ -71,6 +74,7 @@ impl Sink for PostgresSink {
             self.unconfirmed = Some(batch);
             if !is_again {
                 tracing::warn!(
+                    hosts = self.hosts,
                     kind = error.kind().name(),
                     "audit events wait for their database"
                 );
