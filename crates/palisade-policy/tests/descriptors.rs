@@ -68,9 +68,9 @@ fn r_zero_r_unlimited_a_limit_may_deny_or_admit_everything() {
 fn r_shadow_r_atomic_r_meta_the_whole_service_has_switches() {
     let off = read("").unwrap().policy.settings.rls.clone();
     assert_eq!(off, RlsSettings::default());
-    let text = "[rls]\nshadow = true\ncount_denied = true\nmetadata = true\n";
+    let text = "[rls]\nshadow = true\ncount_denied = true\nmetadata = true\nrefunds = true\n";
     let on = read(text).unwrap().policy.settings.rls.clone();
-    assert!(on.shadow && on.count_denied && on.metadata);
+    assert!(on.shadow && on.count_denied && on.metadata && on.refunds);
     let one = limit(&format!("{OPEN}rate = \"5/s\"\nshadow = true"));
     assert_eq!(one.on_exceed, OnExceed::Report);
 }

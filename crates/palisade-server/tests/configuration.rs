@@ -17,7 +17,7 @@ const UNUSED: &str = "Not used yet";
 
 /// Keys that reach the service under another name: what it must mention to use them.
 /// The other tables of a policy are checked by the tests of what they mean.
-const UNDER_ANOTHER_NAME: [(&str, &str); 20] = [
+const UNDER_ANOTHER_NAME: [(&str, &str); 21] = [
     ("server.grpc", "ShouldRateLimit"),
     ("server.headers", "settings.headers"),
     ("route.outcome", ".outcomes"),
@@ -37,6 +37,7 @@ const UNDER_ANOTHER_NAME: [(&str, &str); 20] = [
     ("limit.replaces", "ShouldRateLimit"),
     ("rls.shadow", "ShouldRateLimit"),
     ("rls.count_denied", "ShouldRateLimit"),
+    ("rls.refunds", "ShouldRateLimit"),
     ("rls.metadata", "ShouldRateLimit"),
 ];
 

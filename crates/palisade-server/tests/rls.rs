@@ -23,6 +23,8 @@ mod page;
 mod rules;
 #[path = "rls/service.rs"]
 mod service;
+#[path = "rls/refunds.rs"]
+mod refunds;
 #[path = "rls/serving.rs"]
 mod serving;
 #[path = "rls/socket_file.rs"]

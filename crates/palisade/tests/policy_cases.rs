@@ -35,6 +35,9 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
     found
 }
 
+/// Folders of Envoy's calls, each with a policy of its own, and how many files they have.
+const OF_ENVOY: [(&str, usize); 2] = [("rls", 10), ("rls/refunds", 1)];
+
 /// Files of cases in a folder, and how many of their answers differ.
 async fn differing(folder: &Path, policy: Option<&Path>) -> (usize, usize) {
     let (mut files, mut found) = (0, 0);
@@ -61,11 +64,13 @@ async fn every_policy_case_holds() {
 
 #[tokio::test]
 async fn every_case_of_envoys_calls_holds() {
-    let folder = conformance().join("rls");
-    let policy = folder.join("policy.toml");
-    let (files, found) = differing(&folder, Some(&policy)).await;
-    assert!(files >= 8, "only {files} files");
-    assert_eq!(found, 0);
+    for (folder, files_min) in OF_ENVOY {
+        let folder = conformance().join(folder);
+        let policy = folder.join("policy.toml");
+        let (files, found) = differing(&folder, Some(&policy)).await;
+        assert!(files >= files_min, "only {files} files");
+        assert_eq!(found, 0);
+    }
 }
 
 /// Requests and logins of a few callers, some of them too many.
@@ -103,34 +108,55 @@ fn traffic() -> String {
 /// What `palisade replay` counts with is what `palisade test` counts with.
 #[tokio::test]
 async fn replay_on_the_embedded_store_decides_as_the_plain_one_does() {
-    let config = palisade_policy::load(None, &Env::default(), &Overrides::default()).unwrap();
-    let keyring = || Keyring::new(&[9; 32], None).unwrap();
-    let entries = fs::read_dir(conformance()).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let recordings = paths
-        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
-        .map(|path| fs::read_to_string(path).unwrap());
     let (mut decided, mut refused) = (0, 0);
-    for text in recordings.chain([traffic()]) {
-        let policy = || Arc::clone(&config.policy);
-        let mut plain = Replayer::new(policy(), keyring());
-        let mut quick = Replayer::embedded(policy(), Arc::default(), keyring(), 100_000);
-        for (index, line) in text.lines().enumerate() {
-            let event = parse_event(line).unwrap();
-            let expected = plain
-                .decide(&event)
-                .await
-                .unwrap()
-                .map(|answer| answer.decision);
-            let given = quick
-                .decide(&event)
-                .await
-                .unwrap()
-                .map(|answer| answer.decision);
-            assert_eq!(given, expected, "line {}", index + 1);
-            decided += 1;
-            refused += usize::from(given.is_some_and(|decision| !decision.is_allowed()));
-        }
+    for text in recordings(&conformance()).into_iter().chain([traffic()]) {
+        let (events, denials) = decided_alike(&text, None).await;
+        decided += events;
+        refused += denials;
     }
     assert!(decided > 6000 && refused > 1000, "{refused} of {decided}");
+}
+
+#[tokio::test]
+async fn replay_on_the_embedded_store_decides_envoys_calls_as_the_plain_one_does() {
+    let (mut decided, mut refused) = (0, 0);
+    for (folder, _) in OF_ENVOY {
+        let folder = conformance().join(folder);
+        for text in recordings(&folder) {
+            let (events, denials) = decided_alike(&text, Some(&folder.join("policy.toml"))).await;
+            decided += events;
+            refused += denials;
+        }
+    }
+    assert!(decided > 40 && refused > 10, "{refused} of {decided}");
+}
+
+fn recordings(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect()
+}
+
+/// How many events both have decided alike, and how many of these were denied.
+async fn decided_alike(text: &str, policy: Option<&Path>) -> (usize, usize) {
+    let config = palisade_policy::load(policy, &Env::default(), &Overrides::default()).unwrap();
+    let keyring = || Keyring::new(&[9; 32], None).unwrap();
+    let policy = || Arc::clone(&config.policy);
+    let mut plain = Replayer::new(policy(), keyring());
+    let mut quick = Replayer::embedded(policy(), Arc::default(), keyring(), 100_000);
+    let (mut decided, mut refused) = (0, 0);
+    for (index, line) in text.lines().enumerate() {
+        let event = parse_event(line).unwrap();
+        let expected = plain.decide(&event).await.unwrap();
+        let given = quick.decide(&event).await.unwrap();
+        let given = given.map(|answer| answer.decision);
+        let expected = expected.map(|answer| answer.decision);
+        assert_eq!(given, expected, "line {}", index + 1);
+        decided += 1;
+        refused += usize::from(given.is_some_and(|decision| !decision.is_allowed()));
+    }
+    (decided, refused)
 }

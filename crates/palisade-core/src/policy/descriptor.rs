@@ -91,6 +91,8 @@ pub struct RlsSettings {
     pub shadow: bool,
     /// Over the limit, the descriptors that admit are charged (R-ATOMIC).
     pub count_denied: bool,
+    /// Negative hits are given back, whoever's they are (R-HITS).
+    pub refunds: bool,
     /// Whether answers carry metadata (R-META).
     pub metadata: bool,
     /// The key of the entry that names an organisation: its own figures hold for limits that

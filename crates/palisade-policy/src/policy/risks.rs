@@ -14,6 +14,7 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     nothing_is_limited(document, policy);
     codes_are_guarded_as_logins_are(document, policy);
     never_reached(document, policy);
+    refunds_name_no_charge(document, policy);
 }
 
 /// L-DEFAULT-DENY: what no limit counts is refused.
@@ -56,6 +57,18 @@ fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicyS
             key,
             format!("`guard.otp.{figure}` is laxer than `guard.login.{figure}`"),
             "a one-time code is easier to guess than a password: be at least as strict",
+        );
+    }
+}
+
+/// L-GIVE-BACK: an Envoy's negative hits do not say when they were taken.
+fn refunds_name_no_charge(document: &mut Document<'_>, policy: &PolicySet) {
+    if policy.settings.rls.refunds {
+        document.warn(
+            "rls",
+            "refunds",
+            "`rls.refunds` may give back what others have used: more is admitted than the limit",
+            "leave it off unless every request ends within the window it is charged to",
         );
     }
 }

@@ -131,6 +131,10 @@ section! {
         /// Whether descriptors that admit are charged though another denies; the others
         /// are charged only if all admit.
         count_denied: bool = "false";
+        /// Whether negative hits are given back. They name no charge: once a window has
+        /// forgotten it, what others have used is given back, and more is admitted than
+        /// the limit.
+        refunds: bool = "false";
         /// Whether answers tell names of limits, rules, mode and policy revision as
         /// metadata.
         metadata: bool = "false";

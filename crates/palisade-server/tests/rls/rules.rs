@@ -196,6 +196,7 @@ fn r_shadow_reports_and_never_denies() {
 #[test]
 fn r_hits_of_the_call_of_a_descriptor_looks_and_refunds() {
     let policy = PER_IP.replace("5/h", "10/h");
+    let policy = format!("{policy}\n[rls]\nrefunds = true\n");
     on_every_store(&policy, |service| {
         let mut call = request("edge", &[ip("a"), with_hits(&[("ip", "b")], 1)]);
         call.hits_addend = 4;

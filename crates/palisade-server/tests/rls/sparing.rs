@@ -90,8 +90,12 @@ fn r_headers_a_denial_that_is_known_is_repeated_without_the_store() {
     for _ in 0..200 {
         let answer = service.ask(&both);
         assert_eq!(answer.overall_code(), Code::OverLimit);
-        let of_each: Vec<Code> = shown(&answer).iter().map(|status| status.0).collect();
-        assert_eq!(of_each, [Code::Ok, Code::OverLimit]);
+        // The first was never read: nothing of it is known to be used.
+        let of_each = [
+            (Code::Ok, "wide".to_owned(), 100_000),
+            (Code::OverLimit, "one".to_owned(), 0),
+        ];
+        assert_eq!(shown(&answer), of_each);
         let wait: u32 = header(&answer, "retry-after").unwrap().parse().unwrap();
         assert!((3000..=3600).contains(&wait), "{wait}");
     }
@@ -99,6 +103,54 @@ fn r_headers_a_denial_that_is_known_is_repeated_without_the_store() {
     assert!(asked < 100, "{asked} scripts for 200 known denials");
     let user = shown(&service.ask(&both[..1]));
     assert_eq!(user[0].2, 99_999, "what was denied charged nobody");
+}
+
+#[test]
+fn r_status_a_known_denial_is_repeated_with_what_was_left_of_the_others() {
+    let mut service = Service::on_redis(LEASED);
+    let both = [of(&[("user", "a")]), of(&[("ip", "a")])];
+    assert_eq!(service.code(&both), Code::Ok);
+    let told = |service: &mut Service| {
+        let answer = service.ask(&both);
+        let limits = answer.statuses.iter().map(|status| {
+            let limit = status.current_limit.as_ref().unwrap();
+            let reset = status.duration_until_reset.as_ref().unwrap().seconds;
+            assert!((3_000..=3_700).contains(&reset), "{reset}");
+            (limit.requests_per_unit, limit.unit())
+        });
+        (limits.collect::<Vec<_>>(), shown(&answer))
+    };
+    let by_the_store = told(&mut service);
+    let of_each = [
+        (Code::Ok, "wide".to_owned(), 99_999),
+        (Code::OverLimit, "one".to_owned(), 0),
+    ];
+    assert_eq!(by_the_store.1, of_each);
+    scripts_run(service.redis());
+    for _ in 0..200 {
+        assert_eq!(told(&mut service), by_the_store);
+    }
+    let asked = scripts_run(service.redis());
+    assert!(asked < 100, "{asked} scripts for 200 known denials");
+}
+
+#[test]
+fn r_atomic_a_call_of_many_descriptors_is_one_script() {
+    const CALLS: u64 = 100;
+    let mut service = Service::on_redis(LEASED);
+    let many: Vec<RateLimitDescriptor> = (0..64)
+        .map(|n| of(&[("user", &format!("user-{n}"))]))
+        .collect();
+    assert_eq!(service.code(&many), Code::Ok);
+    scripts_run(service.redis());
+    for _ in 0..CALLS {
+        assert_eq!(service.code(&many), Code::Ok);
+    }
+    let asked = scripts_run(service.redis());
+    let bound = CALLS + CALLS / 2;
+    assert!((CALLS..bound).contains(&asked), "{asked} for {CALLS} calls");
+    let look = [with_hits(&[("user", "user-63")], 0)];
+    assert_eq!(shown(&service.ask(&look))[0].2, 100_000 - 101);
 }
 
 #[test]

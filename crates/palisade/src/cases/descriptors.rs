@@ -124,7 +124,7 @@ pub(super) fn add_statuses(answer: &DescriptorAnswer, to: &mut Map<String, Value
 
 fn status(found: &DescriptorStatus) -> Value {
     let code = match found.verdict {
-        Verdict::Admitted | Verdict::WouldDeny => "OK",
+        Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => "OK",
         Verdict::Denied => "OVER_LIMIT",
     };
     let window = found.figure.map(|figure| window(figure.window));

@@ -132,6 +132,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
         rls: rls.map(|rls| RlsSettings {
             shadow: rls.shadow,
             count_denied: rls.count_denied,
+            refunds: rls.refunds,
             metadata: rls.metadata,
             org_key: rls.org_key.map(String::into_boxed_str),
         })?,

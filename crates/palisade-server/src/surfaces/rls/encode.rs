@@ -52,7 +52,7 @@ fn response_headers(answer: &DescriptorAnswer, has_body: bool) -> Vec<Header> {
 /// R-STATUS.
 fn status(found: &DescriptorStatus) -> Status {
     let code = match found.verdict {
-        Verdict::Admitted | Verdict::WouldDeny => Code::Ok,
+        Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => Code::Ok,
         Verdict::Denied => Code::OverLimit,
     };
     let current_limit = found.limit.as_ref().zip(found.figure);
@@ -140,6 +140,7 @@ fn about(found: &DescriptorStatus) -> Value {
         Verdict::Admitted => "ok",
         Verdict::Denied => "over_limit",
         Verdict::WouldDeny => "shadow_over_limit",
+        Verdict::NotRefunded => "not_refunded",
     };
     let mut fields = BTreeMap::from([
         ("name".to_owned(), text(name)),
@@ -149,6 +150,9 @@ fn about(found: &DescriptorStatus) -> Value {
         Some(figure) => {
             fields.insert("limit".to_owned(), number(f64::from(figure.amount)));
             fields.insert("window".to_owned(), text(&figure.window.label()[1..]));
+            if found.used.is_none() {
+                fields.insert("unread".to_owned(), value(Kind::BoolValue(true)));
+            }
         }
         None => {
             fields.insert("unlimited".to_owned(), value(Kind::BoolValue(true)));

@@ -28,6 +28,7 @@ use palisade_core::time::Clock;
 
 use super::link::{LocalStore, local_store};
 use denials::Denials;
+use descriptors::Beside;
 use fallback::CapLimits;
 use lease::{Leases, is_leasable};
 use receipts::Receipts;
@@ -46,6 +47,8 @@ pub(super) struct Limits {
     local: LocalStore,
     leases: Leases,
     denials: Denials,
+    /// What calls of Envoy were told that were denied.
+    beside: Beside,
     cap_limits: ArcSwap<CapLimits>,
     receipts: Receipts,
     /// What buckets belong to that a caller figures itself.
@@ -59,6 +62,7 @@ impl Limits {
             local: local_store(clock),
             leases: Leases::default(),
             denials: Denials::default(),
+            beside: Beside::default(),
             cap_limits: ArcSwap::from_pointee(CapLimits::new(fallback)),
             receipts: Receipts::new(),
             keyed: keyed::limit(),
@@ -74,6 +78,7 @@ impl Limits {
     pub(super) fn forget_cached(&self) {
         self.leases.clear();
         self.denials.clear();
+        self.beside.clear();
     }
 
     /// Something was given back to these buckets: what is remembered of them goes, tokens

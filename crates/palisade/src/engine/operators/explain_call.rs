@@ -77,7 +77,9 @@ fn of_status(number: usize, status: &DescriptorStatus, mode: Mode) -> Finding {
         Verdict::WouldDeny => {
             Finding::harmless(format!("{which}: {stands}, and only reports{again}"))
         }
-        Verdict::Admitted => Finding::harmless(format!("{which}: {stands}{again}")),
+        Verdict::Admitted | Verdict::NotRefunded => {
+            Finding::harmless(format!("{which}: {stands}{again}"))
+        }
     };
     finding.bucket = Some(bucket);
     finding

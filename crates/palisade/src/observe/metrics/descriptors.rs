@@ -13,10 +13,11 @@ use crate::engine::{DescriptorStatus, Verdict};
 /// What stands for descriptors that no limit answers (R-DOMAIN).
 const NONE: &str = "none";
 
-const RESULTS: [(Verdict, &str); 3] = [
+const RESULTS: [(Verdict, &str); 4] = [
     (Verdict::Admitted, "ok"),
     (Verdict::Denied, "over_limit"),
     (Verdict::WouldDeny, "shadow_over_limit"),
+    (Verdict::NotRefunded, "not_refunded"),
 ];
 
 type Results = Arc<[AtomicU64; RESULTS.len()]>;

@@ -38,6 +38,16 @@ impl Part {
         }
     }
 
+    /// What is known of charges, one of which denies.
+    pub(super) const fn remembered(readings: Vec<Option<Reading>>, now: Micros) -> Self {
+        Self {
+            readings,
+            admitted: false,
+            now: Some(now),
+            rebuilt: 0,
+        }
+    }
+
     /// Readings of some of the charges, which deny.
     pub(super) fn some(
         charges: &[Charge<'_>],
@@ -98,6 +108,8 @@ pub(super) struct Counted {
     pub(super) now: Micros,
     /// Every bucket that is counted is refused: the store was not asked (R-FAIL).
     pub(super) is_closed: bool,
+    /// What was to be given back has been.
+    pub(super) has_refunded: bool,
     pub(super) rebuilt: u32,
 }
 
@@ -112,6 +124,7 @@ impl Counted {
             refunds: Vec::new(),
             now,
             is_closed: false,
+            has_refunded: false,
             rebuilt: 0,
         }
     }
@@ -140,6 +153,7 @@ impl Counted {
             refunds,
             now,
             is_closed: false,
+            has_refunded: false,
             rebuilt,
         }
     }

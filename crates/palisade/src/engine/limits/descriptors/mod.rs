@@ -1,6 +1,7 @@
 //! One call of an Envoy rate-limit service, from its descriptors to its decision: the same
 //! counters, store call and failure modes as a request's.
 
+mod beside;
 mod counted;
 mod outage;
 mod status;
@@ -23,6 +24,7 @@ use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use counted::{Counted, Part};
 
+pub(super) use beside::Beside;
 pub use status::{DescriptorStatus, Figure, Verdict};
 
 /// The answer to a call: one decision for all descriptors, and what was found about each.
@@ -134,7 +136,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// Looks first, since they charge nothing; then what is charged, in one store call; last
-    /// what is given back, which an answer over the limit leaves undone.
+    /// what is given back, where the policy lets it: an answer over the limit leaves it undone.
     async fn count(&self, call: Call<'_>) -> Counted {
         match self.ask_store(call).await {
             Ok(counted) => {
@@ -164,11 +166,15 @@ impl<S: Store> Engine<S> {
             self.charge_part(&plan.charges, take, call).await?
         };
         let is_over = is_over || charges.is_over(&plan.charges);
-        let refunds = match is_over || call.take == Take::Peek {
-            true => self.charge_part(&plan.refunds, Take::Peek, call).await?,
-            false => self.give_back_part(&plan.refunds).await?,
+        let gives_back = call.policy.settings.rls.refunds && !is_over && call.take == Take::Consume;
+        let refunds = match gives_back {
+            true => self.give_back_part(&plan.refunds).await?,
+            false => self.charge_part(&plan.refunds, Take::Peek, call).await?,
         };
-        Ok(Counted::of(call, self.now(), [charges, looks, refunds]))
+        Ok(Counted {
+            has_refunded: gives_back,
+            ..Counted::of(call, self.now(), [charges, looks, refunds])
+        })
     }
 
     async fn charge_part(
@@ -182,10 +188,16 @@ impl<S: Store> Engine<S> {
         }
         let counters = self.counters().asking_all(call.asks_all);
         let answered = counters.charge(charges, take, call.ends).await?;
+        let beside = &self.limits.beside;
         Ok(match answered {
-            Answered::All(charged) => Part::all(charged),
+            Answered::All(charged) => {
+                if self.limits.is_shared && !charged.admitted {
+                    beside.learn(charges, &charged);
+                }
+                Part::all(charged)
+            }
             Answered::Denied(charge, reading, now) => {
-                Part::some(charges, std::slice::from_ref(charge), &[reading], now)
+                Part::remembered(beside.find(charges, (charge, reading), now), now)
             }
             Answered::Near(near, charged) => {
                 Part::some(charges, &near, &charged.readings, charged.now)
@@ -193,6 +205,7 @@ impl<S: Store> Engine<S> {
         })
     }
 
+    /// From the oldest uses of each bucket, whoever's they are: negative hits name no charge.
     async fn give_back_part(&self, refunds: &[Charge<'_>]) -> Result<Part, NoAnswer> {
         if refunds.is_empty() {
             return Ok(Part::empty());

@@ -18,6 +18,9 @@ pub enum Verdict {
     Denied,
     /// It is over a limit that only reports (R-SHADOW).
     WouldDeny,
+    /// Its negative hits gave nothing back (R-HITS): `[rls] refunds` is off, the call is over
+    /// its limits, or the store cannot be asked.
+    NotRefunded,
 }
 
 /// A figure and the window it holds for.
@@ -38,18 +41,28 @@ pub struct DescriptorStatus {
     pub verdict: Verdict,
     /// What it allows; `None` where nothing is limited.
     pub figure: Option<Figure>,
-    /// What is left; the largest number where nothing is limited, zero where it is not
-    /// known (another bucket is known to deny, or the store cannot be asked).
+    /// What is left; the largest number where nothing is limited. Where it was not read
+    /// (another bucket is known to deny, or the store cannot be asked), the whole figure, or
+    /// nothing if it is denied: whoever looks for the closest limit finds one that denies.
     pub remaining: u32,
     /// Microseconds until the whole limit is free again.
     pub reset_us: Option<u64>,
-    /// What is used, where it is known.
+    /// What is used, where it was read.
     pub used: Option<u64>,
     /// Microseconds until it would be admitted, if it is not and waiting helps.
     pub retry_us: Option<u64>,
 }
 
 impl DescriptorStatus {
+    /// The same, denied whatever is left.
+    fn denied(self) -> Self {
+        Self {
+            verdict: Verdict::Denied,
+            remaining: 0,
+            ..self
+        }
+    }
+
     const fn uncounted() -> Self {
         Self {
             limit: None,
@@ -72,17 +85,18 @@ impl DescriptorStatus {
 
     fn of(charge: &Charge<'_>, reading: Option<Reading>, now: Micros) -> Self {
         let denies = reading.is_some_and(|reading| reading.retry_at.is_some());
-        let left = reading.map_or(0, |reading| reading.remaining);
+        let figure = Figure {
+            amount: match charge.limit.denies_all() {
+                true => 0,
+                false => charge.spec.limit(),
+            },
+            window: charge.spec.window(),
+        };
+        let left = reading.map_or(figure.amount.into(), |reading| reading.remaining);
         Self {
             limit: Some(Arc::clone(&charge.limit.name)),
             verdict: verdict(denies, charge.on_exceed),
-            figure: Some(Figure {
-                amount: match charge.limit.denies_all() {
-                    true => 0,
-                    false => charge.spec.limit(),
-                },
-                window: charge.spec.window(),
-            }),
+            figure: Some(figure),
             remaining: u32::try_from(left).unwrap_or(u32::MAX),
             reset_us: reading.map(|reading| reading.reset_at.since(now)),
             used: reading.map(|reading| reading.used),
@@ -111,11 +125,9 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> Descri
     let of = |charges: &[Charge<'_>], readings: &[Option<Reading>], position: usize| {
         let reading = readings.get(position).copied().flatten();
         let charge = charges.get(position)?;
-        let mut status = DescriptorStatus::of(charge, reading, counted.now);
-        if counted.is_closed && charge.on_exceed == OnExceed::Deny {
-            status.verdict = Verdict::Denied;
-        }
-        Some(status)
+        let status = DescriptorStatus::of(charge, reading, counted.now);
+        let is_closed = counted.is_closed && charge.on_exceed == OnExceed::Deny;
+        Some(if is_closed { status.denied() } else { status })
     };
     let status = match asked {
         Asked::Nothing | Asked::Replaced => None,
@@ -125,7 +137,10 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> Descri
         Asked::Refunded(position) => {
             // Whether something given back would fit is no matter.
             of(&plan.refunds, &counted.refunds, position).map(|status| DescriptorStatus {
-                verdict: Verdict::Admitted,
+                verdict: match counted.has_refunded {
+                    true => Verdict::Admitted,
+                    false => Verdict::NotRefunded,
+                },
                 ..status
             })
         }
@@ -133,6 +148,7 @@ fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> Descri
             let reading = charge.limit.denies_all().then(|| zero(charge, counted.now));
             DescriptorStatus {
                 verdict: verdict(true, charge.on_exceed),
+                remaining: 0,
                 ..DescriptorStatus::of(charge, reading, counted.now)
             }
         }),
