@@ -24,6 +24,8 @@ pub(crate) struct Activity {
     open: AtomicU32,
     /// Of these, the ones that wait for us. The others wait for the client.
     waiting: AtomicU32,
+    /// Of these, the ones whose answers have no end of their own.
+    lasting: AtomicU32,
     /// Ticks that the connection has lasted, from a random start: many that began together
     /// do not end together.
     age: AtomicU32,
@@ -114,11 +116,17 @@ impl Activity {
     /// long.
     fn tick(&self, patience: &Patience) -> Verdict {
         let age = self.age.fetch_add(1, Ordering::Relaxed);
-        let by_age = match patience.age_ticks.is_some_and(|most| age >= most) {
-            true => Verdict::Close,
-            false => Verdict::Stay,
+        let by_age = match patience.age_ticks.and_then(|most| age.checked_sub(most)) {
+            Some(over) if over >= patience.header_ticks && self.only_lasts() => Verdict::End,
+            Some(_) => Verdict::Close,
+            None => Verdict::Stay,
         };
         self.tick_phase(patience).max(by_age)
+    }
+
+    /// Nothing is under way but answers without an end: who waits for them waits forever.
+    fn only_lasts(&self) -> bool {
+        self.open.load(Ordering::Relaxed) == self.lasting.load(Ordering::Relaxed)
     }
 
     fn tick_phase(&self, patience: &Patience) -> Verdict {
@@ -146,6 +154,7 @@ impl Activity {
 pub(crate) struct UnderWay {
     activity: Arc<Activity>,
     waits_for_us: bool,
+    lasts: bool,
 }
 
 impl UnderWay {
@@ -158,6 +167,14 @@ impl UnderWay {
         Self {
             activity: Arc::clone(activity),
             waits_for_us: true,
+            lasts: false,
+        }
+    }
+
+    /// Its answer has no end of its own: it keeps no connection open beyond its age.
+    pub(crate) fn lasts(&mut self) {
+        if !std::mem::replace(&mut self.lasts, true) {
+            self.activity.lasting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -175,6 +192,9 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.waits_for_us(false);
+        if self.lasts {
+            self.activity.lasting.fetch_sub(1, Ordering::Relaxed);
+        }
         if self.activity.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.activity.enter(IDLE);
         }
@@ -297,6 +317,30 @@ mod tests {
         let never = live.add(&any());
         let _under_way = UnderWay::begin(&never);
         assert!((0..10_000).all(|_| never.tick(&any()) == Verdict::Stay));
+    }
+
+    #[test]
+    fn what_has_no_end_keeps_a_connection_only_until_its_age_and_a_little_longer() {
+        let patience = any().at_most(Some(Duration::from_secs(10)));
+        let live = Live::default();
+        let watched = live.add(&patience);
+        watched.multiplex();
+        let mut stream = UnderWay::begin(&watched);
+        stream.lasts();
+        let call = UnderWay::begin(&watched);
+        assert!((0..1000).all(|_| watched.tick(&patience) != Verdict::End));
+        drop(call);
+        assert_eq!(watched.tick(&patience), Verdict::End);
+        let young = live.add(&patience);
+        young.multiplex();
+        let mut stream = UnderWay::begin(&young);
+        stream.lasts();
+        let end = (1..1000).find(|_| young.tick(&patience) == Verdict::End);
+        // The age, less a tenth at most, and the time that headers may take.
+        assert!(
+            end.is_some_and(|ticks| (41..=45).contains(&ticks)),
+            "{end:?}"
+        );
     }
 
     fn ticks_until_expired(activity: &Activity, patience: &Patience) -> u32 {

@@ -35,6 +35,11 @@ const STREAMS_MAX: u32 = 256;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 
+/// Marks a response whose body has no end of its own, in its extensions: a connection that
+/// carries nothing else is closed at its age.
+#[derive(Clone, Copy)]
+pub(crate) struct Lasting;
+
 /// Answers the requests of one surface that speaks HTTP.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// What its answers consist of.
@@ -151,7 +156,7 @@ struct Exchange<H> {
 
 impl<H: Handler> Exchange<H> {
     async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
-        let under_way = UnderWay::begin(&self.activity);
+        let mut under_way = UnderWay::begin(&self.activity);
         let one_at_a_time = request.version() < Version::HTTP_2;
         let span = trace::span(&request);
         // Pinned where it is: handed over, kilobytes would be copied with every request.
@@ -162,6 +167,9 @@ impl<H: Handler> Exchange<H> {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if response.extensions().get::<Lasting>().is_some() {
+            under_way.lasts();
         }
         response.map(|body| Tracked::new(body, under_way))
     }

@@ -53,7 +53,7 @@ use workers::Workers;
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, UnderWay, Verdict};
 pub(crate) use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup};
-pub(crate) use http::Handler;
+pub(crate) use http::{Handler, Lasting};
 pub(crate) use line::Line;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;

@@ -1,5 +1,6 @@
 //! Connections of the service: how they end, what they may carry, what they survive.
 
+use std::io::ErrorKind::WouldBlock;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -227,15 +228,20 @@ impl Rogue {
 
     /// A call's head, without an end.
     fn begin(&mut self, stream: u32) {
+        self.begin_at(
+            stream,
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        );
+    }
+
+    /// The same of any method.
+    fn begin_at(&mut self, stream: u32, path: &str) {
         let mut block = Vec::new();
         for (name, value) in [
             (":method", "POST"),
             (":scheme", "http"),
             (":authority", "test"),
-            (
-                ":path",
-                "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-            ),
+            (":path", path),
             ("content-type", "application/grpc"),
         ] {
             block.push(0);
@@ -255,7 +261,12 @@ impl Rogue {
                 goodbyes.push(frame.payload[4..8].to_vec());
             }
         }
-        !goodbyes.is_empty() && goodbyes.iter().all(|code| code == &[0; 4])
+        // Silence is no end.
+        let is_ended = match self.0.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() != WouldBlock,
+        };
+        is_ended && !goodbyes.is_empty() && goodbyes.iter().all(|code| code == &[0; 4])
     }
 }
 
@@ -300,4 +311,17 @@ fn a_connection_ends_with_goaway_at_its_age_and_at_the_end_of_the_service() {
     service.server.terminate();
     assert!(rogue.ends_with_goaway());
     assert_eq!(service.server.wait().0, Some(0));
+}
+
+#[test]
+fn a_watch_keeps_no_connection_open_beyond_its_age() {
+    let aged = "[server]\nconnection_age_max = \"1s\"\nheader_timeout = \"200ms\"\n\
+        idle_timeout = \"1h\"\n";
+    let service = Service::embedded(&format!("{POLICY}{aged}"));
+    let mut rogue = Rogue::connect(grpc(&service.server));
+    rogue.begin_at(1, "/grpc.health.v1.Health/Watch");
+    rogue.write(DATA, END_STREAM, 1, &[0; 5]);
+    let is_told = |frame: Frame| frame.kind == DATA && frame.stream == 1;
+    while !is_told(rogue.read().unwrap()) {}
+    assert!(rogue.ends_with_goaway());
 }

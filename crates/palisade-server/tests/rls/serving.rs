@@ -73,6 +73,46 @@ fn health_watchers_hear_of_the_end_and_calls_under_way_are_answered() {
     assert_eq!(server.wait().0, Some(0));
 }
 
+/// Most watchers at once.
+const WATCHERS_MAX: usize = 1024;
+/// Calls that one connection carries.
+const STREAMS_MAX: usize = 256;
+
+#[test]
+fn health_watchers_beyond_the_bound_are_refused_until_one_leaves() {
+    let service = Service::embedded(POLICY);
+    let mut watches = Vec::new();
+    for _ in 0..WATCHERS_MAX / STREAMS_MAX {
+        let mut client = HealthClient::new(channel(&service));
+        for _ in 0..STREAMS_MAX {
+            let watch = service.runtime.block_on(client.watch(asked_of("")));
+            watches.push(watch.unwrap().into_inner());
+        }
+    }
+    for watch in &mut watches {
+        let told = service.runtime.block_on(watch.message()).unwrap();
+        assert_eq!(told.unwrap().status(), ServingStatus::Serving);
+    }
+    let mut client = HealthClient::new(channel(&service));
+    let mut one_more = || service.runtime.block_on(client.watch(asked_of("")));
+    let refused = one_more().unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    watches.pop();
+    eventually("a place is free", || one_more().is_ok());
+}
+
+#[test]
+fn health_watchers_of_what_is_not_here_are_told_so() {
+    let service = Service::embedded(POLICY);
+    let mut client = HealthClient::new(channel(&service));
+    let told = service.runtime.block_on(async {
+        let mut watch = client.watch(asked_of("other")).await?.into_inner();
+        watch.message().await
+    });
+    let status = told.unwrap().unwrap().status();
+    assert_eq!(status, ServingStatus::ServiceUnknown);
+}
+
 #[test]
 fn reflection_lists_the_services_and_describes_them() {
     use tonic_reflection::pb::v1::ServerReflectionRequest;

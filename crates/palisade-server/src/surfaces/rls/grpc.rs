@@ -14,6 +14,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use palisade::deadline::within;
 use prost::Message;
 
+use crate::serve::Lasting;
+
 /// Largest message that is read, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// A flag and the length of what follows.
@@ -273,9 +275,11 @@ pub(crate) fn unary(message: &impl Message) -> Response<Answer> {
     with_body(Answer::Unary(Some(framed(message)), false))
 }
 
-/// An answer of several messages.
+/// An answer of several messages, whose end may never come.
 pub(crate) fn stream(messages: Frames) -> Response<Answer> {
-    with_body(Answer::Stream(messages))
+    let mut response = with_body(Answer::Stream(messages));
+    response.extensions_mut().insert(Lasting);
+    response
 }
 
 fn with_body(body: Answer) -> Response<Answer> {

@@ -1,19 +1,24 @@
 //! `grpc.health.v1`: whether the service should get calls, once or whenever that changes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::body::Frame;
 use prost::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::grpc::{self, Code, Failed, Frames};
 use crate::serve::Stop;
 use crate::surfaces::Enforcer;
 
-/// How often a watcher's service is looked at.
+/// How often it is looked at, for all watchers at once.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Most watchers at once. They need no token, and a watch has no end of its own.
+const WATCHERS_MAX: usize = 1024;
 
 /// Which service is asked about; empty is all of them.
 #[derive(Clone, PartialEq, Message)]
@@ -41,27 +46,45 @@ enum Condition {
 #[derive(Clone)]
 pub(super) struct Health {
     pub(super) enforcer: Arc<Enforcer>,
-    pub(super) stop: Stop,
+    stop: Stop,
+    watched: Arc<Watched>,
+}
+
+/// What all watchers share.
+struct Watched {
+    /// [`Condition::Unknown`] until somebody has looked.
+    condition: watch::Sender<Condition>,
+    /// Somebody looks for all of them.
+    is_looking: AtomicBool,
+    places: Arc<Semaphore>,
 }
 
 impl Health {
+    pub(super) fn new(enforcer: Arc<Enforcer>, stop: Stop) -> Self {
+        let watched = Watched {
+            condition: watch::Sender::new(Condition::Unknown),
+            is_looking: AtomicBool::new(false),
+            places: Arc::new(Semaphore::new(WATCHERS_MAX)),
+        };
+        Self {
+            enforcer,
+            stop,
+            watched: Arc::new(watched),
+        }
+    }
+
     /// The answer now.
     pub(super) fn check(&self, request: &Request) -> Result<Response, Failed> {
-        match self.status(&request.service) {
-            Condition::ServiceUnknown => {
-                Err(Failed::new(Code::NotFound, "there is no such service here"))
-            }
-            status => Ok(Response {
-                status: status as i32,
+        match is_here(&request.service) {
+            true => Ok(Response {
+                status: self.condition() as i32,
             }),
+            false => Err(Failed::new(Code::NotFound, "there is no such service here")),
         }
     }
 
     /// Ready as `/health/ready` says it: not ending, and the store not away for too long.
-    fn status(&self, service: &str) -> Condition {
-        if !service.is_empty() && !super::SERVICES.contains(&service) {
-            return Condition::ServiceUnknown;
-        }
+    fn condition(&self) -> Condition {
         match !self.stop.is_draining() && self.enforcer.engine.health().ready {
             true => Condition::Serving,
             false => Condition::NotServing,
@@ -69,35 +92,90 @@ impl Health {
     }
 
     /// The answer now and whenever it changes, until the service ends.
-    pub(super) fn watch(self, request: Request) -> Frames {
+    pub(super) fn watch(&self, request: &Request) -> Result<Frames, Failed> {
+        let place = Arc::clone(&self.watched.places).try_acquire_owned();
+        let place = place.map_err(|_| {
+            let message = "too many are watching; ask again later, or with `Check`";
+            Failed::new(Code::ResourceExhausted, message)
+        })?;
         let watch = Watch {
-            health: self,
-            service: request.service,
+            condition: self.follow(),
+            is_here: is_here(&request.service),
             told: None,
+            health: self.clone(),
+            _place: place,
         };
-        Box::pin(unfold(Some(watch), |watch| async {
+        Ok(Box::pin(unfold(Some(watch), |watch| async {
             match watch {
                 Some(watch) => Some(watch.next().await),
                 None => None,
             }
-        }))
+        })))
     }
+
+    /// What is seen from now on; whoever comes first has it looked at for all.
+    fn follow(&self) -> watch::Receiver<Condition> {
+        let condition = self.watched.condition.subscribe();
+        if !self.watched.is_looking.swap(true, Ordering::AcqRel) {
+            self.look();
+            tokio::spawn(self.clone().look_on());
+        }
+        condition
+    }
+
+    async fn look_on(mut self) {
+        loop {
+            tokio::select! {
+                () = self.stop.draining() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            self.look();
+            if self.stop.is_draining() || self.watched.rests() {
+                return;
+            }
+        }
+    }
+
+    fn look(&self) {
+        let now = self.condition();
+        let condition = &self.watched.condition;
+        condition.send_if_modified(|told| std::mem::replace(told, now) != now);
+    }
+}
+
+impl Watched {
+    /// Whether nobody watches any more, so that nobody needs to look.
+    fn rests(&self) -> bool {
+        let is_alone = || self.condition.receiver_count() == 0;
+        if !is_alone() {
+            return false;
+        }
+        // Who has begun since then and found that somebody looks must not be left alone.
+        self.is_looking.swap(false, Ordering::AcqRel);
+        is_alone() || self.is_looking.swap(true, Ordering::AcqRel)
+    }
+}
+
+fn is_here(service: &str) -> bool {
+    service.is_empty() || super::SERVICES.contains(&service)
 }
 
 struct Watch {
     health: Health,
-    service: String,
+    condition: watch::Receiver<Condition>,
+    is_here: bool,
     told: Option<Condition>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Watch {
     async fn next(mut self) -> (Frame<Bytes>, Option<Self>) {
         loop {
-            let status = self.health.status(&self.service);
-            if self.told != Some(status) {
-                self.told = Some(status);
+            let found = self.look();
+            if found.is_some() && self.told != found {
+                self.told = found;
                 let response = Response {
-                    status: status as i32,
+                    status: found.unwrap_or(Condition::Unknown) as i32,
                 };
                 return (Frame::data(grpc::framed(&response)), Some(self));
             }
@@ -107,8 +185,19 @@ impl Watch {
             }
             tokio::select! {
                 () = self.health.stop.draining() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                // The other end is ours as well: it does not go before us.
+                _ = self.condition.changed() => {}
             }
+        }
+    }
+
+    /// What there is to tell, as soon as somebody has looked.
+    fn look(&mut self) -> Option<Condition> {
+        let seen = *self.condition.borrow_and_update();
+        match self.is_here {
+            false => Some(Condition::ServiceUnknown),
+            true if self.health.stop.is_draining() => Some(Condition::NotServing),
+            true => Some(seen).filter(|seen| *seen != Condition::Unknown),
         }
     }
 }

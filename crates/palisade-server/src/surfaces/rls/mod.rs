@@ -56,10 +56,7 @@ pub(super) fn is_wanted(given: &Given<'_>) -> bool {
 pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let service = Arc::new(RateLimits {
-        health: Health {
-            enforcer: Arc::clone(given.enforcer),
-            stop: given.stop.clone(),
-        },
+        health: Health::new(Arc::clone(given.enforcer), given.stop.clone()),
         callers: given.callers(FLAG),
         read_timeout: server.header_timeout,
         request_timeout: server.request_timeout,
@@ -117,7 +114,7 @@ impl RateLimits {
             }
             "/grpc.health.v1.Health/Watch" => {
                 let request = self.read(request, "HealthCheckRequest").await?;
-                Ok(grpc::stream(self.health.clone().watch(request)))
+                Ok(grpc::stream(self.health.watch(&request)?))
             }
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
