@@ -100,6 +100,46 @@ fn r_replaces_names_limits_of_its_own_domain() {
     }
 }
 
+/// A limit of the domain `edge`, in six lines if it replaces others; `key` is its name as well.
+fn replacing(key: &str, replaced: &str) -> String {
+    let replaces = match replaced {
+        "" => String::new(),
+        names => format!("replaces = [{names}]\n"),
+    };
+    format!(
+        "[[limit]]\nname = \"{key}\"\ndescriptor = [{{ key = \"{key}\" }}]\n\
+         domain = \"edge\"\nrate = \"5/s\"\n{replaces}"
+    )
+}
+
+#[test]
+fn r_replaces_a_circle_is_refused_at_each_of_its_places() {
+    let errors = |limits: &[(&str, &str)]| {
+        let text: String = limits.iter().map(|(key, of)| replacing(key, of)).collect();
+        read(&text).map_or_else(|errors| errors, |_| "no error".to_owned())
+    };
+    let two = errors(&[("a", "\"b\""), ("b", "\"a\"")]);
+    for place in [
+        "policy.toml:6:12: error: `limit.replaces` of `a` leads back to it (`a` → `b` → `a`)",
+        "policy.toml:12:12: error: `limit.replaces` of `b` leads back to it (`b` → `a` → `b`)",
+    ] {
+        assert!(two.contains(place), "{two}");
+    }
+    let three = errors(&[
+        ("a", "\"b\""),
+        ("b", "\"c\""),
+        ("c", "\"a\", \"d\""),
+        ("d", ""),
+    ]);
+    assert!(three.contains("(`c` → `a` → `b` → `c`)"), "{three}");
+    assert_eq!(three.matches("leads back to it").count(), 3, "{three}");
+    // One that leads into a circle is in none, and two ways to one limit are no circle.
+    let into = errors(&[("a", "\"b\""), ("b", "\"c\""), ("c", "\"b\"")]);
+    assert!(!into.contains("of `a` leads back"), "{into}");
+    let fan = errors(&[("a", "\"b\", \"c\""), ("b", "\"c\""), ("c", "")]);
+    assert_eq!(fan, "no error");
+}
+
 #[test]
 fn what_a_domain_cannot_mean_is_refused() {
     let entries = |count: usize| {

@@ -1,11 +1,11 @@
 //! Limits of Envoy domains: what their descriptors mean, and whether they fit each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::policy::{DescriptorRule, Dimension, LimitDef, Standing, ValueMatch};
 
-use crate::document::error::{Sink, nearest};
+use crate::document::error::{Origin, Sink, nearest};
 use crate::document::tree::{Node, member_origin};
 use crate::policy::limits::Checker;
 use crate::policy::tables::{DescriptorEntry, LimitTable};
@@ -123,6 +123,62 @@ pub(super) fn check(limits: &[(LimitDef, &Node)], sink: &mut Sink) {
             replaced(limit, rule, name, limits, item, sink);
         }
     }
+    for circle in circles(limits) {
+        sink.report_with(&circle.origin, circle.message, circle.hint);
+    }
+}
+
+/// A limit that is replaced by what it replaces, itself or by way of others.
+struct Circle {
+    origin: Origin,
+    message: String,
+    hint: String,
+}
+
+/// Each limit of each circle at its own place: a call that matches all of one is limited by
+/// none of it.
+fn circles(limits: &[(LimitDef, &Node)]) -> Vec<Circle> {
+    let replaces = limits.iter().filter_map(|(limit, _)| {
+        let rule = limit.descriptor.as_ref()?;
+        let names: Vec<&str> = rule.replaces.iter().map(|name| &**name).collect();
+        Some((limit.name.as_str(), names))
+    });
+    let replaces: BTreeMap<&str, Vec<&str>> = replaces.collect();
+    let circle = |(limit, item): &(LimitDef, &Node)| {
+        let way = way_back(&limit.name, &replaces)?;
+        let others: Vec<String> = way.iter().map(|name| format!("`{name}`")).collect();
+        let others = others.join(" → ");
+        Some(Circle {
+            origin: member_origin(item, "replaces"),
+            message: format!(
+                "`limit.replaces` of `{name}` leads back to it ({others} → `{name}`): a call \
+                 that matches all of them is limited by none",
+                name = limit.name
+            ),
+            hint: "take one of them out of `replaces`: the limit that is to count is replaced \
+                   by nobody"
+                .to_owned(),
+        })
+    };
+    limits.iter().filter_map(circle).collect()
+}
+
+/// The shortest way from a limit over those that it replaces back to itself; without its end.
+fn way_back<'a>(name: &'a str, replaces: &BTreeMap<&'a str, Vec<&'a str>>) -> Option<Vec<&'a str>> {
+    let mut seen = BTreeSet::new();
+    let mut ways = VecDeque::from([vec![name]]);
+    while let Some(way) = ways.pop_front() {
+        let next = way.last().and_then(|last| replaces.get(last));
+        for one in next.into_iter().flatten() {
+            if *one == name && way.len() > 1 {
+                return Some(way);
+            }
+            if *one != name && seen.insert(*one) {
+                ways.push_back([way.as_slice(), &[*one]].concat());
+            }
+        }
+    }
+    None
 }
 
 /// Entries in a form that can be compared.

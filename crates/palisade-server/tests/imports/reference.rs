@@ -68,6 +68,34 @@ pub(crate) fn yaml(nodes: &[Node]) -> String {
     text
 }
 
+/// The line of the file that each descriptor begins on.
+pub(crate) fn lines(nodes: &[Node]) -> BTreeMap<*const Node, usize> {
+    // `domain:` and `descriptors:` stand before the first.
+    let mut lines = BTreeMap::new();
+    number(nodes, 1, &mut 3, &mut lines);
+    lines
+}
+
+fn number(
+    nodes: &[Node],
+    depth: usize,
+    next: &mut usize,
+    lines: &mut BTreeMap<*const Node, usize>,
+) {
+    for node in nodes {
+        lines.insert(std::ptr::from_ref(node), *next);
+        let alone = Node {
+            nested: Vec::new(),
+            ..node.clone()
+        };
+        let mut text = String::new();
+        write(&[alone], depth, &mut text);
+        // A descriptor with others below it has one line more, which says so.
+        *next += text.lines().count() + usize::from(!node.nested.is_empty());
+        number(&node.nested, depth + 1, next, lines);
+    }
+}
+
 fn write(nodes: &[Node], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth);
     for node in nodes {
@@ -118,6 +146,98 @@ pub(crate) struct Service {
     counters: BTreeMap<(Vec<String>, u64), u32>,
 }
 
+/// What an import has said to be different.
+#[derive(Debug, Default)]
+pub(crate) struct Announced {
+    /// Limits whose windows slide, by the line of their descriptor.
+    sliding: BTreeSet<usize>,
+    /// A denied call charges nothing.
+    charges_none: bool,
+}
+
+impl Announced {
+    /// What stands at the end of the policy that was made.
+    pub(crate) fn in_policy(policy: &str) -> Self {
+        let mut announced = Self::default();
+        let differences = policy.lines().filter_map(|line| line.strip_prefix("# - "));
+        for difference in differences {
+            if difference.starts_with("all: the original charges all descriptors") {
+                announced.charges_none = true;
+            }
+            if let Some((limits, _)) = difference.split_once("): the original counts in fixed") {
+                let places = limits.split('(').skip(1);
+                let line = |place: &str| {
+                    let place = place.split(')').next().unwrap();
+                    place.rsplit(':').next().unwrap().parse::<usize>().unwrap()
+                };
+                announced.sliding.extend(places.map(line));
+            }
+        }
+        announced
+    }
+}
+
+/// The original with the differences that were announced, and no other.
+pub(crate) struct Changed<'a> {
+    pub(crate) nodes: &'a [Node],
+    pub(crate) announced: Announced,
+    lines: BTreeMap<*const Node, usize>,
+    /// When each bucket was charged, in milliseconds.
+    hits: BTreeMap<Vec<String>, Vec<u64>>,
+}
+
+impl<'a> Changed<'a> {
+    pub(crate) fn new(nodes: &'a [Node], announced: Announced) -> Self {
+        Self {
+            nodes,
+            announced,
+            lines: lines(nodes),
+            hits: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the call is over a limit.
+    pub(crate) fn is_over(&mut self, call: &[Descriptor], millis: u64) -> bool {
+        let before = self.announced.charges_none.then(|| self.hits.clone());
+        let mut over = false;
+        for (found, (count, unit)) in counted(self.nodes, call) {
+            let slides = self.announced.sliding.contains(&self.line(found.node));
+            let hits = self.hits.entry(found.bucket).or_default();
+            let counts = |hit: &&u64| match slides {
+                true => millis - **hit < unit.seconds * 1_000,
+                false => *hit / 1_000 / unit.seconds == millis / 1_000 / unit.seconds,
+            };
+            let used = hits.iter().filter(counts).count();
+            hits.push(millis);
+            over |= used >= usize::try_from(count).unwrap() && !found.node.shadow;
+        }
+        if over && let Some(before) = before {
+            self.hits = before;
+        }
+        over
+    }
+
+    fn line(&self, node: &Node) -> usize {
+        self.lines[&std::ptr::from_ref(node)]
+    }
+}
+
+/// What a call is counted by, descriptor by descriptor, with the figure of each.
+fn counted<'a>(nodes: &'a [Node], call: &[Descriptor]) -> Vec<(Found<'a>, (u32, Unit))> {
+    let found: Vec<Option<Found<'_>>> = call.iter().map(|one| find(nodes, one)).collect();
+    let replaced: BTreeSet<&str> = found
+        .iter()
+        .flatten()
+        .flat_map(|found| found.limit.replaces.iter().copied())
+        .collect();
+    let figure = |found: Found<'a>| {
+        let is_replaced = found.limit.name.is_some_and(|name| replaced.contains(name));
+        let figure = found.limit.figure.filter(|_| !is_replaced)?;
+        Some((found, figure))
+    };
+    found.into_iter().flatten().filter_map(figure).collect()
+}
+
 struct Found<'a> {
     node: &'a Node,
     limit: &'a Limit,
@@ -127,18 +247,8 @@ struct Found<'a> {
 impl Service {
     /// Whether the call is over a limit.
     pub(crate) fn is_over(&mut self, nodes: &[Node], call: &[Descriptor], seconds: u64) -> bool {
-        let found: Vec<Option<Found<'_>>> = call.iter().map(|one| find(nodes, one)).collect();
-        let replaced: BTreeSet<&str> = found
-            .iter()
-            .flatten()
-            .flat_map(|found| found.limit.replaces.iter().copied())
-            .collect();
         let mut over = false;
-        for found in found.into_iter().flatten() {
-            let is_replaced = found.limit.name.is_some_and(|name| replaced.contains(name));
-            let Some((count, unit)) = found.limit.figure.filter(|_| !is_replaced) else {
-                continue;
-            };
+        for (found, (count, unit)) in counted(nodes, call) {
             let window = seconds / unit.seconds;
             let counter = self.counters.entry((found.bucket, window)).or_default();
             *counter += 1;

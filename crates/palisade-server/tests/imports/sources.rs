@@ -76,6 +76,33 @@ fn cases_show_each_limit_of_a_domain_deny_one_past_its_figure() {
 }
 
 #[test]
+fn limits_that_replace_each_other_are_refused_or_left_to_count() {
+    let scratch = Scratch::new();
+    let limit = |key: &str, name: &str, replaced: &str| {
+        format!(
+            "  - key: {key}\n    rate_limit: {{unit: hour, requests_per_unit: 2, name: {name}, \
+             replaces: [{{name: {replaced}}}]}}\n"
+        )
+    };
+    let descriptors = [
+        limit("a", "one", "two"),
+        limit("b", "two", "one"),
+        limit("c", "three", "one"),
+    ];
+    let yaml = format!("domain: d\ndescriptors:\n{}", descriptors.concat());
+    let file = scratch.file("f.yaml", &yaml);
+    let said = scratch.try_import(&["envoy-ratelimit", &file]).unwrap_err();
+    for line in [3, 5] {
+        let place = format!("{file}:{line}: `replaces` leads from this limit back to it");
+        assert!(said.contains(&place), "{said}");
+    }
+    assert!(!said.contains(&format!("{file}:7")), "{said}");
+    let (policy, _) = scratch.import(&["envoy-ratelimit", &file, "--skip-unsupported"]);
+    assert_eq!(policy.matches("\nreplaces = ").count(), 1, "{policy}");
+    scratch.cases_hold();
+}
+
+#[test]
 fn a_folder_is_read_in_the_order_of_its_names() {
     let scratch = Scratch::new();
     let limit = "descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1}}]\n";

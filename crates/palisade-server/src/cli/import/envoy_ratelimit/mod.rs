@@ -1,5 +1,6 @@
 //! `palisade import envoy-ratelimit`: the YAML of envoyproxy/ratelimit.
 
+mod circles;
 mod convert;
 mod overshadowed;
 mod read;
@@ -14,13 +15,15 @@ use super::yaml;
 use convert::Converter;
 
 /// What concerns every limit, whatever its windows are.
-const GENERAL: [&str; 3] = [
+const GENERAL: [&str; 4] = [
     "the original counts what it denies too; here a denied call costs the descriptors that \
      deny it nothing, which shows where a call takes more than one hit",
     "if Redis is away the original answers with an error and Envoy's `failure_mode_deny` \
      decides; here `failure` of each limit decides",
     "the original joins key and value with `_`, so that the key `a_b` also matches the key `a` \
      with the value `b`; here keys and values are told apart",
+    "the original takes negative hits off the window that is current, whoever's hits they were; \
+     here they change nothing unless `[rls] refunds = true`",
 ];
 const SLIDING: &str = "the original charges all descriptors of a call though one denies; here a \
     denied call charges none (`[rls] count_denied = true` charges those that admit)";
@@ -59,6 +62,7 @@ pub(super) fn import(
         }
     }
     converter.finish();
+    circles::open(&mut draft);
     if problems.is_empty() {
         Ok(draft)
     } else {
