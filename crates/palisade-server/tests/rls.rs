@@ -13,18 +13,22 @@ mod common;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;
 
+#[path = "rls/bounds.rs"]
+mod bounds;
 #[path = "rls/connections.rs"]
 mod connections;
 #[path = "rls/explained.rs"]
 mod explained;
+#[path = "rls/matching.rs"]
+mod matching;
 #[path = "rls/page.rs"]
 mod page;
+#[path = "rls/refunds.rs"]
+mod refunds;
 #[path = "rls/rules.rs"]
 mod rules;
 #[path = "rls/service.rs"]
 mod service;
-#[path = "rls/refunds.rs"]
-mod refunds;
 #[path = "rls/serving.rs"]
 mod serving;
 #[path = "rls/socket_file.rs"]

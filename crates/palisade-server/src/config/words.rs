@@ -5,7 +5,8 @@ use palisade_core::guard::policy::GuardMode;
 use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::plan::OnExceed;
 use palisade_core::policy::{
-    Accuracy, ClassKind, Dimension, Limit, OnStoreFailure, PolicySet, Standing,
+    Accuracy, ClassKind, Dimension, EntryMatch, Limit, OnStoreFailure, PolicySet, Standing,
+    ValueMatch,
 };
 
 /// `10/min`, as a policy file has it.
@@ -75,13 +76,22 @@ pub(crate) fn bucket(limit: &Limit) -> String {
     }
 }
 
+/// A descriptor's entry: its key, and the value if not any will do.
+fn entry(entry: &EntryMatch) -> String {
+    match &entry.value {
+        ValueMatch::Exact(value) => format!("{}={value}", entry.key),
+        ValueMatch::Prefix(start) => format!("{}={start}*", entry.key),
+        ValueMatch::Any => entry.key.to_string(),
+    }
+}
+
 /// Which requests it is about.
 pub(crate) fn applies_to(limit: &Limit) -> String {
     let def = &limit.def;
     let mut parts = Vec::new();
     if let Some(rule) = &def.descriptor {
-        let keys: Vec<&str> = rule.entries.iter().map(|entry| &*entry.key).collect();
-        parts.push(format!("domain {}: {}", rule.domain, keys.join(", ")));
+        let entries: Vec<String> = rule.entries.iter().map(entry).collect();
+        parts.push(format!("domain {}: {}", rule.domain, entries.join(", ")));
     }
     if def.throttle {
         parts.push("everything, first".to_owned());
