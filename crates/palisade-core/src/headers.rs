@@ -56,15 +56,16 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
 }
 
 /// Hands every header of an answer to `put`, its name in canonical case and an ASCII value.
-/// They describe the most constraining bucket (L-CONSTRAINT), which is the first of
-/// [`Decision::limits`]. They are part of every answer: nothing is allocated but what the
-/// longer ones are written in.
+/// They describe the most constraining bucket that can deny (L-CONSTRAINT), which is the
+/// first of [`Decision::limits`] that is not in shadow; without one they are left out. They
+/// are part of every answer: nothing is allocated but what the longer ones are written in.
 pub fn each_header(
     decision: &Decision,
     families: HeaderFamilies,
     mut put: impl FnMut(&'static str, &str),
 ) {
-    if let Some(reading) = decision.limits.first() {
+    let enforced = decision.limits.iter().find(|reading| !reading.shadow);
+    if let Some(reading) = enforced {
         if families.x_ratelimit {
             put("X-RateLimit-Limit", digits(reading.limit).as_str());
             put("X-RateLimit-Remaining", digits(reading.remaining).as_str());
@@ -333,6 +334,25 @@ mod tests {
         assert_eq!(current[0].0, "ip-auth");
         assert_eq!(figure(&current[0].1, "r"), Some(0));
         assert_eq!(figure(&current[0].1, "t"), Some(45));
+    }
+
+    #[test]
+    fn l_constraint_a_limit_in_shadow_is_in_no_header() {
+        let all = HeaderFamilies {
+            org: true,
+            ..HeaderFamilies::default()
+        };
+        let mut decision = Decision::allow(denied().at);
+        decision.limits = denied().limits;
+        decision.limits[0].shadow = true;
+        assert_eq!(lines(&decision, all), Vec::<String>::new());
+
+        let mut enforced = denied().limits.remove(0);
+        (enforced.name, enforced.limit) = ("ip-read".into(), 100);
+        decision.limits.push(enforced);
+        let shown = lines(&decision, all).join("\n");
+        assert!(shown.contains("X-RateLimit-Limit: 100\n"), "{shown}");
+        assert!(!shown.contains("ip-auth"), "{shown}");
     }
 
     #[test]

@@ -165,16 +165,15 @@ impl BlockCache {
     }
 }
 
-/// A block binds whom it binds while the store answers: a network's block binds
-/// neither a success nor a trusted session, and heavy endpoints know no account.
+/// A block binds whom it binds while the store answers: a network's block binds no
+/// trusted session (G-ADVISORY) and no success of a login, and heavy endpoints know no
+/// account.
 const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> bool {
     match kind {
-        KeyKind::Prefix | KeyKind::PrefixAgent => match flow {
-            Flow::Api => true,
-            Flow::Login | Flow::Otp => {
-                !matches!(attempt, Attempt::Success) && matches!(trust, Trust::Untrusted)
-            }
-        },
+        KeyKind::Prefix | KeyKind::PrefixAgent => {
+            let reports_success = matches!(attempt, Attempt::Success);
+            matches!(trust, Trust::Untrusted) && (matches!(flow, Flow::Api) || !reports_success)
+        }
         KeyKind::Account | KeyKind::AccountDevice => !matches!(flow, Flow::Api),
         KeyKind::PrefixDevice | KeyKind::Device => true,
         KeyKind::Lockout => false,

@@ -74,6 +74,17 @@ fn f_blocks_bind_heavy_endpoints_before_the_breaker_opens_too() {
 }
 
 #[test]
+fn f_blocks_a_network_block_binds_no_trusted_session_at_heavy_endpoints() {
+    for (kind, agent) in [("K1", "ua2"), ("K2", "ua1")] {
+        World::play(&format!(
+            "1s api.hit 1 ua1 stored={kind}/L3; 2s down; \
+             2s api.hit 1 {agent} -> hard_block fail_open G-THRESHOLD; \
+             2s api.hit 1 {agent} trusted -> allow fail_open"
+        ));
+    }
+}
+
+#[test]
 fn f_blocks_of_accounts_do_not_bind_heavy_endpoints() {
     World::play(
         "1s api.hit A 1 fp1 stored=K4/L3; 1s api.hit A 1 fp1 stored=K5/L3; 2s down; \
