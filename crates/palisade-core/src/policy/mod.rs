@@ -377,6 +377,15 @@ pub struct ApiKey {
     pub scopes: Option<Vec<String>>,
 }
 
+impl ApiKey {
+    /// Whether it may use a route that needs this scope.
+    #[must_use]
+    pub fn covers(&self, needed: &str) -> bool {
+        let scopes = self.scopes.as_ref();
+        scopes.is_none_or(|scopes| scopes.iter().any(|scope| scope == needed))
+    }
+}
+
 /// A tenant's own figures, from the policy source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantPolicy {

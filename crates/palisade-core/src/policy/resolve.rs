@@ -36,7 +36,8 @@ pub fn resolve<'p>(
         charges: Vec::new(),
         quota: None,
     };
-    plan.refusal = scope_refusal(&plan.route, facts).or_else(|| unknown_class(policy, facts));
+    plan.refusal =
+        scope_refusal(policy, &plan.route, facts).or_else(|| unknown_class(policy, facts));
     if plan.refusal.is_none() {
         identity.api_key = facts
             .api_key
@@ -111,14 +112,27 @@ fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     (!policy.knows_class(class.as_str())).then_some(Refusal::NoLimit)
 }
 
-/// Scopes are known once somebody is authenticated, not before.
-fn scope_refusal(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<Refusal> {
+/// Scopes are known once somebody is authenticated, not before. An API key stands for
+/// them: of a request its own scopes are judged with its quota, which a job has none of.
+fn scope_refusal(
+    policy: &PolicySet,
+    route: &RouteMatch<'_>,
+    facts: &RequestFacts,
+) -> Option<Refusal> {
     let needed = route.scope.filter(|_| facts.layers != Layers::Edge)?;
     let held = facts
         .scopes
         .as_ref()
         .is_some_and(|scopes| scopes.iter().any(|scope| scope.as_str() == needed));
-    (!held && facts.api_key.is_none()).then_some(Refusal::TokenScope)
+    match &facts.api_key {
+        _ if held => None,
+        None => Some(Refusal::TokenScope),
+        Some(_) if facts.kind == RequestKind::Http => None,
+        Some(key) => match policy.api_key(&hash_api_key(key.as_str())) {
+            None => Some(Refusal::TokenScope),
+            Some(registered) => (!registered.covers(needed)).then_some(Refusal::KeyScope),
+        },
+    }
 }
 
 /// Room for so many charges is made at first; most plans have no more.
@@ -204,11 +218,8 @@ fn charge_quota<'p>(
     let Some(registered) = policy.api_key(&hash) else {
         return Some(Refusal::UnknownKey);
     };
-    let covered = match (&registered.scopes, plan.route.scope) {
-        (Some(scopes), Some(needed)) => scopes.iter().any(|scope| scope == needed),
-        _ => true,
-    };
-    if !covered {
+    let needed = plan.route.scope;
+    if needed.is_some_and(|needed| !registered.covers(needed)) {
         return Some(Refusal::KeyScope);
     }
     let Some(tier) = tier_of(&hash).or_else(|| policy.tier(&registered.tier)) else {
