@@ -20,7 +20,7 @@ use palisade::extract::client_ip::TrustedProxies;
 use palisade::extract::forward_auth::OriginalHeaders;
 use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{Algorithm, JwtKeys, JwtRules, TokenRefusal, TokenVerifier};
-use palisade::extract::path::EncodedSlash;
+use palisade::extract::path::{EncodedSlash, PathCase};
 use palisade::extract::{
     EdgeConfig, EdgeRequest, ExtractError, Extracted, TokenStatus, arrive, extract,
     extract_forward_auth,
@@ -352,7 +352,8 @@ fn i_client_bodies_are_bounded_and_forms_and_json_are_read() {
         assert_eq!(form.as_deref(), Some("spa"), "it may be a form: {kind:?}");
     }
     let wrong = body(Some("application/json"), "client_id=spa");
-    assert_eq!(wrong.client(), None, "nobody reads a form here");
+    assert_eq!(wrong.error(), (400, "client_id"), "it is no JSON");
+    assert_eq!(body(Some("application/json"), "").client(), None);
     let twice = body(
         Some("application/json"),
         r#"{"client_id":"a","client_id":"b"}"#,
@@ -360,6 +361,94 @@ fn i_client_bodies_are_bounded_and_forms_and_json_are_read() {
     assert_eq!(twice.error(), (400, "client_id"));
     let other = body(Some("application/json"), json).basic("other:x");
     assert_eq!(other.error(), (400, "client_id"));
+}
+
+#[test]
+fn i_client_a_body_that_only_some_servers_read_is_refused() {
+    let sent = |body: &[u8], headers: &[(&'static str, &str)]| {
+        let mut case = post("/auth/token");
+        case.body = Some(body.to_vec());
+        headers
+            .iter()
+            .fold(case, |case, (name, value)| case.header(name, value))
+    };
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let json = ("content-type", "application/json");
+    let coding = "content-encoding";
+    let gzip = b"\x1f\x8b\x08 not looked into";
+    for (body, headers) in [
+        (&gzip[..], &[form, (coding, "gzip")][..]),
+        (gzip, &[json, (coding, "identity"), (coding, "br")]),
+        (b"client_id=spa", &[form, json]),
+        (b"{}", &[json, form]),
+        (
+            b"{}",
+            &[("content-type", "application/json; charset=utf-16")],
+        ),
+        (
+            b"--x\r\n",
+            &[("content-type", "Multipart/Form-Data; boundary=x")],
+        ),
+    ] {
+        assert_eq!(sent(body, headers).error(), (415, "body"), "{headers:?}");
+    }
+    let marked = "\u{feff}{\"client_id\":\"spa\"}".as_bytes();
+    for (body, headers) in [
+        (marked, &[json][..]),
+        (marked, &[]),
+        (b"\xEF\xBB\xBFclient_id=spa", &[form]),
+        (b"{\"client_id\":\"spa\"", &[json]),
+        (b"{\"client_id\":\"spa\",}", &[]),
+        (b"{\"Client_Id\":\"spa\"}", &[json]),
+        (b"CLIENT_ID=spa", &[form]),
+        (b"client.id=spa", &[form]),
+        (b"client_id[]=spa", &[]),
+    ] {
+        assert_eq!(
+            sent(body, headers).error(),
+            (400, "client_id"),
+            "{}",
+            String::from_utf8_lossy(body)
+        );
+    }
+    let plain = sent(b"client_id=spa", &[form, (coding, "identity")]);
+    assert_eq!(plain.client().as_deref(), Some("spa"));
+    let elsewhere = sent(gzip, &[form, json, (coding, "gzip")]);
+    let elsewhere = Case {
+        target: "/upload".to_owned(),
+        ..elsewhere
+    };
+    assert_eq!(elsewhere.client(), None);
+    assert_eq!(
+        get("/auth/authorize?Client_Id=spa").error(),
+        (400, "client_id")
+    );
+}
+
+#[test]
+fn i_path_a_path_that_leads_elsewhere_in_other_letters_is_refused() {
+    let defaults = |case: Case| Case {
+        policy: policy_of(""),
+        ..case
+    };
+    for target in ["/AUTH/TOKEN", "/auth/%54oken", "/Admin/users", "/MFA"] {
+        let refused = defaults(post(target));
+        assert_eq!(refused.error(), (400, "path"), "{target}");
+        let mut significant = defaults(post(target));
+        significant.config.path_case = PathCase::Significant;
+        assert!(significant.run().is_ok(), "{target}");
+        let asked = get("/")
+            .from(PROXY)
+            .header("x-forwarded-uri", target)
+            .header("x-forwarded-method", "POST");
+        let refused = defaults(asked).forward_auth().unwrap_err();
+        assert_eq!((refused.status(), refused.field()), (400, "path"));
+    }
+    for target in ["/auth/token", "/admin/Users", "/Things/1", "/caf%c3%a9"] {
+        assert!(defaults(post(target)).run().is_ok(), "{target}");
+    }
+    // Where a client names itself is a route too, without one of its own.
+    assert_eq!(post("/Auth/Token").error(), (400, "path"));
 }
 
 #[test]
@@ -389,10 +478,13 @@ fn i_client_malformed_basic_credentials_are_refused() {
 
 /// A policy with this text after the header that leaves the defaults out.
 fn policy(text: &str) -> PolicySet {
-    let text = format!("[policy]\ndefaults = false\n{text}");
+    policy_of(&format!("[policy]\ndefaults = false\n{text}"))
+}
+
+fn policy_of(text: &str) -> PolicySet {
     let loaded = palisade_policy::load_text(
         std::path::Path::new("test.toml"),
-        &text,
+        text,
         &palisade_policy::Env::default(),
         &palisade_policy::Overrides::default(),
     );

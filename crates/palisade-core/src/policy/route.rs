@@ -1,5 +1,6 @@
 //! Route → class and operation. The most specific pattern wins.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -121,6 +122,14 @@ impl Route {
         }
     }
 
+    /// True for a path in the pattern's own letters.
+    fn covers_as_written(&self, path: &str) -> bool {
+        match self.open {
+            true => self.covers(path),
+            false => *self.literal == *path,
+        }
+    }
+
     fn covers_method(&self, method: &str) -> bool {
         self.method.as_deref().is_none_or(|own| own == method)
     }
@@ -135,6 +144,8 @@ impl Route {
 pub struct Routes {
     exact: HashMap<Box<str>, Vec<Route>>,
     open: Vec<Route>,
+    /// Some pattern has a capital letter: a path without one may be in other letters.
+    has_capitals: bool,
 }
 
 /// What the routes say about one request.
@@ -157,7 +168,10 @@ impl Routes {
     /// an earlier one, so that a file can override a default.
     #[must_use]
     pub fn new(routes: Vec<Route>) -> Self {
-        let mut all = Self::default();
+        let mut all = Self {
+            has_capitals: routes.iter().any(|route| has_capitals(&route.literal)),
+            ..Self::default()
+        };
         for route in routes {
             let list = if route.open {
                 &mut all.open
@@ -167,10 +181,9 @@ impl Routes {
             list.retain(|old| old.literal != route.literal || old.method != route.method);
             list.push(route);
         }
-        all.open
-            .sort_by_key(|route| std::cmp::Reverse(route.rank()));
+        all.open.sort_by_key(|route| Reverse(route.rank()));
         for list in all.exact.values_mut() {
-            list.sort_by_key(|route| std::cmp::Reverse(route.rank()));
+            list.sort_by_key(|route| Reverse(route.rank()));
         }
         all
     }
@@ -190,16 +203,34 @@ impl Routes {
             .all(|reading| self.find(method, without_trailing_slash(reading)) == judged)
     }
 
+    /// True if a reader that does not look at the case of letters is led elsewhere than
+    /// `path` leads. Routes that are written in both cases are told apart.
+    #[must_use]
+    pub fn differ_by_case(&self, method: &str, path: &str) -> bool {
+        if !self.has_capitals && !has_capitals(path) {
+            return false;
+        }
+        let is_in_any_case = |route: &&Route| route.covers_any_case(method, path);
+        let mut found: Vec<&Route> = self.iter().filter(is_in_any_case).collect();
+        found.sort_by_key(|route| Reverse((route.rank(), route.covers_as_written(path))));
+        RouteMatch::of(found) != self.find(method, path)
+    }
+
     /// What applies to a request.
     #[must_use]
     pub fn find(&self, method: &str, path: &str) -> RouteMatch<'_> {
         let exact = self.exact.get(path).into_iter().flatten();
         let open = self.open.iter().filter(|route| route.covers(path));
-        let mut found = RouteMatch::default();
-        for route in exact
-            .chain(open)
-            .filter(|route| route.covers_method(method))
-        {
+        let found = exact.chain(open);
+        RouteMatch::of(found.filter(|route| route.covers_method(method)))
+    }
+}
+
+impl<'p> RouteMatch<'p> {
+    /// What these say together, the most specific first.
+    fn of(routes: impl IntoIterator<Item = &'p Route>) -> Self {
+        let mut found = Self::default();
+        for route in routes {
             if found.pattern.is_none() {
                 found.pattern = Some(&route.pattern);
                 found.scope = route.scope.as_deref();
@@ -210,6 +241,10 @@ impl Routes {
         }
         found
     }
+}
+
+fn has_capitals(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 fn without_trailing_slash(path: &str) -> &str {
@@ -277,6 +312,36 @@ mod tests {
             (&open, "/authority", false),
         ] {
             assert_eq!(route.covers_any_case("POST", path), covered, "{path}");
+        }
+    }
+
+    #[test]
+    fn i_path_a_path_that_leads_elsewhere_in_other_letters_is_known() {
+        let routes = [
+            "ANY /* -> write",
+            "ANY /auth/token -> auth",
+            "ANY /admin/* -> admin",
+            "ANY /Reports/* -> reports",
+            "GET /a -> lower",
+            "GET /A -> upper",
+        ];
+        let routes = Routes::new(routes.iter().map(|text| route(text)).collect());
+        for (path, differs) in [
+            ("/auth/token", false),
+            ("/AUTH/TOKEN", true),
+            ("/auth/tokeN", true),
+            ("/auth/token/X", false),
+            ("/Admin", true),
+            ("/admin/Users", false),
+            ("/Administration", false),
+            ("/reports/1", true),
+            ("/Reports/1", false),
+            ("/Things/1", false),
+            ("/caf%C3%A9", false),
+            ("/a", false),
+            ("/A", false),
+        ] {
+            assert_eq!(routes.differ_by_case("GET", path), differs, "{path}");
         }
     }
 

@@ -92,7 +92,8 @@ section! {
         burst: Option<NonZeroU32>;
         /// What one request takes.
         cost: NonZeroU32 = "1";
-        /// `exact` over all nodes, `leased` in batches, `local` to each node.
+        /// `exact` over all nodes, `leased` in batches, `local` to each node and forgotten
+        /// when it ends.
         accuracy: Accuracy = "exact";
         /// Whether it only reports and never denies.
         shadow: bool = "false";

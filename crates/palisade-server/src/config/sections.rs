@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use palisade::extract::client_ip::ChainHeader;
 use palisade::extract::forward_auth::OriginalHeaders;
 use palisade::extract::jwt::Expiry;
-use palisade::extract::path::EncodedSlash;
+use palisade::extract::path::{EncodedSlash, PathCase};
 use palisade_core::headers::HeaderFamily;
 use palisade_policy::document::schema::{Schema, Section};
 use palisade_policy::{Env, OneOrMany, section};
@@ -190,6 +190,10 @@ section! {
         /// What `%2F` or `%5C` in a path is: refused, a separator of segments, or part
         /// of one. It must be what the application takes it for.
         encoded_slash: EncodedSlash = "refuse";
+        /// What a path is that leads to another route if letter case is ignored
+        /// (`/Admin/x` where `/admin/*` is a route): refused, or `significant` if the
+        /// application tells them apart.
+        path_case: PathCase = "refuse";
         /// Paths on which an OAuth client names itself in the query.
         oauth_authorize: Vec<String> = "/auth/authorize";
         /// Paths on which it does in the body (form or JSON) or the Basic header.

@@ -25,6 +25,7 @@ pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeCo
         api_key_header: identity.api_key_header.0.clone(),
         oauth_routes: oauth_routes(identity, identity.encoded_slash)?,
         encoded_slash: identity.encoded_slash,
+        path_case: identity.path_case,
         original_headers: identity.original,
         ..EdgeConfig::default()
     };

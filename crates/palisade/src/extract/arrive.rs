@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
-use palisade_core::path::normalise;
+use palisade_core::path::{NormalPath, normalise};
+use palisade_core::policy::Routes;
 use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
 
 use super::authorization::Authorization;
 use super::error::ExtractError;
 use super::header::Sent;
 use super::jwt::Claims;
+use super::path::PathCase;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, path, request_id};
 
 /// A request that was refused before it had facts, and whom that is charged to.
@@ -203,6 +205,16 @@ fn asks_for_api_keys(policy: &PolicySet, facts: &RequestFacts) -> bool {
     policy.has_api_keys() || route().api_key_required
 }
 
+fn differs_by_case(
+    config: &EdgeConfig,
+    routes: &Routes,
+    method: &str,
+    path: &NormalPath<'_>,
+) -> bool {
+    let path = path.judged();
+    routes.differ_by_case(method, path) || config.oauth_routes.differ_by_case(path)
+}
+
 /// The request with its path in one spelling, and the path to pass on.
 fn placed(
     config: &EdgeConfig,
@@ -222,6 +234,12 @@ fn placed(
         return Err(FieldError::new(
             "path",
             "would be read differently by different applications: write it plainly",
+        ));
+    }
+    if config.path_case == PathCase::Refused && differs_by_case(config, routes, method, &path) {
+        return Err(FieldError::new(
+            "path",
+            "leads to another route where letter case is ignored: write it as the route is written",
         ));
     }
     let forward = (!path.is_as_written()).then(|| path.forwarded().into());

@@ -12,6 +12,7 @@ use super::authorization::Authorization;
 use super::error::ExtractError;
 use super::form;
 use super::json;
+use super::login::{is_harmless, plain};
 use super::path::{EncodedSlash, normalise};
 
 /// Longest body that is looked at, in bytes.
@@ -69,6 +70,13 @@ impl OAuthRoutes {
         holds(&self.authorize).then_some(Kind::Authorize)
     }
 
+    /// True if a reader that does not look at the case of letters takes this path for one
+    /// of these routes where another reader does not.
+    pub(super) fn differ_by_case(&self, path: &str) -> bool {
+        let mut all = self.authorize.iter().chain(&self.credentials);
+        self.kind(path).is_none() && all.any(|known| known.eq_ignore_ascii_case(path))
+    }
+
     /// True if the client id may be in the body of this request: a surface that
     /// streams bodies buffers this one, up to [`FORM_BYTES_MAX`].
     #[must_use]
@@ -106,7 +114,7 @@ pub(super) fn client_id(
         return Ok(None);
     };
     let outer = match kind {
-        Kind::Authorize => form::value(request.query.unwrap_or_default(), FIELD)?,
+        Kind::Authorize => form_value(request.query.unwrap_or_default())?,
         Kind::Credentials => basic(request.authorization)?,
     };
     let agreed = agree(outer, in_body(request)?)?;
@@ -125,19 +133,37 @@ fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>
 
 /// A body of another type than the two, or of none, is read as either: some servers do.
 fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
-    let Some(body) = request.body else {
+    let Some(body) = request.body.filter(|body| !body.is_empty()) else {
         return Ok(None);
     };
     if body.len() > FORM_BYTES_MAX {
         return Err(ExtractError::BodyTooLong);
     }
-    let found = match media_type(request.headers) {
-        Media::Form => form::value(body, FIELD)?,
+    let media = media_type(request.headers)?;
+    if body.starts_with(BYTE_ORDER_MARK) {
+        return Err(FieldError::new(FIELD, "cannot be read behind a byte order mark").into());
+    }
+    let found = match media {
+        Media::Form => form_value(body)?,
         Media::Json => json::value(body, FIELD)?,
         Media::Other if json::looks_like(body) => json::value(body, FIELD)?,
-        Media::Other => form::value(body, FIELD)?,
+        Media::Other => form_value(body)?,
     };
     Ok(found)
+}
+
+/// What some readers skip before a text, and some take for a part of it.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// The client of a form: `None` if nobody finds one there, and an error if not everybody
+/// finds the same.
+fn form_value(form: &[u8]) -> Result<Option<String>, FieldError> {
+    match form::alike(form, FIELD) {
+        (0, _) => Ok(None),
+        (1, Some(_)) => form::value(form, FIELD),
+        (1, None) => Err(FieldError::new(FIELD, "must be spelt plainly")),
+        _ => Err(FieldError::new(FIELD, "must be sent only once")),
+    }
 }
 
 enum Media {
@@ -146,22 +172,30 @@ enum Media {
     Other,
 }
 
-fn media_type(headers: &HeaderMap) -> Media {
-    let value = headers
-        .get(CONTENT_TYPE)
-        .map_or(&b""[..], |value| value.as_bytes());
-    let end = value
-        .iter()
-        .position(|byte| *byte == b';')
-        .unwrap_or(value.len());
-    let media = value[..end].trim_ascii().to_ascii_lowercase();
-    if media == b"application/x-www-form-urlencoded" {
+/// As what a body is read. What only some servers read is refused, as on logins: they would
+/// find a client that was not counted.
+fn media_type(headers: &HeaderMap) -> Result<Media, ExtractError> {
+    if headers.get_all(CONTENT_TYPE).iter().nth(1).is_some() {
+        return Err(ExtractError::Media("must have one content type"));
+    }
+    let coded = |_| ExtractError::Media("must not have a content coding on OAuth routes");
+    let (media, mut parameters) = plain(headers).map_err(coded)?;
+    if !parameters.all(|parameter| is_harmless(parameter.trim_ascii())) {
+        return Err(ExtractError::Media("must be in UTF-8 on OAuth routes"));
+    }
+    let media = media.to_ascii_lowercase();
+    if media.starts_with(b"multipart/") {
+        return Err(ExtractError::Media(
+            "must be a URL-encoded form or JSON on OAuth routes",
+        ));
+    }
+    Ok(if media == b"application/x-www-form-urlencoded" {
         Media::Form
     } else if media == b"application/json" || media.ends_with(b"+json") {
         Media::Json
     } else {
         Media::Other
-    }
+    })
 }
 
 /// RFC 6749 §2.3.1: id and secret are form-encoded, then joined by a colon.

@@ -17,6 +17,9 @@ pub enum ExtractError {
     /// The form body is longer than is looked at: 413.
     #[error("`body` is too long: at most {max} bytes are read on OAuth routes", max = super::client_id::FORM_BYTES_MAX)]
     BodyTooLong,
+    /// The body is in a form that applications read differently: 415.
+    #[error("`body` {0}")]
+    Media(&'static str),
     /// Forwarded facts came from a peer that may not state them: 403.
     #[error("`peer` is not a trusted proxy: add its network to `trusted_proxies`")]
     UntrustedForwarder,
@@ -29,6 +32,7 @@ impl ExtractError {
         match self {
             Self::Field(_) | Self::Chain(_) => 400,
             Self::BodyTooLong => 413,
+            Self::Media(_) => 415,
             Self::UntrustedForwarder => 403,
         }
     }
@@ -38,7 +42,7 @@ impl ExtractError {
     pub const fn field(&self) -> &'static str {
         match self {
             Self::Field(error) | Self::Chain(error) => error.field,
-            Self::BodyTooLong => "body",
+            Self::BodyTooLong | Self::Media(_) => "body",
             Self::UntrustedForwarder => "peer",
         }
     }

@@ -9,40 +9,44 @@ pub(super) fn looks_like(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// The text of member `name`; `None` if it is absent, empty or null, or if the body is
-/// no JSON object: no server reads a client out of that.
+/// The text of member `name`; `None` if it is absent, empty or null.
 ///
-/// A second value is refused, as in forms: two parties could read two different ones.
+/// A body that is no JSON object, and nothing else, is refused: a more lenient reader may
+/// find a client in it. So is a second value, as in forms, and one by a name in other
+/// letters: two parties could read two different ones.
 pub(super) fn value(body: &[u8], name: &'static str) -> Result<Option<String>, FieldError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let Ok(found) = serde::Deserializer::deserialize_map(&mut reader, Member(name)) else {
-        return Ok(None);
-    };
+    let found = serde::Deserializer::deserialize_map(&mut reader, Member(name));
+    let found = found.and_then(|found| reader.end().map(|()| found));
+    let found =
+        found.map_err(|_| FieldError::new(name, "cannot be read: the body is no JSON object"))?;
     match found.as_slice() {
         [] => Ok(None),
-        [Value::Null] => Ok(None),
-        [Value::String(text)] => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-        [Value::Number(number)] => Ok(Some(number.to_string())),
+        [(false, _)] => Err(FieldError::new(name, "must be spelt plainly")),
+        [(true, Value::Null)] => Ok(None),
+        [(true, Value::String(text))] => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        [(true, Value::Number(number))] => Ok(Some(number.to_string())),
         [_] => Err(FieldError::new(name, "must be text")),
         _ => Err(FieldError::new(name, "must be sent only once")),
     }
 }
 
-/// Every value of one member, the first two of them at least.
+/// The values of members whose names some reader takes for this one, two of them at most,
+/// and whether each has this very name.
 struct Member(&'static str);
 
 impl<'de> Visitor<'de> for Member {
-    type Value = Vec<Value>;
+    type Value = Vec<(bool, Value)>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Value>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = Vec::new();
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            if key == self.0 && found.len() < 2 {
-                found.push(map.next_value()?);
+            if key.eq_ignore_ascii_case(self.0) && found.len() < 2 {
+                found.push((key == self.0, map.next_value()?));
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -65,9 +69,7 @@ mod tests {
             (r#"{"client_id":""}"#, None),
             (r#"{"client_id":null}"#, None),
             (r#"{"a":{"client_id":"x"}}"#, None),
-            (r#"["client_id"]"#, None),
-            (r#"{"client_id":"spa""#, None),
-            ("", None),
+            (" {} \n", None),
         ] {
             let found = value(body.as_bytes(), "client_id").unwrap();
             assert_eq!(found.as_deref(), expected, "{body}");
@@ -81,6 +83,24 @@ mod tests {
             r#"{"client_id":"a","client\u005fid":"a"}"#,
             r#"{"client_id":["a"]}"#,
             r#"{"client_id":{}}"#,
+            r#"{"Client_Id":"a"}"#,
+            r#"{"client_id":"a","CLIENT_ID":"a"}"#,
+        ] {
+            assert!(value(body.as_bytes(), "client_id").is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn i_client_what_only_a_lenient_reader_reads_is_refused() {
+        for body in [
+            r#"["client_id"]"#,
+            r#"{"client_id":"spa""#,
+            r#"{"client_id":"spa",}"#,
+            r#"{'client_id':'spa'}"#,
+            r#"{"client_id":"spa"}{"client_id":"web"}"#,
+            "\u{feff}{\"client_id\":\"spa\"}",
+            "client_id=spa",
+            "",
         ] {
             assert!(value(body.as_bytes(), "client_id").is_err(), "{body}");
         }

@@ -57,7 +57,7 @@ use client_ip::{CHAIN_BYTES_MAX, ChainHeader, TrustedProxies};
 use forward_auth::OriginalHeaders;
 use identity::{Identity, IdentityHeaders};
 use jwt::{TokenRefusal, TokenVerifier};
-use path::EncodedSlash;
+use path::{EncodedSlash, PathCase};
 
 pub use api_key::hash_api_key;
 #[cfg(feature = "tower")]
@@ -95,6 +95,8 @@ pub struct EdgeConfig {
     pub missing_user_agent: MissingUserAgent,
     /// What an escaped slash in a path is.
     pub encoded_slash: EncodedSlash,
+    /// What a path is that leads elsewhere if letter case is ignored.
+    pub path_case: PathCase,
     /// Which headers describe the original request in forward-auth.
     pub original_headers: OriginalHeaders,
     /// Which header an API key comes in.
@@ -113,6 +115,7 @@ impl Default for EdgeConfig {
             bots: BotPatterns::default(),
             missing_user_agent: MissingUserAgent::default(),
             encoded_slash: EncodedSlash::default(),
+            path_case: PathCase::default(),
             original_headers: OriginalHeaders::default(),
             api_key_header: api_key::X_API_KEY,
         }

@@ -3,6 +3,17 @@
 
 pub use palisade_core::path::{EncodedSlash, NormalPath, normalise};
 
+/// What a path is that leads to another route if the case of its letters is ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathCase {
+    /// Refused: an application that ignores case would serve the one route, and the other
+    /// would be counted.
+    #[default]
+    Refused,
+    /// Another path: the application looks at case.
+    Significant,
+}
+
 /// Path and query of a request target in origin or absolute form.
 #[must_use]
 pub fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {

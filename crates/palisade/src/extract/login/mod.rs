@@ -8,3 +8,4 @@ mod username;
 
 pub use outcome::{Ended, ended};
 pub use username::{Unreadable, username};
+pub(super) use username::{is_harmless, plain};

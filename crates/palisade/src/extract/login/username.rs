@@ -79,7 +79,9 @@ fn counted(name: &str) -> Result<Id, Unreadable> {
 }
 
 /// The media type of a body that is not coded, and its parameters.
-fn plain(headers: &HeaderMap) -> Result<(&[u8], impl Iterator<Item = &[u8]>), Unreadable> {
+pub(in crate::extract) fn plain(
+    headers: &HeaderMap,
+) -> Result<(&[u8], impl Iterator<Item = &[u8]>), Unreadable> {
     let coded = |value: &http::HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
     if headers.get_all(CONTENT_ENCODING).iter().any(coded) {
         return Err(Unreadable::Media("a login must not have a content coding"));
@@ -110,7 +112,7 @@ fn is_of<'a>(
 }
 
 /// Of the parameters only a charset changes how the name is read.
-pub(super) fn is_harmless(parameter: &[u8]) -> bool {
+pub(in crate::extract) fn is_harmless(parameter: &[u8]) -> bool {
     let equals = parameter.iter().position(|byte| *byte == b'=');
     let (name, value) = equals.map_or((parameter, &b""[..]), |at| {
         (&parameter[..at], &parameter[at + 1..])
