@@ -18,7 +18,7 @@ impl ValueMatch {
         self.matches_bytes(value.as_bytes())
     }
 
-    /// The same of a value that need not be text.
+    /// Whether a value matches that need not be text.
     #[must_use]
     pub fn matches_bytes(&self, value: &[u8]) -> bool {
         match self {

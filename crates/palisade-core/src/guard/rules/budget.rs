@@ -38,6 +38,8 @@ fn is_eligible(command: &mut Command<'_>) -> bool {
     let familiar = command.fingerprint.filter(|_| command.known);
     let Some(found) = familiar else { return true };
     let entry = command.account.enter(&found.digest, Kin::Familiar, now);
+    // Without room for an entry nothing tells how often the device has failed before: it
+    // counts as if it had used up its share.
     let beyond = entry.is_none_or(|entry| {
         let before = count_recent(&entry.failures, budget.epoch, now);
         entry.failures.push(now);

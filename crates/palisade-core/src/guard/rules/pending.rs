@@ -35,6 +35,7 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
         level: Some(Level::L1),
         retry_after: retry_after_seconds(ends.since(command.now)),
     });
+    // No later rule may observe the check: it was answered without being an attempt.
     command.ended = true;
 }
 

@@ -48,6 +48,7 @@ fn block_the_others(command: &mut Command<'_>, who: &Rotating, level: Level) {
     for member in others {
         let mut devices = command.account.devices.iter_mut();
         let entry = devices.find(|device| device.is(member.who));
+        // Or strangers could shut the owner's own device out by rotating beside it.
         let Some(device) = entry.filter(|device| !device.known) else {
             continue;
         };

@@ -32,7 +32,8 @@ impl Reach {
         Self::judge(metric, threshold, || watch.arrive(window, now))
     }
 
-    /// The same with a flag that is not used up.
+    /// G-WATCH for a rule that needs two windows in a row: once a metric was one below its
+    /// threshold, each further time within 30 minutes counts as reaching it.
     pub(in crate::guard) fn hovering(
         metric: usize,
         threshold: u32,
