@@ -421,6 +421,32 @@ fn q_durable_a_block_survives_a_restart() {
 }
 
 #[test]
+fn l_durable_a_limit_that_is_used_up_stays_so_over_a_restart() {
+    for accuracy in ["exact", "leased"] {
+        let config = format!(
+            "[policy]\ndefaults = false\n[[limit]]\nname = \"few\"\nby = [\"ip\"]\nrate = \"3/min\"\n\
+             accuracy = \"{accuracy}\"\n"
+        );
+        let options = Options {
+            config: Some(&config),
+            ..Options::default()
+        };
+        let decision = |server: &Server| {
+            let answer = server.post("/v1/check", &sign_in("203.0.113.1")).json();
+            answer["decision"].clone()
+        };
+        let first = Server::with(&options);
+        let asked: Vec<_> = (0..4).map(|_| decision(&first)).collect();
+        assert_eq!(asked, ["allow", "allow", "allow", "deny"], "{accuracy}");
+        first.terminate();
+        let (code, home) = first.wait();
+        assert_eq!(code, Some(0));
+        let again = Server::at(home, &options);
+        assert_eq!(decision(&again), "deny", "{accuracy}");
+    }
+}
+
+#[test]
 fn a_data_directory_has_one_owner() {
     let server = Server::start();
     let data = server.home.path().join("palisade-data");

@@ -11,11 +11,19 @@
 
 mod engine_support;
 
-use engine_support::{Bench, remaining, render, request};
-use palisade::cases::StoreState;
-use palisade::core::RequestFacts;
-use palisade::core::time::MINUTE;
-use palisade::engine::{AllowlistKind, NewAllowlistEntry};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use engine_support::shared::Shared;
+use engine_support::{Bench, Model, START, keyring, policy, remaining, render, request};
+use palisade::cases::{FaultStore, StoreState};
+use palisade::core::limit::{Algorithm, BucketSpec, Window};
+use palisade::core::time::{Clock, MINUTE};
+use palisade::core::{PolicySet, RequestFacts};
+use palisade::engine::{AllowlistKind, Keyed, NewAllowlistEntry};
+use palisade::store::Take;
+use palisade::{Engine, EngineConfig, VirtualClock};
+use palisade_policy::Env;
 
 const READ: &str = r#"{"ip":"203.0.113.1","method":"GET","path":"/things"}"#;
 const ADMIN: &str = r#"{"ip":"203.0.113.1","method":"GET","path":"/admin/users"}"#;
@@ -94,4 +102,71 @@ async fn i_cost_an_allowlisted_address_is_heard_and_shed_load_is_not() {
     while bench.engine.check(&guess(READ)).await.decision.status != 503 {}
     let shed = bench.engine.foresee(&guess(READ)).await.unwrap();
     assert_eq!(shed.decision.status, 503);
+}
+
+/// An engine on a store that others share, with five a minute for each address.
+fn shared(accuracy: &str) -> (Engine<FaultStore<Shared>>, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::at(START));
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+    let text = format!(
+        "[policy]\ndefaults = false\n[[limit]]\nname = \"few\"\nby = [\"ip\"]\n\
+         rate = \"5/min\"\naccuracy = \"{accuracy}\"\n"
+    );
+    let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
+    let config = EngineConfig {
+        policy: policy(&text, &Env::default()),
+        ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
+    };
+    (Engine::new(config), clock)
+}
+
+const ACCURACIES: [&str; 3] = ["exact", "leased", "local"];
+
+#[tokio::test]
+async fn i_cost_on_a_shared_store_a_refusal_is_seen_beforehand_wherever_it_is_counted() {
+    for accuracy in ACCURACIES {
+        let (engine, clock) = shared(accuracy);
+        for _ in 0..5 {
+            assert!(engine.foresee(&request(READ)).await.is_none(), "{accuracy}");
+            assert!(engine.check(&request(READ)).await.decision.is_allowed());
+        }
+        assert_eq!(engine.check(&request(READ)).await.decision.status, 429);
+        let refusal = engine.foresee(&request(READ)).await.expect(accuracy);
+        assert_eq!(refusal.decision.status, 429, "{accuracy}");
+        assert!(refusal.decision.retry_after.is_some(), "{accuracy}");
+        let other = READ.replace("203.0.113.1", "198.51.100.7");
+        assert!(engine.foresee(&request(&other)).await.is_none());
+        clock.advance(2 * MINUTE);
+        assert!(engine.foresee(&request(READ)).await.is_none(), "{accuracy}");
+    }
+}
+
+#[tokio::test]
+async fn i_cost_in_an_outage_the_counters_that_stand_in_are_asked_beforehand() {
+    for accuracy in ACCURACIES {
+        let (engine, _) = shared(accuracy);
+        engine.store().set(StoreState::Down);
+        // Of a local limit the store hears nothing; these open the breaker.
+        for address in 1..=5 {
+            let other = READ.replace("203.0.113.1", &format!("198.51.100.{address}"));
+            engine.check_keyed(&[keyed(&other)]).await;
+        }
+        for _ in 0..5 {
+            assert!(engine.foresee(&request(READ)).await.is_none(), "{accuracy}");
+            assert!(engine.check(&request(READ)).await.decision.is_allowed());
+        }
+        let refusal = engine.foresee(&request(READ)).await.expect(accuracy);
+        assert_eq!(refusal.decision.status, 429, "{accuracy}");
+        engine.store().set(StoreState::Up);
+    }
+}
+
+fn keyed(key: &str) -> Keyed<'_> {
+    let window = Window::Span(MINUTE);
+    Keyed {
+        key: key.as_bytes(),
+        spec: BucketSpec::new(Algorithm::TokenBucket, NonZeroU32::MIN, window, None).unwrap(),
+        cost: 1,
+        take: Take::Consume,
+    }
 }

@@ -215,6 +215,34 @@ async fn l_give_back_local_buckets_are_given_back_where_they_are() {
 }
 
 #[tokio::test]
+async fn l_give_back_a_receipt_gives_back_once_though_the_policy_changes_between() {
+    let local =
+        "[[limit]]\nname = \"near\"\nby = [\"ip\"]\nrate = \"5/min\"\naccuracy = \"local\"\n";
+    let both = format!("{local}{}", limit("\"ip\"", "9/min", ""));
+    let nodes = Nodes::new(1, &both);
+    let receipt = nodes.charged(0, 1).await;
+    nodes.charged(0, 1).await;
+    let reload = |limits: &str| {
+        let text = format!("[policy]\ndefaults = false\n{limits}");
+        nodes.engines[0].set_policy(policy(&text, &Env::default()));
+    };
+    reload(local);
+    assert!(matches!(
+        nodes.refund(0, &receipt).await,
+        RefundOutcome::Done(_)
+    ));
+    assert_eq!(nodes.left(0, 1).await, 4);
+    reload(&both);
+    assert!(matches!(
+        nodes.refund(0, &receipt).await,
+        RefundOutcome::Before
+    ));
+    let near = nodes.engines[0].peek(&request(&facts(1))).await.decision;
+    let near = near.limits.iter().find(|limit| &*limit.name == "near");
+    assert_eq!(near.unwrap().remaining, 4);
+}
+
+#[tokio::test]
 async fn l_give_back_what_is_no_receipt_of_ours_is_refused() {
     let nodes = Nodes::new(1, &limit("\"ip\"", "2/min", ""));
     let receipt = nodes.charged(0, 1).await;

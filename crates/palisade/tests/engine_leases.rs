@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine_support::{Heard, START, keyring, policy, request};
+use futures_util::future::join_all;
 use lease_support::{Asked, By, Door, Doored};
+use palisade::core::rule::Rule;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{Mode, PolicySet};
 use palisade::{Engine, EngineConfig, VirtualClock};
@@ -35,6 +37,10 @@ struct Bench {
 
 impl Bench {
     fn new(text: &str) -> Self {
+        Self::within(text, Duration::from_secs(3600))
+    }
+
+    fn within(text: &str, deadline: Duration) -> Self {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         let heard = Arc::new(Heard::default());
@@ -42,7 +48,7 @@ impl Bench {
         let config = EngineConfig {
             policy: policy(text, &Env::default()),
             observer: Arc::<Heard>::clone(&heard),
-            deadline: Duration::from_secs(3600),
+            deadline,
             ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
         };
         Self {
@@ -251,4 +257,56 @@ async fn l_cost_a_cost_that_no_lease_can_hold_is_denied() {
     );
     assert_eq!(bench.admitted_of(2, 950).await, 0);
     assert_eq!(bench.admitted(1_200).await, 900);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_conflict_who_waits_too_long_for_a_token_is_refused_and_counted_nowhere_else() {
+    let three = SHARED.replace("1000/min", "3/min");
+    let throttle = three.clone()
+        + "throttle = true\nalgorithm = \"token-bucket\"\n\
+        [[limit]]\nname = \"all\"\nby = []\nrate = \"1000/min\"\n";
+    for (text, takes_ms, most) in [(three, 80, 3), (throttle, 60, 1)] {
+        let bench = Bench::within(&text, Duration::from_millis(100));
+        bench.door(Door::Slow(Duration::from_millis(takes_ms)));
+        let facts = request(r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#);
+        let mut decisions = Vec::new();
+        for _ in 0..6 {
+            let checks = (0..4).map(|_| bench.engine.check(&facts));
+            let round = join_all(checks).await;
+            decisions.extend(round.into_iter().map(|answer| answer.decision));
+        }
+        let admitted = decisions.iter().filter(|decision| decision.is_allowed());
+        assert_eq!(admitted.count(), most, "{text}");
+        let late: Vec<_> = decisions
+            .iter()
+            .filter(|decision| decision.mode != Mode::Normal)
+            .collect();
+        assert!(!late.is_empty(), "nobody waited too long");
+        for decision in late {
+            assert_eq!(decision.rule, Some(Rule::F_CONFLICT));
+            assert_eq!((decision.mode, decision.status), (Mode::FailClosed, 503));
+            assert_eq!(decision.retry_after, Some(1));
+        }
+        assert!(bench.heard.failures.lock().is_empty(), "no breaker opened");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_give_back_a_full_bucket_in_shadow_gets_nothing_that_it_did_not_give() {
+    let text = SHARED.replace("1000/min", "2/min")
+        + "shadow = true\n\
+        [[limit]]\nname = \"own\"\nby = [\"ip\"]\nrate = \"1/min\"\n";
+    let bench = Bench::new(&text);
+    let check = async |address: u8| {
+        let facts = format!(r#"{{"ip":"203.0.113.{address}","method":"GET","path":"/x"}}"#);
+        bench.engine.check(&request(&facts)).await.decision
+    };
+    for address in [1, 2, 3] {
+        assert!(check(address).await.is_allowed());
+    }
+    assert!(!check(3).await.is_allowed(), "by its own limit");
+    let decision = check(4).await;
+    let shadow = decision.limits.iter().find(|limit| limit.shadow).unwrap();
+    assert_eq!(shadow.remaining, 0);
+    assert!(shadow.retry_after.is_some(), "it is full still");
 }

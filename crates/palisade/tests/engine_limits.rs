@@ -13,18 +13,23 @@
 mod allowlist;
 mod engine_support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine_support::{Bench, bucket, keyring, policy, remaining, request};
-use palisade::core::RequestFacts;
+use palisade::cases::StoreState;
 use palisade::core::policy::{Scope, hash_api_key, resolve};
 use palisade::core::rule::Rule;
-use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
+use palisade::core::time::{Clock, HOUR, MINUTE, Micros, SECOND};
+use palisade::core::{PolicySet, RequestFacts};
 use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector, Sought};
+use palisade::store::memory::{MemoryConfig, MemoryStore};
+use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 use serde_json::json;
 
 const AUTH: &str = r#"{"ip":"203.0.113.1","method":"POST","path":"/auth/token"}"#;
+const WRITE: &str = r#"{"ip":"203.0.113.1","method":"POST","path":"/things"}"#;
 const READ: &str = r#"{"ip":"203.0.113.1","method":"GET","path":"/things"}"#;
 
 fn allow(kind: AllowlistKind, identifier: &str, expires_at: Option<Micros>) -> NewAllowlistEntry {
@@ -515,6 +520,37 @@ async fn t_scope_a_token_without_the_scope_gets_403_and_counts_nowhere() {
     assert_eq!(remaining(&allowed, "ip-write"), 49);
 }
 
+#[tokio::test]
+async fn t_scope_only_a_registered_key_stands_for_the_scope_of_a_job() {
+    let key = |name: &str, scopes: &str| {
+        let hash = hash_api_key(name);
+        format!("[[api_key]]\nhash = \"{hash}\"\ntier = \"free\"\nscopes = [\"{scopes}\"]\n")
+    };
+    let bench = Bench::with(&format!(
+        "[[route]]\npath = \"/reports/*\"\nclass = \"write\"\nscope = \"reports:write\"\n{}{}",
+        key("writes", "reports:write"),
+        key("reads", "reports:read"),
+    ));
+    let job = |key: &str| {
+        format!(r#"{{"method":"POST","path":"/reports/1","org":"a","api_key":"{key}"}}"#)
+    };
+    for stranger in ["", "anything"].map(job) {
+        let facts = stranger.replace(r#","api_key":"""#, "");
+        let denied = bench.job(&facts).await;
+        assert_eq!(
+            (&denied["rule"], &denied["status"]),
+            (&json!("T-SCOPE"), &json!(403))
+        );
+    }
+    assert_eq!(bench.job(&job("reads")).await["status"], 403);
+    let allowed = bench.job(&job("writes")).await;
+    assert_eq!(remaining(&allowed, "org-burst"), 5999);
+
+    let guess = format!(r#"{{"ip":"203.0.113.1",{}"#, &job("anything")[1..]);
+    assert_eq!(bench.check(&guess).await["status"], 401);
+    assert_eq!(remaining(&bench.peek(WRITE).await, "ip-write"), 49);
+}
+
 #[test]
 fn t_keys_name_the_organisation_the_bucket_and_the_window_and_nothing_raw() {
     let policy = policy("", &Env::default());
@@ -689,6 +725,25 @@ async fn l_layers_a_half_without_a_bucket_of_its_own_asks_no_store() {
 }
 
 #[tokio::test]
+async fn l_layers_in_an_outage_two_calls_are_capped_as_one_is() {
+    let bench = Bench::new();
+    let facts = |layers: &str| {
+        format!(r#"{{"layers":"{layers}","ip":"203.0.113.1","method":"GET","path":"/things"}}"#)
+    };
+    bench.store(StoreState::Down);
+    assert_eq!(bench.admitted(&facts("edge"), 5).await, 5);
+    assert_eq!(bench.admitted(&facts("identity"), 60).await, 50);
+    let capped = bench.check(&facts("identity")).await;
+    assert_eq!(
+        (&capped["rule"], &capped["status"], &capped["mode"]),
+        (&json!("F-FALLBACK"), &json!(429), &json!("degraded"))
+    );
+    bench.store(StoreState::Up);
+    bench.sleep(MINUTE).await;
+    assert_eq!(bench.check(&facts("identity")).await["mode"], "normal");
+}
+
+#[tokio::test]
 async fn q_quota_tiers_block_price_or_only_count() {
     let keys: String = ["free", "starter", "enterprise"]
         .map(|tier| {
@@ -754,4 +809,35 @@ async fn a_leased_limit_on_a_store_of_ones_own_is_looked_up_and_reset_where_it_c
     let admin = bench.engine.administer(Operator::Local, None);
     admin.reset(&[one], "test").await.unwrap();
     assert_eq!(bench.admitted(facts, 5).await, 3);
+}
+
+#[tokio::test]
+async fn l_durable_a_leased_limit_on_a_store_of_ones_own_outlives_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let policy = policy(
+        "[policy]\ndefaults = false\n[[limit]]\nname = \"near\"\nby = [\"ip\"]\n\
+         rate = \"3/h\"\naccuracy = \"leased\"\n",
+        &Env::default(),
+    );
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::at(engine_support::START));
+    let started = || {
+        let opened = MemoryStore::open(home.path(), Arc::clone(&clock), &MemoryConfig::default());
+        Engine::new(EngineConfig {
+            policy: Arc::clone(&policy),
+            ..EngineConfig::new(
+                opened.unwrap().0,
+                PolicySet::empty(),
+                keyring(),
+                Arc::clone(&clock),
+            )
+        })
+    };
+    let first = started();
+    for _ in 0..3 {
+        assert!(first.check(&request(READ)).await.decision.is_allowed());
+    }
+    assert_eq!(first.check(&request(READ)).await.decision.status, 429);
+    drop(first);
+    let again = started();
+    assert_eq!(again.check(&request(READ)).await.decision.status, 429);
 }

@@ -287,6 +287,18 @@ pub fn closed(wait_us: u64, now: Micros) -> Decision {
     )
 }
 
+/// A request that waited too long for its turn: 503, and it may come again at once. The
+/// store answers, so nothing may stand in for it (F-CONFLICT).
+#[must_use]
+pub fn conflicted(now: Micros) -> Decision {
+    let mut decision = closed(0, now);
+    decision.rule = Some(Rule::F_CONFLICT);
+    for reason in &mut decision.reasons {
+        reason.rule = Rule::F_CONFLICT;
+    }
+    decision
+}
+
 fn refused(error: ErrorCode, status: u16, mode: Mode, wait_us: u64, now: Micros) -> Decision {
     let seconds = Some(retry_after_seconds(wait_us));
     Decision {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_core::limit::{BucketSpec, Window};
-use palisade_core::policy::{Limit, PolicySet};
+use palisade_core::policy::{Accuracy, Limit, PolicySet};
 
 use crate::document::Document;
 use crate::document::error::Origin;
@@ -15,6 +15,7 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     codes_are_guarded_as_logins_are(document, policy);
     never_reached(document, policy);
     refunds_name_no_charge(document, policy);
+    forgotten_at_a_restart(document, policy);
 }
 
 /// L-DEFAULT-DENY: what no limit counts is refused.
@@ -88,6 +89,26 @@ fn never_reached(document: &mut Document<'_>, policy: &PolicySet) {
             limit.name, first.name
         );
         let hint = "raise the one over the longer time, or leave this one out";
+        document.sink.warn_with(&origin, message, hint);
+    }
+}
+
+/// From this length on a window outlives a crash of the embedded store (L-DURABLE).
+const LONG: Duration = Duration::from_secs(10 * 60);
+
+/// A limit over a long time that is counted in the process only.
+fn forgotten_at_a_restart(document: &mut Document<'_>, policy: &PolicySet) {
+    let is_forgotten =
+        |limit: &&Limit| limit.def.accuracy == Accuracy::Local && length(&limit.def.spec) >= LONG;
+    for limit in policy.limits().iter().filter(is_forgotten) {
+        let Some(origin) = written(document, &limit.name) else {
+            continue;
+        };
+        let message = format!(
+            "`limit.accuracy` of `{}` is `local`: what was used is forgotten at every restart",
+            limit.name
+        );
+        let hint = "over ten minutes and longer count with `accuracy = \"exact\"` or `\"leased\"`";
         document.sink.warn_with(&origin, message, hint);
     }
 }

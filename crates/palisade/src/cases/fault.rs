@@ -114,4 +114,8 @@ impl<S: Store> Vitals for FaultStore<S> {
     fn stats(&self) -> StoreStats {
         self.inner.stats()
     }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
 }

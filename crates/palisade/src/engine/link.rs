@@ -197,6 +197,13 @@ impl<S: Store> Link<S> {
         self.modes.lock()
     }
 
+    /// True while decisions under this policy are made without the store: its breaker is
+    /// open.
+    pub(super) fn is_cut_off(&self, policy: Policy) -> bool {
+        let admitted = self.modes().admit(policy, self.now());
+        matches!(admitted, CallDecision::DoNotCall)
+    }
+
     /// True if what the store is asked for is there when it has been asked.
     pub(super) fn never_waits(&self) -> bool {
         self.store.never_waits()

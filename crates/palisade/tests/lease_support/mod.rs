@@ -9,6 +9,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade::core::plan::Charge;
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
@@ -43,6 +44,8 @@ pub enum Door {
     ShutFor(By),
     /// Every charge fails.
     Broken,
+    /// Every charge takes so long, and succeeds.
+    Slow(Duration),
 }
 
 tokio::task_local! {
@@ -84,8 +87,13 @@ impl Doored {
         let by = who();
         let mut door = self.door.subscribe();
         let passed = door.wait_for(|door| *door != Door::ShutFor(by)).await;
-        match *passed.unwrap() {
+        let passed = *passed.unwrap();
+        match passed {
             Door::Broken => Err(StoreError::Unreachable("connection refused".to_owned())),
+            Door::Slow(time) => {
+                tokio::time::sleep(time).await;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

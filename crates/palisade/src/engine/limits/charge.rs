@@ -57,7 +57,7 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S: Store> Counters<'_, S> {
-    /// The same, which note when each bucket was charged if a receipt is wanted.
+    /// Counters that note when each bucket was charged, if a receipt is wanted.
     pub(super) const fn noting(self, is_wanted: bool) -> Self {
         Self {
             notes: is_wanted,
@@ -65,7 +65,8 @@ impl<S: Store> Counters<'_, S> {
         }
     }
 
-    /// The same, which say nothing from memory if every bucket is to be seen.
+    /// Counters that ask every bucket, if all are to be seen: a remembered denial would
+    /// show only its own.
     pub(super) const fn asking_all(self, is_wanted: bool) -> Self {
         Self {
             asks_all: is_wanted,

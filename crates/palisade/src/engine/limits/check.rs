@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
-use palisade_core::facts::RequestFacts;
+use palisade_core::facts::{Layers, RequestFacts};
+use palisade_core::failure::Policy;
 use palisade_core::headers::{Header, each_header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
@@ -16,6 +17,7 @@ use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
+use super::super::link::NoAnswer;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use super::near::WithoutAnswer;
@@ -215,7 +217,7 @@ impl<S: Store> Engine<S> {
     pub(super) async fn judge(&self, asked: Asked<'_>) -> Decision {
         let Asked { plan, class, .. } = asked;
         if plan.charges.is_empty() {
-            return unlimited(class, self.now());
+            return self.without_bucket(asked);
         }
         let counters = self.counters().noting(asked.facts.receipt);
         match counters.charge(&plan.charges, asked.take, asked.ends).await {
@@ -254,8 +256,17 @@ impl<S: Store> Engine<S> {
                 };
                 decide(None, class, judged)
             }
-            Err(_) => self.counters().fall_back(asked),
+            Err(no_answer) => self.counters().without_answer(asked, &no_answer),
         }
+    }
+
+    /// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
+    /// In an outage the cap of whoever asks counts it, which is the second call's.
+    fn without_bucket(&self, asked: Asked<'_>) -> Decision {
+        if asked.facts.layers == Layers::Identity && self.link.is_cut_off(Policy::Limits) {
+            return self.counters().fall_back(asked);
+        }
+        unlimited(asked.class, self.now())
     }
 
     /// The global throttle, taken before any other work (L-GLOBAL). While the store
@@ -268,9 +279,13 @@ impl<S: Store> Engine<S> {
         }
         let counters = self.counters();
         let taken = counters.take_near(throttle, asked.take, asked.ends, WithoutAnswer::Stays);
-        let Ok(near) = taken.await else {
-            let shed = counters.throttle_locally(asked);
-            return shed.map_or(Throttled::WithoutStore, Throttled::shed);
+        let near = match taken.await {
+            Ok(near) => near,
+            Err(NoAnswer::OutOfTime) => return Throttled::shed(counters.conflict(asked)),
+            Err(NoAnswer::NotAsked | NoAnswer::Failed(_)) => {
+                let shed = counters.throttle_locally(asked);
+                return shed.map_or(Throttled::WithoutStore, Throttled::shed);
+            }
         };
         if near.charged.admitted {
             return Throttled::Passed;
@@ -314,7 +329,6 @@ fn disabled(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
     }
 }
 
-/// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
 fn unlimited(class: &Arc<str>, now: palisade_core::Micros) -> Decision {
     let judged = Judged {
         charges: &[],

@@ -17,10 +17,29 @@ use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
 use palisade_store::{Charged, Store, Take};
 
+use super::super::link::NoAnswer;
 use super::charge::Counters;
 use super::check::Asked;
 
 impl<S: Store> Counters<'_, S> {
+    /// The decision of a request that got no answer from the store.
+    pub(super) fn without_answer(self, asked: Asked<'_>, no_answer: &NoAnswer) -> Decision {
+        match no_answer {
+            NoAnswer::OutOfTime => self.conflict(asked),
+            NoAnswer::NotAsked | NoAnswer::Failed(_) => self.fall_back(asked),
+        }
+    }
+
+    /// The refusal of a request whose time was up before its turn. The store answers
+    /// others meanwhile: counters beside it would admit its limits a second time
+    /// (F-CONFLICT).
+    pub(super) fn conflict(self, asked: Asked<'_>) -> Decision {
+        Decision {
+            class: Some(Arc::clone(asked.class)),
+            ..fallback::conflicted(self.link.now())
+        }
+    }
+
     /// The decision of a request that the store was not asked for.
     pub(super) fn fall_back(self, asked: Asked<'_>) -> Decision {
         let Asked {
@@ -198,7 +217,8 @@ impl CapLimits {
         ])
     }
 
-    /// Those of a cap; made anew for one of a policy that is being replaced.
+    /// The limits of a cap. A cap of a policy that is being replaced is not among the known
+    /// ones: its limits are made anew.
     pub(super) fn of(&self, cap: &LocalCap, caller: Caller) -> Cow<'_, [Limit]> {
         let known = self.0.iter().find(|one| (&one.0, one.1) == (cap, caller));
         known.map_or_else(

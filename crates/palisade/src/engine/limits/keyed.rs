@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
+use super::super::link::NoAnswer;
 use super::charge::LIMITS;
 
 /// Most decisions of one call.
@@ -154,7 +155,16 @@ impl<S: Store> Engine<S> {
         let call = self
             .link
             .call(LIMITS, ends, |store| store.charge_each(&charges, *take));
-        let charged = call.await.unwrap_or_default();
+        let charged = match call.await {
+            Ok(charged) => charged,
+            // The store answers, only not in time: nothing may stand in for it (F-CONFLICT).
+            Err(NoAnswer::OutOfTime) => {
+                let now = self.now();
+                let refused = part.iter().map(|one| KeyedAnswer::closed(one, now, SECOND));
+                return answers.extend(refused);
+            }
+            Err(NoAnswer::NotAsked | NoAnswer::Failed(_)) => Vec::new(),
+        };
         let found = charged.iter().map(|one| KeyedAnswer::of(one, Mode::Normal));
         let found = found.chain(std::iter::repeat(None)).zip(part);
         answers.extend(found.map(|(found, one)| found.unwrap_or_else(|| self.without_store(one))));

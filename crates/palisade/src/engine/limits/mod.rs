@@ -100,20 +100,24 @@ impl Limits {
         self.leases.len() + self.denials.len()
     }
 
-    /// Counted in the store, each request by itself.
+    /// Counted in the store, each request by itself. So is a leased limit on a store that
+    /// nobody shares: batches would spare no call, and the store outlives this process
+    /// (L-DURABLE).
     fn is_exact(&self, charge: &Charge<'_>) -> bool {
         match charge.limit.def.accuracy {
             Accuracy::Exact => true,
             Accuracy::Local => false,
-            Accuracy::Leased => self.is_shared && !is_leasable(charge.spec),
+            Accuracy::Leased if self.is_shared => !is_leasable(charge.spec),
+            Accuracy::Leased => !charge.limit.def.throttle,
         }
     }
 
-    /// Counted here. A leased limit on a store that nobody shares is a local one.
+    /// Counted in this process, and forgotten when it ends. A leased throttle on a store
+    /// that nobody shares is too: it counts a second, and is asked before the store is.
     pub(super) fn is_local(&self, charge: &Charge<'_>) -> bool {
         match charge.limit.def.accuracy {
             Accuracy::Local => true,
-            Accuracy::Leased => !self.is_shared,
+            Accuracy::Leased => !self.is_shared && charge.limit.def.throttle,
             Accuracy::Exact => false,
         }
     }

@@ -24,8 +24,8 @@ use super::receipts;
 pub enum RefundOutcome {
     /// Given back, as far as it still counted; the buckets as they are now.
     Done(Vec<LimitReading>),
-    /// Nothing of it counts any more, so there was nothing to give back; the buckets as
-    /// they are now.
+    /// No bucket counts the request any more, so there was nothing to give back; the
+    /// buckets as they are now.
     Over(Vec<LimitReading>),
     /// The receipt was used before: nothing was given back.
     Before,
@@ -68,7 +68,7 @@ impl<S: Store> Engine<S> {
             return Ok(RefundOutcome::Over(Vec::new()));
         }
         let ends = self.link.request_ends();
-        let marked = self.counters().refund_once(&receipt, &lines, ends).await;
+        let marked = self.counters().refund_once(&receipt, ends).await;
         Ok(match marked {
             Ok(true) => self.give_back(&receipt, &lines, ends).await,
             Ok(false) => RefundOutcome::Before,
@@ -165,12 +165,10 @@ impl<S: Store> Counters<'_, S> {
 
     /// Marks a receipt as used; false if it was. What marks it is a bucket for one, so
     /// that it holds on every node and ends by itself.
-    async fn refund_once(
-        self,
-        receipt: &Receipt,
-        lines: &[(Place, Taken<'_>)],
-        ends: Instant,
-    ) -> Result<bool, NoAnswer> {
+    ///
+    /// Where the mark is follows from the receipt alone: lines that a reload has made
+    /// unknown may be known again after the next one, and must find the same mark.
+    async fn refund_once(self, receipt: &Receipt, ends: Instant) -> Result<bool, NoAnswer> {
         let Some(limit) = receipt.once() else {
             return Ok(false);
         };
@@ -183,7 +181,8 @@ impl<S: Store> Counters<'_, S> {
             cost: 1,
             on_exceed: OnExceed::Deny,
         }];
-        if lines.iter().all(|(place, _)| *place == Place::Process) {
+        let is_here = |line: &Line| line.place == Place::Process;
+        if receipt.lines.iter().all(is_here) {
             return Ok(self.limits.local.charge_now(&once, Take::Consume).admitted);
         }
         let mark = self

@@ -63,10 +63,14 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes `cost` from it, if it has as many and they are young enough.
+    /// Whether it has as many tokens, and they are young enough.
+    fn has(&self, cost: u32, now: Micros) -> bool {
+        self.left >= cost && self.origin.until > now
+    }
+
+    /// Takes `cost` from it, if it has as many.
     fn take(&mut self, cost: u32, now: Micros) -> Option<Origin> {
-        let has_it = self.left >= cost && self.origin.until > now;
-        has_it.then(|| {
+        self.has(cost, now).then(|| {
             self.left -= cost;
             self.origin
         })
@@ -86,8 +90,10 @@ struct Tokens {
     newer: Batch,
     /// How many tokens the newer batch came with.
     size: u32,
-    /// How many were used since it was asked for, of either: what the next one needs.
+    /// How many tokens of either batch were used since the newer one was asked for: the
+    /// rate of use, from which the size of the next batch is foretold.
     used: u32,
+    /// When the newer batch was asked for, by this node's clock.
     asked: Micros,
     ahead: Ahead,
     denied_until: Micros,
@@ -176,7 +182,7 @@ impl Lease {
         }
     }
 
-    /// What it says, and whether the tokens are low after that.
+    /// What the lease says to a request, and whether its tokens are low after that.
     pub(super) fn serve(&self, cost: u32, now: Micros) -> (Served, bool) {
         let mut tokens = self.tokens.lock();
         let Some(mut reading) = tokens.reading else {
@@ -187,11 +193,23 @@ impl Lease {
             reading.remaining += u64::from(tokens.usable(now));
             return (Served::Taken(reading, origin), tokens.is_low(now));
         }
-        if tokens.denied_until > now && cost >= tokens.denied_cost {
+        if tokens.denies(cost, now) {
             reading.retry_at = Some(tokens.denied_until);
             return (Served::Denied(reading), false);
         }
         (Served::Ask, false)
+    }
+
+    /// What denies `cost`, if no token at hand serves it and the store's last denial
+    /// stands. Takes nothing.
+    pub(super) fn denial(&self, cost: u32, now: Micros) -> Option<Reading> {
+        let tokens = self.tokens.lock();
+        let is_served = tokens.older.has(cost, now) || tokens.newer.has(cost, now);
+        let reading = tokens.reading.filter(|_| !is_served)?;
+        tokens.denies(cost, now).then_some(Reading {
+            retry_at: Some(tokens.denied_until),
+            ..reading
+        })
     }
 
     /// Marks the next batch as asked for; false if it was already.
@@ -218,6 +236,8 @@ impl Lease {
     /// used while they last. Whoever comes alone takes no more than it uses.
     pub(in crate::engine) fn batch(&self, cost: u32, now: Micros) -> u32 {
         let most = self.wanted.capacity() / BATCHES_PER_LIMIT;
+        // Never more than the store could give at once: it would deny the batch, and the
+        // request would ask a second time for its own cost.
         let most = most.min(self.charged.capacity()).max(cost);
         let foretold = self.tokens.lock().foretold(now);
         u32::try_from(foretold)
@@ -249,11 +269,14 @@ impl Lease {
             origin,
         };
         let mut tokens = self.tokens.lock();
+        // Two calls were under way and this answer is the later one of the older call: as
+        // the newer batch it would have the other used up first, which ends later.
         if tokens.newer.origin.until > origin.until {
             let mut oldest = std::mem::replace(&mut tokens.older, fresh);
             return (origin, oldest.empty());
         }
         let mut oldest = tokens.older;
+        // A request that filled the lease itself did not see the refill ahead to its end.
         let ahead = match tokens.ahead {
             Ahead::UnderWay if given.cost > 0 => Ahead::UnderWay,
             _ => Ahead::Open,
@@ -349,6 +372,11 @@ impl Tokens {
         let origin = from_older.or_else(|| self.newer.take(cost, now))?;
         self.used = self.used.saturating_add(cost);
         Some(origin)
+    }
+
+    /// The store denied as much or less, and said that it would until later than now.
+    fn denies(&self, cost: u32, now: Micros) -> bool {
+        self.denied_until > now && cost >= self.denied_cost
     }
 
     fn is_low(&self, now: Micros) -> bool {

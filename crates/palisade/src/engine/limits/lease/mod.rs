@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use hashbrown::HashMap;
 use palisade_core::Digest;
+use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
 use parking_lot::{Mutex, RwLock};
@@ -110,6 +111,14 @@ impl Leases {
         served
     }
 
+    /// The denial that stands against a charge; takes nothing.
+    pub(super) fn denial(&self, charge: &Charge<'_>, now: Micros) -> Option<Reading> {
+        let held = self.shard(charge.id).read();
+        let lease = held.get(&charge.id)?;
+        let is_its = lease.is_of(charge.spec);
+        lease.denial(charge.cost, now).filter(|_| is_its)
+    }
+
     /// Whether somebody does what is due.
     pub(super) fn is_attended(&self) -> bool {
         self.workers.load(Ordering::Relaxed) > 0
@@ -141,8 +150,9 @@ impl Leases {
         }
     }
 
-    /// The same, into a lease at hand. Nobody may come for them: the batch had perhaps no
-    /// other token, and its end would go unnoticed.
+    /// Puts tokens back into the batch of this lease that they came from. The sweep is woken
+    /// for them: the batch had perhaps no other token, and if nobody uses these, nobody else
+    /// would notice its end.
     pub(super) fn put_back_to(&self, lease: &Lease, cost: u32, origin: Origin) {
         lease.put_back(cost, origin);
         self.filled.notify_one();
