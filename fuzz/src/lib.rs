@@ -4,6 +4,8 @@
 //! Every function panics if the code under test panics or breaks the property
 //! that the function's name stands for.
 
+pub mod go_rules;
+
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -20,6 +22,7 @@ use palisade::extract::{EdgeConfig, EdgeRequest, extract, extract_forward_auth};
 use palisade::wire::{RawGuard, RawRequest, WireError, parse};
 use palisade_core::facts::RequestKind;
 use palisade_core::key::{Domain, Keyring, SegmentKind};
+use palisade_core::path::NormalPath;
 use palisade_core::policy::{Route, Routes};
 use palisade_core::{Digest, Micros, PolicySet};
 use palisade_policy::UsernameSource;
@@ -146,8 +149,8 @@ fn signed(header: &[u8], payload: &[u8]) -> String {
     format!("{message}.{}", signature.unwrap_or_default())
 }
 
-/// Normalising a path twice is normalising it once, whoever is given it reads what was
-/// judged, and a pattern that is made of it finds it.
+/// Normalising a path twice is normalising it once, a pattern that is made of it finds it,
+/// and a Go server that is given it serves the route that was judged.
 pub fn path(data: &[u8]) {
     let (path, _) = split_target(data);
     for slash in [
@@ -169,12 +172,49 @@ pub fn path(data: &[u8]) {
         }
         let again = normalise(once.forwarded().as_bytes(), slash);
         assert_eq!(
-            again
-                .as_ref()
-                .map(palisade::core::path::NormalPath::forwarded),
+            again.as_ref().map(NormalPath::forwarded),
             Ok(once.forwarded())
         );
         finds_itself(once.judged());
+    }
+    if let Ok(judged) = normalise(path, EncodedSlash::Refused) {
+        is_served_as_judged(path, &judged);
+    }
+}
+
+/// Routes that a path can be disguised for, or as.
+static DISGUISED: LazyLock<Routes> = LazyLock::new(|| {
+    let class = |pattern: &str| {
+        let mut route = Route::new(pattern).unwrap_or_else(|_| panic!("a pattern"));
+        route.class = Some(pattern.into());
+        route
+    };
+    let patterns = [
+        "/*",
+        "/auth/token",
+        "/admin/*",
+        "/~staff/*",
+        "/caf\u{e9}/*",
+        "/api*",
+    ];
+    Routes::new(patterns.map(class).to_vec())
+});
+
+/// What the proxy passes on, and what a proxy that asks us passes on as it came, is served
+/// by a Go server as the route that it was judged by; or it is refused.
+fn is_served_as_judged(path: &[u8], normal: &NormalPath<'_>) {
+    let judged = DISGUISED.find("POST", normal.judged());
+    for (given, readings) in [
+        (normal.forwarded().as_bytes(), normal.forwarded_reading()),
+        (path, normal.readings()),
+    ] {
+        let is_admitted = DISGUISED.agree("POST", normal.judged(), readings);
+        let Some(read) = go_rules::go(given).filter(|_| is_admitted) else {
+            continue;
+        };
+        let bare = read.strip_suffix('/').filter(|bare| !bare.is_empty());
+        let served = DISGUISED.find("POST", bare.unwrap_or(&read));
+        assert_eq!(served, judged, "read as {read}");
     }
 }
 

@@ -105,6 +105,33 @@ fn the_examples_of_decisions_do_what_the_page_says() {
     }
 }
 
+#[test]
+fn overage_and_probing_are_in_the_audit_as_the_page_shows() {
+    let server = Server::configured(&block("metrics-and-audit.md", "toml"));
+    assert!(shell(&server, &block("metrics-and-audit.md", "sh")).is_empty());
+    server.terminate();
+    let (code, home) = server.wait();
+    assert_eq!(code, Some(0));
+    let audit = std::fs::read_to_string(home.path().join("audit.jsonl")).unwrap();
+    let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    let events: Vec<Value> = audit.lines().map(parse).collect();
+    for shown in block("metrics-and-audit.md", "json").lines().map(parse) {
+        let named: Vec<&Value> = events
+            .iter()
+            .filter(|event| event["event"] == shown["event"])
+            .collect();
+        let [event] = named.as_slice() else {
+            panic!("{} of {}: {audit}", named.len(), shown["event"]);
+        };
+        for (field, value) in shown.as_object().unwrap() {
+            assert_eq!(&event[field], value, "{field} of {}", shown["event"]);
+        }
+    }
+    for raw in ["demo-key", "u-17", "198.51.100.9", "203.0.113.7"] {
+        assert!(!audit.contains(raw), "{raw}");
+    }
+}
+
 fn example(name: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join("docs/examples/guard").join(name)

@@ -14,6 +14,9 @@
 
 #[path = "path_readers/corpus.rs"]
 mod corpus;
+#[expect(unreachable_pub, reason = "the module is also a part of a library")]
+#[path = "../../../fuzz/src/go_rules.rs"]
+mod go_rules;
 #[path = "path_readers/nginx.rs"]
 mod nginx_server;
 #[path = "path_readers/readers.rs"]

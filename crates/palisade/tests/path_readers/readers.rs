@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::go_rules::{go, spelt_bytes};
 use super::nginx_server::Nginx;
 
 type Answers = Vec<Option<String>>;
@@ -25,7 +26,10 @@ pub(crate) fn read(targets: &[&String]) -> Vec<(&'static str, Answers)> {
         let answers = python.iter().map(|row| row[index].as_deref().map(spelt));
         all.push((name, answers.collect()));
     }
-    all.push(("go", targets.iter().map(|target| go(target)).collect()));
+    all.push((
+        "go",
+        targets.iter().map(|target| go(target.as_bytes())).collect(),
+    ));
     all.push(("nginx", nginx(targets)));
     all
 }
@@ -71,19 +75,6 @@ fn spelt(path: &str) -> String {
     spelt_bytes(path.as_bytes())
 }
 
-fn spelt_bytes(path: &[u8]) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@;".contains(&byte);
-    let mut text = String::new();
-    for byte in path {
-        if plain(*byte) {
-            text.push(char::from(*byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
-}
-
 /// A path that keeps its escapes, with capital digits.
 fn capital(path: &str) -> String {
     let mut parts = path.split('%');
@@ -95,43 +86,6 @@ fn capital(path: &str) -> String {
         text.push_str(rest);
     }
     text
-}
-
-/// Go's net/http: the path is unescaped once, a malformed escape is 400, and ServeMux
-/// redirects whatever path.Clean would change (a trailing slash stays).
-fn go(target: &str) -> Option<String> {
-    let raw = target.split('?').next()?.as_bytes();
-    let mut path = Vec::new();
-    let mut at = 0;
-    while at < raw.len() {
-        if raw[at] == b'%' {
-            let digits = std::str::from_utf8(raw.get(at + 1..at + 3)?).ok()?;
-            path.push(u8::from_str_radix(digits, 16).ok()?);
-            at += 3;
-        } else {
-            path.push(raw[at]);
-            at += 1;
-        }
-    }
-    (cleaned(&path) == path).then(|| spelt_bytes(&path))
-}
-
-fn cleaned(path: &[u8]) -> Vec<u8> {
-    let mut kept: Vec<&[u8]> = Vec::new();
-    for segment in path.split(|byte| *byte == b'/') {
-        match segment {
-            b"" | b"." => {}
-            b".." => {
-                kept.pop();
-            }
-            _ => kept.push(segment),
-        }
-    }
-    let mut clean = [b"/", &kept.join(&b'/')[..]].concat();
-    if path.ends_with(b"/") && clean.len() > 1 {
-        clean.push(b'/');
-    }
-    clean
 }
 
 /// An nginx that answers with its own `$uri`.
