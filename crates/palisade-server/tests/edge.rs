@@ -84,6 +84,7 @@ fn i_path_the_application_is_given_what_was_judged_and_no_disguise() {
         "/auth\\token",
         "/a%00",
         "/100%",
+        "/AUTH/TOKEN",
     ] {
         let reply = get(&server, path, &[]);
         assert_eq!(reply.status, 400, "{path}");
@@ -106,7 +107,12 @@ fn i_path_forward_auth_refuses_what_the_application_may_read_otherwise() {
     };
     assert_eq!(ask("/auth/token/"), 200);
     assert_eq!(ask("/files/a%20b"), 200);
-    for disguise in ["/x/../auth/token", "/auth/%74oken", "//auth/token"] {
+    for disguise in [
+        "/x/../auth/token",
+        "/auth/%74oken",
+        "//auth/token",
+        "/Auth/Token",
+    ] {
         assert_eq!(ask(disguise), 400, "{disguise}");
     }
 }
@@ -144,6 +150,24 @@ fn i_client_is_found_in_json() {
     assert_eq!(reply.json()["body"], r#"{"client_id":"spa"}"#);
     let policies = reply.header("ratelimit-policy").unwrap();
     assert!(policies.contains("client-public"), "{policies}");
+}
+
+#[test]
+fn i_client_a_body_that_hides_its_client_is_refused_and_charged_to_its_address() {
+    let app = Upstream::start();
+    let server = proxy(&app);
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let post = |headers: &[(&str, &str)], body: &[u8]| {
+        let mut client = Client::connect(server.proxy.unwrap());
+        client.send("POST", "/auth/token", headers, body)
+    };
+    let mut statuses = Vec::new();
+    for _ in 0..110 {
+        statuses.push(post(&[form, ("Content-Encoding", "gzip")], b"\x1f\x8b").status);
+    }
+    assert_eq!(statuses[..100], [415; 100]);
+    assert_eq!(statuses[100..], [429; 10]);
+    assert_eq!(app.requests.load(Ordering::SeqCst), 0);
 }
 
 #[test]

@@ -96,6 +96,10 @@ pub fn unreadable(error: &ExtractError, request_id: &str) -> Response<Vec<u8>> {
             "urn:palisade:problem:body-too-large",
             "The body is too large",
         ),
+        415 => (
+            "urn:palisade:problem:unsupported-media",
+            "The body is of a type that is not read here",
+        ),
         _ => ("urn:palisade:problem:invalid-field", "A field is not valid"),
     };
     let problem = Problem {

@@ -266,6 +266,7 @@ impl From<ExtractError> for Problem {
         let kind = match error.status() {
             403 => Kind::Forbidden,
             413 => Kind::BodyTooLarge,
+            415 => Kind::UnsupportedMedia,
             _ => Kind::InvalidField,
         };
         Self {
