@@ -197,6 +197,11 @@ impl<S: Store> Link<S> {
         self.modes.lock()
     }
 
+    /// True if the store answered the last call that ended.
+    pub(super) fn answers(&self) -> bool {
+        self.told.load(Ordering::Relaxed) == ANSWERS
+    }
+
     /// True while decisions under this policy are made without the store: its breaker is
     /// open.
     pub(super) fn is_cut_off(&self, policy: Policy) -> bool {

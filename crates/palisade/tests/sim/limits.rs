@@ -348,6 +348,12 @@ impl Requests {
                 "a failure mode although the store answered",
             );
         }
+        if decision.rule == Some(Rule::F_CONFLICT) {
+            if !waited || (decision.mode, decision.status) != (Mode::FailClosed, 503) {
+                self.violated("F-CONFLICT", asked, "no wait, or no refusal with 503");
+            }
+            return;
+        }
         let expected = match asked.class {
             "admin" => Mode::FailClosed,
             "auth" if prolonged => Mode::FailClosed,

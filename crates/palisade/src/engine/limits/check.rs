@@ -17,7 +17,6 @@ use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
-use super::super::link::NoAnswer;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use super::near::WithoutAnswer;
@@ -281,8 +280,10 @@ impl<S: Store> Engine<S> {
         let taken = counters.take_near(throttle, asked.take, asked.ends, WithoutAnswer::Stays);
         let near = match taken.await {
             Ok(near) => near,
-            Err(NoAnswer::OutOfTime) => return Throttled::shed(counters.conflict(asked)),
-            Err(NoAnswer::NotAsked | NoAnswer::Failed(_)) => {
+            Err(no_answer) if counters.is_conflict(&no_answer) => {
+                return Throttled::shed(counters.conflict(asked));
+            }
+            Err(_) => {
                 let shed = counters.throttle_locally(asked);
                 return shed.map_or(Throttled::WithoutStore, Throttled::shed);
             }

@@ -24,15 +24,20 @@ use super::check::Asked;
 impl<S: Store> Counters<'_, S> {
     /// The decision of a request that got no answer from the store.
     pub(super) fn without_answer(self, asked: Asked<'_>, no_answer: &NoAnswer) -> Decision {
-        match no_answer {
-            NoAnswer::OutOfTime => self.conflict(asked),
-            NoAnswer::NotAsked | NoAnswer::Failed(_) => self.fall_back(asked),
+        match self.is_conflict(no_answer) {
+            true => self.conflict(asked),
+            false => self.fall_back(asked),
         }
     }
 
-    /// The refusal of a request whose time was up before its turn. The store answers
-    /// others meanwhile: counters beside it would admit its limits a second time
-    /// (F-CONFLICT).
+    /// True if a request's time was up before its turn while the store answers others.
+    /// Counters beside such a store would admit its limits a second time (F-CONFLICT); where
+    /// who went before has found that it fails, it is an outage for all.
+    pub(super) fn is_conflict(self, no_answer: &NoAnswer) -> bool {
+        *no_answer == NoAnswer::OutOfTime && self.link.answers()
+    }
+
+    /// The refusal of a request whose time was up before its turn.
     pub(super) fn conflict(self, asked: Asked<'_>) -> Decision {
         Decision {
             class: Some(Arc::clone(asked.class)),

@@ -18,7 +18,6 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::link::NoAnswer;
 use super::charge::LIMITS;
 
 /// Most decisions of one call.
@@ -157,13 +156,12 @@ impl<S: Store> Engine<S> {
             .call(LIMITS, ends, |store| store.charge_each(&charges, *take));
         let charged = match call.await {
             Ok(charged) => charged,
-            // The store answers, only not in time: nothing may stand in for it (F-CONFLICT).
-            Err(NoAnswer::OutOfTime) => {
+            Err(no_answer) if self.counters().is_conflict(&no_answer) => {
                 let now = self.now();
                 let refused = part.iter().map(|one| KeyedAnswer::closed(one, now, SECOND));
                 return answers.extend(refused);
             }
-            Err(NoAnswer::NotAsked | NoAnswer::Failed(_)) => Vec::new(),
+            Err(_) => Vec::new(),
         };
         let found = charged.iter().map(|one| KeyedAnswer::of(one, Mode::Normal));
         let found = found.chain(std::iter::repeat(None)).zip(part);
