@@ -144,7 +144,7 @@ struct Ack {
 impl Ack {
     /// Whether it must be there after a crash at which so many writes were synced. One may
     /// have begun before what was acknowledged; the one after that has it.
-    fn is_kept(&self, commits: u64) -> bool {
+    const fn is_kept(&self, commits: u64) -> bool {
         self.flushed || self.commits + 2 <= commits
     }
 }
@@ -196,7 +196,8 @@ fn run_and_kill(directory: &Path, life: Duration, flushes: bool) -> Vec<Ack> {
 #[tokio::test(flavor = "multi_thread")]
 async fn l_durable_kill_9_loses_at_most_the_last_100_ms() {
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(config().journal.commit_every, Duration::from_millis(100));
+    // What just misses a write is in the next one.
+    assert!(2 * config().journal.commit_every <= Duration::from_millis(100));
     let limits = limits();
     let mut rng = Rng::new(11);
     for round in 0..number("PALISADE_CRASH_ROUNDS", 200) {
@@ -208,7 +209,7 @@ async fn l_durable_kill_9_loses_at_most_the_last_100_ms() {
         if is_long {
             let own = commits - acks[0].commits;
             assert!(
-                own >= 5,
+                own >= 8,
                 "crash {round}: {own} writes in a second and a half"
             );
         }
