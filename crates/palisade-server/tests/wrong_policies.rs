@@ -406,6 +406,25 @@ soft = 6
 }
 
 #[test]
+fn l_durable_a_limit_over_a_long_time_that_a_restart_forgets_is_warned_of() {
+    let said = |accuracy: &str, rate: &str| {
+        let limit = "[[limit]]\nname = \"few\"\nby = [\"ip\"]";
+        let text = format!("{limit}\nrate = \"{rate}\"\naccuracy = \"{accuracy}\"\n");
+        check(&text, &[])
+    };
+    let warned = said("local", "5/h");
+    let warning = "policy.toml:5:12: warning: `limit.accuracy` of `few` is `local`";
+    assert!(
+        warned.starts_with("exit 0\n") && warned.contains(warning),
+        "{warned}"
+    );
+    for (accuracy, rate) in [("local", "5/min"), ("leased", "5/h"), ("exact", "5/h")] {
+        let said = said(accuracy, rate);
+        assert!(!said.contains("at every restart"), "{said}");
+    }
+}
+
+#[test]
 fn no_limits_at_all() {
     insta::assert_snapshot!(check("[policy]\ndefaults = false\n", &[]));
 }

@@ -81,7 +81,7 @@ fn never_reached(document: &mut Document<'_>, policy: &PolicySet) {
         let Some(first) = limits.iter().find(|other| is_full_first(other, limit)) else {
             continue;
         };
-        let Some(origin) = written(document, &limit.name) else {
+        let Some(origin) = written(document, &limit.name, "rate") else {
             continue;
         };
         let message = format!(
@@ -101,7 +101,7 @@ fn forgotten_at_a_restart(document: &mut Document<'_>, policy: &PolicySet) {
     let is_forgotten =
         |limit: &&Limit| limit.def.accuracy == Accuracy::Local && length(&limit.def.spec) >= LONG;
     for limit in policy.limits().iter().filter(is_forgotten) {
-        let Some(origin) = written(document, &limit.name) else {
+        let Some(origin) = written(document, &limit.name, "accuracy") else {
             continue;
         };
         let message = format!(
@@ -140,14 +140,14 @@ fn length(spec: &BucketSpec) -> Duration {
     }
 }
 
-/// Where the rate of a limit was written, if it was by an operator.
-fn written(document: &Document<'_>, name: &str) -> Option<Origin> {
+/// Where this member of a limit was written, if it was by an operator.
+fn written(document: &Document<'_>, name: &str, member: &str) -> Option<Origin> {
     let Value::Array(items) = &lookup(&document.root, "limit")?.node.value else {
         return None;
     };
     let item = items
         .iter()
         .find(|item: &&Node| item.member("name") == Some(name))?;
-    let origin = member_origin(item, "rate");
+    let origin = member_origin(item, member);
     (!matches!(origin, Origin::Builtin(_))).then_some(origin)
 }
