@@ -85,6 +85,16 @@ fn heads_that_can_be_read_in_two_ways_are_refused_on_every_listener() {
             "a space before the colon",
             "GET / HTTP/1.1\r\nHost : t\r\n\r\n",
         ),
+        ("two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
+        (
+            "one host twice",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        ),
+        ("no host", "GET / HTTP/1.1\r\nUser-Agent: t\r\n\r\n"),
+        (
+            "no host but the target's",
+            "GET http://a/ HTTP/1.1\r\nUser-Agent: t\r\n\r\n",
+        ),
         (
             "chunked, but not last",
             "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",

@@ -129,7 +129,10 @@ impl<P: Protocol> Door<'_, P> {
         }
         self.sweep(&listener, &mut connections);
         drop(listener);
-        let drained = async { while connections.join_next().await.is_some() {} };
+        let drained = async {
+            while connections.join_next().await.is_some() {}
+            self.protocol.settle().await;
+        };
         if tokio::time::timeout(self.bounds.drain, drained)
             .await
             .is_err()

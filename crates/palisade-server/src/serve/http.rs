@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
@@ -54,9 +54,18 @@ pub(crate) trait Handler: Send + Sync + 'static {
         peer: SocketAddr,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Waits, when the service ends, for what goes on without a client.
+    fn settled(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 impl<H: Handler> Protocol for H {
+    async fn settle(&self) {
+        self.settled().await;
+    }
+
     async fn converse(self: Arc<Self>, line: Line) {
         let Line {
             stream,
@@ -158,6 +167,9 @@ impl<H: Handler> Exchange<H> {
     async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
         let mut under_way = UnderWay::begin(&self.activity);
         let one_at_a_time = request.version() < Version::HTTP_2;
+        if !names_one_host(&request) {
+            return Tracked::refusal(under_way);
+        }
         let span = trace::span(&request);
         // Pinned where it is: handed over, kilobytes would be copied with every request.
         let answering = pin!(self.handler.answer(self.peer, request));
@@ -171,20 +183,38 @@ impl<H: Handler> Exchange<H> {
         if response.extensions().get::<Lasting>().is_some() {
             under_way.lasts();
         }
-        response.map(|body| Tracked::new(body, under_way))
+        response.map(|body| Tracked::new(Some(body), under_way))
     }
+}
+
+/// RFC 9112 §3.2: a request of HTTP/1.1 names its host once, and none names two. Who is behind
+/// us could otherwise take another of them for the host than we do.
+fn names_one_host<B>(request: &Request<B>) -> bool {
+    let mut lines = request.headers().get_all(HOST).iter();
+    let has_one = lines.next().is_some() || request.version() != Version::HTTP_11;
+    has_one && lines.next().is_none()
 }
 
 /// A body that tells when it has been handed over or given up.
 struct Tracked<B> {
-    body: B,
+    /// None of a request that no handler was asked about.
+    body: Option<B>,
     under_way: UnderWay,
 }
 
 impl<B> Tracked<B> {
-    fn new(body: B, mut under_way: UnderWay) -> Self {
+    fn new(body: Option<B>, mut under_way: UnderWay) -> Self {
         under_way.waits_for_us(false);
         Self { body, under_way }
+    }
+
+    /// As the HTTP library answers a head that it cannot read.
+    fn refusal(under_way: UnderWay) -> Response<Self> {
+        let mut response = Response::new(Self::new(None, under_way));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
     }
 }
 
@@ -196,17 +226,21 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let polled = Pin::new(body).poll_frame(cx);
         self.under_way.waits_for_us(polled.is_pending());
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let none = || SizeHint::with_exact(0);
+        self.body.as_ref().map_or_else(none, Body::size_hint)
     }
 }
 

@@ -21,6 +21,11 @@ use crate::failure::Failure;
 pub(crate) trait Protocol: Send + Sync + 'static {
     /// Speaks until either side ends; ends by itself once `line` says so.
     fn converse(self: Arc<Self>, line: Line) -> impl Future<Output = ()> + Send;
+
+    /// Waits, when every connection has ended, for what goes on without one.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// What one worker does for a surface, until it has drained.
