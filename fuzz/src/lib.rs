@@ -299,7 +299,7 @@ pub fn login_form(data: &[u8]) {
     };
     let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, kind)]);
     let source = UsernameSource::Form("email".to_owned());
-    match username(&source, &headers, body) {
+    match username(&source, None, &headers, body) {
         Ok(name) => {
             let name = name.as_ref().map_or("", |name| name.as_str());
             assert_eq!(name, name.trim().to_lowercase());

@@ -17,7 +17,7 @@ const UNUSED: &str = "Not used yet";
 
 /// Keys that reach the service under another name: what it must mention to use them.
 /// The other tables of a policy are checked by the tests of what they mean.
-const UNDER_ANOTHER_NAME: [(&str, &str); 21] = [
+const UNDER_ANOTHER_NAME: [(&str, &str); 23] = [
     ("server.grpc", "ShouldRateLimit"),
     ("server.headers", "settings.headers"),
     ("route.outcome", ".outcomes"),
@@ -27,6 +27,8 @@ const UNDER_ANOTHER_NAME: [(&str, &str); 21] = [
     ("route.success_status", ".outcomes"),
     ("route.failure_location", ".outcomes"),
     ("route.success_location", ".outcomes"),
+    ("route.success_cookie", ".outcomes"),
+    ("route.cookieless", ".outcomes"),
     ("route.outcome_header", ".outcomes"),
     ("route.neither", ".outcomes"),
     ("route.device_cookie", ".outcomes"),

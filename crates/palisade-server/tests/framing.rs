@@ -262,6 +262,57 @@ fn a_client_that_sends_its_body_by_the_byte_gets_an_answer_or_an_end() {
     assert!(ended);
 }
 
+/// A body that takes longer than the application may for its answer is no failure of anybody.
+#[test]
+fn a_slow_body_is_waited_for_and_the_application_has_its_time_after_it() {
+    let app = Upstream::start();
+    let server = Server::with(&Options {
+        config: Some("[server]\ntrusted_proxies = []\n[proxy]\nresponse_timeout = \"2s\"\n"),
+        args: &["--upstream", &app.url(), "--proxy", "127.0.0.1:0"],
+        ..Options::default()
+    });
+    const PIECES: usize = 12;
+    let piece = vec![b'x'; 64 * 1024];
+    let mut client = Client::connect(server.proxy.unwrap());
+    let head = format!(
+        "POST /count HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\nContent-Length: {}\r\n\r\n",
+        PIECES * piece.len()
+    );
+    client.write(head.as_bytes()).unwrap();
+    for _ in 0..PIECES {
+        std::thread::sleep(Duration::from_millis(300));
+        client.write(&piece).unwrap();
+    }
+    let reply = client.read_reply().unwrap();
+    assert_eq!((reply.status, reply.text()), (200, "786432"));
+
+    // Who stops in the middle is told so, and it is not the application's failure.
+    client.write(head.as_bytes()).unwrap();
+    client.write(&piece).unwrap();
+    assert_eq!(client.read_reply().unwrap().status, 408);
+    let metrics = server.admin_get("/metrics").text().to_owned();
+    assert!(
+        !metrics.contains("rate_limiter_upstream_failures_total{"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn a_body_of_unknown_length_passes_whatever_the_method() {
+    let app = Upstream::start();
+    let server = proxy(&app);
+    for method in ["GET", "DELETE", "POST"] {
+        let mut client = Client::connect(server.proxy.unwrap());
+        let head = format!("{method} /things HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n");
+        let body = "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        client.write(format!("{head}{body}").as_bytes()).unwrap();
+        let told = client.read_reply().unwrap().json();
+        assert_eq!(told["body"], "hello", "{method}: {told}");
+    }
+    let told = Client::connect(server.proxy.unwrap()).send("GET", "/", &[], b"");
+    assert!(told.json()["headers"]["transfer-encoding"].is_null());
+}
+
 /// RFC 9112 §9.6: who has said all it wants to say still wants to hear.
 #[test]
 fn a_client_that_closes_its_half_gets_its_answer() {

@@ -16,6 +16,8 @@ mod bodies;
 mod common;
 #[path = "login_proxy/ends.rs"]
 mod ends;
+#[path = "login_proxy/forged.rs"]
+mod forged;
 #[path = "login_proxy/guessers.rs"]
 mod guessers;
 #[path = "login_proxy/scripted.rs"]

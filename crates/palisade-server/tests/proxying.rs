@@ -18,6 +18,8 @@ mod h2_upstream;
 mod instances;
 #[path = "proxying/kept.rs"]
 mod kept;
+#[path = "proxying/secure.rs"]
+mod secure;
 #[path = "proxying/two.rs"]
 mod two;
 #[path = "common/upstream.rs"]
@@ -187,6 +189,49 @@ fn a_forged_chain_from_a_stranger_does_not_change_whose_bucket_it_is() {
     }
     assert_eq!(statuses[..10], [200; 10]);
     assert_eq!(statuses[10], 429);
+}
+
+#[test]
+fn a_stranger_cannot_speak_for_a_proxy_and_a_trusted_one_can() {
+    let app = Upstream::start();
+    let names = [
+        "x-real-ip",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-forwarded-user",
+    ];
+    let blurred = ["x_forwarded_for", "x_real_ip"];
+    let passed = |config: &str, name: &str| {
+        let server = proxy(config, &app.url());
+        let told = connect(&server).send("GET", "/", &[(name, "/admin")], b"");
+        !told.json()["headers"][name].is_null()
+    };
+    for name in names.into_iter().chain(blurred) {
+        assert!(!passed(NOBODY_TRUSTED, name), "{name}");
+    }
+    assert!(passed("", names[0]), "by a proxy on this host");
+    assert!(!passed("", blurred[0]));
+}
+
+#[test]
+fn what_a_connection_names_is_removed_unless_it_describes_the_request() {
+    let app = Upstream::start();
+    let server = proxy(NOBODY_TRUSTED, &app.url());
+    let headers = [
+        (
+            "Connection",
+            "content-type, cookie, authorization, host, x-private",
+        ),
+        ("Content-Type", "text/plain"),
+        ("Cookie", "a=b"),
+        ("Authorization", "x"),
+        ("X-Private", "1"),
+    ];
+    let told = connect(&server).send("POST", "/", &headers, b"x").json();
+    for kept in ["content-type", "cookie", "authorization", "host"] {
+        assert!(!told["headers"][kept].is_null(), "{kept}: {told}");
+    }
+    assert!(told["headers"]["x-private"].is_null());
 }
 
 #[test]

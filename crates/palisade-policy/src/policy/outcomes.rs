@@ -33,6 +33,10 @@ pub struct OutcomeRoute {
     pub failure_location: Option<LocationPatterns>,
     /// Where a redirect after a right one leads; nothing else is a success then.
     pub success_location: Option<LocationPatterns>,
+    /// Cookie that the answer to a right one sets; nothing else is a success then.
+    pub success_cookie: Option<Box<str>>,
+    /// True if the application knows nobody by a cookie.
+    pub cookieless: bool,
     /// Header in which the application says it, in lower case.
     pub header: Option<Box<str>>,
     /// What an answer is that says neither.
@@ -253,6 +257,7 @@ pub(crate) fn read(
         return None;
     };
     report_ambiguity(table, item, sink);
+    warn_of_any_method(table, &username, item, sink);
     Some(OutcomeRoute {
         route: route.clone(),
         outcome,
@@ -262,6 +267,8 @@ pub(crate) fn read(
         success_status: table.success_status.clone(),
         failure_location: table.failure_location.clone(),
         success_location: table.success_location.clone(),
+        success_cookie: table.success_cookie.as_ref().map(|name| name.0.clone()),
+        cookieless: table.cookieless,
         header: table.outcome_header.as_ref().map(|name| name.0.clone()),
         neither: table.neither,
         device_cookie: table.device_cookie.as_ref().map(|name| name.0.clone()),
@@ -274,6 +281,8 @@ fn report_idle_keys(table: &RouteTable, item: &Node, sink: &mut Sink) {
         ("username", table.username.is_some()),
         ("failure_location", table.failure_location.is_some()),
         ("success_location", table.success_location.is_some()),
+        ("success_cookie", table.success_cookie.is_some()),
+        ("cookieless", table.cookieless),
         ("outcome_header", table.outcome_header.is_some()),
         ("device_cookie", table.device_cookie.is_some()),
     ];
@@ -294,6 +303,17 @@ fn report_ambiguity(table: &RouteTable, item: &Node, sink: &mut Sink) {
             &member_origin(item, "failure_status"),
             "`route.failure_status` and `route.success_status` share a status",
             "a status must mean one of them, or `success_location` must tell them apart",
+        );
+    }
+}
+
+/// Who asks for the form, or what may be sent, is answered like a login that succeeded.
+fn warn_of_any_method(table: &RouteTable, username: &UsernameSource, item: &Node, sink: &mut Sink) {
+    if table.method.is_none() && *username != UsernameSource::Basic {
+        sink.warn_with(
+            &member_origin(item, "outcome"),
+            "`route.outcome` without `method`: a request of any method is a login",
+            "add `method = \"POST\"`, or have a route for each method that logs in",
         );
     }
 }
@@ -335,6 +355,8 @@ mod tests {
             success_status: vec![200],
             failure_location: None,
             success_location: None,
+            success_cookie: None,
+            cookieless: false,
             header: None,
             neither: Neither::Failure,
             device_cookie: Some(cookie.into()),

@@ -51,6 +51,12 @@ section! {
         failure_location: Option<LocationPatterns>;
         /// Where a redirect after a right one leads; nothing else is a success then.
         success_location: Option<LocationPatterns>;
+        /// Cookie that the application sets after a right one, that of its session: nothing else
+        /// is a success then.
+        success_cookie: Option<CookieName>;
+        /// Whether the application knows nobody by a cookie: cookies of a request then leave no
+        /// doubt whether its success is one of the credential that was sent.
+        cookieless: bool = "false";
         /// Response header in which the application says `success` or `failure`. It counts
         /// before everything else and is not passed on.
         outcome_header: Option<HeaderName>;

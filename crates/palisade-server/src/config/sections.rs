@@ -99,7 +99,8 @@ section! {
         tls_key: Option<PathBuf>;
         /// Time to connect to the application.
         connect_timeout: Duration = "5s" where "10ms"..="5min";
-        /// Time until the application's answer starts.
+        /// Time until the application's answer starts, once the request's body has arrived;
+        /// until then each 16 KiB of it have that time.
         response_timeout: Duration = "60s" where "100ms"..="1h";
         /// Time after which a websocket is closed on which neither side says anything.
         tunnel_idle_timeout: Duration = "10min" where "1s"..="24h";

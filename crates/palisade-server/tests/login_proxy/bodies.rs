@@ -27,6 +27,7 @@ fn a_login_that_cannot_be_read_is_refused_and_does_not_reach_the_application() {
     for (headers, body, status) in [
         (&[FORM][..], "email=ann&email=bob", 400),
         (&[FORM], "email=ann&email%5B%5D=bob", 400),
+        (&[FORM], "email=ann&a=1;email=bob", 400),
         (&[FORM], "name=ann", 400),
         (&[FORM], "email=", 400),
         (&[FORM], "", 400),
@@ -89,6 +90,17 @@ fn a_nested_member_names_who_tries() {
     );
     assert_eq!(tried(r#"{"user":{"name":{"$ne":""}}}"#), 400);
     assert_eq!(tried(r#"{"user":{"name":"a","name":"b"}}"#), 400);
+}
+
+#[test]
+fn a_field_within_another_names_who_tries() {
+    let app = Scripted::start();
+    let server = proxy(&FORM_ROUTE.replace("email", "user[email]"), &app.url);
+    let tried = |body: &str| post(&server, "203.0.113.1", "/login", &[FORM], body).status;
+    let fields = "user%5Bemail%5D=ann&user%5Bpassword%5D=x";
+    assert_eq!(tried(fields), 200);
+    assert_eq!(tried(&format!("{fields}&user%5Bemail%5D%5B%5D=bob")), 400);
+    assert_eq!(app.asked(), 1);
 }
 
 fn raw(client: &mut Client, text: &str) -> Reply {

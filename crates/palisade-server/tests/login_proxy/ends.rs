@@ -1,7 +1,7 @@
 //! How attempts end, and what becomes of those that do not.
 
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::{Client, Options, Reply, Server, signal};
 use crate::scripted::Scripted;
@@ -20,10 +20,14 @@ fn try_to(server: &Server, ip: &str, body: &str) -> Reply {
 }
 
 /// What the metrics say of the guard's outcomes.
-fn reported(server: &Server, outcome: &str) -> u32 {
+pub(crate) fn reported(server: &Server, outcome: &str) -> u32 {
+    reported_of(server, "login", outcome)
+}
+
+fn reported_of(server: &Server, flow: &str, outcome: &str) -> u32 {
     let text = server.admin_get("/metrics").text().to_owned();
     let name =
-        format!("rate_limiter_guard_outcomes_total{{flow=\"login\",outcome=\"{outcome}\"}} ");
+        format!("rate_limiter_guard_outcomes_total{{flow=\"{flow}\",outcome=\"{outcome}\"}} ");
     let count = text.lines().find_map(|line| line.strip_prefix(&name));
     count.map_or(0, |count| count.parse().unwrap())
 }
@@ -149,17 +153,81 @@ fn who_hangs_up_before_the_answer_has_guessed_all_the_same() {
         wait_until(|| app.asked() > asked);
         // With a reset: who merely closes may still be reading, and is waited for.
         let socket = socket2::SockRef::from(client.stream.get_ref());
-        socket.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
         drop(client);
     }
     wait_until(|| reported(&server, "failure") == 2);
+}
+
+/// Sends a login on a connection of HTTP/2, whose end is seen at once; it ends with the runtime.
+fn begin(server: &Server, body: String) -> tokio::runtime::Runtime {
+    let address = server.proxy.unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.spawn(async move {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let made = hyper::client::conn::http2::handshake(executor, io).await;
+        let (mut sender, connection) = made.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::post(format!("http://{address}/login"))
+            .header(FORM.0, FORM.1)
+            .body(http_body_util::Full::new(bytes::Bytes::from(body)));
+        sender.send_request(request.unwrap()).await.map(|_| ())
+    });
+    runtime
+}
+
+/// Its end is reported before the process ends, whoever waits for it.
+#[test]
+fn a_login_whose_client_has_gone_is_waited_for_at_the_end() {
+    const WAIT: Duration = Duration::from_secs(3);
+    let app = Scripted::start();
+    let server = proxy(ROUTE, &app.url);
+    let body = format!("email=ann&answer=401&wait={}", WAIT.as_millis());
+    let client = begin(&server, body);
+    wait_until(|| app.asked() > 0);
+    let asked = Instant::now();
+    client.shutdown_background();
+    server.terminate();
+    let (code, _) = server.wait();
+    assert_eq!(code, Some(0));
+    assert!(asked.elapsed() >= WAIT - Duration::from_millis(100));
+}
+
+#[test]
+fn a_code_is_guarded_in_its_own_flow_and_a_header_may_name_who_tries() {
+    let app = Scripted::start();
+    let route = r#"path = "/code"
+method = "POST"
+outcome = "status"
+flow = "otp"
+username = "header:X-User"
+"#;
+    let server = proxy(&format!("{route}\n[[route]]\n{ROUTE}"), &app.url);
+    let tried = |user: &str, body: &str| {
+        let named = [FORM, ("X-User", user)];
+        post(&server, "203.0.113.1", "/code", &named, body).status
+    };
+    let wrong = "code=1&answer=401";
+    assert_eq!(tried("ann", wrong), 401);
+    assert_eq!(tried("ANN", wrong), 429, "a code has one guess less");
+    assert_eq!(
+        post(&server, "203.0.113.1", "/code", &[FORM], wrong).status,
+        400
+    );
+    assert_eq!(app.asked(), 1);
+    assert_eq!(reported_of(&server, "otp", "failure"), 1);
+    assert_eq!(reported(&server, "failure"), 0);
+    let login = try_to(&server, "203.0.113.2", "email=ann&answer=200");
+    assert_eq!(login.status, 200, "the flows do not count for each other");
 }
 
 fn wait_until(mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + crate::common::PATIENCE;
     while !holds() {
         assert!(Instant::now() < until, "it does not come about");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -1,5 +1,5 @@
-//! An application that answers a login as the form tells it to, on threads and plain
-//! sockets.
+//! Applications on threads and plain sockets: one that answers a login as the form tells it to,
+//! and one with sessions.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,15 +7,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// `answer=STATUS` is the status, `wait=MS` the time it takes, `say=WORD` the value of its
-/// `X-Login`, `answer=0` a connection that is closed without an answer.
+/// What an application was asked.
+pub(crate) struct Asked {
+    /// Request line and headers, in lower case.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Asked {
+    /// A field of the form.
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let mut pairs = self.body.split('&').filter_map(|pair| pair.split_once('='));
+        let found = pairs.find(|(key, _)| *key == name);
+        found.map(|(_, value)| value.to_owned())
+    }
+}
+
+/// The whole answer, or `None` for a connection that is closed without one.
+type Answer = fn(&Asked) -> Option<String>;
+
 pub(crate) struct Scripted {
     pub(crate) url: String,
     pub(crate) asked: Arc<AtomicUsize>,
 }
 
 impl Scripted {
+    /// `answer=STATUS` is the status, `wait=MS` the time it takes, `say=WORD` the value of its
+    /// `X-Login`, `answer=0` a connection that is closed without an answer.
     pub(crate) fn start() -> Self {
+        Self::answering(as_told)
+    }
+
+    pub(crate) fn answering(how: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::<AtomicUsize>::default();
@@ -23,7 +46,7 @@ impl Scripted {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let counted = Arc::clone(&counted);
-                std::thread::spawn(move || while answer(&stream, &counted).is_some() {});
+                std::thread::spawn(move || while answer(&stream, &counted, how).is_some() {});
             }
         });
         Self { url, asked }
@@ -34,8 +57,9 @@ impl Scripted {
     }
 }
 
-fn answer(mut stream: &TcpStream, asked: &AtomicUsize) -> Option<()> {
+fn answer(mut stream: &TcpStream, asked: &AtomicUsize, how: Answer) -> Option<()> {
     let mut reader = BufReader::new(stream);
+    let mut head = String::new();
     let mut length = 0;
     loop {
         let mut line = String::new();
@@ -49,25 +73,50 @@ fn answer(mut stream: &TcpStream, asked: &AtomicUsize) -> Option<()> {
         if line.is_empty() {
             break;
         }
+        head = head + &line + "\n";
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     asked.fetch_add(1, Ordering::SeqCst);
     let body = String::from_utf8_lossy(&body).into_owned();
-    let field = |name: &str| {
-        let pair = body.split('&').find_map(|pair| pair.strip_prefix(name));
-        pair.map(str::to_owned)
-    };
-    let wait = field("wait=").and_then(|wait| wait.parse().ok());
+    stream
+        .write_all(how(&Asked { head, body })?.as_bytes())
+        .ok()
+}
+
+fn as_told(asked: &Asked) -> Option<String> {
+    let wait = asked.field("wait").and_then(|wait| wait.parse().ok());
     std::thread::sleep(Duration::from_millis(wait.unwrap_or(0)));
-    let status = field("answer=").unwrap_or_else(|| "200".to_owned());
+    let status = asked.field("answer").unwrap_or_else(|| "200".to_owned());
     if status == "0" {
         return None;
     }
-    let said = field("say=").map_or(String::new(), |word| format!("X-Login: {word}\r\n"));
-    let text = format!(
+    let said = asked.field("say");
+    let said = said.map_or(String::new(), |word| format!("X-Login: {word}\r\n"));
+    let body = &asked.body;
+    Some(format!(
         "HTTP/1.1 {status} X\r\n{said}Set-Cookie: session=1\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
-    );
-    stream.write_all(text.as_bytes()).ok()
+    ))
+}
+
+/// Sends who is logged in on to the start page, whatever they post, as many applications do; a
+/// password is right if it is `right-` and the name.
+pub(crate) fn with_sessions(asked: &Asked) -> Option<String> {
+    let to = |place: &str, more: &str| {
+        Some(format!(
+            "HTTP/1.1 302 Found\r\nLocation: {place}\r\n{more}Content-Length: 0\r\n\r\n"
+        ))
+    };
+    if asked.head.contains("session=of-") {
+        return to("/home", "");
+    }
+    let name = asked.field("email").unwrap_or_default();
+    if asked.field("password") == Some(format!("right-{name}")) {
+        return to(
+            "/home",
+            &format!("Set-Cookie: session=of-{name}; HttpOnly\r\n"),
+        );
+    }
+    to("/login?error=1", "")
 }

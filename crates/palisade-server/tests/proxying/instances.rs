@@ -3,11 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Options, PATIENCE, Server};
+use crate::common::{Client, Options, PATIENCE, Server, palisade};
 use crate::upstream::Upstream;
 
 fn before(urls: &[String]) -> Server {
@@ -170,6 +171,67 @@ fn metrics_say_which_instance_is_down_how_often_it_failed_and_when_it_is_back() 
         assert_eq!(send(&server, "GET", b""), 200);
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// What a service that ends by itself has logged, line by line.
+fn logged(server: Server, log: &std::path::Path) -> Vec<serde_json::Value> {
+    server.terminate();
+    let (_, _home) = server.wait();
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    lines.collect()
+}
+
+/// An outage is a line, not one for each request; it says who does not answer, and why.
+#[test]
+fn the_log_says_once_which_instance_does_not_answer_and_why_and_once_that_it_is_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let away = listener.local_addr().unwrap();
+    drop(listener);
+    let home = tempfile::tempdir().unwrap();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = palisade();
+    command
+        .current_dir(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args([
+            "--upstream",
+            &format!("http://{away}"),
+            "--proxy",
+            "127.0.0.1:0",
+        ])
+        .env("PALISADE_LOG__LEVEL", "info")
+        .env("PALISADE_LOG__FORMAT", "json")
+        .stdout(Stdio::piped())
+        .stderr(log.reopen().unwrap());
+    let server = Server::run(command, home);
+    assert!((0..5).all(|_| send(&server, "GET", b"") == 502));
+    let back = TcpListener::bind(away).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in back.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    assert!((0..5).all(|_| send(&server, "GET", b"") == 200));
+    let lines = logged(server, log.path());
+    let about: Vec<_> = lines
+        .iter()
+        .filter(|line| line["instance"] == away.to_string())
+        .collect();
+    let [gone, back] = &about[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(
+        (&gone["level"], &gone["reason"]),
+        (&"WARN".into(), &"unreachable".into())
+    );
+    let error = gone["error"].as_str().unwrap();
+    assert!(error.to_lowercase().contains("refused"), "{error}");
+    assert_eq!(back["message"], "the application answers again");
 }
 
 #[test]

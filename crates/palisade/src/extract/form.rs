@@ -12,8 +12,7 @@ use super::path::next_byte;
 pub(super) fn value(form: &[u8], name: &'static str) -> Result<Option<String>, FieldError> {
     let mut found = None;
     for pair in form.split(|byte| *byte == b'&') {
-        let equals = pair.iter().position(|byte| *byte == b'=');
-        let (key, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
+        let (key, value) = halves(pair);
         if value.is_empty() || decoded(key) != name.as_bytes() {
             continue;
         }
@@ -26,46 +25,91 @@ pub(super) fn value(form: &[u8], name: &'static str) -> Result<Option<String>, F
 
 /// The only value of field `name`, which must be there.
 ///
-/// Stricter than [`value`]: names that some frameworks take for the same count as the same,
-/// so that no reader can find another value than this one.
+/// Stricter than [`value`]: names that some frameworks take for the same count as the same, and
+/// `;` separates fields as it does for some, so that no reader can find another value than this
+/// one.
 pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     let wrong = |problem| Err(FieldError::new("username", problem));
-    match alike(form, name) {
-        (2.., _) => wrong("must be sent only once"),
-        (_, Some(value)) if !value.is_empty() => text(value, "username"),
+    if count_alike(form, name, b"&;") > 1 {
+        return wrong("must be sent only once");
+    }
+    let pairs = form.split(|byte| *byte == b'&').map(halves);
+    let mut exact = pairs.filter(|(key, _)| decoded(key) == name.as_bytes());
+    match exact.next() {
+        Some((_, value)) if value.contains(&b';') => wrong("must not hold a bare `;`"),
+        Some((_, value @ [_, ..])) => text(value, "username"),
         _ => wrong("is missing: a login must say who tries"),
     }
 }
 
-/// How many fields some reader takes for `name`, and the value of the last of them if it has
-/// this very name.
-pub(super) fn alike<'a>(form: &'a [u8], name: &str) -> (usize, Option<&'a [u8]>) {
-    let (mut count, mut found) = (0, None);
-    for pair in form.split(|byte| *byte == b'&') {
-        let equals = pair.iter().position(|byte| *byte == b'=');
-        let (key, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
-        let key = decoded(key);
-        if loosely(&String::from_utf8_lossy(&key)) == loosely(name) {
-            count += 1;
-            found = (key == name.as_bytes()).then_some(value);
-        }
-    }
-    (count, found)
+/// How many fields some reader takes for `name` that cuts a form at these marks.
+pub(super) fn count_alike(form: &[u8], name: &str, marks: &[u8]) -> usize {
+    let pairs = form.split(|byte| marks.contains(byte));
+    let alike = |pair: &&[u8]| key_alike(halves(pair).0, name).is_some();
+    pairs.filter(alike).count()
+}
+
+/// The values of every field that some reader takes for `name`, as each of them cuts a query.
+pub(super) fn values_alike<'a>(query: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = query.split(|byte| *byte == b'&').flat_map(|pair| {
+        let cuts = pair.split(|byte| *byte == b';');
+        std::iter::once(pair).chain(cuts.filter(move |cut| cut.len() < pair.len()))
+    });
+    pairs
+        .map(halves)
+        .filter(move |(key, _)| key_alike(key, name).is_some())
+        .map(|(_, value)| value)
+}
+
+/// Name and value of a field, as they are written.
+fn halves(pair: &[u8]) -> (&[u8], &[u8]) {
+    let equals = pair.iter().position(|byte| *byte == b'=');
+    equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]))
+}
+
+/// The decoded key, if some reader takes it for `name`.
+fn key_alike(key: &[u8], name: &str) -> Option<Vec<u8>> {
+    let key = decoded(key);
+    is_read_as(&String::from_utf8_lossy(&key), name).then_some(key)
 }
 
 /// True if some reader takes one name for the other, whether or not it decodes it.
 pub(super) fn is_alike(key: &str, name: &str) -> bool {
     let decoded = decoded(key.as_bytes());
-    let decoded = String::from_utf8_lossy(&decoded);
-    [key, &*decoded].map(loosely).contains(&loosely(name))
+    is_read_as(key, name) || is_read_as(&String::from_utf8_lossy(&decoded), name)
 }
 
-/// What the name of a field is to the loosest reader. (PHP and qs read `name[]` as `name`, PHP
-/// reads dots and spaces as `_`, ASP.NET does not look at case.)
-fn loosely(name: &str) -> String {
-    let name = name.trim_start();
-    let start = name.split('[').next().unwrap_or_default();
-    start.replace([' ', '.', '\0'], "_").to_lowercase()
+/// True if the loosest readers take `key` for `name`, or for what holds it or is in it.
+fn is_read_as(key: &str, name: &str) -> bool {
+    let (key, name) = (key.trim_start().to_lowercase(), name.to_lowercase());
+    let (nested, wanted) = (nested(&key), nested(&name));
+    // `name[]` may be any member.
+    let within = |(a, b): (&String, &String)| a == b || a.is_empty();
+    let holds = nested.iter().zip(&wanted).skip(1).all(within);
+    (nested.first() == wanted.first() && holds) || dotted(&key) == dotted(&name)
+}
+
+/// The path of names that PHP and qs read, to which `name[]` is `name` with something in it. PHP
+/// reads dots, spaces and a bracket that stays open as `_`.
+fn nested(name: &str) -> Vec<String> {
+    let plain = |text: &str| text.replace([' ', '.', '\0', '['], "_");
+    let mut path = Vec::new();
+    let (start, mut rest) = match name.find('[') {
+        Some(at) if name[at..].contains(']') => name.split_at(at),
+        _ => (name, ""),
+    };
+    path.push(plain(start));
+    while let Some((inner, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        path.push(inner.trim().to_owned());
+        rest = after;
+    }
+    path
+}
+
+/// The path of names to readers that take `a[b]` for `a.b` (ASP.NET does).
+fn dotted(name: &str) -> Vec<&str> {
+    let parts = name.split(['.', '[', ']']);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 /// Decoded text of `field`.
@@ -73,7 +117,8 @@ pub(super) fn text(encoded: &[u8], field: &'static str) -> Result<String, FieldE
     String::from_utf8(decoded(encoded)).map_err(|_| FieldError::new(field, "must be UTF-8"))
 }
 
-fn decoded(encoded: &[u8]) -> Vec<u8> {
+/// Without escapes.
+pub(super) fn decoded(encoded: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
     while let Some((byte, after)) = next_byte(rest) {
@@ -109,6 +154,48 @@ mod tests {
                 "{form}"
             );
         }
+    }
+
+    #[test]
+    fn a_field_is_taken_for_another_if_some_reader_does_so() {
+        for (name, key, is) in [
+            ("email", "email", true),
+            ("email", " EMAIL[]", true),
+            ("email", "email[0]x", true),
+            ("email", "emails", false),
+            ("email", "user[email]", false),
+            ("user_email", "user.email", true),
+            ("user_email", "user email", true),
+            ("user_email", "user[email", true),
+            ("user[email]", "user[email]", true),
+            ("user[email]", "User[ email ][]", true),
+            ("user[email]", "user", true),
+            ("user[email]", "user[]", true),
+            ("user[email]", "user.email", true),
+            ("user[email]", "user[password]", false),
+            ("user[email]", "user[password][email]", false),
+            ("user[email]", "user_id", false),
+            ("user.email", "user[email]", true),
+            ("user.email", "user.password", false),
+            ("user.email", "user", false),
+        ] {
+            assert_eq!(is_alike(key, name), is, "{key} for {name}");
+        }
+    }
+
+    #[test]
+    fn a_semicolon_separates_fields_to_some_readers() {
+        assert_eq!(only(b"a=1;b=2&email=x", "email").as_deref(), Ok("x"));
+        for form in [
+            "email=x&a=1;email=y",
+            "a;%65mail=y&email=x",
+            "email=x;y",
+            "a;email=x",
+        ] {
+            assert!(only(form.as_bytes(), "email").is_err(), "{form}");
+        }
+        let values: Vec<_> = values_alike(b"a=1;Email=x&email=y;z&&", "email").collect();
+        assert_eq!(values, [&b"x"[..], b"y;z", b"y"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// The id that an answer carries, in its body and as `X-Request-Id`.
+#[derive(Clone)]
 pub(crate) struct RequestId(Box<str>);
 
 /// The two hexadecimal digits of every byte.

@@ -2,6 +2,7 @@
 //! read.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -9,16 +10,31 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::kept::Arriving;
+use super::upload::Upload;
 
 /// From the client to the application.
 pub(crate) enum Outgoing {
-    /// As it arrives.
-    Streamed(Incoming),
+    /// As it arrives, and how far it has come; nobody follows one that is empty.
+    Streamed(Incoming, Option<Arc<Upload>>),
     /// Read beforehand; the bytes once more, for whoever looks into them.
     Buffered(Full<Bytes>, Bytes),
 }
 
 impl Outgoing {
+    /// What is still to arrive.
+    pub(super) fn streamed(body: Incoming) -> Self {
+        let upload = (!body.is_end_stream()).then(Arc::default);
+        Self::Streamed(body, upload)
+    }
+
+    /// How far it has come, if it is still arriving.
+    pub(super) fn upload(&self) -> Option<Arc<Upload>> {
+        match self {
+            Self::Streamed(_, upload) => upload.clone(),
+            Self::Buffered(..) => None,
+        }
+    }
+
     /// What is known whole.
     pub(super) fn of(bytes: Bytes) -> Self {
         Self::Buffered(Full::new(bytes.clone()), bytes)
@@ -27,7 +43,7 @@ impl Outgoing {
     /// What was read beforehand.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Streamed(_) => None,
+            Self::Streamed(..) => None,
             Self::Buffered(_, bytes) => Some(bytes),
         }
     }
@@ -53,21 +69,27 @@ impl Body for Outgoing {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<hyper::Error> {
         match self.get_mut() {
-            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Streamed(body, upload) => {
+                let polled = Pin::new(&mut *body).poll_frame(cx);
+                if let Some(upload) = upload {
+                    upload.saw(&polled, body.is_end_stream());
+                }
+                polled
+            }
             Self::Buffered(body, _) => never(Pin::new(body).poll_frame(cx)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Streamed(body) => body.is_end_stream(),
+            Self::Streamed(body, _) => body.is_end_stream(),
             Self::Buffered(body, _) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Streamed(body) => body.size_hint(),
+            Self::Streamed(body, _) => body.size_hint(),
             Self::Buffered(body, _) => body.size_hint(),
         }
     }

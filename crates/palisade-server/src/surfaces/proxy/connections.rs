@@ -19,7 +19,7 @@ use tower::{Service, ServiceExt};
 
 use super::body::Outgoing;
 use super::kept::{Arriving, Kept};
-use super::pool::Address;
+use super::pool::{Address, Fault};
 use super::upstream::Upstream;
 
 /// Idle connections of HTTP/1 are kept for so long.
@@ -28,6 +28,8 @@ const POOL_IDLE: Duration = Duration::from_secs(60);
 /// may take: requests would be sent into a connection that is gone until each times out.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
+
+const CONNECT_LATE: &str = "no connection within `proxy.connect_timeout`";
 
 type Connector = HttpsConnector<HttpConnector>;
 
@@ -62,20 +64,24 @@ enum Spoken {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Unanswered {
-    Instance(InstanceFailure),
+    Instance(Fault),
     /// The client did not send all that it had announced: no fault of the instance.
     Client,
 }
 
 impl Unanswered {
-    pub(super) const UNREACHABLE: Self = Self::Instance(InstanceFailure::Unreachable);
+    /// There was no connection.
+    pub(super) fn unreachable(error: &dyn std::error::Error) -> Self {
+        Self::Instance(Fault::of(InstanceFailure::Unreachable, error))
+    }
 
+    /// The connection was there and ended.
     pub(super) fn of(error: &hyper::Error) -> Self {
         match error.is_user() {
             true => Self::Client,
-            false => Self::Instance(InstanceFailure::Broken),
+            false => Self::Instance(Fault::of(InstanceFailure::Broken, error)),
         }
     }
 }
@@ -111,7 +117,7 @@ impl Connections {
         spare: &mut Option<Request<Outgoing>>,
         upgrades: bool,
     ) -> Result<Response<Arriving>, Unanswered> {
-        let instance = self.instances.get(index).ok_or(Unanswered::UNREACHABLE)?;
+        let instance = self.instances.get(index).ok_or(Unanswered::Client)?;
         if let (Way::Plain(kept), false) = (&instance.way, upgrades) {
             return kept.ask(request, spare).await;
         }
@@ -160,9 +166,9 @@ impl Connections {
         let cause = std::error::Error::source(&error);
         let cause = cause.and_then(|cause| cause.downcast_ref::<hyper::Error>());
         Err(match cause {
-            _ if error.is_connect() => Unanswered::UNREACHABLE,
+            _ if error.is_connect() => Unanswered::unreachable(&error),
             Some(cause) => Unanswered::of(cause),
-            None => Unanswered::Instance(InstanceFailure::Broken),
+            None => Unanswered::Instance(Fault::of(InstanceFailure::Broken, &error)),
         })
     }
 
@@ -180,8 +186,8 @@ impl Connections {
             Spoken::Two(_) | Spoken::Unknown => {}
         }
         let opened = tokio::time::timeout(self.connect_timeout, self.open(place)).await;
-        let opened = opened.ok().flatten();
-        *spoken = opened.ok_or(Unanswered::UNREACHABLE)?;
+        let late = || Fault::new(InstanceFailure::Unreachable, CONNECT_LATE);
+        *spoken = opened.unwrap_or_else(|_| Err(Unanswered::Instance(late())))?;
         Ok(match &*spoken {
             Spoken::Two(sender) => Some(sender.clone()),
             Spoken::Unknown | Spoken::One => None,
@@ -189,12 +195,13 @@ impl Connections {
     }
 
     /// Connects, and sees which version was agreed to.
-    async fn open(&self, place: &Uri) -> Option<Spoken> {
+    async fn open(&self, place: &Uri) -> Result<Spoken, Unanswered> {
+        let failed = |error: tower::BoxError| Unanswered::unreachable(&*error);
         let mut connector = self.either.clone();
-        let ready = connector.ready().await.ok()?;
-        let stream = ready.call(place.clone()).await.ok()?;
+        let ready = connector.ready().await.map_err(failed)?;
+        let stream = ready.call(place.clone()).await.map_err(failed)?;
         if !stream.connected().is_negotiated_h2() {
-            return Some(Spoken::One);
+            return Ok(Spoken::One);
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -202,9 +209,9 @@ impl Connections {
             .keep_alive_timeout(PING_PATIENCE)
             .handshake(stream)
             .await
-            .ok()?;
+            .map_err(|error| Unanswered::unreachable(&error))?;
         tokio::spawn(connection);
-        Some(Spoken::Two(sender))
+        Ok(Spoken::Two(sender))
     }
 }
 

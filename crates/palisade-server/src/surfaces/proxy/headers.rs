@@ -1,13 +1,14 @@
-//! What the proxy changes in headers: hop-by-hop ones stay behind, the client's
-//! address and the decision are added.
+//! What the proxy changes in headers: hop-by-hop ones stay behind, before anything is read of a
+//! request, the client's address and the decision are added.
 
 use std::net::IpAddr;
 
 use http::Method;
 use http::header::{
-    CONNECTION, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+use http::request::Parts;
 use palisade::engine::RequestAnswer;
 use palisade::extract::EdgeConfig;
 
@@ -20,7 +21,6 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 
 /// Headers of one connection, not of the request.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -34,13 +34,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Who has passed the request on so far.
-const CHAIN: [HeaderName; 4] = [
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    FORWARDED,
-];
+/// What applications believe of the proxy before them, besides all of `X-Forwarded-…`.
+const OF_PROXIES: [&str; 4] = ["forwarded", "x-real-ip", "x-original-url", "x-rewrite-url"];
 
 /// Where a request comes from, as far as this hop knows it.
 pub(super) struct Hop<'a> {
@@ -61,28 +56,52 @@ impl Hop<'_> {
     }
 }
 
+/// What a client asked of this connection.
+pub(super) struct Wishes {
+    websocket: bool,
+    trailers: bool,
+}
+
+impl Wishes {
+    /// Takes the headers of the connection out of a request, so that whatever is read of it from
+    /// here on is what the application gets.
+    pub(super) fn taken_from(parts: &mut Parts) -> Self {
+        let headers = &mut parts.headers;
+        let said = headers.get(TE).and_then(|value| value.to_str().ok());
+        let wishes = Self {
+            websocket: parts.method == Method::GET && is_websocket(headers),
+            trailers: said
+                .is_some_and(|said| said.split(',').any(|part| part.trim() == "trailers")),
+        };
+        strip(headers);
+        wishes
+    }
+}
+
 /// Prepares a request's headers for the application.
 pub(super) fn towards_upstream(
-    method: &Method,
     headers: &mut HeaderMap,
+    wishes: &Wishes,
     hop: &Hop<'_>,
     id: &RequestId,
 ) {
-    let websocket = *method == Method::GET && is_websocket(headers);
-    let takes_trailers = headers
-        .get(TE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(',').any(|part| part.trim() == "trailers"));
-    strip(headers);
-    if takes_trailers {
+    if wishes.trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if websocket {
+    if wishes.websocket {
         upgrade(headers);
     }
     join_cookies(headers);
     forward(headers, hop);
     id.mark(headers);
+}
+
+/// A body of no known length goes on in chunks, whatever the method: without this line the
+/// HTTP library takes that of a GET for none.
+pub(super) fn announce_chunks(headers: &mut HeaderMap) {
+    if !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
 }
 
 /// One line: in HTTP/2 each cookie may have its own, which HTTP/1 does not know (RFC 9113
@@ -102,9 +121,10 @@ fn forward(headers: &mut HeaderMap, hop: &Hop<'_>) {
     if let Some(authority) = &hop.authority {
         headers.insert(HOST, authority.clone());
     }
-    if !hop.edge.trusted_proxies.contains(hop.peer) {
-        remove(headers, &CHAIN);
-    }
+    let is_trusted = hop.edge.trusted_proxies.contains(hop.peer);
+    let is_forged = |name: &&HeaderName| of_proxies(name.as_str(), is_trusted);
+    let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
+    remove(headers, &forged);
     if let Ok(value) = HeaderValue::from_str(&chain(headers, hop.peer)) {
         headers.insert(X_FORWARDED_FOR, value);
     }
@@ -114,6 +134,17 @@ fn forward(headers: &mut HeaderMap, hop: &Hop<'_>) {
     headers
         .entry(X_FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static(hop.spoken));
+}
+
+/// True for what only a proxy of ours may say. With underscores nobody says it who means well:
+/// to many applications that is the same name.
+fn of_proxies(name: &str, by_trusted: bool) -> bool {
+    if !name.starts_with(['x', 'f']) {
+        return false;
+    }
+    let plain = name.replace('_', "-");
+    let is_one = plain.starts_with("x-forwarded-") || OF_PROXIES.contains(&&*plain);
+    is_one && (!by_trusted || plain != name)
 }
 
 /// One line: applications that look at the first line only see all of it.
@@ -157,12 +188,20 @@ fn upgrade(headers: &mut HeaderMap) {
 
 fn strip(headers: &mut HeaderMap) {
     for name in named_by_connection(headers) {
-        // What delimits a message is not the sender's to remove.
-        if name != TRAILER && name != http::header::CONTENT_LENGTH && name != HOST {
+        if !is_end_to_end(&name) {
             headers.remove(name);
         }
     }
     remove(headers, &HOP_BY_HOP);
+}
+
+/// What is not the sender's to remove on the way: it delimits or describes the body, or says who
+/// asks and of whom. Naming it is ignored, not refused: a confused client is served as if it had
+/// not, and a malicious one gains nothing.
+fn is_end_to_end(name: &HeaderName) -> bool {
+    const NAMES: [HeaderName; 5] = [TRAILER, HOST, COOKIE, SET_COOKIE, AUTHORIZATION];
+    let text = name.as_str();
+    NAMES.contains(name) || text.starts_with("content-") || of_proxies(text, false)
 }
 
 /// Most messages have hardly any of these, which a look at the names tells cheaper than a
@@ -222,6 +261,36 @@ mod tests {
         headers
     }
 
+    /// What the application gets of a stranger's headers.
+    fn sent_on(headers: &mut HeaderMap) -> HeaderMap {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        std::mem::swap(&mut parts.headers, headers);
+        let wishes = Wishes::taken_from(&mut parts);
+        let edge = EdgeConfig::default();
+        towards_upstream(
+            &mut parts.headers,
+            &wishes,
+            &hop(&edge),
+            &RequestId::generate(),
+        );
+        parts.headers
+    }
+
+    #[test]
+    fn what_describes_a_request_is_not_removed_by_its_sender() {
+        let kept = [
+            "content-type",
+            "content-encoding",
+            "cookie",
+            "authorization",
+            "host",
+        ];
+        for name in kept {
+            let mut headers = of(&[("connection", name), (name, "1")]);
+            assert_eq!(sent_on(&mut headers)[name], "1", "{name}");
+        }
+    }
+
     #[test]
     fn hop_by_hop_headers_stay_behind_and_others_pass() {
         let mut headers = of(&[
@@ -231,13 +300,7 @@ mod tests {
             ("te", "trailers, gzip"),
             ("x-kept", "1"),
         ]);
-        let id = RequestId::generate();
-        towards_upstream(
-            &Method::GET,
-            &mut headers,
-            &hop(&EdgeConfig::default()),
-            &id,
-        );
+        let headers = sent_on(&mut headers);
         for gone in ["connection", "x-private", "keep-alive"] {
             assert!(!headers.contains_key(gone), "{gone}");
         }
@@ -263,5 +326,23 @@ mod tests {
         let mut headers = of(&[("x-forwarded-for", "203.0.113.1")]);
         forward(&mut headers, &hop(&trusting));
         assert_eq!(headers["x-forwarded-for"], "203.0.113.1, 192.0.2.1");
+
+        let names = [
+            "x-real-ip",
+            "x-original-url",
+            "x-rewrite-url",
+            "x-forwarded-user",
+        ];
+        let blurred = ["x_forwarded_for", "x-forwarded_for", "x_real_ip"];
+        for name in names.into_iter().chain(blurred) {
+            let forwarded = |edge: &EdgeConfig| {
+                let mut headers = of(&[(name, "10.0.0.1"), ("x_other", "1")]);
+                forward(&mut headers, &hop(edge));
+                assert!(headers.contains_key("x_other"));
+                headers.contains_key(name)
+            };
+            assert!(!forwarded(&EdgeConfig::default()), "{name}");
+            assert_eq!(forwarded(&trusting), names.contains(&name), "{name}");
+        }
     }
 }

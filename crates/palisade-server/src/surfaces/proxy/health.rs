@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
-use palisade::engine::InstanceFailure;
 
 use super::body::Outgoing;
 use super::connections::{Connections, Unanswered};
@@ -25,22 +24,15 @@ pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
         return;
     };
     let connections = Connections::new(&upstream);
-    let mut failures = vec![0_u32; pool.len()];
+    let mut looks = Looks::at(&pool);
     loop {
-        for (index, failures) in failures.iter_mut().enumerate() {
+        for index in 0..pool.len() {
             let mut request = Request::new(Outgoing::of(Bytes::new()));
             request.uri_mut().clone_from(&path);
             let mut spare = None;
             let asked = connections.ask(index, request, &mut spare, false);
-            if is_well(asked, upstream.health_interval).await {
-                *failures = 0;
-                pool.answered(index);
-            } else {
-                *failures = failures.saturating_add(1);
-                if *failures >= FAILURES {
-                    pool.failed(index, InstanceFailure::Unwell);
-                }
-            }
+            let seen = look(asked, upstream.health_interval).await;
+            looks.note(index, seen);
         }
         tokio::select! {
             () = tokio::time::sleep(upstream.health_interval) => {}
@@ -49,15 +41,86 @@ pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
     }
 }
 
-/// True if it answers in time, with anything but an error.
-async fn is_well(
+/// What looks at the instances have shown.
+struct Looks<'a> {
+    pool: &'a Pool,
+    /// Failures in a row, of each.
+    failures: Vec<u32>,
+}
+
+impl<'a> Looks<'a> {
+    fn at(pool: &'a Pool) -> Self {
+        let failures = vec![0; pool.len()];
+        Self { pool, failures }
+    }
+
+    fn note(&mut self, index: usize, seen: Result<(), Box<str>>) {
+        let Some(failures) = self.failures.get_mut(index) else {
+            return;
+        };
+        match seen {
+            Ok(()) => {
+                *failures = 0;
+                self.pool.well(index);
+            }
+            Err(error) => {
+                *failures = failures.saturating_add(1);
+                if *failures >= FAILURES {
+                    self.pool.unwell(index, &error);
+                }
+            }
+        }
+    }
+}
+
+/// Whether it answers in time, with anything but an error; else what is wrong.
+async fn look(
     asked: impl Future<Output = Result<Response<Arriving>, Unanswered>>,
     time_max: Duration,
-) -> bool {
-    let answer = tokio::time::timeout(time_max, asked).await;
-    let status = answer
-        .ok()
-        .and_then(Result::ok)
-        .map(|answer| answer.status());
-    status.is_some_and(|status| !status.is_client_error() && !status.is_server_error())
+) -> Result<(), Box<str>> {
+    match tokio::time::timeout(time_max, asked).await {
+        Err(_) => Err("no answer within `proxy.health_interval`".into()),
+        Ok(Err(Unanswered::Instance(fault))) => Err(fault.error),
+        Ok(Err(Unanswered::Client)) => Err("it cannot be asked for `proxy.health_path`".into()),
+        Ok(Ok(answer)) => match answer.status() {
+            status if status.is_client_error() || status.is_server_error() => {
+                Err(format!("status {}", status.as_u16()).into())
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::time::SECOND;
+
+    use super::super::pool::tests::pool;
+    use super::*;
+
+    /// As long as the default of `proxy.health_interval` lasts.
+    const INTERVAL_S: u64 = 2;
+
+    #[test]
+    fn an_instance_gets_no_request_between_looks_that_find_it_unwell() {
+        let (pool, clock) = pool(2);
+        let mut looks = Looks::at(&pool);
+        for look in 0..20 {
+            looks.note(0, Err("status 500".into()));
+            looks.note(1, Ok(()));
+            for _ in 0..INTERVAL_S * 10 {
+                clock.advance(SECOND / 10);
+                let picked = pool.pick(&[]);
+                assert!(look == 0 || picked == Some(1), "after look {look}");
+                // As it would be told of an answer with 500 to some request.
+                picked.iter().for_each(|index| pool.answered(*index));
+                pool.answered(0);
+            }
+        }
+        looks.note(0, Ok(()));
+        assert!(
+            (0..2).any(|_| pool.pick(&[]) == Some(0)),
+            "it is well again"
+        );
+    }
 }

@@ -119,9 +119,11 @@ impl Kept {
 
     async fn connect(&self) -> Result<SendRequest<Outgoing>, Unanswered> {
         let connecting = self.connector.clone().call(self.place.clone());
-        let stream = connecting.await.map_err(|_| Unanswered::UNREACHABLE)?;
+        let stream = connecting
+            .await
+            .map_err(|error| Unanswered::unreachable(&error))?;
         let made = http1::handshake(stream).await;
-        let (sender, connection) = made.map_err(|_| Unanswered::UNREACHABLE)?;
+        let (sender, connection) = made.map_err(|error| Unanswered::unreachable(&error))?;
         // How it ends is what the request hears that is on it.
         tokio::spawn(connection);
         Ok(sender)

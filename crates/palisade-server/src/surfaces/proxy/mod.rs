@@ -11,6 +11,7 @@ mod login;
 mod page;
 mod pool;
 mod upgrade;
+mod upload;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -28,6 +29,7 @@ use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{Arrived, arrive};
 use palisade_core::facts::Surface as Came;
 use palisade_policy::OutcomeRoute;
+use tokio::sync::RwLock;
 
 use crate::failure::Failure;
 use crate::serve::{Handler, On, Place, Surface};
@@ -37,9 +39,9 @@ use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, body as whole};
 use crate::surfaces::{Enforcer, Given, size};
 use body::{Outgoing, Relayed};
-use headers::Hop;
+use headers::{Hop, Wishes};
 use kept::Arriving;
-use login::{Attempted, Login, Seen, Tried, Verdict};
+use login::{Attempted, Doubts, Login, Seen, Tried, Verdict};
 use pool::Pool;
 use upstream::Link;
 
@@ -65,6 +67,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
     };
     let clock = Arc::clone(enforcer.engine.clock());
     let observer = Arc::clone(&enforcer.observer);
+    let doubts = Arc::<Doubts>::default();
     let pool = Arc::new(Pool::new(&upstream.addresses, clock, observer));
     let watch = health::watch(upstream.clone(), Arc::clone(&pool), given.stop.clone());
     tokio::spawn(watch);
@@ -74,6 +77,8 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
             link: Arc::new(Link::new(upstream.clone(), Arc::clone(&pool))),
             spoken,
             logins,
+            doubts: Arc::clone(&doubts),
+            under_way: Arc::default(),
         })
     };
     let surface = On::new(place, given.bounds(), make);
@@ -98,6 +103,9 @@ struct Proxy {
     /// What its clients speak: `http` or `https`.
     spoken: &'static str,
     logins: Logins,
+    doubts: Arc<Doubts>,
+    /// Held for reading by every login that is seen to its end.
+    under_way: Arc<RwLock<()>>,
 }
 
 /// Whether a request goes on to the application.
@@ -123,7 +131,8 @@ impl Proxy {
         id: &mut RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         let edge = self.enforcer.edge.load_full();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let wishes = Wishes::taken_from(&mut parts);
         let hop = Hop {
             peer: peer.ip(),
             spoken: self.spoken,
@@ -136,19 +145,21 @@ impl Proxy {
         };
         let attempt = match passing.login {
             None => None,
-            Some(login) => match login.ask(&self.enforcer).await? {
+            Some(login) => match login.ask(&self.enforcer, &self.doubts).await? {
                 Verdict::Go(attempt) => Some((attempt, parts.headers.clone())),
                 Verdict::Refused(answer) => return Ok(refused(&answer, id, &parts.headers)),
             },
         };
         let mut request = Request::from_parts(parts, passing.body);
-        let method = request.method().clone();
-        headers::towards_upstream(&method, request.headers_mut(), &hop, id);
+        headers::towards_upstream(request.headers_mut(), &wishes, &hop, id);
+        if request.body().upload().is_some() {
+            headers::announce_chunks(request.headers_mut());
+        }
         *request.uri_mut() = upstream::target(request.uri(), passing.forward_path.as_deref())?;
         *request.version_mut() = http::Version::HTTP_11;
         let mut response = match attempt {
-            None => self.forward(request).await?,
-            Some((attempt, asked)) => match self.attempt(attempt, request).await? {
+            None => self.forward(request, id).await?,
+            Some((attempt, asked)) => match self.attempt(attempt, request, id).await? {
                 Ok(response) => response,
                 Err(answer) => return Ok(refused(&answer, id, &asked)),
             },
@@ -179,7 +190,7 @@ impl Proxy {
         let route = arrived
             .as_mut()
             .ok()
-            .and_then(|arrived| self.login_route(arrived, &parts.method, &body));
+            .and_then(|arrived| self.login_route(arrived, parts, &body));
         let arrived = match enforcer.admit(visit, arrived).await? {
             Admitted::In(arrived) => arrived,
             Admitted::Out(answer) => return Ok(Passage::Closed(answer)),
@@ -210,12 +221,12 @@ impl Proxy {
     fn login_route(
         &self,
         arrived: &mut Arrived<'_>,
-        method: &Method,
+        parts: &Parts,
         body: &Incoming,
     ) -> Option<OutcomeRoute> {
         let outcomes = self.enforcer.outcomes.load();
         let route = outcomes.find(&arrived.facts.method, &arrived.facts.path)?;
-        if !login::is_attempt(route, method, body) {
+        if !login::is_attempt(route, parts, body) {
             return None;
         }
         arrived.reads_body |= route.username.is_in_body();
@@ -239,7 +250,7 @@ impl Proxy {
             let read = whole::read(body, bytes_max, self.link.upstream.read_timeout);
             Outgoing::of(read.await?)
         } else {
-            Outgoing::Streamed(body)
+            Outgoing::streamed(body)
         };
         let Some(route) = route else {
             return Ok((body, None));
@@ -254,10 +265,14 @@ impl Proxy {
         Ok((body, login))
     }
 
-    async fn forward(&self, mut request: Request<Outgoing>) -> Result<Response<Relayed>, Problem> {
+    async fn forward(
+        &self,
+        mut request: Request<Outgoing>,
+        id: &RequestId,
+    ) -> Result<Response<Relayed>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
-        let response = self.link.ask(request, upgrade.is_some()).await?;
-        self.relayed(response, upgrade)
+        let response = self.link.ask(request, upgrade.is_some(), id).await?;
+        self.relayed(response, upgrade, id)
     }
 
     /// The answer to a login, or the block that came in between.
@@ -265,16 +280,19 @@ impl Proxy {
         &self,
         attempt: Box<Attempted>,
         mut request: Request<Outgoing>,
+        id: &RequestId,
     ) -> Result<Result<Response<Relayed>, RequestAnswer>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
         let link = Arc::clone(&self.link);
-        match attempt.see(link, request, upgrade.is_some()).await? {
+        let under_way = Arc::clone(&self.under_way).try_read_owned().ok();
+        let seen = attempt.see(link, request, upgrade.is_some(), id.clone(), under_way);
+        match seen.await? {
             Seen::Refused(answer) => Ok(Err(answer)),
             Seen::Answered(response, wait) => {
                 if self.logins.are_delayed && wait > Duration::ZERO {
                     tokio::time::sleep(wait).await;
                 }
-                self.relayed(response, upgrade).map(Ok)
+                self.relayed(response, upgrade, id).map(Ok)
             }
         }
     }
@@ -283,9 +301,10 @@ impl Proxy {
         &self,
         response: Response<Arriving>,
         upgrade: Option<OnUpgrade>,
+        id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return upgrade::join(upgrade, response, self.link.upstream.silence_max);
+            return upgrade::join(upgrade, response, self.link.upstream.silence_max, id);
         }
         Ok(response.map(Relayed::Upstream))
     }
@@ -306,6 +325,11 @@ impl Handler for Proxy {
         };
         id.mark(response.headers_mut());
         response
+    }
+
+    /// Waits for the logins whose clients have gone.
+    async fn settled(&self) {
+        let _none_is_left = self.under_way.write().await;
     }
 }
 

@@ -1,11 +1,15 @@
 //! The instances of an application: whose turn it is, and which of them do not answer.
 //!
 //! An instance that cannot be reached is left out for a while, longer each time; one that
-//! answers is back at once. If all are out they are tried all the same: a pool never refuses
-//! by itself.
+//! answers is back at once. One that is not well by its own word is out until it says otherwise,
+//! whatever it answers meanwhile. If all are out they are tried all the same: a pool never
+//! refuses by itself.
+//!
+//! That an instance does not answer is logged once, with why, and that it is back; the requests
+//! in between are counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use http::uri::{Authority, Scheme};
 use palisade::engine::{InstanceFailure, Observer};
@@ -31,6 +35,42 @@ struct Instance {
     out_until: AtomicU64,
     /// Failures in a row.
     failures: AtomicU32,
+    /// It says so itself when asked.
+    is_unwell: AtomicBool,
+    /// What the log says of it.
+    told: AtomicU8,
+}
+
+/// What the log says of an instance, by weight.
+const WELL: u8 = 0;
+const LATE: u8 = 1;
+const OUT: u8 = 2;
+
+/// Why an instance has no answer.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) why: InstanceFailure,
+    /// The same for an operator.
+    pub(super) error: Box<str>,
+}
+
+impl Fault {
+    pub(super) fn new(why: InstanceFailure, error: &str) -> Self {
+        let error = error.into();
+        Self { why, error }
+    }
+
+    /// With an error and its causes.
+    pub(super) fn of(why: InstanceFailure, error: &dyn std::error::Error) -> Self {
+        let mut words = error.to_string();
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            words.push_str(": ");
+            words.push_str(&next.to_string());
+            cause = next.source();
+        }
+        Self::new(why, &words)
+    }
 }
 
 /// All instances, shared by the workers.
@@ -55,6 +95,8 @@ impl Pool {
             address: address.clone(),
             out_until: AtomicU64::new(0),
             failures: AtomicU32::new(0),
+            is_unwell: AtomicBool::new(false),
+            told: AtomicU8::new(WELL),
         };
         Self {
             instances: addresses.iter().map(instance).collect(),
@@ -68,6 +110,11 @@ impl Pool {
         self.instances.len()
     }
 
+    pub(super) fn address(&self, index: usize) -> &str {
+        let instance = self.instances.get(index);
+        instance.map_or("", |instance| instance.address.authority.as_str())
+    }
+
     /// Whose turn it is among those not tried yet: one that is not left out, else the one
     /// that has been out longest.
     pub(super) fn pick(&self, tried: &[usize]) -> Option<usize> {
@@ -77,32 +124,37 @@ impl Pool {
         let turns = (0..count).map(|step| start.wrapping_add(step) % count);
         turns
             .filter(|index| !tried.contains(index))
-            .min_by_key(|index| {
-                let until = Micros(self.instances[*index].out_until.load(Ordering::Relaxed));
-                if until <= now { Micros(0) } else { until }
-            })
+            .min_by_key(|index| self.instances[*index].comes_back(now))
     }
 
     /// The instance did not answer. One that is only late is not left out.
-    pub(super) fn failed(&self, index: usize, why: InstanceFailure) {
+    pub(super) fn failed(&self, index: usize, fault: &Fault) {
         let Some(instance) = self.instances.get(index) else {
             return;
         };
-        let address = instance.address.authority.as_str();
-        self.observer.instance(address, Some(why));
-        if why == InstanceFailure::Late {
-            return;
+        if fault.why != InstanceFailure::Late {
+            let before = instance.failures.fetch_add(1, Ordering::Relaxed);
+            let pause = PAUSE_US << before.min(DOUBLINGS_MAX);
+            let until = self.clock.now().plus(pause);
+            instance.out_until.store(until.0, Ordering::Relaxed);
         }
-        let before = instance.failures.fetch_add(1, Ordering::Relaxed);
-        let pause = PAUSE_US << before.min(DOUBLINGS_MAX);
-        let until = self.clock.now().plus(pause);
-        instance.out_until.store(until.0, Ordering::Relaxed);
-        if before == 0 && self.len() > 1 {
-            tracing::warn!(
-                instance = address,
-                "an instance of the application is left out"
-            );
+        self.tell(instance, fault);
+    }
+
+    /// The instance is not well by its own word: it is out until [`Self::well`].
+    pub(super) fn unwell(&self, index: usize, error: &str) {
+        if let Some(instance) = self.instances.get(index) {
+            instance.is_unwell.store(true, Ordering::Relaxed);
+            self.tell(instance, &Fault::new(InstanceFailure::Unwell, error));
         }
+    }
+
+    /// It is well by its own word.
+    pub(super) fn well(&self, index: usize) {
+        if let Some(instance) = self.instances.get(index) {
+            instance.is_unwell.store(false, Ordering::Relaxed);
+        }
+        self.answered(index);
     }
 
     /// It answered.
@@ -111,26 +163,70 @@ impl Pool {
             return;
         };
         // Read first: nearly always there is nothing to change, and workers share the line.
-        if instance.failures.load(Ordering::Relaxed) == 0 {
+        let told = instance.told.load(Ordering::Relaxed);
+        if told == WELL || instance.is_unwell.load(Ordering::Relaxed) {
             return;
         }
         instance.failures.store(0, Ordering::Relaxed);
         instance.out_until.store(0, Ordering::Relaxed);
+        instance.told.store(WELL, Ordering::Relaxed);
         let address = instance.address.authority.as_str();
         self.observer.instance(address, None);
-        if self.len() > 1 {
-            tracing::info!(instance = address, "an instance of the application is back");
+        tracing::info!(instance = address, "the application answers again");
+    }
+
+    /// Counts a failure; the first since the instance was well, or since it was only late, is
+    /// logged.
+    fn tell(&self, instance: &Instance, fault: &Fault) {
+        let address = instance.address.authority.as_str();
+        self.observer.instance(address, Some(fault.why));
+        let weight = match fault.why {
+            InstanceFailure::Late => LATE,
+            _ => OUT,
+        };
+        if instance.told.fetch_max(weight, Ordering::Relaxed) >= weight {
+            return;
+        }
+        let (reason, error) = (fault.why.name(), &*fault.error);
+        match weight == OUT && self.len() > 1 {
+            true => tracing::warn!(
+                instance = address,
+                reason,
+                error,
+                "an instance of the application does not answer and is left out: further failures are only counted"
+            ),
+            false => tracing::warn!(
+                instance = address,
+                reason,
+                error,
+                "the application does not answer: further failures are only counted"
+            ),
         }
     }
 }
 
+impl Instance {
+    /// When its turn comes again; 0 if it is not left out.
+    fn comes_back(&self, now: Micros) -> Micros {
+        if self.is_unwell.load(Ordering::Relaxed) {
+            return Micros(u64::MAX);
+        }
+        let until = Micros(self.out_until.load(Ordering::Relaxed));
+        if until <= now { Micros(0) } else { until }
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use palisade::VirtualClock;
 
     use super::*;
 
-    fn pool(count: u16) -> (Pool, Arc<VirtualClock>) {
+    fn broken() -> Fault {
+        Fault::new(InstanceFailure::Broken, "it broke off")
+    }
+
+    pub(in super::super) fn pool(count: u16) -> (Pool, Arc<VirtualClock>) {
         let clock = Arc::new(VirtualClock::at(Micros(SECOND)));
         let address = |port: u16| Address {
             scheme: Scheme::HTTP,
@@ -153,14 +249,14 @@ mod tests {
     #[test]
     fn an_instance_that_fails_is_left_out_for_a_while_and_longer_each_time() {
         let (pool, clock) = pool(2);
-        pool.failed(0, InstanceFailure::Broken);
+        pool.failed(0, &broken());
         assert!((0..4).all(|_| pool.pick(&[]) == Some(1)));
         clock.advance(SECOND);
         assert!(
             (0..2).any(|_| pool.pick(&[]) == Some(0)),
             "it is tried again"
         );
-        pool.failed(0, InstanceFailure::Broken);
+        pool.failed(0, &broken());
         clock.advance(SECOND);
         assert!((0..4).all(|_| pool.pick(&[]) == Some(1)), "two seconds now");
         pool.answered(0);
@@ -170,7 +266,7 @@ mod tests {
     #[test]
     fn an_instance_that_is_late_is_not_left_out() {
         let (pool, _) = pool(2);
-        pool.failed(0, InstanceFailure::Late);
+        pool.failed(0, &Fault::new(InstanceFailure::Late, "late"));
         let picked: Vec<_> = (0..4).filter_map(|_| pool.pick(&[])).collect();
         assert_eq!(picked, [0, 1, 0, 1]);
     }
@@ -178,10 +274,37 @@ mod tests {
     #[test]
     fn if_all_are_out_the_one_that_is_back_first_is_tried() {
         let (pool, clock) = pool(2);
-        pool.failed(1, InstanceFailure::Broken);
+        pool.failed(1, &broken());
         clock.advance(1000);
-        pool.failed(0, InstanceFailure::Broken);
+        pool.failed(0, &broken());
         assert!((0..4).all(|_| pool.pick(&[]) == Some(1)));
         assert_eq!(pool.pick(&[1]), Some(0));
+    }
+
+    #[test]
+    fn an_instance_that_is_not_well_stays_out_until_it_says_otherwise() {
+        let (pool, clock) = pool(2);
+        pool.unwell(0, "status 500");
+        for _ in 0..600 {
+            clock.advance(SECOND / 10);
+            assert_eq!(pool.pick(&[]), Some(1));
+            pool.answered(0);
+        }
+        assert_eq!(pool.pick(&[1]), Some(0), "better than none");
+        pool.well(0);
+        assert!((0..2).any(|_| pool.pick(&[]) == Some(0)));
+    }
+
+    #[test]
+    fn the_log_is_told_once_and_again_if_it_gets_worse() {
+        let (pool, _) = pool(1);
+        let told = || pool.instances[0].told.load(Ordering::Relaxed);
+        pool.failed(0, &Fault::new(InstanceFailure::Late, "late"));
+        assert_eq!(told(), LATE);
+        pool.failed(0, &broken());
+        pool.failed(0, &Fault::new(InstanceFailure::Late, "late"));
+        assert_eq!(told(), OUT);
+        pool.answered(0);
+        assert_eq!(told(), WELL);
     }
 }

@@ -21,6 +21,7 @@ use super::body::{Outgoing, Relayed};
 use super::empty;
 use super::headers::named_by_connection;
 use super::kept::Arriving;
+use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 
 pub(super) const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -51,10 +52,14 @@ pub(super) fn join(
     client: Option<OnUpgrade>,
     mut response: Response<Arriving>,
     silence_max: Duration,
+    id: &RequestId,
 ) -> Result<Response<Relayed>, Problem> {
     let agreed = is_websocket(response.headers());
     let Some(client) = client.filter(|_| agreed) else {
-        tracing::warn!("the application switched to a protocol that it was not asked for");
+        tracing::warn!(
+            request_id = id.as_str(),
+            "the application switched to a protocol that it was not asked for"
+        );
         return Err(Problem::bad_gateway());
     };
     let upstream = hyper::upgrade::on(&mut response);

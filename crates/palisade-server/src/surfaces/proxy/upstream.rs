@@ -10,22 +10,24 @@ use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use hyper::body::Body;
-use palisade::deadline::{TimeIsUp, within};
+use palisade::deadline::{TimeIsUp, until, within};
 use palisade::engine::InstanceFailure;
 use rustls::ClientConfig;
 
 use super::body::Outgoing;
 use super::connections::{Connections, Unanswered};
 use super::kept::Arriving;
-use super::pool::{Address, Pool};
+use super::pool::{Address, Fault, Pool};
 use crate::config::Config;
 use crate::connect::{self, Named};
 use crate::failure::Failure;
+use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::size;
 
 /// Most instances that one request is tried on.
 const TRIES_MAX: usize = 3;
+const RESPONSE_LATE: &str = "no answer within `proxy.response_timeout`";
 
 /// Where the application is, and how long it may take.
 #[derive(Clone)]
@@ -122,19 +124,32 @@ impl Link {
     ///
     /// Where one instance does not answer another is asked, if the request may be sent twice:
     /// it must be idempotent and without a body, so that nothing of it is used up.
+    ///
+    /// Its time starts when the body has arrived; until then the body must come along.
     pub(super) async fn ask(
         &self,
         request: Request<Outgoing>,
         upgrades: bool,
+        id: &RequestId,
     ) -> Result<Response<Arriving>, Problem> {
+        let time = self.upstream.response_timeout;
+        let upload = request.body().upload();
         let last = AtomicUsize::new(usize::MAX);
-        let asked = pin!(self.ask_in_turn(request, upgrades, &last));
-        within(self.upstream.response_timeout, asked)
-            .await
-            .unwrap_or_else(|TimeIsUp| {
-                self.failed(last.load(Ordering::Relaxed), InstanceFailure::Late);
-                Err(Problem::gateway_timeout())
-            })
+        let mut asked = pin!(self.ask_in_turn(request, upgrades, &last, id));
+        let mut waited = within(time, asked.as_mut()).await;
+        while waited.is_err()
+            && let Some(ends) = upload.as_ref().and_then(|upload| upload.ends(time))
+        {
+            waited = until(ends, asked.as_mut()).await;
+        }
+        waited.unwrap_or_else(|TimeIsUp| {
+            if upload.is_some_and(|upload| upload.waits_for_client()) {
+                return Err(Problem::body_timeout());
+            }
+            let late = Fault::new(InstanceFailure::Late, RESPONSE_LATE);
+            self.failed(last.load(Ordering::Relaxed), &late, id);
+            Err(Problem::gateway_timeout())
+        })
     }
 
     /// Asks one instance after another; `last` is the one that is being asked.
@@ -143,6 +158,7 @@ impl Link {
         mut request: Request<Outgoing>,
         upgrades: bool,
         last: &AtomicUsize,
+        id: &RequestId,
     ) -> Result<Response<Arriving>, Problem> {
         let mut spare = (self.pool.len() > 1 && !upgrades)
             .then(|| repeatable(&request))
@@ -158,24 +174,31 @@ impl Link {
                 .connections
                 .ask(index, request, &mut spare, upgrades)
                 .await;
-            let why = match asked {
+            let fault = match asked {
                 Ok(response) => {
                     self.pool.answered(index);
                     return Ok(response);
                 }
                 Err(Unanswered::Client) => return Err(Problem::bad_gateway()),
-                Err(Unanswered::Instance(why)) => why,
+                Err(Unanswered::Instance(fault)) => fault,
             };
-            self.failed(index, why);
+            self.failed(index, &fault, id);
             let again = spare.take().filter(|_| !tried.is_full());
             request = again.ok_or_else(Problem::bad_gateway)?;
             spare = repeatable(&request);
         }
     }
 
-    fn failed(&self, index: usize, why: InstanceFailure) {
-        self.pool.failed(index, why);
-        tracing::warn!(reason = why.name(), "the application did not answer");
+    /// The log hears of it once by the pool: in an outage nobody reads a line for each request.
+    fn failed(&self, index: usize, fault: &Fault, id: &RequestId) {
+        self.pool.failed(index, fault);
+        tracing::debug!(
+            request_id = id.as_str(),
+            instance = self.pool.address(index),
+            reason = fault.why.name(),
+            error = &*fault.error,
+            "the application did not answer a request"
+        );
     }
 }
 

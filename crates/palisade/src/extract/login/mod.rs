@@ -4,8 +4,9 @@
 mod members;
 mod multipart;
 mod outcome;
+mod proof;
 mod username;
 
-pub use outcome::{Ended, ended};
-pub use username::{Unreadable, username};
+pub use outcome::{Asked, Ended, ended};
+pub use username::{Unreadable, is_in_query, username};
 pub(super) use username::{is_harmless, plain};

@@ -54,7 +54,7 @@ pub(super) fn only(body: &[u8], boundary: &[u8], name: &str) -> Result<String, F
         return wrong("is in a form that not every reader reads alike");
     };
     // Some applications take any body for a URL-encoded one.
-    let mut alike = form::alike(body, name).0;
+    let mut alike = form::count_alike(body, name, b"&");
     let mut found = None;
     for part in &parts {
         if form::is_alike(&part.name, name) {

@@ -1,8 +1,10 @@
 //! The application's answer → how the attempt ended.
 
-use http::header::LOCATION;
-use http::{HeaderMap, StatusCode};
-use palisade_policy::{Neither, OutcomeRoute};
+use http::header::{AUTHORIZATION, COOKIE, LOCATION};
+use http::{HeaderMap, Method, StatusCode};
+use palisade_policy::{Neither, OutcomeRoute, UsernameSource};
+
+use super::proof::{is_proven, set};
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,22 +15,62 @@ pub enum Ended {
     Failure,
     /// The application did not say: it failed itself, or its answer means neither.
     Unknown,
+    /// The answer is that of a success, but may be one to somebody who was logged in before.
+    Unproven,
 }
 
-/// How the application's answer to a request for `path` says that the attempt ended.
+/// What of an attempt counts for how it ended.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its method.
+    pub method: Method,
+    /// Its path.
+    pub path: Box<str>,
+    /// What it brought that somebody may be logged in by.
+    bearing: HeaderMap,
+}
+
+impl Asked {
+    /// What counts of a request.
+    #[must_use]
+    pub fn of(method: &Method, path: &str, headers: &HeaderMap) -> Self {
+        let mut bearing = HeaderMap::new();
+        for name in [COOKIE, AUTHORIZATION] {
+            for value in headers.get_all(&name) {
+                bearing.append(&name, value.clone());
+            }
+        }
+        Self {
+            method: method.clone(),
+            path: path.into(),
+            bearing,
+        }
+    }
+}
+
+/// How the application's answer says that an attempt ended.
 ///
 /// What counts, first to last: the application's own word in a header; a redirect to where
-/// failures lead; a status of a success, if it also leads where successes do; a status of a
-/// failure. A server's error is no outcome, and what says neither is what the route says.
+/// failures lead; a status of a success, if it also leads where successes do and sets the cookie
+/// that they set; a status of a failure. A server's error is no outcome, and what says neither is
+/// what the route says.
+///
+/// The answer to a method that changes nothing is no success: applications answer these without
+/// a look at credentials.
 #[must_use]
-pub fn ended(route: &OutcomeRoute, path: &str, status: StatusCode, headers: &HeaderMap) -> Ended {
+pub fn ended(
+    route: &OutcomeRoute,
+    asked: &Asked,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Ended {
     if let Some(said) = said(route, headers) {
         return said;
     }
     let leads_to = headers
         .get(LOCATION)
         .and_then(|value| value.to_str().ok())
-        .map(|location| target(location, path));
+        .map(|location| target(location, &asked.path));
     let leads = |patterns: &palisade_policy::LocationPatterns| {
         leads_to.as_deref().is_some_and(|to| patterns.cover(to))
     };
@@ -36,8 +78,16 @@ pub fn ended(route: &OutcomeRoute, path: &str, status: StatusCode, headers: &Hea
         return Ended::Failure;
     }
     let code = status.as_u16();
-    if route.success_status.contains(&code) && route.success_location.as_ref().is_none_or(leads) {
-        return Ended::Success;
+    let sets = |name: &str| set(headers).any(|(key, _)| key == name);
+    if route.success_status.contains(&code)
+        && route.success_location.as_ref().is_none_or(leads)
+        && route.success_cookie.as_deref().is_none_or(sets)
+        && verifies(route, &asked.method)
+    {
+        return match is_proven(route, &asked.bearing, headers) {
+            true => Ended::Success,
+            false => Ended::Unproven,
+        };
     }
     if route.failure_status.contains(&code) {
         return Ended::Failure;
@@ -46,6 +96,13 @@ pub fn ended(route: &OutcomeRoute, path: &str, status: StatusCode, headers: &Hea
         Neither::Failure if (200..500).contains(&code) => Ended::Failure,
         Neither::Failure | Neither::Unknown => Ended::Unknown,
     }
+}
+
+/// True if an application looks at the credential of such a request: that of HTTP Basic comes
+/// with whatever is asked for.
+fn verifies(route: &OutcomeRoute, method: &Method) -> bool {
+    let is_read = [Method::GET, Method::HEAD].contains(method);
+    !method.is_safe() || (is_read && route.username == UsernameSource::Basic)
 }
 
 fn said(route: &OutcomeRoute, headers: &HeaderMap) -> Option<Ended> {
@@ -90,23 +147,105 @@ mod tests {
 
     use super::*;
 
-    fn judged(keys: &str, status: u16, headers: &[(&'static str, &'static str)]) -> Ended {
+    type Pairs<'a> = &'a [(&'static str, &'static str)];
+
+    fn route(keys: &str) -> OutcomeRoute {
         let text = format!(
             "[[route]]\npath = \"/login\"\noutcome = \"status\"\nusername = \"form:u\"\n{keys}"
         );
         let (env, flags) = (Env::default(), Overrides::default());
         let loaded = load_text("p.toml".as_ref(), &text, &env, &flags).unwrap();
-        let route = loaded.outcomes.find("POST", "/login").unwrap();
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-            .collect();
-        ended(
-            route,
-            "/login",
-            StatusCode::from_u16(status).unwrap(),
-            &headers,
-        )
+        loaded.outcomes.find("POST", "/login").unwrap().clone()
+    }
+
+    fn headers(pairs: Pairs<'_>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn judged_for(asked: &Asked, keys: &str, status: u16, pairs: Pairs<'_>) -> Ended {
+        let status = StatusCode::from_u16(status).unwrap();
+        ended(&route(keys), asked, status, &headers(pairs))
+    }
+
+    fn judged(keys: &str, status: u16, pairs: Pairs<'_>) -> Ended {
+        judged_for(&by(&Method::POST), keys, status, pairs)
+    }
+
+    fn by(method: &Method) -> Asked {
+        Asked::of(method, "/login", &HeaderMap::new())
+    }
+
+    #[test]
+    fn a_method_that_changes_nothing_has_no_success() {
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE] {
+            let asked = by(&method);
+            let judged = |keys| judged_for(&asked, keys, 200, &[]);
+            assert_eq!(judged(""), Ended::Failure, "{asked:?}");
+            assert_eq!(judged("neither = \"unknown\""), Ended::Unknown, "{asked:?}");
+        }
+        let mut basic = route("");
+        basic.username = UsernameSource::Basic;
+        let of = |method| ended(&basic, &by(method), StatusCode::OK, &HeaderMap::new());
+        assert_eq!(of(&Method::GET), Ended::Success);
+        assert_eq!(of(&Method::OPTIONS), Ended::Failure);
+    }
+
+    #[test]
+    fn a_success_may_have_to_set_a_cookie() {
+        let keys = "success_cookie = \"sid\"";
+        let set = |line| judged(keys, 302, &[("set-cookie", "a=1"), ("set-cookie", line)]);
+        assert_eq!(set("sid=1; Path=/"), Ended::Success);
+        for none in ["SID=1", "sid=; Path=/", "sid=1; Max-Age=0", "b=1; sid=1"] {
+            assert_eq!(set(none), Ended::Failure, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_success_is_proven_by_a_new_cookie_or_by_who_brought_none() {
+        let proven = |keys: &str, asked: Pairs<'_>, answered: Pairs<'_>| {
+            let keys = format!("device_cookie = \"device\"\n{keys}");
+            let asked = Asked::of(&Method::POST, "/login", &headers(asked));
+            let how = judged_for(&asked, &keys, 302, answered);
+            assert!(matches!(how, Ended::Success | Ended::Unproven), "{how:?}");
+            how == Ended::Success
+        };
+        let session = ("cookie", "sid=1");
+        let token = ("authorization", "Bearer x");
+        for (asked, answered, is) in [
+            (&[][..], &[][..], true),
+            (&[("cookie", "device=1.a.b")], &[], true),
+            (&[session], &[], false),
+            (&[("cookie", "device=1; sid=1")], &[], false),
+            (&[token], &[], false),
+            (&[session], &[("set-cookie", "sid=2; HttpOnly")], true),
+            (&[session], &[("set-cookie", "sid=1; HttpOnly")], false),
+            (
+                &[("cookie", "sid=\"1\"")],
+                &[("set-cookie", "sid=1")],
+                false,
+            ),
+            (&[("cookie", "sid=%31")], &[("set-cookie", "sid=1")], false),
+            (
+                &[("cookie", "sid=\"\\061\"")],
+                &[("set-cookie", "sid=1")],
+                false,
+            ),
+            (&[session], &[("set-cookie", "flash=; Max-Age=0")], false),
+            (&[session], &[("set-cookie", "flash=x; max-age=0")], false),
+        ] {
+            assert_eq!(proven("", asked, answered), is, "{asked:?} {answered:?}");
+        }
+        let named = "success_cookie = \"sid\"";
+        assert!(!proven(named, &[session], &[("set-cookie", "sid=1")]));
+        assert!(proven(named, &[session], &[("set-cookie", "sid=2")]));
+        let says = "outcome_header = \"X-Login\"";
+        assert!(proven(says, &[session], &[("x-login", "success")]));
+        assert!(proven("cookieless = true", &[session], &[]));
+        assert!(!proven("cookieless = true", &[session, token], &[]));
     }
 
     #[test]

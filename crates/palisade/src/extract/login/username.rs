@@ -36,8 +36,51 @@ impl From<FieldError> for Unreadable {
 /// the same. `None` if the request carries no credential that the route knows of.
 ///
 /// # Errors
-/// It cannot be told who tries.
+/// It cannot be told who tries: also if the query names somebody else, because many readers of
+/// forms and JSON look there too.
 pub fn username(
+    source: &UsernameSource,
+    query: Option<&str>,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<Id>, Unreadable> {
+    let found = read(source, headers, body);
+    let Some(field) = field(source) else {
+        return found;
+    };
+    let query = query.unwrap_or_default().as_bytes();
+    let mut values = form::values_alike(query, field).peekable();
+    if values.peek().is_none() {
+        return found;
+    }
+    let names = |value: &[u8]| counted(&form::text(value, FIELD).ok()?).ok();
+    let same = found
+        .ok()
+        .flatten()
+        .filter(|name| values.all(|value| names(value).as_ref() == Some(name)));
+    let elsewhere = FieldError::new(FIELD, "must not be in the query");
+    same.map(Some).ok_or(Unreadable::Field(elsewhere))
+}
+
+/// True if a query holds what a reader of such a login may take for the name.
+#[must_use]
+pub fn is_in_query(source: &UsernameSource, query: Option<&str>) -> bool {
+    let query = query.unwrap_or_default().as_bytes();
+    field(source).is_some_and(|field| form::values_alike(query, field).next().is_some())
+}
+
+/// The field that readers look for in the query too. (Those that merge JSON with it read
+/// `user[name]` as a member of `user`.)
+fn field(source: &UsernameSource) -> Option<&str> {
+    match source {
+        UsernameSource::Form(field) => Some(field),
+        UsernameSource::Json(path) => path.first().map(String::as_str),
+        UsernameSource::Header(_) | UsernameSource::Basic => None,
+    }
+}
+
+/// The name where the route says that it is.
+fn read(
     source: &UsernameSource,
     headers: &HeaderMap,
     body: &[u8],
@@ -145,12 +188,12 @@ mod tests {
 
     fn form(pairs: &[(&str, &str)], body: &[u8]) -> Result<String, Unreadable> {
         let source = UsernameSource::Form("email".to_owned());
-        username(&source, &headers(pairs), body).map(|id| id.unwrap().as_str().to_owned())
+        username(&source, None, &headers(pairs), body).map(|id| id.unwrap().as_str().to_owned())
     }
 
     fn json(body: &str) -> Result<String, Unreadable> {
         let source = UsernameSource::Json(vec!["user".to_owned(), "name".to_owned()]);
-        let found = username(&source, &headers(&[JSON]), body.as_bytes());
+        let found = username(&source, None, &headers(&[JSON]), body.as_bytes());
         found.map(|id| id.unwrap().as_str().to_owned())
     }
 
@@ -178,6 +221,8 @@ mod tests {
             "email=a&Email=b",
             "email=a&email%5B%5D=b",
             "email=a&email[0]=b",
+            "email=a&x=1;email=b",
+            "email=a;email=b",
             "email[]=a",
             "email=",
             "e=a",
@@ -227,6 +272,60 @@ mod tests {
     }
 
     #[test]
+    fn a_name_in_the_query_must_be_the_same() {
+        let of = |source: &UsernameSource, query: &str, kind, body: &str| {
+            let named = username(source, Some(query), &headers(&[kind]), body.as_bytes());
+            named.map(|id| id.unwrap().as_str().to_owned())
+        };
+        let source = UsernameSource::Form("email".to_owned());
+        let form = |query: &str| of(&source, query, FORM, "email=ann&x=1");
+        for query in ["", "next=/home", "emails=bob", "email=ANN+", "a;email=ann"] {
+            assert_eq!(form(query).as_deref(), Ok("ann"), "{query}");
+        }
+        for query in [
+            "email=bob",
+            "Email=bob",
+            "email[]=bob",
+            "%65mail=bob",
+            "email=",
+            "email=ann&email=bob",
+            "a=1;email=bob",
+            "email=%ff",
+        ] {
+            assert!(matches!(form(query), Err(Unreadable::Field(_))), "{query}");
+            assert!(is_in_query(&source, Some(query)), "{query}");
+        }
+        let source = UsernameSource::Json(vec!["user".to_owned(), "name".to_owned()]);
+        let json = |query: &str| of(&source, query, JSON, r#"{"user":{"name":"ann"}}"#);
+        assert_eq!(json("name=bob").as_deref(), Ok("ann"));
+        assert!(json("user[name]=bob").is_err() && json("user=bob").is_err());
+        let source = UsernameSource::Header("x-user".to_owned());
+        assert!(!is_in_query(&source, Some("x-user=bob")));
+    }
+
+    #[test]
+    fn a_field_within_another_is_told_from_its_neighbours() {
+        let source = UsernameSource::Form("user[email]".to_owned());
+        let of = |body: &str| {
+            let named = username(&source, None, &headers(&[FORM]), body.as_bytes());
+            named.map(|id| id.unwrap().as_str().to_owned())
+        };
+        assert_eq!(of("user[email]=ann&user[password]=x").as_deref(), Ok("ann"));
+        let escaped = "user%5Bemail%5D=ann&user%5Bpassword%5D=x&user%5Bkeep%5D%5B%5D=1";
+        assert_eq!(of(escaped).as_deref(), Ok("ann"));
+        for body in [
+            "user[email]=ann&user[email]=bob",
+            "user[email]=ann&user%5BEmail%5D=bob",
+            "user[email]=ann&user[email][]=bob",
+            "user[email]=ann&user.email=bob",
+            "user[email]=ann&user=bob",
+            "user[password]=x",
+        ] {
+            assert!(matches!(of(body), Err(Unreadable::Field(_))), "{body}");
+        }
+    }
+
+    #[test]
     fn a_member_is_found_at_its_place_only_and_once() {
         assert_eq!(
             json(r#"{"user":{"name":"Ann","x":[1]},"name":"b"}"#).as_deref(),
@@ -254,11 +353,12 @@ mod tests {
     #[test]
     fn a_header_names_somebody_and_basic_may_name_nobody_yet() {
         let source = UsernameSource::Header("x-user".to_owned());
-        let of = |pairs: &[(&str, &str)]| username(&source, &headers(pairs), b"");
+        let of = |pairs: &[(&str, &str)]| username(&source, None, &headers(pairs), b"");
         assert_eq!(of(&[("x-user", "Ann")]).unwrap().unwrap().as_str(), "ann");
         assert!(of(&[]).is_err());
         assert!(of(&[("x-user", "a"), ("x-user", "b")]).is_err());
-        let basic = |pairs: &[(&str, &str)]| username(&UsernameSource::Basic, &headers(pairs), b"");
+        let basic =
+            |pairs: &[(&str, &str)]| username(&UsernameSource::Basic, None, &headers(pairs), b"");
         let ann = basic(&[("authorization", "Basic QW5uOnh5eg==")]);
         assert_eq!(ann.unwrap().unwrap().as_str(), "ann");
         assert_eq!(basic(&[]), Ok(None));

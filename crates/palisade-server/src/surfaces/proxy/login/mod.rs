@@ -9,18 +9,20 @@
 mod cookie;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::header::{ACCEPT_LANGUAGE, HeaderMap, HeaderName, SET_COOKIE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use palisade::engine::RequestAnswer;
-use palisade::extract::login::{Ended, Unreadable, ended, username};
+use palisade::extract::login::{Asked, Ended, Unreadable, ended, is_in_query, username};
 use palisade_core::facts::{Attempt, GuardFacts, GuardOp, HEADER_BYTES_MAX};
 use palisade_core::record::Flow;
 use palisade_core::{Id, RequestFacts};
 use palisade_policy::OutcomeRoute;
+use tokio::sync::OwnedRwLockReadGuard;
 
 use super::body::Outgoing;
 use super::kept::Arriving;
@@ -35,9 +37,19 @@ const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// True if a request to such a route may try a credential: who only asks for the form has
-/// neither a method that changes something nor a body.
-pub(super) fn is_attempt(route: &OutcomeRoute, method: &Method, body: &Incoming) -> bool {
-    !route.username.is_in_body() || !method.is_safe() || !body.is_end_stream()
+/// neither a method that changes something nor a body nor a name in the query.
+pub(super) fn is_attempt(route: &OutcomeRoute, parts: &Parts, body: &Incoming) -> bool {
+    !route.username.is_in_body()
+        || !parts.method.is_safe()
+        || !body.is_end_stream()
+        || is_in_query(&route.username, parts.uri.query())
+}
+
+/// What the log has been told of attempts whose end is not known, so that it is told once.
+#[derive(Default)]
+pub(super) struct Doubts {
+    unknown: AtomicBool,
+    unproven: AtomicBool,
 }
 
 /// A request that may be a login.
@@ -53,7 +65,7 @@ pub(super) struct Tried<'a> {
 /// A login before it was decided.
 pub(super) struct Login {
     route: OutcomeRoute,
-    path: Box<str>,
+    asked: Asked,
     facts: GuardFacts,
     device: Option<DeviceId>,
     is_secure: bool,
@@ -73,8 +85,8 @@ impl Login {
         route: OutcomeRoute,
         tried: &Tried<'_>,
     ) -> Result<Option<Self>, Problem> {
-        let headers = &tried.parts.headers;
-        let named = username(&route.username, headers, tried.body);
+        let (headers, uri) = (&tried.parts.headers, &tried.parts.uri);
+        let named = username(&route.username, uri.query(), headers, tried.body);
         let named = named.map_err(|unreadable| match unreadable {
             Unreadable::Field(error) => Problem::from(error),
             Unreadable::Media(detail) => Problem::unsupported_media(detail),
@@ -87,7 +99,7 @@ impl Login {
         let device = cookie.and_then(|name| DeviceId::read(headers, name, keyring));
         Ok(Some(Self {
             facts: facts(tried, account, device.as_ref()),
-            path: tried.parts.uri.path().into(),
+            asked: Asked::of(&tried.parts.method, uri.path(), headers),
             device,
             is_secure: tried.is_secure,
             route,
@@ -95,13 +107,18 @@ impl Login {
     }
 
     /// Asks the guard and the lockout, and opens the attempt (G-PENDING).
-    pub(super) async fn ask(self, enforcer: &Arc<Enforcer>) -> Result<Verdict, Problem> {
+    pub(super) async fn ask(
+        self,
+        enforcer: &Arc<Enforcer>,
+        doubts: &Arc<Doubts>,
+    ) -> Result<Verdict, Problem> {
         let answer = guard(enforcer, self.route.flow, Attempt::Check, &self.facts).await?;
         if !answer.decision.is_allowed() {
             return Ok(Verdict::Refused(Box::new(answer)));
         }
         Ok(Verdict::Go(Box::new(Attempted {
             enforcer: Arc::clone(enforcer),
+            doubts: Arc::clone(doubts),
             login: self,
         })))
     }
@@ -110,6 +127,7 @@ impl Login {
 /// A login that the guard let through.
 pub(super) struct Attempted {
     enforcer: Arc<Enforcer>,
+    doubts: Arc<Doubts>,
     login: Login,
 }
 
@@ -122,16 +140,21 @@ pub(super) enum Seen {
 }
 
 impl Attempted {
-    /// Asks the application and reports how it ended, whether or not the client waits.
+    /// Asks the application and reports how it ended, whether or not the client waits. Who
+    /// ends the service waits for `under_way`.
     pub(super) async fn see(
         self,
         link: Arc<Link>,
         request: Request<Outgoing>,
         upgrades: bool,
+        id: RequestId,
+        under_way: Option<OwnedRwLockReadGuard<()>>,
     ) -> Result<Seen, Problem> {
         let seen = tokio::spawn(async move {
-            let asked = link.ask(request, upgrades).await;
-            self.conclude(asked).await
+            let asked = link.ask(request, upgrades, &id).await;
+            let seen = self.conclude(asked, &id).await;
+            drop(under_way);
+            seen
         });
         seen.await.unwrap_or_else(|_| Err(Problem::bad_gateway()))
     }
@@ -139,16 +162,21 @@ impl Attempted {
     async fn conclude(
         mut self,
         asked: Result<Response<Arriving>, Problem>,
+        id: &RequestId,
     ) -> Result<Seen, Problem> {
-        let mut response = asked.inspect_err(|_| self.unknown())?;
+        let mut response = asked.inspect_err(|_| self.unknown(None, id))?;
         let (status, headers) = (response.status(), response.headers());
-        let how = ended(&self.login.route, &self.login.path, status, headers);
+        let how = ended(&self.login.route, &self.login.asked, status, headers);
         if let Some(name) = &self.login.route.header {
             response.headers_mut().remove(&**name);
         }
         match how {
             Ended::Unknown => {
-                self.unknown();
+                self.unknown(Some(status), id);
+                Ok(Seen::Answered(response, Duration::ZERO))
+            }
+            Ended::Unproven => {
+                self.unproven(id);
                 Ok(Seen::Answered(response, Duration::ZERO))
             }
             Ended::Failure => {
@@ -172,6 +200,7 @@ impl Attempted {
     }
 
     async fn report(&self, attempt: Attempt) -> Result<RequestAnswer, Problem> {
+        self.doubts.unknown.store(false, Ordering::Relaxed);
         let login = &self.login;
         guard(&self.enforcer, login.route.flow, attempt, &login.facts).await
     }
@@ -185,13 +214,31 @@ impl Attempted {
         device.set_cookie(name, self.enforcer.engine.keyring(), login.is_secure)
     }
 
-    fn unknown(&self) {
+    /// The application said nothing, or nothing that means an end.
+    fn unknown(&self, status: Option<StatusCode>, id: &RequestId) {
         let flow = self.login.route.flow;
         self.enforcer.observer.outcome_unknown(flow);
-        tracing::warn!(
-            flow = flow.name(),
-            "how a login ended is not known: it counts as under way for a while"
-        );
+        if !self.doubts.unknown.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                flow = flow.name(),
+                request_id = id.as_str(),
+                status = status.map(|status| status.as_u16()),
+                "how a login ended is not known: it counts as under way for a while; until one ends the others are only counted"
+            );
+        }
+    }
+
+    /// The answer may be one to somebody who was logged in before.
+    fn unproven(&self, id: &RequestId) {
+        let flow = self.login.route.flow;
+        self.enforcer.observer.outcome_unknown(flow);
+        if !self.doubts.unproven.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                flow = flow.name(),
+                request_id = id.as_str(),
+                "a login came with cookies or a token and its success sets no new cookie: it does not count, and further ones are only counted; if it was one, see `route.success_cookie`, `cookieless` and `outcome_header`"
+            );
+        }
     }
 }
 
