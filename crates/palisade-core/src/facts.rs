@@ -232,7 +232,8 @@ pub struct RequestFacts {
     /// The layers that are asked.
     pub layers: Layers,
     /// It came with a token that proves nothing: a guess, which counts in the auth
-    /// class of its address besides its own class (I-JWT).
+    /// class of its address besides its own class (I-JWT). Of a check in two halves only the
+    /// one says so that has verified the token: whichever it is, it counts the guess.
     pub guess: bool,
     /// The answer is to carry a receipt, with which the charge can be given back.
     pub receipt: bool,

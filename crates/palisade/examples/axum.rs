@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{get, post};
-use palisade::core::{Clock, Keyring};
+use palisade::core::{Clock, FieldError, Keyring};
 use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::tower::{Attempt, EdgeLayer, Gate, IdentityLayer, LoginLayer, Who};
 use palisade::{Engine, EngineConfig, SystemClock};
@@ -69,11 +69,11 @@ async fn authenticate(mut request: Request, next: Next) -> Result<Response, Stat
 
 /// Who tries to log in: here the name stands in a header. A body may be read as well, and
 /// is handed on with the request.
-async fn attempt(request: Request) -> (Request, Option<Attempt>) {
+async fn attempt(request: Request) -> Result<(Request, Option<Attempt>), FieldError> {
     let name = request.headers().get("x-login");
-    let name = name.and_then(|name| name.to_str().ok());
-    let attempt = name.and_then(|name| Attempt::by(name).ok());
-    (request, attempt)
+    let name = name.map_or("", |name| name.to_str().unwrap_or_default());
+    let attempt = Attempt::by(name)?;
+    Ok((request, Some(attempt)))
 }
 
 /// The application.

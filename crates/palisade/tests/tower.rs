@@ -11,6 +11,8 @@
 
 #[path = "tower/at_once.rs"]
 mod at_once;
+#[path = "tower/combined.rs"]
+mod combined;
 #[path = "tower/concurrency.rs"]
 mod concurrency;
 mod engine_support;
@@ -18,6 +20,8 @@ mod engine_support;
 mod examples;
 #[path = "tower/grpc.rs"]
 mod grpc;
+#[path = "tower/hyper.rs"]
+mod hyper;
 #[path = "tower/layers.rs"]
 mod layers;
 #[path = "tower/login.rs"]

@@ -19,7 +19,7 @@ use domains::Domains;
 
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use domains::{Asked, DescriptorPlan, Instead, orgs_of, own_figures, resolve_descriptors};
-pub use resolve::{api_key_segment, hash_api_key, quota_charge, resolve};
+pub use resolve::{api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve};
 pub use route::{PatternError, Route, RouteMatch, Routes};
 
 /// What a limit counts by.

@@ -49,7 +49,7 @@ pub fn resolve<'p>(
             .or_else(|| uncovered(&plan));
         settle(&mut plan, refused, facts.layers);
     }
-    keep_layers(&mut plan, facts.layers);
+    keep_layers(&mut plan, facts);
     plan
 }
 
@@ -89,18 +89,21 @@ fn is_at_the_edge(charge: &Charge<'_>) -> bool {
 
 /// L-LAYERS: a plan is made whole and cut afterwards, so that two calls with the same
 /// facts charge what one would have charged.
-fn keep_layers(plan: &mut Plan<'_>, layers: Layers) {
-    match layers {
+fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
+    match facts.layers {
         Layers::All => return,
         Layers::Edge => plan.charges.retain(is_at_the_edge),
         Layers::Identity => {
             plan.throttle.clear();
-            plan.charges.retain(|charge| !is_at_the_edge(charge));
+            let (class, operation) = judged_as(&plan.route, facts);
+            plan.charges.retain(|charge| {
+                !is_at_the_edge(charge) || is_for_a_guess(charge, class, operation)
+            });
         }
     }
     let last = plan.charges.len().checked_sub(1);
     plan.quota = plan.quota.and_then(|quota| {
-        let is_kept = layers == Layers::Identity;
+        let is_kept = facts.layers == Layers::Identity;
         let charge = last.filter(|_| is_kept)?;
         Some(QuotaPlan { charge, ..quota })
     });
@@ -145,11 +148,7 @@ fn charge_limits<'p>(
     facts: &RequestFacts,
     plan: &mut Plan<'p>,
 ) {
-    let class = facts.class.as_ref().map_or_else(
-        || plan.route.class.map_or("", |class| &**class),
-        |class| class.as_str(),
-    );
-    let operation = plan.route.operation.map(|operation| &**operation);
+    let (class, operation) = judged_as(&plan.route, facts);
     let candidates = policy.candidates(class);
     // A charge is large: room for more than most plans have would be a dear allocation.
     let most = candidates.size_hint().0.min(CHARGES_AT_FIRST);
@@ -167,6 +166,30 @@ fn charge_limits<'p>(
     if facts.guess {
         charge_guess(policy, identity, facts, plan);
     }
+}
+
+/// The class and the operation that a request counts as.
+fn judged_as<'a>(route: &RouteMatch<'a>, facts: &'a RequestFacts) -> (&'a str, Option<&'a str>) {
+    let class = facts.class.as_ref().map_or_else(
+        || route.class.map_or("", |class| &**class),
+        |class| class.as_str(),
+    );
+    (class, route.operation.map(|operation| &**operation))
+}
+
+/// A bucket of the address that the request's own class does not ask for is there for what
+/// its token is.
+fn is_for_a_guess(charge: &Charge<'_>, class: &str, operation: Option<&str>) -> bool {
+    charge.limit.scope == Scope::Ip && !charge.limit.applies_to(class, operation)
+}
+
+/// Leaves the buckets that guessed tokens count in: all that is still to be asked about an
+/// address once its edge has been, where nobody had verified the token (I-JWT).
+pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
+    let (class, operation) = judged_as(&plan.route, facts);
+    plan.throttle.clear();
+    plan.charges
+        .retain(|charge| is_for_a_guess(charge, class, operation));
 }
 
 /// The class that guessing tokens counts in.

@@ -7,6 +7,7 @@ use http::response::Parts;
 use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
+use super::asked::Question;
 use super::gate::{Decided, Gate, Head};
 use super::judge::Judge;
 use super::refusal::Refusal;
@@ -14,7 +15,8 @@ use super::service::{Enforced, Kept, Passed, Rule};
 use crate::answer;
 use crate::extract::EdgeConfig;
 
-/// Decides before anybody is authenticated. The outermost of the layers.
+/// Decides before anybody is authenticated. The outermost of the layers: behind another one
+/// that has asked the same judge about the edge it asks nothing.
 #[derive(Debug)]
 pub struct EdgeLayer<J>(Edge<J>);
 
@@ -61,27 +63,45 @@ impl<S, J> Layer<S> for EdgeLayer<J> {
 }
 
 impl<B: Send, J: Judge> Rule<B> for Edge<J> {
-    type Kept = Decided;
+    type Kept = Option<Decided>;
 
-    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Decided, Refusal>> {
+    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Decided>, Refusal>> {
         let gate = &self.gate;
+        if gate.asked(request.extensions()).is_some() {
+            return Some(Ok(None));
+        }
         let (facts, path) = gate.facts_at_once(Head::of(request), Layers::Edge)?;
         let admitted = gate.admit_at_once(&facts)?;
-        Some(admitted.inspect(|decided| decided.pass(request, path)))
+        Some(admitted.map(|decided| {
+            gate.pass(decided.clone(), Question::Edge, request, path);
+            Some(decided)
+        }))
     }
 
-    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
+    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
         let gate = &self.gate;
+        if gate.asked(request.extensions()).is_some() {
+            return Ok(Passed {
+                request,
+                kept: None,
+            });
+        }
         let (facts, path) = gate.facts(Head::of(&request), Layers::Edge).await?;
-        let kept = gate.admit(&facts).await?;
-        kept.pass(&mut request, path);
-        Ok(Passed { request, kept })
+        let decided = gate.admit(&facts).await?;
+        gate.pass(decided.clone(), Question::Edge, &mut request, path);
+        Ok(Passed {
+            request,
+            kept: Some(decided),
+        })
     }
 }
 
-impl Kept for Decided {
+/// What a layer decided, unless it had nothing to ask.
+impl Kept for Option<Decided> {
     fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
-        show(self, parts);
+        if let Some(decided) = self {
+            show(decided, parts);
+        }
         None
     }
 }

@@ -12,6 +12,7 @@ use palisade_core::time::{Clock, Micros};
 use palisade_core::{Decision, PolicySet, RequestFacts};
 use palisade_store::Store;
 
+use super::asked::{Asked, JudgeId, Question};
 use super::judge::{Judge, OneLimit};
 use super::refusal::Refusal;
 use crate::engine::{Engine, RequestAnswer};
@@ -22,25 +23,32 @@ use crate::extract::{
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
 
-/// What a layer decided: an extension of the request and of the response.
+/// What a layer decided: an extension of the request and of the response. Layers within look
+/// there for what has been asked already: leave it where it is.
 #[derive(Clone, Debug)]
-pub struct Decided(Arc<RequestAnswer>);
+pub struct Decided {
+    answer: Arc<RequestAnswer>,
+    asked: Asked,
+}
 
 impl Decided {
     pub(super) fn new(answer: RequestAnswer) -> Self {
-        Self(Arc::new(answer))
+        Self {
+            answer: Arc::new(answer),
+            asked: Asked::default(),
+        }
     }
 
     /// The decision.
     #[must_use]
     pub fn decision(&self) -> &Decision {
-        &self.0.decision
+        &self.answer.decision
     }
 
     /// The decision with the policy it was found under.
     #[must_use]
     pub fn answer(&self) -> &RequestAnswer {
-        &self.0
+        &self.answer
     }
 
     /// Whether this one leaves less of its limit than `other` of its own (L-CONSTRAINT).
@@ -57,20 +65,14 @@ impl Decided {
         }
     }
 
-    /// The request goes on by the path that was judged, with what was decided about it.
-    pub(super) fn pass<B>(&self, request: &mut Request<B>, path: Option<Box<str>>) {
-        if let Some(path) = path {
-            go_on(request.uri_mut(), path);
+    /// Takes its place among a request's extensions; what was asked before is not forgotten.
+    pub(super) fn told(mut self, extensions: &mut Extensions) {
+        if let Some(before) = extensions.get::<Self>() {
+            self.asked.follow(&before.asked);
         }
-        let extensions = request.extensions_mut();
-        extensions.insert(self.clone());
-        extensions.insert(EdgePassed);
+        extensions.insert(self);
     }
 }
-
-/// The edge's limits have been asked about this request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EdgePassed;
 
 type PeerOf = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
@@ -174,12 +176,36 @@ impl<J: Judge> Gate<J> {
         );
         match found {
             Ok(ip) => Ok(ip),
-            Err(error) => Err(self.turn_away(peer, Refused { error, ip: peer }).await),
+            Err(error) => {
+                let refused = Refused { error, ip: peer };
+                Err(self.turn_away(&parts.extensions, peer, refused).await)
+            }
         }
     }
 
     pub(super) fn judge(&self) -> &J {
         &self.judge
+    }
+
+    /// What this gate's judge has been asked about a request, by whichever gate.
+    pub(super) fn asked(&self, extensions: &Extensions) -> Option<Question> {
+        let decided = extensions.get::<Decided>()?;
+        decided.asked.of(JudgeId::of(&self.judge))
+    }
+
+    /// The request goes on by the path that was judged, with what was decided about it.
+    pub(super) fn pass<B>(
+        &self,
+        mut decided: Decided,
+        question: Question,
+        request: &mut Request<B>,
+        path: Option<Box<str>>,
+    ) {
+        if let Some(path) = path {
+            go_on(request.uri_mut(), path);
+        }
+        decided.asked = Asked::now(JudgeId::of(&self.judge), question);
+        decided.told(request.extensions_mut());
     }
 
     pub(super) fn edge(&self) -> &EdgeConfig {
@@ -206,11 +232,10 @@ impl<J: Judge> Gate<J> {
         let request = head.received(&policy, peer);
         let mut arrived = match arrive(edge, request, now) {
             Ok(arrived) => arrived,
-            Err(refused) => return Err(self.turn_away(peer, refused).await),
+            Err(refused) => return Err(self.turn_away(head.extensions, peer, refused).await),
         };
         arrived.facts.layers = layers;
-        if layers == Layers::All
-            && arrived.unknown_token
+        if arrived.unknown_token
             && let Some(refusal) = Box::pin(self.judge.foresee(&arrived.facts)).await
         {
             return Err(self.refuse(Decided::new(refusal), &arrived.facts));
@@ -218,7 +243,10 @@ impl<J: Judge> Gate<J> {
         let ip = arrived.facts.ip;
         match identify(edge, request, arrived, now) {
             Ok(extracted) => Ok((extracted.facts, extracted.forward_path)),
-            Err(error) => Err(self.turn_away(peer, Refused { error, ip }).await),
+            Err(error) => {
+                let refused = Refused { error, ip };
+                Err(self.turn_away(head.extensions, peer, refused).await)
+            }
         }
     }
 
@@ -242,7 +270,7 @@ impl<J: Judge> Gate<J> {
             };
             let mut arrived = arrive_asking(agent, edge, request, now).ok()?;
             arrived.facts.layers = layers;
-            if layers == Layers::All && arrived.unknown_token {
+            if arrived.unknown_token {
                 return None;
             }
             complete(edge, request, &mut arrived, now).ok()?;
@@ -259,10 +287,14 @@ impl<J: Judge> Gate<J> {
     }
 
     /// A request that is refused unread counts for its address all the same: when that has
-    /// used up its limits, it hears so instead of what is wrong.
-    async fn turn_away(&self, peer: IpAddr, refused: Refused) -> Refusal {
+    /// used up its limits, it hears so instead of what is wrong. Behind an edge that has asked
+    /// this judge it has counted.
+    async fn turn_away(&self, extensions: &Extensions, peer: IpAddr, refused: Refused) -> Refusal {
         if refused.error.is_audited() {
             self.judge.edge_refused(peer, refused.error.field());
+        }
+        if self.asked(extensions).is_some() {
+            return Refusal::unreadable(&refused.error);
         }
         let facts = RequestFacts::unread(refused.ip);
         let decided = Decided::new(self.judge.check(&facts).await);

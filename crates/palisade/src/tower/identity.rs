@@ -5,7 +5,8 @@ use palisade_core::RequestFacts;
 use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
-use super::gate::{Decided, EdgePassed, Gate, Head};
+use super::asked::Question;
+use super::gate::{Decided, Gate, Head};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Passed, Rule};
@@ -14,8 +15,9 @@ use super::who::Who;
 /// Decides when it is known who asks: by the extension [`Who`] that the application's
 /// authentication has put there, or by what the gate's `EdgeConfig` verifies itself.
 ///
-/// Behind an [`EdgeLayer`](super::EdgeLayer) it asks what that one did not. Without one it
-/// asks everything: no bucket is charged twice, and none is left out.
+/// Behind an [`EdgeLayer`](super::EdgeLayer) of the same engine or limiter it asks what that
+/// one did not. Without one it asks everything: no bucket is charged twice, and none is left
+/// out. Behind another `IdentityLayer` it asks again only if more is known by then of who asks.
 #[derive(Debug)]
 pub struct IdentityLayer<J>(Identity<J>);
 
@@ -56,29 +58,47 @@ impl<S, J> Layer<S> for IdentityLayer<J> {
 }
 
 impl<B: Send, J: Judge> Rule<B> for Identity<J> {
-    type Kept = Decided;
+    type Kept = Option<Decided>;
 
-    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Decided, Refusal>> {
+    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Decided>, Refusal>> {
         let gate = &self.gate;
-        let (mut facts, path) = gate.facts_at_once(Head::of(request), asked(request))?;
+        let before = gate.asked(request.extensions());
+        let (mut facts, path) = gate.facts_at_once(Head::of(request), rest(before))?;
         tell(request, &mut facts);
+        if before.is_some_and(|before| before.covers(&facts)) {
+            return Some(Ok(None));
+        }
         let admitted = gate.admit_at_once(&facts)?;
-        Some(admitted.inspect(|decided| decided.pass(request, path)))
+        Some(admitted.map(|decided| {
+            gate.pass(decided.clone(), Question::about(&facts), request, path);
+            Some(decided)
+        }))
     }
 
-    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Decided>, Refusal> {
+    async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
         let gate = &self.gate;
-        let (mut facts, path) = gate.facts(Head::of(&request), asked(&request)).await?;
+        let before = gate.asked(request.extensions());
+        let (mut facts, path) = gate.facts(Head::of(&request), rest(before)).await?;
         tell(&request, &mut facts);
-        let kept = gate.admit(&facts).await?;
-        kept.pass(&mut request, path);
-        Ok(Passed { request, kept })
+        if before.is_some_and(|before| before.covers(&facts)) {
+            return Ok(Passed {
+                request,
+                kept: None,
+            });
+        }
+        let decided = gate.admit(&facts).await?;
+        let question = Question::about(&facts);
+        gate.pass(decided.clone(), question, &mut request, path);
+        Ok(Passed {
+            request,
+            kept: Some(decided),
+        })
     }
 }
 
-/// What the edge has not asked already.
-fn asked<B>(request: &Request<B>) -> Layers {
-    match request.extensions().get::<EdgePassed>() {
+/// What has not been asked already.
+const fn rest(before: Option<Question>) -> Layers {
+    match before {
         Some(_) => Layers::Identity,
         None => Layers::All,
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use palisade_core::decide::{Judged, decide};
-use palisade_core::facts::Layers;
+use palisade_core::facts::{ID_BYTES_MAX, Layers};
 use palisade_core::key::{Digest, Prefix};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
@@ -118,8 +118,12 @@ impl<C: Clock> OneLimit<C> {
         }
     }
 
-    fn answer(&self, key: &[u8]) -> RequestAnswer {
-        let Checked { reading, now } = self.limiter.check_and_read(key);
+    fn answer(&self, kind: Kind, id: &[u8]) -> RequestAnswer {
+        let mut key = ArrayVec::<u8, { 1 + ID_BYTES_MAX }>::new_const();
+        key.push(kind as u8);
+        // No identifier is longer than the room for it.
+        let _ = key.try_extend_from_slice(id);
+        let Checked { reading, now } = self.limiter.check_and_read(&key);
         let charge = Charge {
             limit: &self.limit,
             spec: &self.limit.def.spec,
@@ -157,16 +161,33 @@ impl<C: Clock> OneLimit<C> {
 
 impl<C: Clock> OneLimit<C> {
     fn decide(&self, facts: &RequestFacts) -> RequestAnswer {
-        let known = [&facts.user, &facts.token, &facts.org];
-        let known = known.into_iter().flatten().next();
-        let prefix = Prefix::of(facts.ip);
-        let key = match (facts.layers, known) {
-            (Layers::Identity, None) => return self.uncounted(),
-            (Layers::Edge, _) | (Layers::All, None) => prefix.bytes(),
-            (Layers::Identity | Layers::All, Some(id)) => id.as_bytes(),
-        };
-        self.answer(key)
+        let known = [
+            (Kind::User, &facts.user),
+            (Kind::Token, &facts.token),
+            (Kind::Org, &facts.org),
+        ];
+        let mut known = known
+            .into_iter()
+            .filter_map(|(kind, id)| Some((kind, id.as_ref()?)));
+        match (facts.layers, known.next()) {
+            (Layers::Identity, None) => self.uncounted(),
+            (Layers::Edge, _) | (Layers::All, None) => {
+                self.answer(Kind::Address, Prefix::of(facts.ip).bytes())
+            }
+            (Layers::Identity | Layers::All, Some((kind, id))) => self.answer(kind, id.as_bytes()),
+        }
     }
+}
+
+/// What a key of [`OneLimit`] is made of. It is part of the key: a user may be called like an
+/// organisation, or like the bytes of an address.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Kind {
+    Address,
+    User,
+    Token,
+    Org,
 }
 
 impl<C: Clock> Judge for OneLimit<C> {

@@ -22,6 +22,7 @@ use super::service::{Enforced, Kept, Passed, Rule};
 use crate::answer;
 use crate::engine::Engine;
 use crate::extract::header::truncated;
+use crate::extract::login::counted;
 
 const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
 
@@ -35,13 +36,14 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt by this name, as it was typed: it is the account, and what the lockout
-    /// counts on.
+    /// An attempt by this name, however it was typed: it is the account, and what the lockout
+    /// counts on. Surrounding space, upper case and compatible spellings of a letter make no
+    /// other name of it.
     ///
     /// # Errors
     /// Empty, too long, or with control characters.
     pub fn by(username: &str) -> Result<Self, FieldError> {
-        let username = Id::new("username", username)?;
+        let username = counted(username)?;
         Ok(Self {
             account: username.clone(),
             username: Some(username),
@@ -106,13 +108,13 @@ pub enum Outcome {
     Neither,
 }
 
-/// 2xx and 3xx are a success, 401, 403 and 422 a failure, everything else is neither.
+/// 2xx and 3xx are a success, 4xx other than 429 a failure: whoever guesses learns nothing
+/// from an answer that nobody thought of. Everything else is neither.
 #[must_use]
 pub fn by_status(parts: &Parts) -> Outcome {
     match parts.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::UNPROCESSABLE_ENTITY => {
-            Outcome::Failure
-        }
+        StatusCode::TOO_MANY_REQUESTS => Outcome::Neither,
+        status if status.is_client_error() => Outcome::Failure,
         status if status.is_success() || status.is_redirection() => Outcome::Success,
         _ => Outcome::Neither,
     }
@@ -121,7 +123,9 @@ pub fn by_status(parts: &Parts) -> Outcome {
 type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 
 /// Guards a login. `read` finds out who tries: it gets the request, may look into its body,
-/// and gives it back; `None` is a request that verifies nothing, such as one for the form.
+/// and gives it back; `None` is a request that verifies nothing, such as one for the form. One
+/// that may verify something and does not say whom is an error: it is refused, and never
+/// reaches the application unguarded.
 ///
 /// What is blocked is answered in the application's place. The outcome is reported by its
 /// answer ([`by_status`], unless told otherwise), and the delay that the lockout asks for is
@@ -247,12 +251,13 @@ where
     B: Send + 'static,
     S: Store,
     F: Fn(Request<B>) -> Read + Send + Sync + 'static,
-    Read: Future<Output = (Request<B>, Option<Attempt>)> + Send,
+    Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>> + Send,
 {
     type Kept = Tried;
 
     async fn before(&self, request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
-        let (request, attempt) = (self.read)(request).await;
+        let read = (self.read)(request).await;
+        let (request, attempt) = read.map_err(|error| Refusal::unreadable(&error.into()))?;
         let Some(attempt) = attempt else {
             return Ok(Passed {
                 request,
@@ -266,7 +271,7 @@ where
         if !decided.decision().is_allowed() {
             return Err(refused(decided, &facts));
         }
-        parts.extensions.insert(decided);
+        decided.told(&mut parts.extensions);
         Ok(Passed {
             request: Request::from_parts(parts, body),
             kept: Tried(Some(Box::new(facts))),

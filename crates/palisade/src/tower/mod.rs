@@ -44,6 +44,7 @@
 //! ([`Decided`]) of the request and of the response, and both allowed and refused answers
 //! carry the headers. To gRPC clients a refusal is a gRPC status.
 
+mod asked;
 mod body;
 mod concurrency;
 mod edge;

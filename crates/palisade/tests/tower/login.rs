@@ -1,8 +1,8 @@
 //! A login behind the guard.
 
-use palisade::core::Id;
 use palisade::core::facts::DeviceFacts;
-use palisade::tower::{Attempt, Decided, LoginLayer, Outcome};
+use palisade::core::{FieldError, Id};
+use palisade::tower::{Attempt, Decided, LoginLayer, Outcome, by_status};
 use tower::Layer;
 
 use super::*;
@@ -16,14 +16,17 @@ fn login(password: &str) -> Request<Body> {
     request
 }
 
-async fn read(request: Request<Body>) -> (Request<Body>, Option<Attempt>) {
-    let name = request.headers().get("x-login");
+async fn read(request: Request<Body>) -> Result<(Request<Body>, Option<Attempt>), FieldError> {
+    let Some(name) = request.headers().get("x-login") else {
+        return Ok((request, None));
+    };
     let device = DeviceFacts {
-        client_id: Some(Id::new("client_id", "a device").unwrap()),
+        client_id: Some(Id::new("client_id", "a device")?),
         ..DeviceFacts::default()
     };
-    let attempt = name.map(|name| Attempt::by(name.to_str().unwrap()).unwrap());
-    (request, attempt.map(|attempt| attempt.device(device)))
+    let name = String::from_utf8_lossy(name.as_bytes());
+    let attempt = Attempt::by(&name)?.device(device);
+    Ok((request, Some(attempt)))
 }
 
 /// An application that verifies passwords.
@@ -60,6 +63,60 @@ async fn guesses_are_reported_and_the_blocked_ones_never_reach_the_application()
     assert!(blocked.extensions().get::<Decided>().is_some());
     rig.clock.advance(15_000_001);
     assert_eq!(ask(&service, login("right")).await.status(), 200);
+}
+
+/// Named as this, with a wrong password.
+fn guess(name: &str) -> Request<Body> {
+    let mut request = login("wrong");
+    let name = http::HeaderValue::from_bytes(name.as_bytes()).unwrap();
+    request.headers_mut().insert("x-login", name);
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn spellings_of_one_name_are_one_account() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let service = LoginLayer::new(&rig.gate(), read).layer(verifies(&reached));
+    for spelt in ["ann", " ANN "] {
+        assert_eq!(ask(&service, guess(spelt)).await.status(), 401);
+    }
+    for spelt in ["ann", "Ann", "\u{ff41}nn"] {
+        assert_eq!(ask(&service, guess(spelt)).await.status(), 429, "{spelt}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_does_not_say_who_tries_never_reaches_the_application() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let service = LoginLayer::new(&rig.gate(), read).layer(verifies(&reached));
+    let too_long = "x".repeat(600);
+    for unusable in ["", "  ", &too_long] {
+        let refused = ask(&service, guess(unusable)).await;
+        assert_eq!(refused.status(), 400, "{unusable}");
+        let body = text(refused).await;
+        assert!(body.contains("`username`"), "{body}");
+    }
+    assert_eq!(reached.count(), 0);
+}
+
+/// What an application answers to a wrong name, a wrong method or nonsense is no free guess.
+#[test]
+fn an_answer_that_is_no_success_is_a_failure_unless_nothing_was_verified() {
+    let outcome = |status: u16| {
+        let response = Response::builder().status(status).body(()).unwrap();
+        by_status(&response.into_parts().0)
+    };
+    for status in [200, 204, 302, 303] {
+        assert_eq!(outcome(status), Outcome::Success, "{status}");
+    }
+    for status in [400, 401, 403, 404, 410, 422, 423] {
+        assert_eq!(outcome(status), Outcome::Failure, "{status}");
+    }
+    for status in [429, 500, 503] {
+        assert_eq!(outcome(status), Outcome::Neither, "{status}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
+use palisade_core::policy::keep_guesses;
 use palisade_core::time::Micros;
 use palisade_store::{Store, Take};
 
@@ -25,17 +26,22 @@ impl<S: Store> Engine<S> {
     ///
     /// To be asked before a signature is verified or a body is read. Facts that hold an
     /// unverified token are marked as a guess: an address that has used up its guesses
-    /// is not believed about another one.
+    /// is not believed about another one. Facts of the layers behind the edge are looked at for
+    /// guesses only: the rest has been charged.
     pub async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
         let policy = self.policy.load_full();
         if !policy.enabled {
             return None;
         }
+        let is_behind_the_edge = facts.layers == Layers::Identity;
         let facts = RequestFacts {
             layers: Layers::Edge,
             ..facts.clone()
         };
-        let plan = self.plan(&policy, None, &facts);
+        let mut plan = self.plan(&policy, None, &facts);
+        if is_behind_the_edge {
+            keep_guesses(&mut plan, &facts);
+        }
         let class = class_of(&plan, &facts);
         let asked = Asked {
             policy: &policy,

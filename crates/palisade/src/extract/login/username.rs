@@ -113,12 +113,16 @@ fn read(
         }
         UsernameSource::Basic => client_id::basic_user(Authorization::read(headers)?)?,
     };
-    found.map(|name| counted(&name)).transpose()
+    Ok(found.map(|name| counted(&name)).transpose()?)
 }
 
-fn counted(name: &str) -> Result<Id, Unreadable> {
+/// A name as it is counted, however it was typed.
+///
+/// # Errors
+/// Empty, too long, or with control characters.
+pub(crate) fn counted(name: &str) -> Result<Id, FieldError> {
     let folded: String = name.nfkc().collect::<String>().trim().to_lowercase();
-    Ok(Id::new(FIELD, &folded)?)
+    Id::new(FIELD, &folded)
 }
 
 /// The media type of a body that is not coded, and its parameters.
