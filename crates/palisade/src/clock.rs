@@ -9,6 +9,25 @@ use palisade_core::time::{Clock, Micros, SECOND};
 const ANCHOR_EVERY_US: u64 = SECOND;
 
 /// The two clocks of a machine.
+///
+/// ```
+/// use palisade::core::{Clock, Micros};
+/// use palisade::{SystemClock, TimeSource};
+///
+/// /// A machine that has just been started, and knows what time it is.
+/// struct Machine;
+///
+/// impl TimeSource for Machine {
+///     fn monotonic_us(&self) -> u64 {
+///         5
+///     }
+///     fn wall(&self) -> Micros {
+///         Micros(1_800_000_000_000_000)
+///     }
+/// }
+///
+/// assert_eq!(SystemClock::of(Machine).now(), Micros(1_800_000_000_000_000));
+/// ```
 pub trait TimeSource: Send + Sync + 'static {
     /// Microseconds since some fixed instant. Never goes back; stands still while the
     /// machine sleeps.
@@ -19,6 +38,8 @@ pub trait TimeSource: Send + Sync + 'static {
 }
 
 /// The clocks of the operating system.
+///
+/// What [`SystemClock`] is made of, unless it is told otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct OsTime {
     started: Instant,
@@ -59,6 +80,15 @@ fn saturate(micros: u128) -> u64 {
 ///
 /// [`Clock::now`] never goes back: it follows a wall clock that is ahead of it, as after
 /// a suspend, and otherwise runs on. [`Clock::wall`] follows it in both directions.
+///
+/// ```
+/// use palisade::SystemClock;
+/// use palisade::core::Clock;
+///
+/// let clock = SystemClock::new();
+/// let (before, after) = (clock.now(), clock.now());
+/// assert!(before <= after);
+/// ```
 #[derive(Debug)]
 pub struct SystemClock<T = OsTime> {
     source: T,
@@ -142,6 +172,17 @@ impl<T: TimeSource> Clock for SystemClock<T> {
 }
 
 /// A clock that moves only when it is told to: for tests, policy cases and replay.
+///
+/// ```
+/// use palisade::VirtualClock;
+/// use palisade::core::{Clock, Micros};
+///
+/// let clock = VirtualClock::at(Micros(5_000_000));
+/// clock.advance(1_000_000);
+/// assert_eq!(clock.now(), Micros(6_000_000));
+/// clock.advance_to(Micros(0));
+/// assert_eq!(clock.now(), Micros(6_000_000), "it never goes back");
+/// ```
 #[derive(Debug, Default)]
 pub struct VirtualClock(AtomicU64);
 

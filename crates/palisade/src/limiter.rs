@@ -50,6 +50,7 @@ pub use palisade_store::memory::Verdict;
 /// let smooth = Quota::per(10, Duration::from_secs(1))?.with_burst(2)?;
 /// // Never more than 100 in any minute, at whichever instant it starts.
 /// let strict = Quota::sliding(100, Duration::from_secs(60))?;
+/// assert_ne!(smooth, strict);
 /// # Ok::<(), palisade::core::limit::SpecError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +106,13 @@ impl Quota {
 /// What a limiter may use.
 ///
 /// ```
-/// use palisade::LimiterConfig;
+/// use std::time::Duration;
+/// use palisade::{Limiter, LimiterConfig, Quota};
 ///
 /// let small = LimiterConfig { keys_max: 10_000, ..LimiterConfig::default() };
+/// let limiter = Limiter::with(Quota::per(3, Duration::from_secs(1))?, &small);
+/// assert!(limiter.is_empty());
+/// # Ok::<(), palisade::core::limit::SpecError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct LimiterConfig {

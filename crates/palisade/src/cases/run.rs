@@ -35,6 +35,29 @@ pub type Plain = ModelStore<Arc<dyn Clock>>;
 pub type Embedded = MemoryStore<Arc<dyn Clock>>;
 
 /// Runs events against a policy. Nothing is shared between two replayers.
+///
+/// ```
+/// use palisade::cases::{Replayer, parse_event};
+/// # use std::path::Path;
+/// # use palisade::core::Keyring;
+/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
+/// # let (env, flags) = Default::default();
+/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
+/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+///
+/// // The policy: two a minute for each address.
+/// let mut replayer = Replayer::new(loaded.policy, keyring);
+/// let line = r#"{"at": "2026-03-02T00:00:00Z", "op": "request", "ip": "203.0.113.5",
+///     "method": "GET", "path": "/things"}"#;
+/// for expected in [200, 200, 429] {
+///     let decided = replayer.decide(&parse_event(line)?).await?;
+///     assert_eq!(decided.map(|one| one.decision.status), Some(expected));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Replayer<S = Plain> {
     engine: Engine<FaultStore<S>>,
     clock: Arc<VirtualClock>,

@@ -14,6 +14,38 @@ use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
 
 /// Where tenants' own policies come from. A lookup never waits: what is not known
 /// yet is answered with `None` and fetched in the background.
+///
+/// Tenants of the policy file, for one:
+///
+/// ```
+/// use palisade::engine::Tenants;
+/// use palisade::{Engine, EngineConfig};
+/// # use std::path::Path;
+/// # use std::sync::Arc;
+/// # use palisade::core::{Clock, Keyring};
+/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
+/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
+/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+///
+/// let text = r#"
+/// [[tenant]]
+/// id = "acme"
+/// limits = { org-burst = "7/min" }
+/// "#;
+/// # let (env, flags) = Default::default();
+/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
+/// # let policy = (*loaded.policy).clone();
+/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+///
+/// let config = EngineConfig {
+///     tenants: loaded.tenants,
+///     ..EngineConfig::new(store, policy, keyring, clock)
+/// };
+/// let engine = Engine::new(config);
+/// assert!(engine.tenants().find("acme").is_some());
+/// assert!(engine.tenants().find("another").is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Tenants: Send + Sync + 'static {
     /// The policy of an organisation, as far as it is known now.
     fn find(&self, org: &str) -> Option<Arc<TenantPolicy>>;
@@ -89,6 +121,51 @@ impl Tenants for NoTenants {
 
 /// What happens around decisions, for metrics, logs and audit. Called on the
 /// request's own task: implementations must not block.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use palisade::engine::{ModeChange, Observer, Seen};
+/// # use palisade::core::RequestFacts;
+/// # use palisade::{Engine, EngineConfig};
+/// # use std::path::Path;
+/// # use std::sync::Arc;
+/// # use palisade::core::{Clock, Keyring};
+/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
+/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
+/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
+/// # let (env, flags) = Default::default();
+/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
+/// # let policy = (*loaded.policy).clone();
+/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+///
+/// #[derive(Default)]
+/// struct Refusals(AtomicU64);
+///
+/// impl Observer for Refusals {
+///     fn decided(&self, seen: &Seen<'_>) {
+///         let is_refused = !seen.decision.is_allowed();
+///         self.0.fetch_add(is_refused.into(), Ordering::Relaxed);
+///     }
+///     fn failure(&self, _change: &ModeChange<'_>) {}
+/// }
+///
+/// let refusals = Arc::new(Refusals::default());
+/// let engine = Engine::new(EngineConfig {
+///     observer: Arc::<Refusals>::clone(&refusals),
+///     ..EngineConfig::new(store, policy, keyring, clock)
+/// });
+/// # let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/things");
+/// # for _ in 0..3 {
+/// #     engine.check(&facts).await;
+/// # }
+/// // The third of three, where two a minute are allowed:
+/// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Observer: Send + Sync + 'static {
     /// A request was decided.
     fn decided(&self, seen: &Seen<'_>);

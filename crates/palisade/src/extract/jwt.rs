@@ -120,6 +120,20 @@ pub(super) struct Times {
 }
 
 /// Verifies tokens with one set of keys under one set of rules.
+///
+/// ```
+/// use palisade::core::Micros;
+/// use palisade::extract::jwt::{Algorithm, JwtKeys, JwtRules, TokenRefusal, TokenVerifier};
+///
+/// let secret = b"at least 32 random bytes go here";
+/// let keys = JwtKeys::from_secret(secret, Algorithm::HS256)?;
+/// let verifier = TokenVerifier::new(keys, JwtRules::default());
+/// // {"alg":"none"} and no signature:
+/// let unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.";
+/// let refused = verifier.verify(unsigned, Micros(0)).err();
+/// assert_eq!(refused, Some(TokenRefusal::Algorithm));
+/// # Ok::<(), palisade::extract::jwt::KeyError>(())
+/// ```
 #[derive(Debug)]
 pub struct TokenVerifier {
     keys: JwtKeys,

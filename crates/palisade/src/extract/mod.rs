@@ -72,6 +72,31 @@ pub const METHOD_BYTES_MAX: usize = 32;
 const USUAL_METHODS: [&str; 6] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH"];
 
 /// How a surface reads requests, resolved and bounded.
+///
+/// ```
+/// use http::{HeaderMap, Method, Uri};
+/// use palisade::core::{Micros, PolicySet};
+/// use palisade::extract::client_ip::TrustedProxies;
+/// use palisade::extract::{EdgeConfig, EdgeRequest, extract};
+///
+/// let config = EdgeConfig {
+///     trusted_proxies: TrustedProxies::new(vec!["10.0.0.0/8".parse()?]),
+///     ..EdgeConfig::default()
+/// };
+/// let headers = HeaderMap::from_iter([("x-forwarded-for".parse()?, "203.0.113.5".parse()?)]);
+/// let request = EdgeRequest {
+///     policy: &PolicySet::empty(),
+///     peer: "10.0.0.1".parse()?,
+///     method: &Method::GET,
+///     uri: &Uri::from_static("/%61/../things?page=2"),
+///     headers: &headers,
+///     body: None,
+/// };
+/// let facts = extract(&config, request, Micros(0))?.facts;
+/// assert_eq!(facts.ip.to_string(), "203.0.113.5");
+/// assert_eq!(&*facts.path, "/things");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
     /// Peers whose forwarded facts count; none by default.

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use super::service::Held;
 
 pin_project! {
-    /// What a layer answers with.
+    /// The body of what a layer answers with, for one an [`EdgeLayer`](super::EdgeLayer).
     pub struct Guarded<B> {
         #[pin]
         part: Part<B>,

@@ -25,6 +25,8 @@ use crate::limiter::keyring;
 
 /// Places for requests that are under way. Here they are counted in this process
 /// ([`InFlight`]); places that nodes share have the same shape.
+///
+/// [`ConcurrencyLayer`] asks them.
 pub trait Slots: Send + Sync + 'static {
     /// A place that is taken. Dropping it gives it back.
     type Lease: Send + Sync + 'static;
@@ -34,6 +36,8 @@ pub trait Slots: Send + Sync + 'static {
 }
 
 /// Places in this process.
+///
+/// As [`ConcurrencyLayer`] takes them.
 pub struct InFlight {
     counts: Arc<Counts>,
     namer: Namer,
@@ -139,6 +143,37 @@ type KeyOf = Arc<dyn Fn(&RequestParts) -> Option<Vec<u8>> + Send + Sync>;
 
 /// Bounds the requests of each key that are under way, from their head to the last byte of
 /// their answer (L-CONCURRENT). One too many is answered with 429 at once: nothing queues.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use std::sync::Arc;
+/// use palisade::tower::{ConcurrencyLayer, Gate, InFlight};
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// # use http::{Request, Response};
+/// # use palisade::{Limiter, Quota};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let application = service_fn(|_: Request<String>| async {
+/// #     Ok::<_, Infallible>(Response::new(String::from("hello")))
+/// # });
+/// # let mut request = Request::new(String::new());
+/// # request.extensions_mut().insert(std::net::IpAddr::from([203, 0, 113, 5]));
+///
+/// let limiter = Limiter::new(Quota::sliding(100, Duration::from_secs(60))?);
+/// let gate = Gate::limited("hundred", limiter);
+/// let one = Arc::new(InFlight::each(NonZeroU32::MIN));
+/// let service = ConcurrencyLayer::per_address(&gate, Arc::clone(&one)).layer(application);
+///
+/// let first = service.clone().oneshot(request.clone()).await?;
+/// assert_eq!(one.len(), 1, "until its body has been sent");
+/// assert_eq!(service.clone().oneshot(request.clone()).await?.status(), 429);
+/// drop(first);
+/// assert_eq!(service.oneshot(request).await?.status(), 200);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ConcurrencyLayer<J, K>(Concurrency<J, K>);
 
 /// The rule of [`ConcurrencyLayer`].

@@ -17,6 +17,29 @@ use crate::extract::EdgeConfig;
 
 /// Decides before anybody is authenticated. The outermost of the layers: behind another one
 /// that has asked the same judge about the edge it asks nothing.
+///
+/// ```
+/// use palisade::tower::{EdgeLayer, Gate};
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// # use http::{Request, Response};
+/// # use palisade::{Limiter, Quota};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let application = service_fn(|_: Request<String>| async {
+/// #     Ok::<_, Infallible>(Response::new(String::from("hello")))
+/// # });
+/// # let mut request = Request::new(String::new());
+/// # request.extensions_mut().insert(std::net::IpAddr::from([203, 0, 113, 5]));
+///
+/// let limiter = Limiter::new(Quota::sliding(1, Duration::from_secs(60))?);
+/// let service = EdgeLayer::new(&Gate::limited("one", limiter)).layer(application);
+/// assert_eq!(service.clone().oneshot(request.clone()).await?.status(), 200);
+/// assert_eq!(service.oneshot(request).await?.status(), 429);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct EdgeLayer<J>(Edge<J>);
 

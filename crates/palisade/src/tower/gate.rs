@@ -25,6 +25,32 @@ use crate::{SystemClock, answer};
 
 /// What a layer decided: an extension of the request and of the response. Layers within look
 /// there for what has been asked already: leave it where it is.
+///
+/// ```
+/// use palisade::tower::{Decided, EdgeLayer, Gate};
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// # use http::{Request, Response};
+/// # use palisade::{Limiter, Quota};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let mut request = Request::new(String::new());
+/// # request.extensions_mut().insert(std::net::IpAddr::from([203, 0, 113, 5]));
+///
+/// let application = service_fn(|request: Request<String>| async move {
+///     let decided = request.extensions().get::<Decided>();
+///     let left = decided.map_or(0, |decided| decided.decision().limits[0].remaining);
+///     Ok::<_, Infallible>(Response::new(format!("{left} left")))
+/// });
+/// let limiter = Limiter::new(Quota::sliding(5, Duration::from_secs(60))?);
+/// let service = EdgeLayer::new(&Gate::limited("five", limiter)).layer(application);
+/// let response = service.oneshot(request).await?;
+/// assert!(response.extensions().get::<Decided>().is_some());
+/// assert_eq!(response.headers()["x-ratelimit-remaining"], "4");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Decided {
     answer: Arc<RequestAnswer>,
@@ -78,6 +104,45 @@ type PeerOf = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 /// Who decides, what is believed, and how to find where a request came from. Cheap to
 /// clone; layers of one gate share what they count.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use palisade::tower::{EdgeLayer, Gate};
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// # use http::{Request, Response};
+/// # use palisade::{Limiter, Quota};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let application = service_fn(|_: Request<String>| async {
+/// #     Ok::<_, Infallible>(Response::new(String::from("hello")))
+/// # });
+///
+/// /// What a server of one's own puts among the extensions.
+/// #[derive(Clone)]
+/// struct Connection(IpAddr);
+///
+/// let limiter = Limiter::new(Quota::sliding(1, Duration::from_secs(60))?);
+/// let gate = Gate::limited("one", limiter)
+///     .peer(|extensions| Some(extensions.get::<Connection>()?.0))
+///     .trusting(["10.0.0.0/8".parse()?]);
+/// let service = EdgeLayer::new(&gate).layer(application);
+///
+/// let of = |client: &'static str| {
+///     let mut request = Request::new(String::new());
+///     let value = http::HeaderValue::from_static(client);
+///     request.headers_mut().insert("x-forwarded-for", value);
+///     let proxy = Connection(IpAddr::from([10, 0, 0, 1]));
+///     request.extensions_mut().insert(proxy);
+///     request
+/// };
+/// for (client, status) in [("203.0.113.5", 200), ("203.0.113.5", 429), ("203.0.113.6", 200)] {
+///     assert_eq!(service.clone().oneshot(of(client)).await?.status(), status);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Gate<J> {
     judge: Arc<J>,
     edge: Arc<EdgeConfig>,

@@ -18,6 +18,32 @@ use super::who::Who;
 /// Behind an [`EdgeLayer`](super::EdgeLayer) of the same engine or limiter it asks what that
 /// one did not. Without one it asks everything: no bucket is charged twice, and none is left
 /// out. Behind another `IdentityLayer` it asks again only if more is known by then of who asks.
+///
+/// ```
+/// use palisade::tower::{Gate, IdentityLayer, Who};
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// # use http::{Request, Response};
+/// # use palisade::{Limiter, Quota};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let application = service_fn(|_: Request<String>| async {
+/// #     Ok::<_, Infallible>(Response::new(String::from("hello")))
+/// # });
+/// # let mut request = Request::new(String::new());
+/// # request.extensions_mut().insert(std::net::IpAddr::from([203, 0, 113, 5]));
+///
+/// let limiter = Limiter::new(Quota::sliding(1, Duration::from_secs(60))?);
+/// let service = IdentityLayer::new(&Gate::limited("one", limiter)).layer(application);
+/// for (user, status) in [("ann", 200), ("ann", 429), ("bob", 200)] {
+///     let mut request = request.clone();
+///     request.extensions_mut().insert(Who::default().user(user)?);
+///     assert_eq!(service.clone().oneshot(request).await?.status(), status);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct IdentityLayer<J>(Identity<J>);
 

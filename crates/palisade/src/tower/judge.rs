@@ -20,6 +20,8 @@ use crate::engine::{Engine, RequestAnswer};
 use crate::limiter::Limiter;
 
 /// Decides requests.
+///
+/// What a [`Gate`](super::Gate) is made of.
 pub trait Judge: Send + Sync + 'static {
     /// Decides a request and charges what it costs.
     fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
@@ -97,6 +99,22 @@ impl<S: Store> Judge for Engine<S> {
 
 /// One limit in this process: by address before authentication, by user, token or
 /// organisation (the first that is known) after it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use palisade::core::RequestFacts;
+/// use palisade::tower::{Gate, Judge, OneLimit};
+/// use palisade::{Limiter, Quota};
+///
+/// let limiter = Limiter::new(Quota::sliding(1, Duration::from_secs(60))?);
+/// let judge = Arc::new(OneLimit::new("one", limiter));
+/// let gate = Gate::of(Arc::clone(&judge));
+/// let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/");
+/// let status = || Some(judge.check_now(&facts)?.decision.status);
+/// assert_eq!([status(), status()], [Some(200), Some(429)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct OneLimit<C = SystemClock> {
     limiter: Limiter<C>,

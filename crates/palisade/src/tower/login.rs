@@ -27,6 +27,15 @@ use crate::extract::login::counted;
 const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
 
 /// Who tries to log in, and from what.
+///
+/// ```
+/// use palisade::tower::Attempt;
+///
+/// let attempt = Attempt::by(" Ann ")?.account("customer-4711")?;
+/// assert!(Attempt::by("").is_err(), "a login must say who tries");
+/// # let _ = attempt;
+/// # Ok::<(), palisade::core::FieldError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Attempt {
     account: Id,
@@ -98,6 +107,15 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<Box<str>> {
 }
 
 /// What the application's answer says about the password.
+///
+/// ```
+/// use http::Response;
+/// use palisade::tower::{Outcome, by_status};
+///
+/// let (unauthorized, ()) = Response::builder().status(401).body(())?.into_parts();
+/// assert_eq!(by_status(&unauthorized), Outcome::Failure);
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was right.
@@ -131,6 +149,51 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 /// answer ([`by_status`], unless told otherwise), and the delay that the lockout asks for is
 /// waited here without holding a thread (A-BACKOFF). An attempt whose answer never comes
 /// counts as pending until it expires (G-PENDING).
+///
+/// ```
+/// use palisade::core::FieldError;
+/// use palisade::tower::{Attempt, Gate, LoginLayer};
+/// use palisade::{Engine, EngineConfig};
+/// # use std::convert::Infallible;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use std::path::Path;
+/// # use std::sync::Arc;
+/// # use palisade::core::{Clock, Keyring};
+/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
+/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
+/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
+/// # let (env, flags) = Default::default();
+/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
+/// # let policy = (*loaded.policy).clone();
+/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
+/// # let application = service_fn(|_: Request<String>| async {
+/// #     let response = Response::builder().status(401);
+/// #     Ok::<_, Infallible>(response.body(String::new()).unwrap_or_default())
+/// # });
+/// # let mut request = Request::new(String::from("ann"));
+/// # request.extensions_mut().insert(std::net::IpAddr::from([203, 0, 113, 5]));
+/// /// The name is the body.
+/// async fn read(request: Request<String>) -> Result<(Request<String>, Option<Attempt>), FieldError> {
+///     let attempt = Attempt::by(request.body())?;
+///     Ok((request, Some(attempt)))
+/// }
+///
+/// let layer = LoginLayer::new(&Gate::new(Arc::new(engine)), read);
+/// let service = layer.layer(application);
+/// // Passwords that are wrong are answered so, until no more of them are verified.
+/// let mut statuses = Vec::new();
+/// for _ in 0..5 {
+///     statuses.push(service.clone().oneshot(request.clone()).await?.status());
+/// }
+/// assert_eq!((statuses[0].as_u16(), statuses[4].as_u16()), (401, 429));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct LoginLayer<S, F>(Login<S, F>);
 
 /// The rule of [`LoginLayer`].

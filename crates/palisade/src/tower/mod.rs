@@ -64,5 +64,5 @@ pub use gate::{Decided, Gate};
 pub use identity::IdentityLayer;
 pub use judge::{Judge, OneLimit};
 pub use login::{Attempt, LoginLayer, Outcome, by_status};
-pub use service::{Enforced, Enforcing, Kept, Passed, Rule};
+pub use service::{Enforced, Enforcing};
 pub use who::Who;

@@ -61,7 +61,7 @@ pub trait Rule<B>: Clone + Send + Sync + 'static {
     }
 }
 
-/// A service behind a rule.
+/// A service behind a rule: what an [`EdgeLayer`](super::EdgeLayer) and the others make of one.
 #[derive(Clone, Debug)]
 pub struct Enforced<S, R> {
     inner: S,
@@ -146,7 +146,7 @@ where
 }
 
 pin_project! {
-    /// The answer of a service behind a rule.
+    /// The answer of a service behind a rule, for one an [`EdgeLayer`](super::EdgeLayer)'s.
     ///
     /// Only a decision that has to be waited for is on the heap: its type would be too deep for
     /// the compiler's default limit in a stack of layers.

@@ -11,6 +11,8 @@ use palisade_core::{FieldError, Id, RequestFacts};
 /// use palisade::tower::Who;
 ///
 /// let who = Who::default().org("acme")?.user("ann")?;
+/// assert_ne!(who, Who::default());
+/// assert!(Who::default().user("").is_err());
 /// # Ok::<(), palisade::core::FieldError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,6 +23,34 @@ use super::near::WithoutAnswer;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
+///
+/// ```
+/// # use palisade::core::RequestFacts;
+/// # use palisade::{Engine, EngineConfig};
+/// # use std::path::Path;
+/// # use std::sync::Arc;
+/// # use palisade::core::{Clock, Keyring};
+/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
+/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
+/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
+/// # let (env, flags) = Default::default();
+/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
+/// # let policy = (*loaded.policy).clone();
+/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
+/// let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/things");
+/// let answer = engine.check(&facts).await;
+/// assert!(answer.decision.is_allowed());
+/// let tightest = &answer.decision.limits[0];
+/// assert_eq!((&*tightest.name, tightest.remaining), ("two", 1));
+/// let headers = answer.headers();
+/// assert!(headers.contains(&("X-RateLimit-Remaining", "1".to_owned())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RequestAnswer {
     /// The decision.
