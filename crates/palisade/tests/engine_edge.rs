@@ -17,6 +17,7 @@ use std::sync::Arc;
 use engine_support::shared::Shared;
 use engine_support::{Bench, Model, START, keyring, policy, remaining, render, request};
 use palisade::cases::{FaultStore, StoreState};
+use palisade::core::facts::Layers;
 use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::time::{Clock, MINUTE};
 use palisade::core::{PolicySet, RequestFacts};
@@ -52,6 +53,24 @@ async fn i_jwt_a_guess_counts_in_the_auth_class_besides_its_own_and_nowhere_twic
     let honest = bench.check(READ).await;
     assert_eq!(honest["decision"], "allow");
     assert_eq!(remaining(&honest, "ip-read"), 89);
+}
+
+#[tokio::test]
+async fn i_jwt_behind_the_edge_a_guess_counts_in_the_auth_class_only_and_is_foreseen() {
+    let bench = Bench::with("");
+    let behind = RequestFacts {
+        layers: Layers::Identity,
+        ..guess(READ)
+    };
+    for _ in 0..10 {
+        assert!(bench.engine.foresee(&behind).await.is_none());
+        assert!(bench.engine.check(&behind).await.decision.is_allowed());
+    }
+    let refusal = bench.engine.foresee(&behind).await.unwrap();
+    assert_eq!(refusal.decision.status, 429);
+    assert_eq!(bench.engine.check(&behind).await.decision.status, 429);
+    let honest = bench.check(READ).await;
+    assert_eq!(remaining(&honest, "ip-read"), 99, "the edge's are its own");
 }
 
 #[tokio::test]
