@@ -131,11 +131,21 @@ fn a_login_in_chunks_is_read_and_passed_on_whole() {
     assert_eq!(raw(&mut client, "email=ann").text(), "email=ann");
 }
 
+/// A path in other letters is refused; where it is not, it is the same login.
+#[test]
+fn i_path_a_login_in_other_letters_is_refused_by_default() {
+    let app = Scripted::start();
+    let server = proxy(FORM_ROUTE, &app.url);
+    let tried = |path: &str| post(&server, "203.0.113.1", path, &[FORM], "email=ann").status;
+    assert_eq!([tried("/Login"), tried("/LOGIN")], [400, 400]);
+}
+
 /// Who asks for the form tries nothing, and a path in other letters is the same login.
 #[test]
 fn only_attempts_are_guarded_and_all_of_them() {
     let app = Scripted::start();
-    let server = proxy(FORM_ROUTE, &app.url);
+    let config = format!("[identity]\npath_case = \"significant\"\n{FORM_ROUTE}");
+    let server = proxy(&config, &app.url);
     let mut client = Client::connect(server.proxy.unwrap());
     let ip = ("X-Forwarded-For", "203.0.113.1");
     for _ in 0..5 {
