@@ -144,7 +144,7 @@ fn i_path_a_login_in_other_letters_is_refused_by_default() {
 #[test]
 fn only_attempts_are_guarded_and_all_of_them() {
     let app = Scripted::start();
-    let config = format!("[identity]\npath_case = \"significant\"\n{FORM_ROUTE}");
+    let config = format!("{FORM_ROUTE}\n[identity]\npath_case = \"significant\"\n");
     let server = proxy(&config, &app.url);
     let mut client = Client::connect(server.proxy.unwrap());
     let ip = ("X-Forwarded-For", "203.0.113.1");
