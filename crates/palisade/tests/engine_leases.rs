@@ -290,23 +290,3 @@ async fn f_conflict_who_waits_too_long_for_a_token_is_refused_and_counted_nowher
         assert!(bench.heard.failures.lock().is_empty(), "no breaker opened");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn l_give_back_a_full_bucket_in_shadow_gets_nothing_that_it_did_not_give() {
-    let text = SHARED.replace("1000/min", "2/min")
-        + "shadow = true\n\
-        [[limit]]\nname = \"own\"\nby = [\"ip\"]\nrate = \"1/min\"\n";
-    let bench = Bench::new(&text);
-    let check = async |address: u8| {
-        let facts = format!(r#"{{"ip":"203.0.113.{address}","method":"GET","path":"/x"}}"#);
-        bench.engine.check(&request(&facts)).await.decision
-    };
-    for address in [1, 2, 3] {
-        assert!(check(address).await.is_allowed());
-    }
-    assert!(!check(3).await.is_allowed(), "by its own limit");
-    let decision = check(4).await;
-    let shadow = decision.limits.iter().find(|limit| limit.shadow).unwrap();
-    assert_eq!(shadow.remaining, 0);
-    assert!(shadow.retry_after.is_some(), "it is full still");
-}

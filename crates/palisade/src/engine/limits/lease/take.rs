@@ -104,14 +104,8 @@ impl<S: Store> Counters<'_, S> {
                 if let Some(unused) = unused {
                     self.give_back_unused(lease, unused, ends).await;
                 }
-                // It gave nothing to put back either, unless it counts what exceeds it.
-                let is_taken = !charged.taken(&charges).is_empty();
-                let held = || Held::Lease(Arc::clone(lease), charge.cost, origin);
-                return Ok(Leased {
-                    reading,
-                    admitted: true,
-                    held: is_taken.then(held),
-                });
+                let held = Held::Lease(Arc::clone(lease), charge.cost, origin);
+                return Ok(Leased::taken(reading, held));
             }
             if batch == charge.cost {
                 let until = reading.retry_at.unwrap_or(asked_at);
