@@ -158,8 +158,14 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// The client of a form: `None` if nobody finds one there, and an error if not everybody
 /// finds the same.
 fn form_value(form: &[u8]) -> Result<Option<String>, FieldError> {
-    match form::alike(form, FIELD) {
+    match (
+        form::count_alike(form, FIELD, b"&;"),
+        form::exact(form, FIELD),
+    ) {
         (0, _) => Ok(None),
+        (1, Some(value)) if value.contains(&b';') => {
+            Err(FieldError::new(FIELD, "must not hold a bare `;`"))
+        }
         (1, Some(_)) => form::value(form, FIELD),
         (1, None) => Err(FieldError::new(FIELD, "must be spelt plainly")),
         _ => Err(FieldError::new(FIELD, "must be sent only once")),

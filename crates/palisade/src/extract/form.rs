@@ -33,13 +33,18 @@ pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     if count_alike(form, name, b"&;") > 1 {
         return wrong("must be sent only once");
     }
-    let pairs = form.split(|byte| *byte == b'&').map(halves);
-    let mut exact = pairs.filter(|(key, _)| decoded(key) == name.as_bytes());
-    match exact.next() {
-        Some((_, value)) if value.contains(&b';') => wrong("must not hold a bare `;`"),
-        Some((_, value @ [_, ..])) => text(value, "username"),
+    match exact(form, name) {
+        Some(value) if value.contains(&b';') => wrong("must not hold a bare `;`"),
+        Some(value @ [_, ..]) => text(value, "username"),
         _ => wrong("is missing: a login must say who tries"),
     }
+}
+
+/// The first value of the field of this very name, as it is written.
+pub(super) fn exact<'a>(form: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut pairs = form.split(|byte| *byte == b'&').map(halves);
+    let found = pairs.find(|(key, _)| decoded(key) == name.as_bytes());
+    found.map(|(_, value)| value)
 }
 
 /// How many fields some reader takes for `name` that cuts a form at these marks.
