@@ -1,6 +1,7 @@
 //! gRPC on an HTTP/2 request: one framed message in, one out, and a status at the end.
 
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -76,10 +77,26 @@ impl Failed {
 
     fn put(&self, headers: &mut HeaderMap) {
         headers.insert(GRPC_STATUS, HeaderValue::from(self.code as u16));
-        if let Ok(text) = HeaderValue::from_str(&self.message) {
+        if let Ok(text) = HeaderValue::try_from(escaped(&self.message)) {
             headers.insert(GRPC_MESSAGE, text);
         }
     }
+}
+
+/// A message as `grpc-message` spells it: what is not printable ASCII is escaped byte by byte,
+/// and so is `%`.
+fn escaped(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b'%' => text.push_str("%25"),
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => {
+                let _ = write!(text, "%{byte:02X}");
+            }
+        }
+    }
+    text
 }
 
 fn invalid(message: &str) -> Failed {
@@ -347,6 +364,13 @@ mod tests {
         bytes.extend_from_slice(b"i\0\0");
         assert_eq!(cut(&mut bytes), Ok(Some(Bytes::from_static(b"hi"))));
         assert_eq!(bytes.as_ref(), b"\0\0");
+    }
+
+    #[test]
+    fn a_message_is_escaped_as_grpc_spells_it() {
+        let failed = Failed::new(Code::Unauthenticated, "send `Bearer \u{2026}`: 100%\n");
+        let trailers = failed.trailers();
+        assert_eq!(trailers[GRPC_MESSAGE], "send `Bearer %E2%80%A6`: 100%25%0A");
     }
 
     #[test]
