@@ -56,6 +56,26 @@ async fn i_jwt_a_guess_counts_in_the_auth_class_besides_its_own_and_nowhere_twic
 }
 
 #[tokio::test]
+async fn i_jwt_a_guess_at_a_route_that_needs_a_scope_counts_too() {
+    let scoped = "[[route]]\npath = \"/reports/*\"\nclass = \"read\"\nscope = \"reports\"\n";
+    let bench = Bench::with(scoped);
+    let facts = r#"{"ip":"203.0.113.1","method":"GET","path":"/reports/1"}"#;
+    for _ in 0..20 {
+        assert_eq!(
+            bench.check(facts).await["status"],
+            403,
+            "T-SCOPE counts nothing"
+        );
+    }
+    for _ in 0..10 {
+        assert_eq!(bench.engine.check(&guess(facts)).await.decision.status, 403);
+    }
+    assert_eq!(bench.engine.check(&guess(facts)).await.decision.status, 429);
+    assert!(bench.engine.foresee(&guess(facts)).await.is_some());
+    assert_eq!(remaining(&bench.check(READ).await, "ip-read"), 89);
+}
+
+#[tokio::test]
 async fn i_jwt_behind_the_edge_a_guess_counts_in_the_auth_class_only_and_is_foreseen() {
     let bench = Bench::with("");
     let behind = RequestFacts {

@@ -38,19 +38,37 @@ pub fn resolve<'p>(
     };
     plan.refusal =
         scope_refusal(policy, &plan.route, facts).or_else(|| unknown_class(policy, facts));
-    if plan.refusal.is_none() {
-        identity.api_key = facts
-            .api_key
-            .as_ref()
-            .map(|key| hash_api_key(key.as_str()))
-            .filter(|hash| policy.api_key(hash).is_some());
-        charge_limits(policy, tenant, &mut identity, facts, &mut plan);
-        let refused = charge_quota(policy, &mut identity, facts, &mut plan, tier_of)
-            .or_else(|| uncovered(&plan));
-        settle(&mut plan, refused, facts.layers);
+    match plan.refusal {
+        None => charge_who(policy, tenant, &mut identity, facts, &mut plan, tier_of),
+        // A guess is no token that lacks a scope: it counts against where it comes from,
+        // whatever its route would have needed (I-JWT).
+        Some(Refusal::TokenScope) if facts.guess => {
+            charge_limits(policy, tenant, &mut identity, facts, &mut plan);
+            plan.charges.retain(is_at_the_edge);
+        }
+        Some(_) => {}
     }
     keep_layers(&mut plan, facts);
     plan
+}
+
+/// The buckets of whoever asks, the quota last.
+fn charge_who<'p>(
+    policy: &'p PolicySet,
+    tenant: Option<&'p TenantPolicy>,
+    identity: &mut Identity<'_>,
+    facts: &RequestFacts,
+    plan: &mut Plan<'p>,
+    tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
+) {
+    identity.api_key = facts
+        .api_key
+        .as_ref()
+        .map(|key| hash_api_key(key.as_str()))
+        .filter(|hash| policy.api_key(hash).is_some());
+    charge_limits(policy, tenant, identity, facts, plan);
+    let refused = charge_quota(policy, identity, facts, plan, tier_of).or_else(|| uncovered(plan));
+    settle(plan, refused, facts.layers);
 }
 
 /// A job that names no path has no route: it is of the class of other requests, and
