@@ -325,3 +325,28 @@ fn a_watch_keeps_no_connection_open_beyond_its_age() {
     while !is_told(rogue.read().unwrap()) {}
     assert!(rogue.ends_with_goaway());
 }
+
+#[test]
+fn a_peer_that_says_nothing_or_trickles_is_cut_off() {
+    let strict = "[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"1s\"\n";
+    let service = Service::embedded(&format!("{POLICY}{strict}"));
+    for said in ["", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+        let mut stream = TcpStream::connect(grpc(&service.server)).unwrap();
+        let pause = Duration::from_millis(30);
+        stream.set_read_timeout(Some(pause)).unwrap();
+        let mut rest = said.bytes();
+        let is_cut_off = (0..PATIENCE.as_millis() / 30).any(|_| {
+            if rest
+                .next()
+                .is_some_and(|byte| stream.write_all(&[byte]).is_err())
+            {
+                return true;
+            }
+            match stream.read(&mut [0; 64]) {
+                Ok(read) => read == 0,
+                Err(error) => error.kind() != WouldBlock,
+            }
+        });
+        assert!(is_cut_off, "{said:?}");
+    }
+}
