@@ -185,7 +185,8 @@ async fn l_candidate_has_a_bound_of_its_own() {
 /// Requests of a domain by its only entry.
 fn edge(rate: &str) -> String {
     format!(
-        "[policy]\ndefaults = false\n[[limit]]\nname = \"per-key\"\ndomain = \"edge\"\n\
+        "[policy]\ndefaults = false\n[rls]\nrefunds = true\n\
+         [[limit]]\nname = \"per-key\"\ndomain = \"edge\"\n\
          descriptor = [{{ key = \"ip\" }}]\nrate = \"{rate}\"\n"
     )
 }

@@ -184,7 +184,8 @@ mod tests {
         assert_eq!(hosts("postgres://u:hunter2@db/p"), "db:5432");
         assert_eq!(hosts("postgres://u:hunter2@a:1,b:2/p"), "a:1,b:2");
         assert_eq!(hosts("host=/run/postgresql user=p"), "/run/postgresql");
-        assert_eq!(hosts("postgres://u:123/hunter2@db/p"), "…");
+        assert_eq!(hosts("postgres://u:123/hunter2@db/p"), "db:5432");
+        assert_eq!(hosts("postgres://u:hunter2@3/4@db/p"), "…");
     }
 
     #[test]

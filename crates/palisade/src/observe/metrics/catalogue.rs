@@ -158,7 +158,7 @@ catalogue! {
     ALLOWLIST_BYPASSES = Counter "rate_limiter_allowlist_bypasses_total" []
         "Requests that an allowlist entry let pass";
     GUARD_OUTCOMES = Counter "rate_limiter_guard_outcomes_total" ["flow", "outcome"]
-        "Successes and failures of logins and one-time codes that hosts or the proxy reported; `unknown` are those that the proxy saw no end of";
+        "Successes and failures of logins and one-time codes that hosts or the proxy reported; `unknown` are those that the proxy saw no end of, or a success that may be one of somebody logged in before";
     GUARD_UNNAMED = Counter "rate_limiter_guard_unnamed_total" ["flow"]
         "Successes and failures reported without `username`: no lockout counts them";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
