@@ -12,13 +12,15 @@ use crate::failure::Failure;
 
 /// A file of certificates or keys, and how the user calls it.
 #[derive(Clone, Copy)]
-pub(crate) struct Named<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) path: &'a Path,
+pub struct Named<'a> {
+    /// The flag or key.
+    pub name: &'a str,
+    /// Where the file is.
+    pub path: &'a Path,
 }
 
 /// Trusts this authority, or the system's; shows this pair, if there is one.
-pub(crate) fn client(
+pub fn client(
     authority: Option<Named<'_>>,
     pair: Option<(Named<'_>, Named<'_>)>,
 ) -> Result<ClientConfig, Failure> {

@@ -7,7 +7,7 @@ use palisade_policy::{ConfigError, ConfigErrors, Place};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// It did what was asked.
     Done,
     /// It did, and the answer is no.
@@ -28,7 +28,7 @@ impl From<Ending> for ExitCode {
 
 /// Why a command could not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     kind: FailureKind,
     message: String,
     hint: Option<String>,
@@ -44,7 +44,7 @@ enum FailureKind {
 
 impl Failure {
     /// Something to correct in the command line or configuration.
-    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             kind: FailureKind::Usage,
             message: message.into(),
@@ -53,7 +53,7 @@ impl Failure {
     }
 
     /// Something that the machine or another service does not give.
-    pub(crate) fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             kind: FailureKind::Unavailable,
             message: message.into(),
@@ -62,7 +62,7 @@ impl Failure {
     }
 
     /// The same, as something to correct at a place of the configuration.
-    pub(crate) fn at(self, place: Place) -> ConfigError {
+    pub fn at(self, place: Place) -> ConfigError {
         ConfigError {
             hint: self.hint,
             ..ConfigError::at(place, self.message, "")
@@ -70,16 +70,17 @@ impl Failure {
     }
 
     /// What is wrong, for a list of several.
-    pub(crate) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.message
     }
 
     /// What to do about it.
-    pub(crate) fn hint(&self) -> &str {
+    pub fn hint(&self) -> &str {
         self.hint.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    /// What the process ends with.
+    pub fn exit_code(&self) -> ExitCode {
         match self.kind {
             FailureKind::Usage => ExitCode::from(2),
             FailureKind::Unavailable => ExitCode::from(3),

@@ -3,23 +3,23 @@
 use std::io::{self, Write};
 
 /// Writes text to standard output; a closed pipe is the reader's choice.
-pub(crate) fn print(text: &str) {
+pub fn print(text: &str) {
     let _ = io::stdout()
         .write_all(text.as_bytes())
         .and_then(|()| io::stdout().flush());
 }
 
 /// Writes a line to standard output.
-pub(crate) fn line(text: &str) {
+pub fn line(text: &str) {
     print(&format!("{text}\n"));
 }
 
 /// Writes a line to standard error.
-pub(crate) fn error_line(text: &str) {
+pub fn error_line(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes a value as one line of JSON.
-pub(crate) fn json(value: &serde_json::Value) {
+pub fn json(value: &serde_json::Value) {
     line(&value.to_string());
 }

@@ -11,7 +11,7 @@ use palisade_policy::{ConfigError, ConfigErrors, Env, Overrides, PolicyBundle, P
 use super::{Config, Server, agree, risks, sections};
 
 /// What was read. A table that was refused is as if nothing stood in it.
-pub(crate) struct Draft {
+pub struct Draft {
     config: Config,
     refused: Vec<&'static str>,
     errors: Option<ConfigErrors>,
@@ -48,7 +48,7 @@ impl Draft {
     ///
     /// # Errors
     /// Everything that is wrong with it, each with its place.
-    pub(crate) fn whole(self) -> Result<Config, ConfigErrors> {
+    pub fn whole(self) -> Result<Config, ConfigErrors> {
         match self.errors {
             None => Ok(self.config),
             Some(errors) => Err(errors),
@@ -56,17 +56,17 @@ impl Draft {
     }
 
     /// The tables that could be read, among others as they are by default.
-    pub(crate) const fn config(&self) -> &Config {
+    pub const fn config(&self) -> &Config {
         &self.config
     }
 
     /// Tables that could not be read: what the configuration says of them means nothing.
-    pub(crate) fn refused(&self) -> &[&'static str] {
+    pub fn refused(&self) -> &[&'static str] {
         &self.refused
     }
 
     /// What was found on the way: errors and warnings.
-    pub(crate) fn found(&self) -> Vec<ConfigError> {
+    pub fn found(&self) -> Vec<ConfigError> {
         let errors = self.errors.clone().map(ConfigErrors::into_list);
         errors.unwrap_or_else(|| self.config.warnings.clone())
     }

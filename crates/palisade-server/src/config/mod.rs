@@ -5,7 +5,7 @@
 
 mod agree;
 mod draft;
-pub(crate) mod ready;
+pub mod ready;
 #[cfg(test)]
 mod reference;
 mod risks;
@@ -13,7 +13,7 @@ mod sections;
 #[cfg(test)]
 mod tests;
 mod values;
-pub(crate) mod words;
+pub mod words;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,43 +24,56 @@ use palisade_policy::{
     ConfigError, ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
 };
 
-pub(crate) use draft::Draft;
-pub(crate) use sections::schemas;
-pub(crate) use sections::{
+pub use draft::Draft;
+pub use sections::schemas;
+pub use sections::{
     Admin, Audit, Identity, Jwt, Log, Metrics, Proxy, Repair, Secrets, Server, Store, TlsTable,
 };
-pub(crate) use values::{Address, LogFormat, LogLevel, PostgresUrl, Secret, SecretRef, StoreUrl};
+pub use values::{Address, LogFormat, LogLevel, Secret};
+pub use values::{PostgresUrl, SecretRef, StoreUrl};
 
 /// Everything that a running service takes from the configuration: checked, bounded.
 #[derive(Clone, Debug)]
-pub(crate) struct Config {
+pub struct Config {
     /// The file it was read from.
-    pub(crate) path: Option<PathBuf>,
-    pub(crate) server: Server,
-    pub(crate) tls: TlsTable,
-    pub(crate) proxy: Proxy,
-    pub(crate) store: Store,
-    pub(crate) secrets: Secrets,
+    pub path: Option<PathBuf>,
+    /// `[server]`.
+    pub server: Server,
+    /// `[tls]`.
+    pub tls: TlsTable,
+    /// `[proxy]`.
+    pub proxy: Proxy,
+    /// `[store]`.
+    pub store: Store,
+    /// `[secrets]`.
+    pub secrets: Secrets,
     /// `[policy]`.
-    pub(crate) source: PolicyTable,
-    pub(crate) identity: Identity,
-    pub(crate) jwt: Jwt,
-    pub(crate) admin: Admin,
-    pub(crate) audit: Audit,
-    pub(crate) repair: Repair,
-    pub(crate) log: Log,
-    pub(crate) metrics: Metrics,
+    pub source: PolicyTable,
+    /// `[identity]`.
+    pub identity: Identity,
+    /// `[jwt]`.
+    pub jwt: Jwt,
+    /// `[admin]`.
+    pub admin: Admin,
+    /// `[audit]`.
+    pub audit: Audit,
+    /// `[repair]`.
+    pub repair: Repair,
+    /// `[log]`.
+    pub log: Log,
+    /// `[metrics]`.
+    pub metrics: Metrics,
     /// Where every key was written.
-    pub(crate) places: Places,
+    pub places: Places,
     /// What works, and should be looked at.
-    pub(crate) warnings: Vec<ConfigError>,
+    pub warnings: Vec<ConfigError>,
     /// What a reload replaces.
-    pub(crate) bundle: PolicyBundle,
+    pub bundle: PolicyBundle,
 }
 
 impl Config {
     /// The policy.
-    pub(crate) const fn policy(&self) -> &Arc<PolicySet> {
+    pub const fn policy(&self) -> &Arc<PolicySet> {
         &self.bundle.policy
     }
 
@@ -91,11 +104,7 @@ impl Config {
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its place.
-pub(crate) fn load(
-    path: Option<&Path>,
-    env: &Env,
-    flags: &Overrides,
-) -> Result<Config, ConfigErrors> {
+pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
     let text = path.map(palisade_policy::read_file).transpose()?;
     let input = Input {
         path,
@@ -110,7 +119,7 @@ pub(crate) fn load(
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_text(
+pub fn load_text(
     path: &Path,
     text: &str,
     env: &Env,
@@ -126,7 +135,7 @@ pub(crate) fn load_text(
 }
 
 /// The configuration, and every figure in it with its origin.
-pub(crate) fn list(
+pub fn list(
     path: Option<&Path>,
     env: &Env,
     flags: &Overrides,
@@ -147,7 +156,7 @@ pub(crate) fn list(
 ///
 /// # Errors
 /// The file cannot be read, or is not TOML.
-pub(crate) fn draft(path: &Path, env: &Env, flags: &Overrides) -> Result<Draft, ConfigErrors> {
+pub fn draft(path: &Path, env: &Env, flags: &Overrides) -> Result<Draft, ConfigErrors> {
     let text = palisade_policy::read_file(path)?;
     let input = Input {
         path: Some(path),
@@ -163,12 +172,14 @@ fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors
 }
 
 /// A configuration file that is followed while it changes.
-pub(crate) type ConfigFile = FileSource<ConfigLoader>;
+pub type ConfigFile = FileSource<ConfigLoader>;
 
 /// Reads a file as a whole configuration.
-pub(crate) struct ConfigLoader {
-    pub(crate) env: Env,
-    pub(crate) flags: Overrides,
+pub struct ConfigLoader {
+    /// Variables, which win over the file.
+    pub env: Env,
+    /// Flags, which win over both.
+    pub flags: Overrides,
 }
 
 impl Loader for ConfigLoader {

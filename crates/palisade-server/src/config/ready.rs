@@ -18,14 +18,17 @@ use crate::surfaces::proxy::Upstream;
 use crate::surfaces::{CallerToken, Certificates};
 
 /// Secrets and keys that were read, addresses and certificates that were parsed.
-pub(crate) struct Ready {
+pub struct Ready {
     pub(crate) secrets: GivenSecrets,
     pub(crate) edge: EdgeConfig,
     pub(crate) caller: Option<Arc<CallerToken>>,
     pub(crate) certificates: Certificates,
-    pub(crate) store: Opening,
-    pub(crate) tenants: Elsewhere,
-    pub(crate) audit_table: Option<PostgresConfig>,
+    /// The store, not opened yet.
+    pub store: Opening,
+    /// Where tenants' policies are, not asked yet.
+    pub tenants: Elsewhere,
+    /// The database with the audit's table, if one is configured.
+    pub audit_table: Option<PostgresConfig>,
 }
 
 impl Ready {
@@ -34,7 +37,7 @@ impl Ready {
     ///
     /// # Errors
     /// Everything that `serve` would refuse, each with its place.
-    pub(crate) async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
+    pub async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
         let (ready, refused) = Self::try_of(config, env, &[]).await;
         match (ready, ConfigErrors::from_list(refused)) {
             (Some(ready), None) => Ok(ready),
@@ -49,7 +52,7 @@ impl Ready {
 
     /// The same of a draft: what could be read of it is judged, and everything that `serve`
     /// would refuse of that is returned.
-    pub(crate) async fn of_draft(draft: &Draft, env: &Env) -> (Option<Self>, Vec<ConfigError>) {
+    pub async fn of_draft(draft: &Draft, env: &Env) -> (Option<Self>, Vec<ConfigError>) {
         Self::try_of(draft.config(), env, draft.refused()).await
     }
 

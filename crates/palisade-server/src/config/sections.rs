@@ -20,7 +20,7 @@ use super::values::{
 
 section! {
     /// Where the service listens, whom it believes, and what it accepts at most.
-    pub(crate) struct Server(Table "server") {
+    pub struct Server(Table "server") {
         /// Address of the decision API (`--listen`).
         listen formerly "addr": SocketAddr = "127.0.0.1:8080";
         /// Address of the rate-limit service for Envoy, over gRPC (`--grpc`), or a socket file
@@ -68,7 +68,7 @@ section! {
 
 section! {
     /// TLS of every address. Files are read again when they change.
-    pub(crate) struct TlsTable(Table "tls") {
+    pub struct TlsTable(Table "tls") {
         /// Certificate chain, in PEM; without one the addresses speak plain text.
         cert: Option<PathBuf>;
         /// Its private key, in PEM.
@@ -84,7 +84,7 @@ section! {
 
 section! {
     /// The reverse proxy.
-    pub(crate) struct Proxy(Table "proxy") {
+    pub struct Proxy(Table "proxy") {
         /// The application behind it (`--upstream`), or a list of its instances; without one
         /// there is no proxy.
         upstream formerly "upstreams": Option<Upstreams>;
@@ -122,7 +122,7 @@ section! {
 
 section! {
     /// Where counters and guard records are kept.
-    pub(crate) struct Store(Table "store") {
+    pub struct Store(Table "store") {
         /// Which store (`--store`).
         url formerly "uri": StoreUrl = "embedded:./palisade-data";
         /// Time after which a call counts as failed.
@@ -154,7 +154,7 @@ section! {
 
 section! {
     /// Secrets are referred to, never written here.
-    pub(crate) struct Secrets(Table "secrets") {
+    pub struct Secrets(Table "secrets") {
         /// The secret of all digests. Without one the variable `PALISADE_KEY` is read; if it
         /// is not set, a secret is created in the data directory at the first start. Shared
         /// stores need one.
@@ -166,7 +166,7 @@ section! {
 
 section! {
     /// How a request tells who it comes from.
-    pub(crate) struct Identity(Table "identity") {
+    pub struct Identity(Table "identity") {
         /// Header with the client's address, believed from trusted proxies only; the
         /// other one is read if it is absent, unless `-only` says otherwise.
         forwarded: ChainHeader = "x-forwarded-for";
@@ -204,7 +204,7 @@ section! {
 
 section! {
     /// Verification of bearer tokens.
-    pub(crate) struct Jwt(Table "jwt") {
+    pub struct Jwt(Table "jwt") {
         /// File with a JSON Web Key Set.
         jwks: Option<PathBuf>;
         /// A single key: the shared secret, or a public key in PEM.
@@ -226,7 +226,7 @@ section! {
 
 section! {
     /// Who may administer. Without a credential only metrics and health are served.
-    pub(crate) struct Admin(Table "admin") {
+    pub struct Admin(Table "admin") {
         /// A static bearer token.
         token: Option<SecretRef>;
         /// Whether tokens that `[jwt]` verifies are accepted.
@@ -242,7 +242,7 @@ section! {
 
 section! {
     /// Audit events.
-    pub(crate) struct Audit(Table "audit") {
+    pub struct Audit(Table "audit") {
         /// File of JSON lines.
         file: Option<PathBuf>;
         /// Whether events are written to standard output. Without `file`, `stdout` and
@@ -268,7 +268,7 @@ section! {
 
 section! {
     /// What the process does about an outage that does not end.
-    pub(crate) struct Repair(Table "repair") {
+    pub struct Repair(Table "repair") {
         /// Ends the process after the store has been away this long; never if left out.
         exit_after: Option<Duration> where "5min"..="30day";
     }
@@ -276,7 +276,7 @@ section! {
 
 section! {
     /// Log lines.
-    pub(crate) struct Log(Table "log") {
+    pub struct Log(Table "log") {
         /// How much.
         level: LogLevel = "info";
         /// How it looks.
@@ -288,7 +288,7 @@ section! {
 
 section! {
     /// Metrics.
-    pub(crate) struct Metrics(Table "metrics") {
+    pub struct Metrics(Table "metrics") {
         /// Organisations whose remaining quota is exported, the busiest first.
         orgs_max: u32 = "100" where "0"..="10000";
     }
@@ -310,7 +310,7 @@ impl Secrets {
 }
 
 /// Every table of the configuration, in the order of the reference.
-pub(crate) fn schemas() -> Vec<Schema> {
+pub fn schemas() -> Vec<Schema> {
     let service = [
         Server::SCHEMA,
         TlsTable::SCHEMA,

@@ -10,7 +10,7 @@ use palisade_core::policy::{
 };
 
 /// `10/min`, as a policy file has it.
-pub(crate) fn rate(spec: &BucketSpec) -> String {
+pub fn rate(spec: &BucketSpec) -> String {
     const UNITS: [(u64, &str); 6] = [
         (604_800_000_000, "week"),
         (86_400_000_000, "day"),
@@ -41,7 +41,7 @@ pub(crate) fn rate(spec: &BucketSpec) -> String {
 }
 
 /// The figure of a limit, or that it has none.
-pub(crate) fn figure(limit: &Limit, spec: &BucketSpec) -> String {
+pub fn figure(limit: &Limit, spec: &BucketSpec) -> String {
     let standing = limit.def.descriptor.as_ref().map(|rule| rule.standing);
     match standing {
         Some(Standing::Denies) => "0: always denies".to_owned(),
@@ -51,7 +51,7 @@ pub(crate) fn figure(limit: &Limit, spec: &BucketSpec) -> String {
 }
 
 /// A word for a dimension, as a policy file has it.
-pub(crate) fn dimension(dimension: &Dimension) -> String {
+pub fn dimension(dimension: &Dimension) -> String {
     match dimension {
         Dimension::Ip => "ip".to_owned(),
         Dimension::User => "user".to_owned(),
@@ -66,7 +66,7 @@ pub(crate) fn dimension(dimension: &Dimension) -> String {
 }
 
 /// Whose bucket a request meets.
-pub(crate) fn bucket(limit: &Limit) -> String {
+pub fn bucket(limit: &Limit) -> String {
     let by: Vec<String> = limit.def.by.iter().map(dimension).collect();
     match (by.is_empty(), limit.def.accuracy) {
         (true, Accuracy::Local) => "one of this node".to_owned(),
@@ -86,7 +86,7 @@ fn entry(entry: &EntryMatch) -> String {
 }
 
 /// Which requests it is about.
-pub(crate) fn applies_to(limit: &Limit) -> String {
+pub fn applies_to(limit: &Limit) -> String {
     let def = &limit.def;
     let mut parts = Vec::new();
     if let Some(rule) = &def.descriptor {
@@ -122,7 +122,7 @@ pub(crate) fn applies_to(limit: &Limit) -> String {
 }
 
 /// What it does while the store is down.
-pub(crate) const fn failure(limit: &Limit) -> &'static str {
+pub const fn failure(limit: &Limit) -> &'static str {
     match limit.def.on_store_failure {
         OnStoreFailure::Closed => "closed",
         OnStoreFailure::Fallback => "fallback",
@@ -131,7 +131,7 @@ pub(crate) const fn failure(limit: &Limit) -> &'static str {
 }
 
 /// How a class behaves while the store is down.
-pub(crate) const fn class(kind: ClassKind) -> &'static str {
+pub const fn class(kind: ClassKind) -> &'static str {
     match kind {
         ClassKind::Auth => "halved on each node while the store is down",
         ClassKind::Admin => "closed while the store is down",
@@ -140,7 +140,7 @@ pub(crate) const fn class(kind: ClassKind) -> &'static str {
 }
 
 /// The guard in one line.
-pub(crate) fn guard(policy: &PolicySet) -> String {
+pub fn guard(policy: &PolicySet) -> String {
     let guard = &policy.settings.guard;
     let state = |enabled: bool, mode: GuardMode| match (enabled, mode) {
         (false, _) => "off",
@@ -156,7 +156,7 @@ pub(crate) fn guard(policy: &PolicySet) -> String {
 }
 
 /// What every address is limited to, in one line.
-pub(crate) fn addresses(policy: &PolicySet) -> String {
+pub fn addresses(policy: &PolicySet) -> String {
     let of_addresses = |limit: &&Limit| {
         let def = &limit.def;
         let of_everybody = !def.bots_only && def.client_type.is_none() && def.operations.is_empty();

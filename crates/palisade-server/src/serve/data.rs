@@ -13,7 +13,7 @@ use crate::config::{Config, Secret, SecretRef, StoreUrl};
 use crate::failure::Failure;
 
 /// Where the secret is kept in a data directory, if the configuration names none.
-pub(crate) const SECRET_FILE: &str = "secret";
+pub const SECRET_FILE: &str = "secret";
 const SECRET_BYTES: usize = 32;
 /// Written in a data directory with each copy of it.
 const BACKUP_MARK: &str = "backed-up";
@@ -39,7 +39,7 @@ fn probe_write(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Notes in a data directory that it was copied.
-pub(crate) fn mark_backup(directory: &Path, taken_at: &str) -> std::io::Result<()> {
+pub fn mark_backup(directory: &Path, taken_at: &str) -> std::io::Result<()> {
     let mark = directory.join(BACKUP_MARK);
     // Another user's, from an earlier copy, can be replaced but not written.
     match std::fs::remove_file(&mark) {
@@ -67,7 +67,7 @@ fn unusable(directory: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// The secrets of all digests.
-pub(crate) struct Secrets {
+pub struct Secrets {
     current: Zeroizing<Vec<u8>>,
     previous: Option<Secret>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Secrets {
 impl Secrets {
     /// Configured, else kept in the data directory, else random for as long as the
     /// process lives.
-    pub(crate) fn of(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
+    pub fn of(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
         let current = match (given.current, directory) {
             (Some(secret), _) => secret.expose().to_vec(),
             (None, Some(directory)) => {
@@ -90,7 +90,7 @@ impl Secrets {
     }
 
     /// Configured, else kept in the data directory; none is made.
-    pub(crate) fn known(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
+    pub fn known(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
         let current = match (given.current, directory) {
             (Some(secret), _) => Some(secret.expose().to_vec()),
             (None, Some(directory)) => read_secret(&directory.join(SECRET_FILE)).ok(),
@@ -109,7 +109,7 @@ impl Secrets {
     }
 
     /// The secrets, expanded.
-    pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
+    pub fn keyring(&self) -> Result<Keyring, Failure> {
         let previous = self.previous.as_ref().map(Secret::expose);
         Keyring::new(&self.current, previous)
             .map_err(|error| Failure::usage(error.to_string(), TOO_SHORT))
@@ -119,19 +119,19 @@ impl Secrets {
 const TOO_SHORT: &str = "`openssl rand -hex 32` makes a good one";
 
 /// The secrets that the configuration names.
-pub(crate) struct GivenSecrets {
+pub struct GivenSecrets {
     current: Option<Secret>,
     previous: Option<Secret>,
 }
 
 impl GivenSecrets {
     /// True if the configuration names the secret: it is not the data directory's.
-    pub(crate) const fn is_configured(&self) -> bool {
+    pub const fn is_configured(&self) -> bool {
         self.current.is_some()
     }
 
     /// Reads them from where they are.
-    pub(crate) fn read(config: &Config, env: &Env) -> Result<Self, Failure> {
+    pub fn read(config: &Config, env: &Env) -> Result<Self, Failure> {
         let read = |key: &str, reference: &Option<SecretRef>| {
             let secret = reference.as_ref().map(|reference| reference.read(key, env));
             match secret.transpose()? {

@@ -52,28 +52,30 @@ use workers::Workers;
 
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, UnderWay, Verdict};
-pub(crate) use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup};
+pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup};
 pub(crate) use http::{Handler, Lasting};
 pub(crate) use line::Line;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
 pub(crate) use surface::{On, Place, Protocol, Surface};
-pub(crate) use tenants::Elsewhere;
+pub use tenants::Elsewhere;
 pub(crate) use tls::{Tls, TlsFiles};
 
 /// Longest time that audit events get to be written at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 /// What to serve.
-pub(crate) struct Plan {
-    pub(crate) config: Config,
-    pub(crate) env: Env,
+pub struct Plan {
+    /// The whole configuration.
+    pub config: Config,
+    /// The variables that it may refer to.
+    pub env: Env,
     /// The file that the configuration came from, if it came from one.
-    pub(crate) source: Option<Arc<ConfigFile>>,
+    pub source: Option<Arc<ConfigFile>>,
 }
 
 /// Serves until the process is asked to stop.
-pub(crate) fn run(plan: &Plan) -> Result<Ending, Failure> {
+pub fn run(plan: &Plan) -> Result<Ending, Failure> {
     let passed = Passed::take(&plan.env)?;
     let traces = log::start(&plan.config.log)?;
     let control = tokio::runtime::Builder::new_current_thread()

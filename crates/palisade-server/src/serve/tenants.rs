@@ -125,19 +125,26 @@ impl Tenants for Policies {
 
 /// Where tenants' policies are kept, beside the file: read from the configuration, asked
 /// nothing yet.
-pub(crate) enum Elsewhere {
+pub enum Elsewhere {
+    /// In the file alone.
     Nowhere,
+    /// In tables of Postgres.
     Postgres(Box<PostgresTenants>),
+    /// In collections of MongoDB.
     #[cfg(feature = "mongodb")]
     MongoDb(Url),
 }
 
 impl Elsewhere {
+    /// What `[policy] source` names.
+    ///
+    /// # Errors
+    /// An address that cannot be used.
     #[cfg_attr(
         not(feature = "mongodb"),
         expect(clippy::unused_async, reason = "the other variant waits")
     )]
-    pub(crate) async fn of(table: &PolicyTable) -> Result<Self, Failure> {
+    pub async fn of(table: &PolicyTable) -> Result<Self, Failure> {
         match &table.source {
             SourceUrl::File => Ok(Self::Nowhere),
             SourceUrl::Postgres(url) => {
@@ -160,7 +167,7 @@ impl Elsewhere {
 
 impl Elsewhere {
     /// What the source holds for a tenant; asks it now.
-    pub(crate) async fn fetch(
+    pub async fn fetch(
         self,
         table: &PolicyTable,
         tenant: &str,

@@ -15,10 +15,10 @@ use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
-pub(crate) use open::{Opening, open, postgres_config};
+pub use open::{Opening, open, postgres_config};
 
 /// One of the stores, chosen at the start.
-pub(crate) enum AnyStore {
+pub enum AnyStore {
     /// In this process.
     Embedded(MemoryStore<Arc<dyn Clock>>),
     /// Redis or a Redis Cluster.

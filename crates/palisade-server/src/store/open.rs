@@ -14,7 +14,7 @@ use crate::config::{Store, StoreUrl};
 use crate::failure::Failure;
 
 /// A store that can be opened: its address and certificates are read, nothing is touched.
-pub(crate) enum Opening {
+pub enum Opening {
     /// In this process, gone at its end.
     Memory(MemoryConfig),
     /// In this process, kept in a directory.
@@ -27,7 +27,7 @@ pub(crate) enum Opening {
 
 impl Opening {
     /// What the configuration names. Needs a Tokio runtime.
-    pub(crate) fn of(config: &Store) -> Result<Self, Failure> {
+    pub fn of(config: &Store) -> Result<Self, Failure> {
         Ok(match &config.url {
             StoreUrl::Memory => Self::Memory(bounds(config)),
             StoreUrl::Embedded(directory) => Self::Embedded(bounds(config), directory.clone()),
@@ -45,7 +45,7 @@ impl Opening {
 
     /// Opens it. A shared one may be down: the service then starts degraded and
     /// recovers with it.
-    pub(crate) async fn open(self, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+    pub async fn open(self, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
         match self {
             Self::Memory(bounds) => {
                 let store = MemoryStore::new(Arc::clone(clock), &bounds);
@@ -59,7 +59,7 @@ impl Opening {
 }
 
 /// Opens the configured store.
-pub(crate) async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+pub async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
     Opening::of(config)?.open(clock).await
 }
 
@@ -159,7 +159,7 @@ async fn postgres(config: &PostgresConfig) -> Result<AnyStore, Failure> {
 }
 
 /// How the configured Postgres is reached.
-pub(crate) fn postgres_config(config: &Store, url: &str) -> Result<PostgresConfig, Failure> {
+pub fn postgres_config(config: &Store, url: &str) -> Result<PostgresConfig, Failure> {
     let mut postgres = PostgresConfig::parse(url).map_err(|error| refused(&error))?;
     postgres.deadline = config.timeout;
     postgres.connections = usize::try_from(config.pool_max).unwrap_or(usize::MAX);

@@ -4,6 +4,7 @@
 //! case what is expected. `fault` events drive the failure machinery, probes
 //! included, so that an outage of hours takes no time.
 
+mod counted;
 mod descriptors;
 mod event;
 mod expect;
@@ -15,4 +16,4 @@ pub use descriptors::DescriptorCall;
 pub use event::{CaseError, Event, Operation, StoreState, parse_event, parse_event_of};
 pub use expect::{Mismatch, compare};
 pub use fault::FaultStore;
-pub use run::{Decided, Embedded, Plain, Replayer, Step};
+pub use run::{Decided, Deciding, Replayer, Step};

@@ -1,5 +1,6 @@
 //! Events through the engine, in order, on a virtual clock.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use palisade_core::decision::Decision;
@@ -9,9 +10,10 @@ use palisade_core::time::Clock;
 use palisade_policy::FileTenants;
 use palisade_store::memory::{MemoryConfig, MemoryStore};
 use palisade_store::model::ModelStore;
-use palisade_store::{Store, StoreStats, Vitals};
+use palisade_store::{StoreStats, Vitals};
 use serde_json::Value;
 
+use super::counted::Counted;
 use super::descriptors::add_statuses;
 use super::event::{CaseError, Event, Operation};
 use super::expect::{Mismatch, compare};
@@ -29,10 +31,10 @@ pub struct Step {
     pub mismatches: Vec<Mismatch>,
 }
 
-/// Where a replay counts: in the plainest store there is.
-pub type Plain = ModelStore<Arc<dyn Clock>>;
-/// Where a replay counts that must be quick and bounded: in the embedded store.
-pub type Embedded = MemoryStore<Arc<dyn Clock>>;
+/// What [`Replayer::decide`] returns: boxed here, so that the engine below it is compiled once,
+/// with this crate, and not by each program that replays.
+pub type Deciding<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<Decided>, CaseError>> + Send + 'a>>;
 
 /// Runs events against a policy. Nothing is shared between two replayers.
 ///
@@ -58,13 +60,13 @@ pub type Embedded = MemoryStore<Arc<dyn Clock>>;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Replayer<S = Plain> {
-    engine: Engine<FaultStore<S>>,
+pub struct Replayer {
+    engine: Engine<FaultStore<Counted>>,
     clock: Arc<VirtualClock>,
     events: u64,
 }
 
-impl Replayer<Plain> {
+impl Replayer {
     /// A replayer with empty counters.
     #[must_use]
     pub fn new(policy: Arc<PolicySet>, keyring: Keyring) -> Self {
@@ -74,11 +76,11 @@ impl Replayer<Plain> {
     /// One that knows tenants of the policy's own file.
     #[must_use]
     pub fn plain(policy: Arc<PolicySet>, tenants: Arc<FileTenants>, keyring: Keyring) -> Self {
-        Self::on(policy, tenants, keyring, ModelStore::new)
+        Self::on(policy, tenants, keyring, |clock| {
+            Counted::Plain(ModelStore::new(clock))
+        })
     }
-}
 
-impl Replayer<Embedded> {
     /// A replayer on the embedded store: it decides the same and many times as fast, until
     /// more than `keys_max` buckets count at once.
     #[must_use]
@@ -94,17 +96,15 @@ impl Replayer<Embedded> {
             ..MemoryConfig::default()
         };
         Self::on(policy, tenants, keyring, |clock| {
-            MemoryStore::new(clock, &config)
+            Counted::Embedded(MemoryStore::new(clock, &config))
         })
     }
-}
 
-impl<S: Store> Replayer<S> {
     fn on(
         policy: Arc<PolicySet>,
         tenants: Arc<FileTenants>,
         keyring: Keyring,
-        store: impl FnOnce(Arc<dyn Clock>) -> S,
+        store: impl FnOnce(Arc<dyn Clock>) -> Counted,
     ) -> Self {
         let clock = Arc::new(VirtualClock::default());
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
@@ -128,7 +128,11 @@ impl<S: Store> Replayer<S> {
     /// # Errors
     /// An `at` that goes back, or facts that the operation cannot take; nothing is
     /// touched then.
-    pub async fn decide(&mut self, event: &Event) -> Result<Option<Decided>, CaseError> {
+    pub fn decide<'a>(&'a mut self, event: &'a Event) -> Deciding<'a> {
+        Box::pin(self.decided(event))
+    }
+
+    async fn decided(&mut self, event: &Event) -> Result<Option<Decided>, CaseError> {
         if self.events > 0 && event.at < self.clock.now() {
             return Err(CaseError::Field("at", "goes back; events must be in order"));
         }

@@ -14,7 +14,7 @@ const PATH_BYTES_MAX: usize = 107;
 
 /// A place to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
+pub enum Address {
     /// An IP address and a port.
     Network(SocketAddr),
     /// A socket file, for clients on this machine that may open it.
@@ -23,7 +23,7 @@ pub(crate) enum Address {
 
 impl Address {
     /// True if only this machine can reach it.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self {
             Self::Network(address) => address.ip().to_canonical().is_loopback(),
             Self::File(_) => true,

@@ -6,8 +6,10 @@ mod secret;
 mod upstream;
 mod url;
 
-pub(crate) use address::Address;
-pub(crate) use names::{HeaderName, JwtAlgorithm, LogFormat, LogLevel};
-pub(crate) use secret::{Secret, SecretRef};
+pub use address::Address;
+pub(crate) use names::{HeaderName, JwtAlgorithm};
+pub use names::{LogFormat, LogLevel};
+pub use secret::Secret;
+pub use secret::SecretRef;
 pub(crate) use upstream::{HealthPath, Upstreams};
-pub(crate) use url::{PostgresUrl, StoreUrl};
+pub use url::{PostgresUrl, StoreUrl};

@@ -7,11 +7,11 @@ use palisade_policy::named;
 
 /// The one algorithm that tokens are verified with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JwtAlgorithm(pub(crate) Algorithm);
+pub struct JwtAlgorithm(pub Algorithm);
 
 impl JwtAlgorithm {
     /// True if the key that verifies also signs.
-    pub(crate) const fn is_symmetric(self) -> bool {
+    pub const fn is_symmetric(self) -> bool {
         matches!(
             self.0,
             Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512
@@ -36,7 +36,7 @@ named!(JwtAlgorithm {
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// For people.
     Text,
     /// One JSON object a line.
@@ -50,7 +50,7 @@ named!(LogFormat {
 
 /// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogLevel {
+pub enum LogLevel {
     /// Only what needs an operator.
     Error,
     /// And what may soon.
@@ -73,7 +73,7 @@ named!(LogLevel {
 
 /// A header's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeaderName(pub(crate) http::HeaderName);
+pub struct HeaderName(pub http::HeaderName);
 
 impl Decode for HeaderName {
     fn kind() -> String {

@@ -15,7 +15,7 @@ const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
 /// Where a secret is kept. The configuration never holds the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SecretRef {
+pub enum SecretRef {
     /// In this environment variable.
     Env(String),
     /// In this file; a final line break is not part of it.
@@ -24,11 +24,11 @@ pub(crate) enum SecretRef {
 
 /// A secret, wiped when dropped and never shown.
 #[derive(Clone)]
-pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
     /// Its bytes.
-    pub(crate) fn expose(&self) -> &[u8] {
+    pub fn expose(&self) -> &[u8] {
         &self.0
     }
 }
@@ -45,7 +45,7 @@ impl SecretRef {
     /// # Errors
     /// The variable is not set, the file cannot be read, or there is nothing in it. `key`
     /// says what refers to it.
-    pub(crate) fn read(&self, key: &str, env: &Env) -> Result<Secret, Failure> {
+    pub fn read(&self, key: &str, env: &Env) -> Result<Secret, Failure> {
         let bytes = Zeroizing::new(match self {
             Self::Env(name) => match env.get(name) {
                 Some(text) => text.as_bytes().to_vec(),

@@ -9,11 +9,11 @@ const INSTANCES_MAX: usize = 64;
 
 /// The instances of an application, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Upstreams(Vec<WebUrl>);
+pub struct Upstreams(Vec<WebUrl>);
 
 impl Upstreams {
     /// Their addresses.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+    pub fn all(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(WebUrl::as_str)
     }
 }
@@ -41,10 +41,10 @@ impl Decode for Upstreams {
 
 /// A path that an instance is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HealthPath(String);
+pub struct HealthPath(String);
 
 impl HealthPath {
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

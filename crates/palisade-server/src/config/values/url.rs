@@ -9,11 +9,11 @@ use palisade_policy::document::tree::Node;
 
 /// A Postgres address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PostgresUrl(Url);
+pub struct PostgresUrl(Url);
 
 impl PostgresUrl {
     /// The address itself.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 }
@@ -32,7 +32,7 @@ impl Decode for PostgresUrl {
 
 /// Which store, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
+pub enum StoreUrl {
     /// In this process, gone at its end.
     Memory,
     /// In this process, kept in a directory.
@@ -47,12 +47,12 @@ pub(crate) enum StoreUrl {
 
 impl StoreUrl {
     /// True if other nodes share the store: they must share the secret too.
-    pub(crate) const fn is_shared(&self) -> bool {
+    pub const fn is_shared(&self) -> bool {
         !matches!(self, Self::Memory | Self::Embedded(_))
     }
 
     /// The kind of store and its hosts, for logs.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         match self {
             Self::Memory => "memory".to_owned(),
             Self::Embedded(_) => "embedded".to_owned(),

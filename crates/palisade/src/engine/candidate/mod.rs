@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use palisade_core::Id;
 use palisade_core::decision::Decision;
 use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::policy::TenantPolicy;
@@ -67,6 +68,9 @@ impl Clock for Time {
     }
 }
 
+/// A decision of the candidate, under way. Boxed, and by functions that are not generic: its
+/// state is that of a second decision, which most engines never take, and it is compiled here
+/// once and not again with every engine that may have a candidate.
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The candidate of an engine.
@@ -140,20 +144,26 @@ impl Candidate {
             .start_anew(live.policy.load().revision, &bundle.policy, now);
     }
 
-    async fn request(&self, facts: &RequestFacts) -> Decision {
-        let (answer, _) = self.engine.answer(facts, Take::Consume).await;
-        answer.decision
+    fn request<'a>(&'a self, facts: &'a RequestFacts) -> Later<'a, Decision> {
+        Box::pin(async move {
+            let (answer, _) = self.engine.answer(facts, Take::Consume).await;
+            answer.decision
+        })
     }
 
-    async fn call(&self, facts: &DescriptorFacts<'_>) -> Decision {
-        let answer = self.engine.answer_call(facts, Take::Consume, false).await;
-        answer.decision
+    fn call<'a>(&'a self, facts: &'a DescriptorFacts<'_>) -> Later<'a, Decision> {
+        Box::pin(async move {
+            let answer = self.engine.answer_call(facts, Take::Consume, false).await;
+            answer.decision
+        })
     }
 
     /// `None` for facts that the live policy refused, too.
-    async fn command(&self, op: GuardOp, facts: &GuardFacts) -> Option<Decision> {
-        let (answer, _) = self.engine.answer_command(op, facts).await.ok()?;
-        Some(answer.decision)
+    fn command<'a>(&'a self, op: GuardOp, facts: &'a GuardFacts) -> Later<'a, Option<Decision>> {
+        Box::pin(async move {
+            let (answer, _) = self.engine.answer_command(op, facts).await.ok()?;
+            Some(answer.decision)
+        })
     }
 
     /// Counts how the two decisions differ, and tells whoever listens.
@@ -232,9 +242,7 @@ impl<S: Store> Engine<S> {
         decision: &Decision,
     ) -> Option<Box<CandidateAnswer>> {
         let candidate = self.candidate.load_full()?;
-        // Boxed: its state is that of a second decision, and most engines have none.
-        let deciding: Later<'_, Decision> = Box::pin(candidate.request(facts));
-        let mut would_be = deciding.await;
+        let mut would_be = candidate.request(facts).await;
         if let (Some(live), Some(own)) = (&decision.receipt, would_be.receipt.take()) {
             candidate.receipts.note(live, own);
         }
@@ -248,8 +256,7 @@ impl<S: Store> Engine<S> {
         answer: &DescriptorAnswer,
     ) -> Option<Box<CandidateAnswer>> {
         let candidate = self.candidate.load_full()?;
-        let deciding: Later<'_, Decision> = Box::pin(candidate.call(facts));
-        let would_be = deciding.await;
+        let would_be = candidate.call(facts).await;
         let subject = Subject::Descriptors(facts, &answer.statuses);
         candidate.compare(self, subject, &answer.decision, &would_be)
     }
@@ -262,8 +269,7 @@ impl<S: Store> Engine<S> {
         decision: &Decision,
     ) -> Option<Box<CandidateAnswer>> {
         let candidate = self.candidate.load_full()?;
-        let deciding: Later<'_, Option<Decision>> = Box::pin(candidate.command(op, facts));
-        let would_be = deciding.await?;
+        let would_be = candidate.command(op, facts).await?;
         candidate.compare(self, Subject::Guard(op, facts), decision, &would_be)
     }
 
@@ -278,38 +284,52 @@ pub(super) struct Beside(Arc<Candidate>);
 
 impl Beside {
     /// Gives back what the candidate took for the request that this is the live receipt of.
-    pub(super) async fn refund(&self, receipt: &str) {
-        if let Some(own) = self.0.receipts.take(receipt) {
-            let _ = Box::pin(self.0.engine.refund_receipt(&own)).await;
-        }
+    pub(super) fn refund<'a>(&'a self, receipt: &'a str) -> Later<'a, ()> {
+        Box::pin(async move {
+            if let Some(own) = self.0.receipts.take(receipt) {
+                let _ = self.0.engine.refund_receipt(&own).await;
+            }
+        })
     }
 
-    pub(super) async fn refund_facts(&self, facts: &RequestFacts) {
-        let _ = Box::pin(self.0.engine.give_back_facts(facts)).await;
+    pub(super) fn refund_facts<'a>(&'a self, facts: &'a RequestFacts) -> Later<'a, ()> {
+        Box::pin(async move {
+            let _ = self.0.engine.give_back_facts(facts).await;
+        })
     }
 
-    pub(super) async fn add_session(&self, account: &palisade_core::Id, id: &str) {
-        let _ = Box::pin(self.0.engine.add_session(account, id)).await;
+    pub(super) fn add_session<'a>(&'a self, account: &'a Id, id: &'a str) -> Later<'a, ()> {
+        Box::pin(async move {
+            let _ = self.0.engine.add_session(account, id).await;
+        })
     }
 
-    pub(super) async fn remove_sessions(
-        &self,
-        account: &palisade_core::Id,
-        session: Option<&palisade_core::Id>,
-    ) {
-        let _ = Box::pin(self.0.engine.remove_sessions(account, session)).await;
+    pub(super) fn remove_sessions<'a>(
+        &'a self,
+        account: &'a Id,
+        session: Option<&'a Id>,
+    ) -> Later<'a, ()> {
+        Box::pin(async move {
+            let _ = self.0.engine.remove_sessions(account, session).await;
+        })
     }
 
-    pub(super) async fn reset(&self, selectors: &[ResetSelector]) {
-        let _ = Box::pin(self.0.engine.reset_selected(selectors)).await;
+    pub(super) fn reset<'a>(&'a self, selectors: &'a [ResetSelector]) -> Later<'a, ()> {
+        Box::pin(async move {
+            let _ = self.0.engine.reset_selected(selectors).await;
+        })
     }
 
-    pub(super) async fn lift(&self, target: &LiftTarget) {
-        let _ = Box::pin(self.0.engine.lift(target)).await;
+    pub(super) fn lift<'a>(&'a self, target: &'a LiftTarget) -> Later<'a, ()> {
+        Box::pin(async move {
+            let _ = self.0.engine.lift(target).await;
+        })
     }
 
-    pub(super) async fn lift_of(&self, subject: &LiftSubject, score: Score) {
-        let _ = Box::pin(self.0.engine.lift_of(subject, score)).await;
+    pub(super) fn lift_of<'a>(&'a self, subject: &'a LiftSubject, score: Score) -> Later<'a, ()> {
+        Box::pin(async move {
+            let _ = self.0.engine.lift_of(subject, score).await;
+        })
     }
 }
 

@@ -1,0 +1,146 @@
+//! A running service, asked over kept-alive connections.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use palisade::SystemClock;
+use palisade::core::time::Clock;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::super::offline;
+use super::Bench;
+use super::load::{Report, Tally};
+use palisade_server::failure::Failure;
+
+/// Where the caller token is, unless a file was named.
+const TOKEN_VARIABLE: &str = "PALISADE_CALLER_TOKEN";
+/// Longest answer that is read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+pub(super) async fn run(bench: &Bench, target: &str) -> Result<Report, Failure> {
+    let caller: Arc<str> = caller(bench)?.into();
+    TcpStream::connect(target).await.map_err(|error| {
+        Failure::unavailable(
+            format!("cannot connect to the service: {error}"),
+            "start it with `palisade serve` and pass its address",
+        )
+    })?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let tally = Arc::new(Tally::new(bench.keys, &*clock, bench.seconds));
+    let tasks: Vec<_> = (0..bench.concurrency)
+        .map(|task| {
+            let work = work(
+                target.to_owned(),
+                Arc::clone(&caller),
+                Arc::clone(&clock),
+                Arc::clone(&tally),
+                task,
+                bench.keys,
+            );
+            tokio::spawn(work)
+        })
+        .collect();
+    for task in tasks {
+        let _ = task.await;
+    }
+    let what = format!(
+        "POST /v1/check at {target}, {} keys, {} connections, {} client threads",
+        bench.keys, bench.concurrency, bench.threads
+    );
+    Ok(tally.report(what, None, clock.now()))
+}
+
+/// The header that says who asks; empty if nobody must.
+fn caller(bench: &Bench) -> Result<String, Failure> {
+    let token = offline::token(bench.token_file.as_deref(), TOKEN_VARIABLE)?;
+    let Some(token) = token else {
+        return Ok(String::new());
+    };
+    if token.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err(Failure::usage(
+            "the caller token cannot be sent",
+            "it must be one line of plain text",
+        ));
+    }
+    Ok(format!("x-palisade-caller: {token}\r\n"))
+}
+
+async fn work(
+    target: String,
+    caller: Arc<str>,
+    clock: Arc<dyn Clock>,
+    tally: Arc<Tally>,
+    task: u32,
+    keys: u32,
+) {
+    let mut buffer = vec![0; ANSWER_BYTES_MAX];
+    let mut key = task.wrapping_mul(2_654_435_761) % keys;
+    while !tally.is_over(clock.now()) {
+        let Ok(mut connection) = TcpStream::connect(&target).await else {
+            tally.errors.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let _ = connection.set_nodelay(true);
+        while !tally.is_over(clock.now()) {
+            let started = clock.now();
+            let request = request(key, &caller);
+            if connection.write_all(request.as_bytes()).await.is_err() {
+                break;
+            }
+            let Some(allowed) = answer(&mut connection, &mut buffer).await else {
+                tally.errors.fetch_add(1, Ordering::Relaxed);
+                break;
+            };
+            tally.decided(key, allowed, clock.now().since(started));
+            key = key.wrapping_add(1) % keys;
+        }
+    }
+}
+
+/// An address of the benchmarking range, so that each key is a caller of its own.
+fn request(key: u32, caller: &str) -> String {
+    let [_, b, c, d] = key.to_be_bytes();
+    let body = format!(r#"{{"ip":"10.{b}.{c}.{d}","method":"GET","path":"/bench"}}"#);
+    format!(
+        "POST /v1/check HTTP/1.1\r\nhost: bench\r\n{caller}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Reads one answer; `None` if it is not one.
+async fn answer(connection: &mut TcpStream, buffer: &mut [u8]) -> Option<bool> {
+    let mut filled = 0;
+    loop {
+        let read = connection.read(buffer.get_mut(filled..)?).await.ok()?;
+        if read == 0 {
+            return None;
+        }
+        filled += read;
+        let seen = buffer.get(..filled)?;
+        let Some(head) = find(seen, b"\r\n\r\n") else {
+            continue;
+        };
+        let length = content_length(seen.get(..head)?)?;
+        if filled >= head + 4 + length {
+            let body = seen.get(head + 4..head + 4 + length)?;
+            let is_decision = seen.starts_with(b"HTTP/1.1 200");
+            return is_decision.then(|| find(body, br#""decision":"allow""#).is_some());
+        }
+    }
+}
+
+fn content_length(head: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(head).ok()?;
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse().ok())?
+    })
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
+}

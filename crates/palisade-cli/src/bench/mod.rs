@@ -1,0 +1,86 @@
+//! `palisade bench`: a reproducible load, of a store in this process or of a
+//! running service.
+
+mod http;
+mod load;
+mod store;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+
+/// Measures decisions per second, latency, and whether one too many was admitted.
+///
+/// Without `--target` the engine runs in this process on `--store`. With it, a
+/// running service is asked over HTTP: what its policy admits is its own affair, and
+/// nothing is compared. Figures are only comparable within one run on one machine. Ends
+/// with 1 if one too many was admitted or a request failed.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Bench {
+    /// Store to measure: memory:, embedded:DIR, redis://…, postgres://…
+    #[arg(long, value_name = "URL", default_value = "memory:")]
+    store: String,
+    /// Service to measure over HTTP instead, for example 127.0.0.1:8080
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "store")]
+    target: Option<String>,
+    /// File with the service's caller token [default: the variable `PALISADE_CALLER_TOKEN`]
+    #[arg(long, value_name = "FILE", requires = "target")]
+    token_file: Option<PathBuf>,
+    /// Distinct callers
+    #[arg(long, default_value_t = 100_000)]
+    keys: u32,
+    /// Requests that each caller may make; the window is longer than the run
+    #[arg(long, default_value_t = 1_000_000)]
+    limit: u32,
+    /// Requests under way at once (connections over HTTP)
+    #[arg(long, default_value_t = 64)]
+    concurrency: u32,
+    /// Threads
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Seconds to run
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let bounded = (1..=600).contains(&self.seconds)
+            && (1..=64).contains(&self.threads)
+            && (1..=10_000).contains(&self.concurrency)
+            && (1..=20_000_000).contains(&self.keys)
+            && self.limit > 0;
+        if !bounded {
+            return Err(Failure::usage(
+                "a figure of the load is out of range",
+                "seconds 1 to 600, threads 1 to 64, concurrency 1 to 10000, keys 1 to 20000000, limit at least 1",
+            ));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.threads)
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
+        let report = match &self.target {
+            Some(target) => runtime.block_on(http::run(&self, target))?,
+            None => runtime.block_on(store::run(&self))?,
+        };
+        if self.json {
+            output::json(&report.as_json());
+        } else {
+            output::print(&report.as_text());
+        }
+        let is_within = report.over_admitted.is_none_or(|count| count == 0);
+        Ok(if is_within && report.errors == 0 {
+            Ending::Done
+        } else {
+            Ending::Negative
+        })
+    }
+}

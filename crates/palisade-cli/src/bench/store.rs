@@ -1,0 +1,179 @@
+//! The engine in this process, on any store.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use palisade::core::facts::{Id, RequestFacts};
+use palisade::core::key::Keyring;
+use palisade::core::limit::{Algorithm, BucketSpec, Window};
+use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
+use palisade::core::time::{Clock, DAY};
+use palisade::engine::{ModeChange, Observer, Seen};
+use palisade::store::{StoreError, Vitals};
+use palisade::{Engine, EngineConfig, SystemClock};
+use palisade_policy::{Env, Overrides};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Bench;
+use super::load::{Report, Tally};
+use palisade_server::failure::Failure;
+use palisade_server::store::AnyStore;
+
+/// A slow answer is a figure here, not an outage: no breaker is to open.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
+    let overrides = Overrides::default().with("--store", "store.url", Some(bench.store.clone()));
+    let mut config = palisade_server::config::load(None, &Env::from_process(), &overrides)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    config.store.timeout = DEADLINE;
+    let store = palisade_server::store::open(&config.store, &clock).await?;
+    store.probe().await.map_err(|error| {
+        Failure::unavailable(error.to_string(), "start the server, or correct `--store`")
+    })?;
+    let calls = Arc::new(Calls::default());
+    // A new secret for each run: buckets of an earlier run do not count.
+    let keyring = Keyring::new(&rand::random::<[u8; 32]>(), None)
+        .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
+    let mut engine = EngineConfig::new(store, policy(bench.limit)?, keyring, Arc::clone(&clock));
+    engine.observer = Arc::<Calls>::clone(&calls);
+    engine.deadline = DEADLINE;
+    let engine = Arc::new(Engine::new(engine));
+    let tally = Arc::new(Tally::new(bench.keys, &*clock, bench.seconds));
+    let tasks: Vec<_> = (0..bench.concurrency)
+        .map(|task| {
+            let work = work(Arc::clone(&engine), Arc::clone(&tally), task, bench.keys);
+            tokio::spawn(work)
+        })
+        .collect();
+    let interrupted = tokio::spawn(interrupt(Arc::clone(&tally)));
+    for task in tasks {
+        let _ = task.await;
+    }
+    interrupted.abort();
+    let ended = clock.now();
+    clean(&engine, &tally, bench.concurrency).await?;
+    let scheme = bench.store.split(':').next().unwrap_or_default();
+    let what = format!(
+        "engine on {scheme}, one exact limit, {} keys, {} at once, {} threads",
+        bench.keys, bench.concurrency, bench.threads
+    );
+    let mut report = tally.report(what, Some(bench.limit), ended);
+    report.store_calls = Some(calls.0.load(Ordering::Relaxed));
+    Ok(report)
+}
+
+/// The first signal ends the load, so that what it counted is removed; a second one
+/// ends the process.
+async fn interrupt(tally: Arc<Tally>) {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    tally.interrupt();
+    let _ = tokio::signal::ctrl_c().await;
+    std::process::exit(130);
+}
+
+/// Removes every bucket that the load has made: nobody else's limit is to find them in
+/// its store.
+async fn clean(
+    engine: &Arc<Engine<AnyStore>>,
+    tally: &Tally,
+    concurrency: u32,
+) -> Result<(), Failure> {
+    let callers = tally.callers();
+    let share = callers.len().div_ceil(concurrency as usize).max(1);
+    let mut tasks = tokio::task::JoinSet::new();
+    for callers in callers.chunks(share).map(<[u32]>::to_vec) {
+        let engine = Arc::clone(engine);
+        tasks.spawn(async move {
+            for key in callers {
+                engine.reset(&facts(key)).await?;
+            }
+            Ok::<(), StoreError>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        if !matches!(ended, Ok(Ok(()))) {
+            return Err(Failure::unavailable(
+                "the buckets of this run could not be removed; they end by themselves within 30 hours",
+                "see that the store answers",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn facts(key: u32) -> RequestFacts {
+    let mut facts = RequestFacts::new(std::net::IpAddr::from([127, 0, 0, 1]), "GET", "/bench");
+    facts.user = Id::new("user", &format!("user-{key:011}")).ok();
+    facts
+}
+
+/// Counts store calls.
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Observer for Calls {
+    fn decided(&self, _seen: &Seen<'_>) {}
+    fn failure(&self, _change: &ModeChange<'_>) {}
+    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn policy(limit: u32) -> Result<PolicySet, Failure> {
+    let broken = |what: String| Failure::usage(what, "choose another `--limit`");
+    let amount = NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN);
+    let algorithm = Algorithm::default_for(limit);
+    let spec = BucketSpec::new(algorithm, amount, Window::Span(DAY), None)
+        .map_err(|error| broken(error.to_string()))?;
+    let mut route = Route::new("/*").map_err(|error| broken(error.to_string()))?;
+    route.class = Some("bench".into());
+    let parts = PolicyParts {
+        enabled: true,
+        settings: Settings::default(),
+        routes: vec![route],
+        classes: Vec::new(),
+        limits: vec![LimitDef::new("bench", vec![Dimension::User], spec)],
+        clients: std::collections::HashMap::new(),
+        api_keys: std::collections::HashMap::new(),
+        tiers: Vec::new(),
+        bot_patterns: Vec::new(),
+    };
+    PolicySet::new(1, parts).map_err(|error| broken(error.to_string()))
+}
+
+async fn work(engine: Arc<Engine<AnyStore>>, tally: Arc<Tally>, task: u32, keys: u32) {
+    let clock = Arc::clone(engine.clock());
+    let mut key = task.wrapping_mul(2_654_435_761) % keys;
+    let mut facts = facts(key);
+    let mut turn = 0_u32;
+    loop {
+        let started = clock.now();
+        if tally.is_over(started) {
+            return;
+        }
+        facts.user = Id::new("user", &format!("user-{key:011}")).ok();
+        let answer = engine.check(&facts).await;
+        let took = clock.now().since(started);
+        let is_normal = answer.decision.mode == palisade::core::Mode::Normal;
+        if is_normal {
+            tally.decided(key, answer.decision.is_allowed(), took);
+        } else {
+            tally.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        key = key.wrapping_add(1) % keys;
+        turn = turn.wrapping_add(1);
+        // A store that answers at once never waits: let the others run.
+        if turn.is_multiple_of(64) {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `palisade candidate promote`.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use palisade_policy::{Env, Overrides, read_file};
+use serde_json::{Value, json};
+
+use super::super::operate::Server;
+use super::{REPORT, shown, swap};
+use palisade_server::config;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+
+/// A running server looks at its file every five seconds at the latest, and needs a moment.
+const LOOKS_MAX: u32 = 150;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Makes the candidate the live policy, and the live policy the candidate.
+///
+/// Shows what would change and asks first. The two files then change places in one step:
+/// promoting again takes it back. Settings of the service stay as they are; what the
+/// candidate's file lacks of them is added to it. The exit code is 1 if the answer is no.
+#[derive(Debug, Args)]
+pub(super) struct Promote {
+    /// Configuration and policy file of the running server
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Promote {
+    pub(super) fn run(self) -> Result<Ending, Failure> {
+        let candidate = self.candidate()?;
+        let report = self.server.get(REPORT)?;
+        if !self.server.prints_json() {
+            output::print(&shown(&report));
+        }
+        if !self.agreed()? {
+            return Ok(Ending::Negative);
+        }
+        let completed = swap::completed(&self.config, &candidate)?;
+        self.check(&completed)?;
+        swap::exchange(&self.config, &candidate, &completed)?;
+        let taken_over = self.taken_over(report["live_revision"].as_u64());
+        self.say(&candidate, &report, taken_over);
+        Ok(Ending::Done)
+    }
+
+    fn candidate(&self) -> Result<PathBuf, Failure> {
+        let loaded = config::load(
+            Some(&self.config),
+            &Env::from_process(),
+            &Overrides::default(),
+        )?;
+        loaded.bundle.candidate_file.ok_or_else(|| {
+            Failure::usage(
+                format!("`{}` names no candidate", self.config.display()),
+                "set `[candidate] file = \"next.toml\"`",
+            )
+        })
+    }
+
+    fn agreed(&self) -> Result<bool, Failure> {
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() {
+            return Err(Failure::usage(
+                "nobody can be asked whether to promote",
+                "look at `palisade candidate status`, then pass `--yes`",
+            ));
+        }
+        output::print("Promote the candidate? [y/N] ");
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
+        Ok(read.is_ok() && agreed)
+    }
+
+    /// What the server will read must be valid in the live file's place.
+    fn check(&self, text: &str) -> Result<(), Failure> {
+        let env = Env::from_process();
+        config::load_text(&self.config, text, &env, &Overrides::default())?;
+        Ok(())
+    }
+
+    /// Waits until the server says that another revision is in force.
+    fn taken_over(&self, before: Option<u64>) -> bool {
+        for _ in 0..LOOKS_MAX {
+            let now = self.server.get(REPORT).ok();
+            let revision = now.and_then(|report| report["live_revision"].as_u64());
+            if revision.is_some() && revision != before {
+                return true;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        false
+    }
+
+    fn say(&self, candidate: &Path, report: &Value, taken_over: bool) {
+        let (live, next) = (self.config.display(), candidate.display());
+        if self.server.prints_json() {
+            output::json(&json!({"promoted": true, "in_force": taken_over, "report": report}));
+            return;
+        }
+        output::line(&format!(
+            "promoted: `{live}` is what `{next}` was, and the policy before it is the candidate now"
+        ));
+        if !taken_over {
+            output::error_line(
+                "the server has not taken it over yet: it does so on SIGHUP if `policy.reload` is off",
+            );
+        }
+    }
+}
+
+/// Reads a file, as the server would.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    Ok(read_file(path)?)
+}

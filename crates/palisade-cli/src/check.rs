@@ -1,0 +1,214 @@
+//! `palisade check`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use palisade::SystemClock;
+use palisade::store::Vitals;
+use palisade_core::time::{Clock, Micros};
+use palisade_policy::{ConfigError, ConfigErrors, Env, Overrides, Severity};
+use serde_json::{Value, json};
+
+use super::offline;
+use super::report::{self, Report};
+use palisade_server::config::ready::Ready;
+use palisade_server::config::{self, Config, Draft};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::store::Opening;
+
+/// Longest that a store or a policy source may take to answer `--connect`.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Checks a configuration and policy file: what this accepts, `serve` starts with.
+///
+/// Errors are printed with line, column, the line itself and a hint, all at once; the exit
+/// code is then 1. Keys without effect and risky settings are warnings. The exit code is 3 if
+/// nothing is wrong but that something asked by `--connect` does not answer.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The file
+    file: PathBuf,
+    /// Take warnings for errors
+    #[arg(long)]
+    strict: bool,
+    /// Also ask the store and the policy source whether they answer
+    #[arg(long)]
+    connect: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+struct Checked {
+    /// What `serve` would start with.
+    config: Option<Config>,
+    found: Vec<ConfigError>,
+    /// What was asked and did not answer.
+    unavailable: Vec<Failure>,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let checked = offline::runtime()?.block_on(self.check());
+        let errors = checked.count(Severity::Error);
+        let warnings = checked.count(Severity::Warning);
+        let is_refused = errors > 0 || (self.strict && warnings > 0);
+        if self.json {
+            output::json(&self.as_json(&checked, is_refused));
+        } else {
+            self.print(&checked, errors, warnings);
+        }
+        Ok(match (is_refused, checked.unavailable.is_empty()) {
+            (true, _) => Ending::Negative,
+            (false, false) => Ending::Unavailable,
+            (false, true) => Ending::Done,
+        })
+    }
+
+    /// Everything that `serve` does before it touches anything.
+    async fn check(&self) -> Checked {
+        let env = Env::from_process();
+        let draft = match config::draft(&self.file, &env, &Overrides::default()) {
+            Ok(draft) => draft,
+            Err(errors) => return Checked::refused(errors),
+        };
+        let (ready, refused) = Ready::of_draft(&draft, &env).await;
+        let mut found = draft.found();
+        found.extend(refused);
+        found.sort();
+        found.dedup();
+        let unavailable = match ready.filter(|_| self.connect) {
+            Some(ready) => connect(ready, &draft).await,
+            None => Vec::new(),
+        };
+        let is_valid = found.iter().all(|one| one.severity == Severity::Warning);
+        Checked {
+            config: draft.whole().ok().filter(|_| is_valid),
+            found,
+            unavailable,
+        }
+    }
+
+    fn print(&self, checked: &Checked, errors: usize, warnings: usize) {
+        let text = Report::new().text(&checked.found);
+        if !text.is_empty() {
+            output::error_line(text.trim_end());
+        }
+        for failure in &checked.unavailable {
+            output::error_line(&failure.to_string());
+        }
+        let file = self.file.display();
+        match &checked.config {
+            Some(_) if self.strict && warnings > 0 => {
+                let plural = if warnings == 1 { "" } else { "s" };
+                let verdict = format!("{file}: {warnings} warning{plural}, refused by `--strict`");
+                output::error_line(&verdict);
+            }
+            Some(_) if !checked.unavailable.is_empty() => {
+                output::error_line(&format!("{file}: what it names does not answer"));
+            }
+            Some(config) => {
+                let found = match warnings {
+                    0 => "ok".to_owned(),
+                    1 => "ok, with 1 warning".to_owned(),
+                    more => format!("ok, with {more} warnings"),
+                };
+                output::line(&format!("{file}: {found}: {}", summary(config)));
+            }
+            None => {
+                let plural = if errors == 1 { "" } else { "s" };
+                output::error_line(&format!("{file}: {errors} error{plural}"));
+            }
+        }
+    }
+
+    fn as_json(&self, checked: &Checked, is_refused: bool) -> Value {
+        let (errors, warnings): (Vec<_>, Vec<_>) = checked
+            .found
+            .iter()
+            .cloned()
+            .partition(|error| error.severity == Severity::Error);
+        let mut answer = json!({
+            "valid": !is_refused,
+            "errors": report::as_json(&errors),
+            "warnings": report::as_json(&warnings),
+        });
+        if self.connect {
+            let one =
+                |failure: &Failure| json!({"message": failure.message(), "hint": failure.hint()});
+            answer["unavailable"] = checked.unavailable.iter().map(one).collect();
+        }
+        if let Some(config) = &checked.config {
+            let policy = config.policy();
+            answer["enabled"] = json!(policy.enabled);
+            answer["limits"] = json!(policy.limits().len());
+            answer["routes"] = json!(policy.routes().iter().count());
+        }
+        answer
+    }
+}
+
+impl Checked {
+    fn refused(errors: ConfigErrors) -> Self {
+        Self {
+            config: None,
+            found: errors.into_list(),
+            unavailable: Vec::new(),
+        }
+    }
+
+    fn count(&self, severity: Severity) -> usize {
+        let same = |error: &&ConfigError| error.severity == severity;
+        self.found.iter().filter(same).count()
+    }
+}
+
+fn summary(config: &Config) -> String {
+    let policy = config.policy();
+    format!(
+        "{} limits, {} routes",
+        policy.limits().len(),
+        policy.routes().iter().count()
+    )
+}
+
+/// Asks what the service depends on, as far as its tables could be read; what does not
+/// answer.
+async fn connect(ready: Ready, draft: &Draft) -> Vec<Failure> {
+    let source = &draft.config().source;
+    let (store, tenants) = tokio::join!(reach(ready.store), ready.tenants.fetch(source, NOBODY));
+    let asked = [("store", store), ("policy", tenants.map(|_| ()))];
+    let known = asked
+        .into_iter()
+        .filter(|(table, _)| !draft.refused().contains(table));
+    known.filter_map(|(_, asked)| asked.err()).collect()
+}
+
+/// The embedded store belongs to the service that runs, and is left alone.
+async fn reach(store: Opening) -> Result<(), Failure> {
+    if matches!(store, Opening::Memory(_) | Opening::Embedded(..)) {
+        return Ok(());
+    }
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    probe(&store.open(&clock).await?).await?;
+    Ok(())
+}
+
+/// A tenant that nobody has: whether the source answers is all that is asked.
+const NOBODY: &str = "palisade-check";
+
+/// Asks a store for a sign of life; its clock.
+pub(super) async fn probe(store: &impl Vitals) -> Result<Micros, Failure> {
+    let probed = tokio::time::timeout(PATIENCE, store.probe()).await;
+    let why = match probed {
+        Ok(Ok(now)) => return Ok(now),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer in time".to_owned(),
+    };
+    let hint = "is it running, and are address and credentials right? see `store.url`";
+    Err(Failure::unavailable(format!("the store: {why}"), hint))
+}

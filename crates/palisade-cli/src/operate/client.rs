@@ -1,0 +1,227 @@
+//! One call to the admin API.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
+use serde_json::Value;
+
+use super::super::offline;
+use palisade_server::connect::{self, Named};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+
+/// Longest a call may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where a server administers unless it was told otherwise.
+const ADMIN_DEFAULT: &str = "127.0.0.1:9090";
+/// Where the token is, unless a file was named.
+const TOKEN_VARIABLE: &str = "PALISADE_ADMIN_TOKEN";
+/// Largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Which server to ask, and how to print what it says.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Server {
+    /// Admin address of the running server; https://HOST:PORT if it speaks TLS [default:
+    /// 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+    /// Authority of its certificate, in PEM [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Certificate to show it, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert_key")]
+    cert: Option<PathBuf>,
+    /// Private key of `--cert`, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    cert_key: Option<PathBuf>,
+    /// File with the admin token [default: the variable `PALISADE_ADMIN_TOKEN`]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Server {
+    /// Asks, and prints the answer: as it is with `--json`, else as `show` says.
+    pub(crate) fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        show: impl FnOnce(&Value) -> String,
+    ) -> Result<Ending, Failure> {
+        self.ask_then(method, path, body, show, |_| Ending::Done)
+    }
+
+    /// The same, ending as `ending` reads the answer.
+    pub(super) fn ask_then(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        show: impl FnOnce(&Value) -> String,
+        ending: impl FnOnce(&Value) -> Ending,
+    ) -> Result<Ending, Failure> {
+        let (status, answer) = self.call(method, path, body)?;
+        if status.is_success() {
+            if self.json {
+                output::json(&answer);
+            } else {
+                output::print(&show(&answer));
+            }
+            return Ok(ending(&answer));
+        }
+        if status == StatusCode::NOT_FOUND {
+            output::error_line(message(&answer));
+            return Ok(Ending::Negative);
+        }
+        Err(refused(status, &answer))
+    }
+
+    /// Asks, and prints nothing.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {
+        let (status, answer) = self.call(Method::GET, path, None)?;
+        match status.is_success() {
+            true => Ok(answer),
+            false => Err(refused(status, &answer)),
+        }
+    }
+
+    pub(crate) const fn prints_json(&self) -> bool {
+        self.json
+    }
+
+    /// The same server, at this address unless another was named.
+    pub(in super::super) fn or_at(mut self, admin: String) -> Self {
+        self.admin.get_or_insert(admin);
+        self
+    }
+
+    fn admin(&self) -> &str {
+        self.admin.as_deref().unwrap_or(ADMIN_DEFAULT)
+    }
+
+    /// What the server says at a path, as text.
+    pub(in super::super) fn text(&self, path: &str) -> Result<(StatusCode, String), Failure> {
+        let (status, bytes) = self.fetch(Method::GET, path, None)?;
+        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let (status, bytes) = self.fetch(method, path, body)?;
+        let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Ok((status, value))
+    }
+
+    fn fetch(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.url(path))
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = offline::token(self.token_file.as_deref(), TOKEN_VARIABLE)? {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let request = request.body(Full::new(body)).map_err(|_| {
+            Failure::usage(
+                "the address or the token cannot be sent",
+                "`--admin` takes host:port; the token must be one line of plain text",
+            )
+        })?;
+        let tls = self.tls()?;
+        let runtime = offline::runtime()?;
+        runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, send(tls, request)).await })
+            .unwrap_or(None)
+            .ok_or_else(|| {
+                Failure::unavailable(
+                    format!("no answer from the admin API at {}", self.admin()),
+                    "start the server with `palisade serve`, or pass its `--admin` address",
+                )
+            })
+    }
+
+    fn url(&self, path: &str) -> String {
+        let admin = self.admin();
+        match admin.contains("://") {
+            true => format!("{}{path}", admin.trim_end_matches('/')),
+            false => format!("http://{admin}{path}"),
+        }
+    }
+
+    fn tls(&self) -> Result<ClientConfig, Failure> {
+        let authority = self.ca.as_deref().map(|path| Named { name: "--ca", path });
+        let pair = self.cert.as_deref().zip(self.cert_key.as_deref());
+        let pair = pair.map(|(cert, key)| {
+            (
+                Named {
+                    name: "--cert",
+                    path: cert,
+                },
+                Named {
+                    name: "--cert-key",
+                    path: key,
+                },
+            )
+        });
+        connect::client(authority, pair)
+    }
+}
+
+async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Bytes)> {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let client = Client::builder(TokioExecutor::new()).build(connector);
+    let answer = client.request(request).await.ok()?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+    let bytes = body.collect().await.ok()?.to_bytes();
+    Some((status, bytes))
+}
+
+/// What the server says: administration has a `message`, the rest a problem's `title`.
+fn message(answer: &Value) -> &str {
+    let said = answer["message"].as_str().or(answer["title"].as_str());
+    said.unwrap_or("the server refused")
+}
+
+fn refused(status: StatusCode, answer: &Value) -> Failure {
+    let mut text = message(answer).to_owned();
+    for (field, problem) in answer["details"].as_object().into_iter().flatten() {
+        text.push_str(&format!(
+            "\n  `{field}` {}",
+            problem.as_str().unwrap_or("is wrong")
+        ));
+    }
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::usage(
+            text,
+            "set PALISADE_ADMIN_TOKEN to the token of `[admin]`, or pass --token-file; a server whose configuration has no `[admin] token` or `jwt` refuses everybody, and shows its health to `server.caller_token`",
+        ),
+        StatusCode::BAD_REQUEST => Failure::usage(text, "correct the named fields"),
+        _ => Failure::unavailable(text, "look at /health/dependencies of the server"),
+    }
+}

@@ -1,0 +1,79 @@
+//! `palisade quota`.
+
+use std::io::Read;
+
+use clap::{Args, Subcommand};
+use palisade_core::policy::hash_api_key;
+use serde_json::json;
+
+use super::operate::{QuotaGet, QuotaList, QuotaReset, QuotaTier};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+
+/// API keys and their quotas.
+#[derive(Debug, Args)]
+pub(crate) struct Quota {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Hash(Hash),
+    Get(QuotaGet),
+    List(QuotaList),
+    Reset(QuotaReset),
+    Tier(QuotaTier),
+}
+
+/// Prints the hash of an API key, as `[[api_key]] hash` wants it.
+///
+/// The key is read from standard input, so that it stays out of the shell's
+/// history and of the process list.
+#[derive(Debug, Args)]
+struct Hash {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const KEY_BYTES_MAX: u64 = 4096;
+
+impl Quota {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        match self.command {
+            Command::Hash(command) => command.run(),
+            Command::Get(command) => command.run(),
+            Command::List(command) => command.run(),
+            Command::Reset(command) => command.run(),
+            Command::Tier(command) => command.run(),
+        }
+    }
+}
+
+impl Hash {
+    fn run(self) -> Result<Ending, Failure> {
+        let hash = hash_api_key(&read_key()?);
+        if self.json {
+            output::json(&json!({ "hash": hash }));
+        } else {
+            output::line(&hash);
+        }
+        Ok(Ending::Done)
+    }
+}
+
+fn read_key() -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin()
+        .take(KEY_BYTES_MAX)
+        .read_to_string(&mut text);
+    let key = text.trim_end_matches(['\r', '\n']);
+    if read.is_err() || palisade_core::Id::new("api_key", key).is_err() {
+        return Err(Failure::usage(
+            "standard input holds no API key",
+            "pipe it in: `printf %s \"$API_KEY\" | palisade quota hash`",
+        ));
+    }
+    Ok(key.to_owned())
+}

@@ -1,0 +1,70 @@
+//! A thread that counts events by subject and time, beside whoever decides: most subjects are
+//! out of the processor's cache when their next event comes, and waiting for them would take
+//! a decision's time.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use super::super::events::{Done, Numbered};
+use super::subjects::Subjects;
+use super::timeline::Timeline;
+use palisade_server::failure::Failure;
+
+/// Batches that wait to be counted.
+const WAITING_MAX: usize = 4;
+
+/// What is counted here.
+#[derive(Default)]
+pub(super) struct Counted {
+    pub(super) subjects: Subjects,
+    pub(super) timeline: Timeline,
+}
+
+/// Takes what was decided.
+pub(super) struct Counter {
+    batches: SyncSender<Vec<Numbered>>,
+    thread: JoinHandle<Counted>,
+}
+
+impl Counter {
+    /// Counts, and gives batches back to who reads them.
+    pub(super) fn start(done: Done) -> Result<Self, Failure> {
+        let (batches, decided) = sync_channel(WAITING_MAX);
+        let thread = std::thread::Builder::new()
+            .name("palisade-count".to_owned())
+            .spawn(move || count_all(&decided, &done))
+            .map_err(|error| {
+                Failure::unavailable(format!("cannot start a thread: {error}"), "try again")
+            })?;
+        Ok(Self { batches, thread })
+    }
+
+    /// Counts a batch soon.
+    pub(super) fn take(&self, batch: Vec<Numbered>) -> Result<(), Failure> {
+        self.batches.send(batch).map_err(|_| ended())
+    }
+
+    /// Everything, when all of it is counted.
+    pub(super) fn end(self) -> Result<Counted, Failure> {
+        drop(self.batches);
+        self.thread.join().map_err(|_| ended())
+    }
+}
+
+fn ended() -> Failure {
+    Failure::unavailable("the thread that counts has ended".to_owned(), "report it")
+}
+
+fn count_all(decided: &Receiver<Vec<Numbered>>, done: &Done) -> Counted {
+    let mut counted = Counted::default();
+    while let Ok(batch) = decided.recv() {
+        for numbered in &batch {
+            if let Some(is_allowed) = numbered.is_allowed {
+                counted.timeline.count(numbered.event.at, is_allowed);
+                counted.subjects.count(numbered, is_allowed);
+            }
+        }
+        done.give_back(batch);
+    }
+    counted
+}

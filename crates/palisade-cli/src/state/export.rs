@@ -1,0 +1,107 @@
+//! `palisade export`.
+
+use std::fs::{File, OpenOptions};
+use std::io::BufWriter;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use palisade::state::{self, Counts};
+use palisade::store::memory::MemoryStore;
+use serde_json::json;
+
+use super::super::offline;
+use super::{Found, Place, failed};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::store::{AnyStore, Opening};
+
+/// Writes what a store keeps of people to a file that another store can take.
+///
+/// Guard and lockout records, the allowlist, tiers, and what API keys have used of their
+/// quotas; not the windows of limits. Servers may run meanwhile. Names in the file are digests
+/// under the secret: a store with another secret refuses it.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// File to write; it must not exist yet
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Export {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let found = self.place.find()?;
+        let counts = offline::runtime()?.block_on(self.export(&found))?;
+        if self.json {
+            output::json(&json!({ "file": self.file, "exported": counts }));
+        } else {
+            output::line(&format!("{}: {}", self.file.display(), words(&counts)));
+        }
+        Ok(Ending::Done)
+    }
+
+    async fn export(&self, found: &Found) -> Result<Counts, Failure> {
+        let keyring = found.keyring()?;
+        let store = reader(found).await?;
+        let file = self.create()?;
+        let policy = found.config.policy();
+        let counts = state::export(&store, policy, &keyring, BufWriter::new(&file)).await;
+        let counts = counts.map_err(|error| failed(&error))?;
+        file.sync_all().map_err(|error| failed(&error.into()))?;
+        Ok(counts)
+    }
+
+    fn create(&self) -> Result<File, Failure> {
+        let mut options = OpenOptions::new();
+        let created = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&self.file);
+        created.map_err(|error| {
+            Failure::usage(
+                format!("cannot create `{}`: {error}", self.file.display()),
+                "name a new file in a directory that this user can write",
+            )
+        })
+    }
+}
+
+/// A store to read from. A data directory is only looked at: its server may hold it.
+async fn reader(found: &Found) -> Result<AnyStore, Failure> {
+    match Opening::of(&found.config.store)? {
+        Opening::Embedded(bounds, directory) => {
+            let looked = MemoryStore::look(&directory, Arc::clone(&found.clock), &bounds);
+            let (store, report) = looked.map_err(|error| {
+                Failure::unavailable(
+                    format!("`{}`: {error}", directory.display()),
+                    "`--store embedded:DIR` or `--config` names the data directory",
+                )
+            })?;
+            if report.is_damaged() {
+                output::error_line(&format!("warning: the journal is damaged: {report}"));
+            }
+            Ok(AnyStore::Embedded(store))
+        }
+        Opening::Memory(_) => Err(Failure::usage(
+            "`memory:` keeps nothing that could be written",
+            "name another store with `--store`",
+        )),
+        other => other.open(&found.clock).await,
+    }
+}
+
+/// How much of each.
+pub(super) fn words(counts: &Counts) -> String {
+    let Counts {
+        records,
+        entries,
+        quotas,
+    } = counts;
+    format!("{records} records, {entries} registry entries, {quotas} quotas")
+}

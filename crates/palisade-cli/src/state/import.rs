@@ -1,0 +1,87 @@
+//! `palisade import-state`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use palisade::state::{self, Existing, Imported, Verified};
+use serde_json::json;
+
+use super::super::offline;
+use super::export::words;
+use super::{Found, Place, failed};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::store::{self, Opening};
+
+/// Puts what `palisade export` wrote into another store.
+///
+/// The file is read to its end first: one that is damaged, or belongs to another secret,
+/// changes nothing. What has ended since is left out, what the store has already stays, and a
+/// quota is raised, never lowered: doing it twice changes nothing. Redis and Postgres may be
+/// in use meanwhile; the server of an embedded store must be stopped. Ends with 1 if the
+/// policy does not know all API keys of the file.
+#[derive(Debug, Args)]
+pub(crate) struct ImportState {
+    /// File of `palisade export`
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+    /// Replace records and entries that the store has already
+    #[arg(long)]
+    replace: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ImportState {
+    pub(crate) fn run(self) -> Result<Ending, Failure> {
+        let found = self.place.find()?;
+        let (verified, imported) = offline::runtime()?.block_on(self.import(&found))?;
+        self.print(&verified, &imported);
+        Ok(match imported.unknown_api_keys {
+            0 => Ending::Done,
+            _ => Ending::Negative,
+        })
+    }
+
+    async fn import(&self, found: &Found) -> Result<(Verified, Imported), Failure> {
+        let keyring = found.keyring()?;
+        let verified = Verified::read(offline::lines(&self.file)?, &keyring)
+            .map_err(|error| failed(&error))?;
+        if matches!(Opening::of(&found.config.store)?, Opening::Memory(_)) {
+            return Err(Failure::usage(
+                "`memory:` would forget it at once",
+                "name another store with `--store`",
+            ));
+        }
+        let store = store::open(&found.config.store, &found.clock).await?;
+        let existing = match self.replace {
+            true => Existing::Replace,
+            false => Existing::Keep,
+        };
+        let policy = found.config.policy();
+        let lines = offline::lines(&self.file)?;
+        let imported = state::import(&store, policy, &keyring, lines, existing).await;
+        Ok((verified, imported.map_err(|error| failed(&error))?))
+    }
+
+    fn print(&self, verified: &Verified, imported: &Imported) {
+        if self.json {
+            output::json(&json!({ "file": verified.counts, "imported": imported }));
+            return;
+        }
+        output::line(&format!(
+            "written        {}\nkept           {}\nended since    {}",
+            words(&imported.written),
+            words(&imported.kept),
+            words(&imported.expired)
+        ));
+        if imported.unknown_api_keys > 0 {
+            output::error_line(&format!(
+                "warning: {} API keys of the file are not in this policy: what they used is not moved; name the policy file with `--config`",
+                imported.unknown_api_keys
+            ));
+        }
+    }
+}
