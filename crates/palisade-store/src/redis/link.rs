@@ -41,6 +41,15 @@ enum Phase {
     Pausing(Fault),
 }
 
+/// What a node is to the slot of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    /// It has the slot.
+    Owner,
+    /// It is taking the slot over, and answers for it only when asked to.
+    Heir,
+}
+
 /// One connection to one server, made when somebody calls and made anew when it breaks.
 pub(super) struct Link {
     client: Client,
@@ -88,30 +97,7 @@ impl Link {
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        match self.send(call, By::Digest, replicas, due).await {
-            Err(fault) if fault.is_unknown_script() => {
-                self.send(call, By::Source, replicas, due).await
-            }
-            result => result,
-        }
-    }
-
-    async fn send(
-        self: &Arc<Self>,
-        call: &Call,
-        by: By,
-        replicas: Replicas,
-        due: Instant,
-    ) -> Result<Value, Fault> {
-        let Some(wait) = replicas.wait(due) else {
-            return self.call(&call.command(by), due).await;
-        };
-        let mut pipe = Pipeline::with_capacity(2);
-        pipe.add_command(call.command(by)).add_command(wait);
-        let mut answers = self.pipeline(&pipe, due).await?.into_iter();
-        let answer = answers.next().ok_or(Fault::Misread)?.extract_error()?;
-        confirmed(answers.next(), replicas)?;
-        Ok(answer)
+        self.script_at(Node::Owner, call, replicas, due).await
     }
 
     /// The same at a node that is taking over the slot: each try after `ASKING`.
@@ -121,30 +107,48 @@ impl Link {
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        match self.send_asking(call, By::Digest, replicas, due).await {
+        self.script_at(Node::Heir, call, replicas, due).await
+    }
+
+    async fn script_at(
+        self: &Arc<Self>,
+        node: Node,
+        call: &Call,
+        replicas: Replicas,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        let by_digest = call.command(By::Digest);
+        match self.send(node, by_digest, replicas, due).await {
             Err(fault) if fault.is_unknown_script() => {
-                self.send_asking(call, By::Source, replicas, due).await
+                let by_source = call.command(By::Source);
+                self.send(node, by_source, replicas, due).await
             }
             result => result,
         }
     }
 
-    async fn send_asking(
+    async fn send(
         self: &Arc<Self>,
-        call: &Call,
-        by: By,
+        node: Node,
+        command: Cmd,
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
         let wait = replicas.wait(due);
+        if node == Node::Owner && wait.is_none() {
+            return self.call(&command, due).await;
+        }
         let is_confirmed = wait.is_some();
         let mut pipe = Pipeline::with_capacity(3);
-        pipe.add_command(redis::cmd("ASKING"))
-            .add_command(call.command(by));
+        if node == Node::Heir {
+            pipe.add_command(redis::cmd("ASKING"));
+        }
+        pipe.add_command(command);
         if let Some(wait) = wait {
             pipe.add_command(wait);
         }
-        let mut answers = self.pipeline(&pipe, due).await?.into_iter().skip(1);
+        let answers = self.pipeline(&pipe, due).await?.into_iter();
+        let mut answers = answers.skip(usize::from(node == Node::Heir));
         let answer = answers.next().ok_or(Fault::Misread)?.extract_error()?;
         if is_confirmed {
             confirmed(answers.next(), replicas)?;
