@@ -8,13 +8,14 @@ use clap::Args;
 use palisade::SystemClock;
 use palisade::store::Vitals;
 use palisade_core::time::{Clock, Micros};
-use palisade_policy::{ConfigError, ConfigErrors, Env, Overrides, Severity};
+use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use serde_json::{Value, json};
 
 use super::offline;
 use super::report::{self, Report};
+use palisade_server::config::examined::Examined;
 use palisade_server::config::ready::Ready;
-use palisade_server::config::{self, Config, Draft};
+use palisade_server::config::{Config, Draft};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 use palisade_server::store::Opening;
@@ -44,9 +45,7 @@ pub(crate) struct Check {
 
 /// What was found.
 struct Checked {
-    /// What `serve` would start with.
-    config: Option<Config>,
-    found: Vec<ConfigError>,
+    examined: Examined,
     /// What was asked and did not answer.
     unavailable: Vec<Failure>,
 }
@@ -69,32 +68,22 @@ impl Check {
         })
     }
 
-    /// Everything that `serve` does before it touches anything.
     async fn check(&self) -> Checked {
         let env = Env::from_process();
-        let draft = match config::draft(&self.file, &env, &Overrides::default()) {
-            Ok(draft) => draft,
-            Err(errors) => return Checked::refused(errors),
-        };
-        let (ready, refused) = Ready::of_draft(&draft, &env).await;
-        let mut found = draft.found();
-        found.extend(refused);
-        found.sort();
-        found.dedup();
-        let unavailable = match ready.filter(|_| self.connect) {
-            Some(ready) => connect(ready, &draft).await,
+        let mut examined = Examined::of(Some(&self.file), &env, &Overrides::default()).await;
+        let ready = examined.ready.take().filter(|_| self.connect);
+        let unavailable = match ready.zip(examined.draft.as_ref()) {
+            Some((ready, draft)) => connect(ready, draft).await,
             None => Vec::new(),
         };
-        let is_valid = found.iter().all(|one| one.severity == Severity::Warning);
         Checked {
-            config: draft.whole().ok().filter(|_| is_valid),
-            found,
+            examined,
             unavailable,
         }
     }
 
     fn print(&self, checked: &Checked, errors: usize, warnings: usize) {
-        let text = Report::new().text(&checked.found);
+        let text = Report::new().text(&checked.examined.found);
         if !text.is_empty() {
             output::error_line(text.trim_end());
         }
@@ -102,7 +91,7 @@ impl Check {
             output::error_line(&failure.to_string());
         }
         let file = self.file.display();
-        match &checked.config {
+        match checked.examined.config() {
             Some(_) if self.strict && warnings > 0 => {
                 let plural = if warnings == 1 { "" } else { "s" };
                 let verdict = format!("{file}: {warnings} warning{plural}, refused by `--strict`");
@@ -127,8 +116,8 @@ impl Check {
     }
 
     fn as_json(&self, checked: &Checked, is_refused: bool) -> Value {
-        let (errors, warnings): (Vec<_>, Vec<_>) = checked
-            .found
+        let found = &checked.examined.found;
+        let (errors, warnings): (Vec<_>, Vec<_>) = found
             .iter()
             .cloned()
             .partition(|error| error.severity == Severity::Error);
@@ -142,7 +131,7 @@ impl Check {
                 |failure: &Failure| json!({"message": failure.message(), "hint": failure.hint()});
             answer["unavailable"] = checked.unavailable.iter().map(one).collect();
         }
-        if let Some(config) = &checked.config {
+        if let Some(config) = checked.examined.config() {
             let policy = config.policy();
             answer["enabled"] = json!(policy.enabled);
             answer["limits"] = json!(policy.limits().len());
@@ -153,17 +142,9 @@ impl Check {
 }
 
 impl Checked {
-    fn refused(errors: ConfigErrors) -> Self {
-        Self {
-            config: None,
-            found: errors.into_list(),
-            unavailable: Vec::new(),
-        }
-    }
-
     fn count(&self, severity: Severity) -> usize {
         let same = |error: &&ConfigError| error.severity == severity;
-        self.found.iter().filter(same).count()
+        self.examined.found.iter().filter(same).count()
     }
 }
 

@@ -104,6 +104,39 @@ fn doctor_has_nothing_against_a_healthy_server_and_names_what_is_wrong_with_anot
     assert!(told.contains("-> start the server"), "{told}");
 }
 
+/// A key that is no key, a secret that is not there, a setting to look at: each is found by
+/// another step, and one does not hide the next.
+#[test]
+fn doctor_finds_in_a_configuration_all_that_check_finds() {
+    let home = tempfile::tempdir().unwrap();
+    let text = "[server]\ntrusted_proxies = [\"0.0.0.0/0\"]\ncaller_token = \"env:NONE\"\n\
+                [store]\nurll = 1\n";
+    fs::write(home.path().join("palisade.toml"), text).unwrap();
+    let told = |args: &[&str]| -> Value {
+        let mut command = palisade();
+        let output = command.current_dir(home.path()).args(args).output();
+        serde_json::from_slice(&output.unwrap().stdout).unwrap()
+    };
+    let check = told(&["check", "--json", "palisade.toml"]);
+    let admin = ["--admin", "127.0.0.1:1"];
+    let doctor = told(
+        &[
+            &["doctor", "--json", "--config", "palisade.toml"][..],
+            &admin,
+        ]
+        .concat(),
+    );
+    let findings = doctor["findings"].as_array().unwrap();
+    for (kind, count, expected) in [("errors", 2, "error"), ("warnings", 1, "warning")] {
+        let listed = check[kind].as_array().unwrap();
+        assert_eq!(listed.len(), count, "{check:#}");
+        for one in listed {
+            let message = one["message"].as_str().unwrap();
+            assert_eq!(weight(findings, "configuration", message), expected);
+        }
+    }
+}
+
 #[test]
 fn doctor_says_that_a_shared_store_is_away_or_takes_no_writes() {
     let redis = RedisServer::start();

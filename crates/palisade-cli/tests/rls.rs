@@ -9,6 +9,8 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "common/certificates.rs"]
+mod certificates;
 mod common;
 #[path = "../../palisade-store/tests/common/redis_server.rs"]
 mod redis_server;

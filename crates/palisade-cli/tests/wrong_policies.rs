@@ -388,14 +388,13 @@ fn unreadable_files() {
 }
 
 #[test]
-fn keys_without_effect_and_risky_settings() {
+fn risky_settings_are_warnings_unless_strict() {
     let text = r#"
 [server]
 trusted_proxies = ["0.0.0.0/0"]
 
 [store]
 url = "memory:"
-connect_timeout = "1s"
 
 [guard.otp.thresholds]
 soft = 6

@@ -201,7 +201,6 @@ mod tests {
             Outcome::Deny,
             Rule::Q_QUOTA,
             ErrorCode::QuotaExceeded,
-            429,
         );
         decision.quota = Some(QuotaReading {
             limit: Some(1000),
@@ -220,8 +219,8 @@ mod tests {
         assert!(json["upgrade_url"].is_string());
     }
 
-    fn refused(rule: Rule, error: ErrorCode, status: u16) -> Decision {
-        Decision::refuse(Micros(0), Outcome::Deny, rule, error, status)
+    const fn refused(rule: Rule, error: ErrorCode) -> Decision {
+        Decision::refuse(Micros(0), Outcome::Deny, rule, error)
     }
 
     fn reading(name: &str, retry_after: Option<u64>) -> LimitReading {
@@ -253,7 +252,7 @@ mod tests {
 
     #[test]
     fn refusals_have_the_problem_types_of_the_draft_and_name_the_limits_that_denied() {
-        let mut over = refused(Rule::L_IP, ErrorCode::RateLimitExceeded, 429);
+        let mut over = refused(Rule::L_IP, ErrorCode::RateLimitExceeded);
         let mut trial = reading("trial", Some(5));
         trial.shadow = true;
         over.limits = vec![reading("ip-auth", Some(45)), reading("ip-all", None), trial];
@@ -265,17 +264,17 @@ mod tests {
         over.enforcement = Enforcement::Degraded;
         assert_eq!(kind(&over).0.as_deref(), Some("temporary-reduced-capacity"));
 
-        let shed = refused(Rule::L_GLOBAL, ErrorCode::ServiceUnavailable, 503);
+        let shed = refused(Rule::L_GLOBAL, ErrorCode::ServiceUnavailable);
         assert_eq!(kind(&shed).0.as_deref(), Some("temporary-reduced-capacity"));
         for (rule, error) in [
             (Rule::A_HARD, ErrorCode::AccountLocked),
             (Rule::G_THRESHOLD, ErrorCode::RateLimitExceeded),
         ] {
-            let found = kind(&refused(rule, error, 429));
+            let found = kind(&refused(rule, error));
             assert_eq!(found.0.as_deref(), Some("abnormal-usage-detected"));
             assert_eq!(found.1, serde_json::json!([]));
         }
-        let unknown = refused(Rule::I_APIKEY, ErrorCode::InvalidApiKey, 401);
+        let unknown = refused(Rule::I_APIKEY, ErrorCode::InvalidApiKey);
         assert_eq!(kind(&unknown), (None, serde_json::Value::Null));
     }
 

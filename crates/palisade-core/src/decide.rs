@@ -62,8 +62,8 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
 /// The decision on a request that was refused before anything was counted.
 #[must_use]
 pub fn refuse(refusal: Refusal, class: &Arc<str>, now: Micros) -> Decision {
-    let (rule, (error, status)) = (refusal.rule(), refusal.error());
-    let mut decision = Decision::refuse(now, Outcome::Deny, rule, error, status);
+    let rule = refusal.rule();
+    let mut decision = Decision::refuse(now, Outcome::Deny, rule, refusal.error());
     decision.reasons = vec![Reason {
         rule,
         key: None,
@@ -94,15 +94,13 @@ pub fn rule_of(charge: &Charge<'_>) -> Rule {
     }
 }
 
-const fn error_of(scope: Scope) -> (ErrorCode, u16) {
+const fn error_of(scope: Scope) -> ErrorCode {
     match scope {
-        Scope::Global => (ErrorCode::ServiceUnavailable, 503),
-        Scope::Ip | Scope::Org | Scope::Token | Scope::Descriptor => {
-            (ErrorCode::RateLimitExceeded, 429)
-        }
-        Scope::Client => (ErrorCode::ClientRateLimitExceeded, 429),
-        Scope::User => (ErrorCode::UserRateLimitExceeded, 429),
-        Scope::ApiKey => (ErrorCode::QuotaExceeded, 429),
+        Scope::Global => ErrorCode::ServiceUnavailable,
+        Scope::Ip | Scope::Org | Scope::Token | Scope::Descriptor => ErrorCode::RateLimitExceeded,
+        Scope::Client => ErrorCode::ClientRateLimitExceeded,
+        Scope::User => ErrorCode::UserRateLimitExceeded,
+        Scope::ApiKey => ErrorCode::QuotaExceeded,
     }
 }
 
@@ -158,9 +156,8 @@ impl Found<'_> {
     }
 
     fn refuse(&self, now: Micros) -> Decision {
-        let (error, status) = error_of(self.charge.limit.scope);
-        let mut decision =
-            Decision::refuse(now, Outcome::Deny, rule_of(self.charge), error, status);
+        let error = error_of(self.charge.limit.scope);
+        let mut decision = Decision::refuse(now, Outcome::Deny, rule_of(self.charge), error);
         decision.retry_after = self.wait_seconds(now);
         decision
     }

@@ -284,6 +284,44 @@ impl ErrorCode {
             Self::CostExceedsLimit => "cost_exceeds_limit",
         }
     }
+
+    /// The HTTP status of a refusal of this kind.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::RateLimitExceeded
+            | Self::UserRateLimitExceeded
+            | Self::ClientRateLimitExceeded
+            | Self::QuotaExceeded
+            | Self::AccountLocked => 429,
+            Self::ServiceUnavailable => 503,
+            Self::InvalidApiKey => 401,
+            Self::Forbidden => 403,
+            Self::CostExceedsLimit => 400,
+        }
+    }
+
+    /// True if what was allowed is used up: not a want of a store, of a right or of sense.
+    #[must_use]
+    pub const fn is_exceeded(self) -> bool {
+        match self {
+            Self::RateLimitExceeded
+            | Self::UserRateLimitExceeded
+            | Self::ClientRateLimitExceeded
+            | Self::QuotaExceeded
+            | Self::AccountLocked => true,
+            Self::ServiceUnavailable
+            | Self::InvalidApiKey
+            | Self::Forbidden
+            | Self::CostExceedsLimit => false,
+        }
+    }
+
+    /// True if the same request may be let through later.
+    #[must_use]
+    pub const fn is_over_in_time(self) -> bool {
+        self.is_exceeded() || matches!(self, Self::ServiceUnavailable)
+    }
 }
 
 /// A challenge that the host should put before the next attempt (A-CAPTCHA).
@@ -397,7 +435,8 @@ impl Decision {
     /// Whole seconds that a client is told to wait: at least one wherever waiting helps.
     #[must_use]
     pub fn wait(&self) -> Option<u64> {
-        matches!(self.status, 429 | 503).then(|| self.retry_after.unwrap_or(1).max(1))
+        let helps = self.error.is_some_and(ErrorCode::is_over_in_time);
+        helps.then(|| self.retry_after.unwrap_or(1).max(1))
     }
 
     /// Go on: nothing stands in the way.
@@ -454,18 +493,12 @@ impl Decision {
 
     /// A refusal by `rule`.
     #[must_use]
-    pub const fn refuse(
-        at: Micros,
-        outcome: Outcome,
-        rule: Rule,
-        error: ErrorCode,
-        status: u16,
-    ) -> Self {
+    pub const fn refuse(at: Micros, outcome: Outcome, rule: Rule, error: ErrorCode) -> Self {
         let mut decision = Self::allow(at);
         decision.outcome = outcome;
         decision.rule = Some(rule);
         decision.error = Some(error);
-        decision.status = status;
+        decision.status = error.status();
         decision
     }
 

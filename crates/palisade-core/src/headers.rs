@@ -225,13 +225,8 @@ mod tests {
 
     fn denied() -> Decision {
         let at = Micros(1_735_934_355 * SECOND);
-        let mut decision = Decision::refuse(
-            at,
-            Outcome::Deny,
-            Rule::L_IP,
-            ErrorCode::RateLimitExceeded,
-            429,
-        );
+        let mut decision =
+            Decision::refuse(at, Outcome::Deny, Rule::L_IP, ErrorCode::RateLimitExceeded);
         decision.retry_after = Some(45);
         decision.limits = vec![LimitReading {
             name: "ip-auth".into(),

@@ -139,14 +139,14 @@ impl Refusal {
         }
     }
 
-    /// The error that a client sees, with its HTTP status.
+    /// The error that a client sees.
     #[must_use]
-    pub const fn error(self) -> (ErrorCode, u16) {
+    pub const fn error(self) -> ErrorCode {
         match self {
-            Self::UnknownKey => (ErrorCode::InvalidApiKey, 401),
-            Self::KeyScope | Self::TokenScope => (ErrorCode::Forbidden, 403),
-            Self::TooDear => (ErrorCode::CostExceedsLimit, 400),
-            Self::NoLimit => (ErrorCode::ServiceUnavailable, 503),
+            Self::UnknownKey => ErrorCode::InvalidApiKey,
+            Self::KeyScope | Self::TokenScope => ErrorCode::Forbidden,
+            Self::TooDear => ErrorCode::CostExceedsLimit,
+            Self::NoLimit => ErrorCode::ServiceUnavailable,
         }
     }
 }

@@ -129,7 +129,7 @@ fn taken(charges: &[Charge<'_>]) -> Vec<(String, u32)> {
 }
 
 fn status(plan: &Plan<'_>) -> Option<u16> {
-    plan.refusal.map(|refusal| refusal.error().1)
+    plan.refusal.map(|refusal| refusal.error().status())
 }
 
 proptest! {

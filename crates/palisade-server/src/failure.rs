@@ -29,13 +29,13 @@ impl From<Ending> for ExitCode {
 /// Why a command could not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    kind: FailureKind,
+    kind: Kind,
     message: String,
     hint: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FailureKind {
+enum Kind {
     /// What was asked or configured is wrong: exit code 2.
     Usage,
     /// Something that is needed is not there: exit code 3.
@@ -46,7 +46,7 @@ impl Failure {
     /// Something to correct in the command line or configuration.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            kind: FailureKind::Usage,
+            kind: Kind::Usage,
             message: message.into(),
             hint: Some(hint.into()),
         }
@@ -55,7 +55,7 @@ impl Failure {
     /// Something that the machine or another service does not give.
     pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            kind: FailureKind::Unavailable,
+            kind: Kind::Unavailable,
             message: message.into(),
             hint: Some(hint.into()),
         }
@@ -82,8 +82,8 @@ impl Failure {
     /// What the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         match self.kind {
-            FailureKind::Usage => ExitCode::from(2),
-            FailureKind::Unavailable => ExitCode::from(3),
+            Kind::Usage => ExitCode::from(2),
+            Kind::Unavailable => ExitCode::from(3),
         }
     }
 }
@@ -101,7 +101,7 @@ impl fmt::Display for Failure {
 impl From<ConfigErrors> for Failure {
     fn from(errors: ConfigErrors) -> Self {
         Self {
-            kind: FailureKind::Usage,
+            kind: Kind::Usage,
             message: format!("the configuration is not valid\n{errors}"),
             hint: None,
         }

@@ -366,3 +366,7 @@ impl<S: Buckets + Records + Registries + Vitals> Store for S {}
 
 /// The longest a single call may take unless configured otherwise.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(100);
+
+/// The longest that a connection to a shared store may take to be made, unless configured
+/// otherwise. No call waits for it beyond its own deadline.
+pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);

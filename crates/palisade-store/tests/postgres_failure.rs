@@ -16,7 +16,9 @@
 #[path = "common/postgres_server.rs"]
 mod postgres_server;
 
-use std::sync::Arc;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use palisade_core::Digest;
@@ -25,8 +27,11 @@ use palisade_core::record::{RecordKey, RecordKind};
 use palisade_core::time::HOUR;
 use palisade_store::conformance::{TestLimits, spec};
 use palisade_store::postgres::{PostgresConfig, PostgresStore, StartError};
-use palisade_store::{Buckets, Records, Registries, Registry, StoreError, Take, Vitals};
+use palisade_store::{
+    Buckets, CONNECT_TIMEOUT_DEFAULT, Records, Registries, Registry, StoreError, Take, Vitals,
+};
 use postgres_server::PostgresServer;
+use tokio::net::{TcpListener, UnixStream};
 use tokio::time::Instant;
 
 const DEADLINE: Duration = Duration::from_millis(300);
@@ -81,6 +86,7 @@ async fn store(config: &PostgresConfig) -> PostgresStore {
     PostgresStore::connect(config).await.unwrap();
     let mut config = config.clone();
     config.deadline = DEADLINE;
+    config.connect_timeout = CONNECT_TIMEOUT_DEFAULT;
     let store = PostgresStore::open(&config, None).unwrap();
     recovered(&store, 0).await;
     store
@@ -118,6 +124,100 @@ async fn f_clock_a_stopped_server_costs_the_deadline_and_no_more() {
     }
     server.resume();
     recovered(&store, before).await;
+}
+
+/// A server that lets connections in and says nothing, and what it saw of each: how long the
+/// other side kept it.
+fn silent() -> (u16, mpsc::Receiver<Duration>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (kept, seen) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, since, kept) = (stream.unwrap(), Instant::now(), kept.clone());
+            std::thread::spawn(move || {
+                while stream.read(&mut [0; 256]).is_ok_and(|size| size > 0) {}
+                let _ = kept.send(since.elapsed());
+            });
+        }
+    });
+    (port, seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_to_connect_has_a_time_of_its_own_and_a_call_keeps_to_its_deadline() {
+    let (port, seen) = silent();
+    let address = format!("host=127.0.0.1 port={port} user=palisade dbname=palisade");
+    let mut config = PostgresConfig::parse(&address).unwrap();
+    config.deadline = Duration::from_millis(100);
+    config.sweep = None;
+    for connect_timeout in [Duration::from_millis(900), Duration::from_millis(20)] {
+        config.connect_timeout = connect_timeout;
+        let store = PostgresStore::open(&config, None).unwrap();
+        let started = Instant::now();
+        assert_eq!(used(&store, Take::Consume).await, Err(StoreError::TimedOut));
+        let took = started.elapsed();
+        assert!(
+            took < Duration::from_millis(800),
+            "the call waited {took:?}"
+        );
+        let kept = tokio::task::block_in_place(|| seen.recv_timeout(BOUND)).unwrap();
+        assert!(kept > connect_timeout / 2, "given up after {kept:?}");
+        assert!(kept < connect_timeout + BOUND / 2, "kept for {kept:?}");
+    }
+}
+
+/// As many calls as there may be connections, and more, while none can be made: none is told
+/// that others have them all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_lets_nobody_in_is_late_and_not_out_of_connections() {
+    let (port, _seen) = silent();
+    let address = format!("host=127.0.0.1 port={port} user=palisade dbname=palisade");
+    let mut config = PostgresConfig::parse(&address).unwrap();
+    config.deadline = Duration::from_millis(50);
+    config.connections = 2;
+    config.sweep = None;
+    let store = PostgresStore::open(&config, None).unwrap();
+    for _ in 0..8 {
+        assert_eq!(used(&store, Take::Consume).await, Err(StoreError::TimedOut));
+    }
+}
+
+/// A path on which a handshake takes longer than a call may take.
+async fn slow_path(to: PathBuf, by: Duration) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let to = to.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(by).await;
+                let mut far = UnixStream::connect(to).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_takes_longer_than_a_call_serves_the_calls_after_it() {
+    let server = PostgresServer::start(&[]).await;
+    PostgresStore::connect(&server.database().await)
+        .await
+        .unwrap();
+    let socket = server.folder().join(".s.PGSQL.5432");
+    let port = slow_path(socket, DEADLINE * 2).await;
+    let name = server.last_database();
+    let address = format!("host=127.0.0.1 port={port} user=palisade dbname={name}");
+    let mut config = PostgresConfig::parse(&address).unwrap();
+    config.deadline = DEADLINE;
+    config.connect_timeout = Duration::from_secs(20);
+    config.sweep = None;
+    let store = PostgresStore::open(&config, None).unwrap();
+    assert_eq!(used(&store, Take::Consume).await, Err(StoreError::TimedOut));
+    recovered(&store, 0).await;
 }
 
 /// A session of its own that has begun with `sql` and not ended.

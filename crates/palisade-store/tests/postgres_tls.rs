@@ -68,6 +68,7 @@ async fn tls_is_used_and_an_untrusted_certificate_is_refused() {
     let mut config = PostgresConfig::parse(&url).unwrap();
     config.schema = SchemaPolicy::Migrate;
     config.deadline = Duration::from_secs(20);
+    config.connect_timeout = config.deadline;
 
     config.ca_file = Some(certificate.into());
     let store = PostgresStore::connect(&config).await.unwrap();

@@ -169,6 +169,7 @@ async fn a_slot_that_moves_keeps_its_count_and_its_replicas_are_waited_for() {
     let cluster = RedisCluster::start();
     let store = RedisStore::new(RedisConfig {
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         wait_replicas: std::num::NonZeroU32::new(1),
         ..RedisConfig::new(cluster.url())
     })

@@ -17,10 +17,11 @@ mod redis_server;
 #[path = "common/redis_stores.rs"]
 mod redis_stores;
 
+use std::io::Read;
 use std::net::TcpListener;
 use std::num::NonZeroU8;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use palisade_core::limit::{Algorithm, Window};
@@ -206,6 +207,63 @@ async fn f_pool_a_server_without_connections_is_exhausted() {
         matches!(error, StoreError::Exhausted(_) | StoreError::Unreachable(_)),
         "{error:?}"
     );
+}
+
+/// A server that lets connections in and says nothing: calls keep to their deadline, or fail
+/// at once, and the attempt to connect lives as long as it may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_to_connect_has_a_time_of_its_own() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (kept, seen) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, since) = (stream.unwrap(), Instant::now());
+            while stream.read(&mut [0; 256]).is_ok_and(|size| size > 0) {}
+            let _ = kept.send(since.elapsed());
+        }
+    });
+    for connect_timeout in [Duration::from_millis(1_500), Duration::from_millis(20)] {
+        let store = RedisStore::new(RedisConfig {
+            connect_timeout,
+            connections: NonZeroU8::MIN,
+            ..RedisConfig::new(format!("redis://127.0.0.1:{port}"))
+        })
+        .unwrap();
+        charge(&store).await.unwrap_err();
+        let second = Instant::now();
+        charge(&store).await.unwrap_err();
+        assert!(second.elapsed() < DEADLINE, "it waited a second time");
+        let kept = tokio::task::block_in_place(|| seen.recv_timeout(3 * SLACK)).unwrap();
+        assert!(kept > connect_timeout / 2, "given up after {kept:?}");
+        assert!(kept < connect_timeout + SLACK, "kept for {kept:?}");
+    }
+}
+
+/// Whoever waits for a connection on a slow path leaves at its deadline; the next call has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_takes_longer_than_a_call_serves_the_calls_after_it() {
+    let server = RedisServer::start();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = listener.local_addr().unwrap().port();
+    let far = server.port;
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                tokio::time::sleep(DEADLINE * 3).await;
+                let server = tokio::net::TcpStream::connect(("127.0.0.1", far)).await;
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server.unwrap()).await;
+            });
+        }
+    });
+    let store = RedisStore::new(RedisConfig {
+        connect_timeout: Duration::from_secs(20),
+        ..RedisConfig::new(format!("redis://127.0.0.1:{near}"))
+    })
+    .unwrap();
+    assert_eq!(charge(&store).await.unwrap_err(), StoreError::TimedOut);
+    healed(&store).await;
 }
 
 /// A server that accepts and hangs up is not besieged.

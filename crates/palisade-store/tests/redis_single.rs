@@ -241,6 +241,7 @@ async fn keys_are_those_of_the_contract_after_the_prefix() {
     let store = RedisStore::new(RedisConfig {
         key_prefix: "edge:".to_owned(),
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         ..RedisConfig::new(server.url())
     })
     .unwrap();
@@ -454,6 +455,7 @@ async fn tls_with_an_authority_of_ones_own() {
     ]);
     let config = RedisConfig {
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         tls: Some(Tls {
             root: Some(std::fs::read(file("ca.crt")).unwrap()),
             client: None,
@@ -497,6 +499,10 @@ fn a_configuration_that_cannot_work_is_refused_by_name() {
     );
     assert_eq!(
         with(|c| c.deadline = Duration::ZERO),
+        Some(RedisConfigError::Deadline)
+    );
+    assert_eq!(
+        with(|c| c.connect_timeout = Duration::ZERO),
         Some(RedisConfigError::Deadline)
     );
     assert_eq!(
@@ -594,6 +600,7 @@ fn a_thread_that_stands_still_does_not_hold_up_another() {
     let server = RedisServer::start();
     let store = RedisStore::new(RedisConfig {
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         // Other tests' threads are counted too: none of them shares a connection.
         connections: NonZeroU8::MAX,
         ..RedisConfig::new(server.url())
@@ -629,6 +636,7 @@ fn a_connection_that_broke_in_silence_fails_no_request() {
     let mut server = RedisServer::start();
     let store = RedisStore::new(RedisConfig {
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         connections: NonZeroU8::MAX,
         ..RedisConfig::new(server.url())
     });

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 async fn bench(mut config: PostgresConfig) -> Bench<PostgresStore> {
     PostgresStore::connect(&config).await.unwrap();
     config.deadline = DEADLINE;
+    config.connect_timeout = DEADLINE;
     Bench::new(PostgresStore::open(&config, None).unwrap())
 }
 

@@ -44,6 +44,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use palisade::cases::FaultStore;
 use palisade::core::{Clock, PolicySet};
+use palisade::store::Store;
+use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::tower::Gate;
 use palisade::{Engine, EngineConfig, VirtualClock};
 use tower::{Service, ServiceExt};
@@ -113,6 +115,22 @@ fn header<'a, A>(response: &'a Response<A>, name: &str) -> &'a str {
     value.map_or("absent", |value| value.to_str().unwrap())
 }
 
+/// An engine with this policy on this store, by this clock.
+fn engine<S: Store>(store: S, policy: &str, time: Arc<dyn Clock>) -> Arc<Engine<S>> {
+    let keyring = engine_support::keyring();
+    Arc::new(Engine::new(EngineConfig {
+        policy: engine_support::policy(policy, &palisade_policy::Env::default()),
+        ..EngineConfig::new(store, PolicySet::empty(), keyring, time)
+    }))
+}
+
+/// The same on the embedded store.
+fn embedded(policy: &str, clock: &Arc<VirtualClock>) -> Arc<Engine<MemoryStore<Arc<dyn Clock>>>> {
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
+    let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
+    engine(store, policy, time)
+}
+
 /// An engine on the reference store, on a clock that only tests move.
 struct Rig {
     engine: Arc<Engine<FaultStore<Model>>>,
@@ -123,16 +141,8 @@ impl Rig {
     fn new(policy: &str) -> Self {
         let clock = Arc::new(VirtualClock::at(engine_support::START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let config = EngineConfig {
-            policy: engine_support::policy(policy, &palisade_policy::Env::default()),
-            ..EngineConfig::new(
-                FaultStore::new(Model::new(Arc::clone(&time))),
-                PolicySet::empty(),
-                engine_support::keyring(),
-                time,
-            )
-        };
-        let engine = Arc::new(Engine::new(config));
+        let store = FaultStore::new(Model::new(Arc::clone(&time)));
+        let engine = engine(store, policy, time);
         Self { engine, clock }
     }
 

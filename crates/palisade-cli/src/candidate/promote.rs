@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use palisade_policy::{Env, Overrides, read_file};
+use palisade_policy::{Env, Loader, Overrides, read_file};
 use serde_json::{Value, json};
 
 use super::super::operate::Server;
 use super::{REPORT, shown, swap};
-use palisade_server::config;
+use palisade_server::config::{self, ConfigLoader};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 
@@ -86,8 +86,11 @@ impl Promote {
 
     /// What the server will read must be valid in the live file's place.
     fn check(&self, text: &str) -> Result<(), Failure> {
-        let env = Env::from_process();
-        config::load_text(&self.config, text, &env, &Overrides::default())?;
+        let loader = ConfigLoader {
+            env: Env::from_process(),
+            ..ConfigLoader::default()
+        };
+        loader.load(&self.config, text, 1)?;
         Ok(())
     }
 

@@ -8,14 +8,14 @@ mod running;
 use std::path::PathBuf;
 
 use clap::Args;
-use palisade_policy::{ConfigErrors, Env, Overrides};
+use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use serde_json::json;
 
 use super::offline;
 use super::operate::Server;
 use finding::{Findings, Weight};
-use palisade_server::config::ready::Ready;
-use palisade_server::config::{self, Config};
+use palisade_server::config::Draft;
+use palisade_server::config::examined::Examined;
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 
@@ -39,10 +39,7 @@ pub(crate) struct Doctor {
 impl Doctor {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let mut found = Findings::default();
-        match self.read(&mut found) {
-            Some((config, env)) => self.examine(&config, &env, &mut found)?,
-            None => running::examine(&self.server, None, &mut found),
-        }
+        self.examine(&mut found)?;
         if self.server.prints_json() {
             output::json(&json!({ "healthy": found.is_healthy(), "findings": found.list }));
         } else {
@@ -54,46 +51,38 @@ impl Doctor {
         })
     }
 
-    fn read(&self, found: &mut Findings) -> Option<(Config, Env)> {
-        let env = Env::from_process();
+    fn examine(&self, found: &mut Findings) -> Result<(), Failure> {
+        let (env, runtime) = (Env::from_process(), offline::runtime()?);
         let flags = Overrides::default().with("--store", "store.url", self.store.clone());
-        match config::load(self.config.as_deref(), &env, &flags) {
-            Ok(config) => Some((config, env)),
-            Err(errors) => {
-                refused(errors, found);
-                None
-            }
-        }
-    }
-
-    fn examine(&self, config: &Config, env: &Env, found: &mut Findings) -> Result<(), Failure> {
-        for warning in &config.warnings {
-            let message = format!("{}: {}", warning.place, warning.message);
-            let hint = warning.hint.clone().unwrap_or_default();
-            found.add("configuration", Weight::Warning, message, hint);
-        }
-        let runtime = offline::runtime()?;
-        let ready = runtime.block_on(Ready::of(config, env));
+        let examined = Examined::of(self.config.as_deref(), &env, &flags);
+        let mut examined = runtime.block_on(examined);
+        examined.found.iter().for_each(|one| configured(one, found));
+        let ready = examined.ready.take();
+        // Of tables that were refused nothing is known: not where the server is, either.
+        let whole = examined.draft.as_ref().filter(|draft| draft.is_whole());
+        let Some(config) = whole.map(Draft::config) else {
+            running::examine(&self.server, None, found);
+            return Ok(());
+        };
         here::permissions(config, found);
-        match ready {
-            Ok(ready) => {
-                found.well("configuration", "what `serve` would start with");
-                runtime.block_on(here::store(config, ready, found));
-            }
-            Err(errors) => refused(errors, found),
+        if let Some(ready) = ready.filter(|_| examined.config().is_some()) {
+            found.well("configuration", "what `serve` would start with");
+            runtime.block_on(here::store(config, ready, found));
         }
         let scheme = config.tls.cert.as_ref().map_or("http", |_| "https");
         let server = self.server.clone();
         let server = server.or_at(format!("{scheme}://{}", config.server.admin));
-        running::examine(&server, Some((config, env)), found);
+        running::examine(&server, Some((config, &env)), found);
         Ok(())
     }
 }
 
-fn refused(errors: ConfigErrors, found: &mut Findings) {
-    for error in errors.into_list() {
-        let message = format!("{}: {}", error.place, error.message);
-        let hint = error.hint.unwrap_or_default();
-        found.add("configuration", Weight::Error, message, hint);
-    }
+fn configured(one: &ConfigError, found: &mut Findings) {
+    let weight = match one.severity {
+        Severity::Error => Weight::Error,
+        Severity::Warning => Weight::Warning,
+    };
+    let message = format!("{}: {}", one.place, one.message);
+    let hint = one.hint.clone().unwrap_or_default();
+    found.add("configuration", weight, message, hint);
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use palisade::cases::{Operation, Replayer};
 use palisade::engine::Cause;
-use palisade_policy::{Env, Overrides};
+use palisade_policy::Loader;
 
 use super::super::events::{Names, Recording, read_ahead};
 use super::super::offline;
 use super::measure::Kind;
-use palisade_server::config::{self, Config};
+use palisade_server::config::{Config, ConfigLoader};
 use palisade_server::failure::Failure;
 
 /// Buckets that the trial may hold.
@@ -45,7 +45,7 @@ impl Touched {
 impl Trial<'_> {
     pub(super) async fn run(&self) -> Result<Touched, Failure> {
         let path = Path::new("suggested.toml");
-        let suggested = config::load_text(path, self.text, &Env::default(), &Overrides::default())?;
+        let suggested = ConfigLoader::default().load(path, self.text, 1)?;
         let (policy, tenants) = (Arc::clone(suggested.policy()), Arc::default());
         let mut replayer = Replayer::embedded(policy, tenants, offline::keyring()?, KEYS_MAX);
         let slash = self.config.policy().settings.encoded_slash;

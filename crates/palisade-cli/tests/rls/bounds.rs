@@ -9,15 +9,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-use crate::service::{Service, endpoint, of, on_every_store, request, shown};
-
-const POLICY: &str = r#"
-    [[limit]]
-    name = "per-ip"
-    domain = "edge"
-    descriptor = [{ key = "ip" }]
-    rate = "5/h"
-"#;
+use crate::service::{PER_IP, Service, endpoint, of, on_every_store, request, shown};
 
 /// Code and words of a call that has no answer.
 fn refused(service: &mut Service, descriptors: &[RateLimitDescriptor]) -> (tonic::Code, String) {
@@ -27,7 +19,7 @@ fn refused(service: &mut Service, descriptors: &[RateLimitDescriptor]) -> (tonic
 
 #[test]
 fn r_ids_a_call_one_past_a_bound_is_refused_and_names_the_field() {
-    on_every_store(POLICY, |service| {
+    on_every_store(PER_IP, |service| {
         let entries = |count: usize| of(&vec![("key", "canary"); count]);
         let long = |bytes: usize| of(&[("ip", "c".repeat(bytes).as_str())]);
         for fits in [vec![entries(16); 64], vec![long(64 * 1024)]] {
@@ -126,7 +118,7 @@ fn ask_raw(
 fn r_ids_a_value_that_is_no_text_counts_like_any_other() {
     const NO_TEXT: [u8; 4] = [0xff, 0xfe, 0, 0xc0];
     const OTHER: [u8; 4] = [0xff, 0xfe, 0, 0xc1];
-    on_every_store(POLICY, |service| {
+    on_every_store(PER_IP, |service| {
         let left = |service: &Service, bytes| {
             let answer = ask_raw(service, "edge", ("ip", "XXXX"), bytes).unwrap();
             shown(&answer)[0].clone()

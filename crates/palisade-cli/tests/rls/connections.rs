@@ -3,8 +3,8 @@
 use std::io::ErrorKind::WouldBlock;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -13,17 +13,9 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::common::{PATIENCE, Server, address_of, signal};
-use crate::service::{Service, endpoint, of, request, shown, with_hits};
+use crate::service::{PER_IP, Service, alone, endpoint, of, request, shown, with_hits};
 
-const POLICY: &str = r#"
-    [policy]
-    defaults = false
-    [[limit]]
-    name = "per-ip"
-    domain = "edge"
-    descriptor = [{ key = "ip" }]
-    rate = "1000/h"
-"#;
+static POLICY: LazyLock<String> = LazyLock::new(|| alone(&PER_IP.replace("5/h", "1000/h")));
 
 /// A client, and how often it has connected.
 struct Counted {
@@ -76,7 +68,7 @@ fn as_it_is(endpoint: Endpoint) -> Endpoint {
 #[test]
 fn a_call_that_is_under_way_when_its_connection_reaches_its_age_is_answered() {
     let aged = "[server]\nconnection_age_max = \"1s\"\nheader_timeout = \"200ms\"\n";
-    let service = Service::on_redis(&format!("{POLICY}{aged}"));
+    let service = Service::on_redis(&format!("{}{aged}", *POLICY));
     let client = Counted::of(&service, as_it_is);
     service.runtime.block_on(async {
         assert_eq!(client.ask("a").await, 999);
@@ -94,7 +86,7 @@ fn a_call_that_is_under_way_when_its_connection_reaches_its_age_is_answered() {
 
 #[test]
 fn a_call_that_is_under_way_when_the_service_stops_is_answered() {
-    let service = Service::on_redis(POLICY);
+    let service = Service::on_redis(&POLICY);
     let client = Counted::of(&service, as_it_is);
     let stopped = AtomicBool::new(false);
     service.runtime.block_on(async {
@@ -116,7 +108,7 @@ fn a_call_that_is_under_way_when_the_service_stops_is_answered() {
 
 #[test]
 fn a_reload_closes_no_connection() {
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let client = Counted::of(&service, as_it_is);
     service.runtime.block_on(async {
         assert_eq!(client.ask("a").await, 999);
@@ -136,7 +128,7 @@ fn a_reload_closes_no_connection() {
 
 #[test]
 fn a_client_that_asks_for_signs_of_life_gets_them() {
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let client = Counted::of(&service, |endpoint| {
         endpoint
             .http2_keep_alive_interval(Duration::from_millis(50))
@@ -153,7 +145,7 @@ fn a_client_that_asks_for_signs_of_life_gets_them() {
 
 #[test]
 fn calls_beyond_what_a_connection_carries_wait_for_their_turn() {
-    let mut service = Service::on_redis(POLICY);
+    let mut service = Service::on_redis(&POLICY);
     assert_eq!(service.code(&[of(&[("ip", "a")])]), Code::Ok);
     service.redis().pause(500);
     let codes = service.codes_at_once(&vec![vec![of(&[("ip", "a")])]; 700]);
@@ -272,7 +264,7 @@ impl Rogue {
 
 #[test]
 fn streams_beyond_the_bound_are_refused_and_the_others_answered() {
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let mut rogue = Rogue::connect(grpc(&service.server));
     for number in 0..300 {
         rogue.begin(2 * number + 1);
@@ -303,9 +295,9 @@ fn streams_beyond_the_bound_are_refused_and_the_others_answered() {
 #[test]
 fn a_connection_ends_with_goaway_at_its_age_and_at_the_end_of_the_service() {
     let aged = "[server]\nconnection_age_max = \"1s\"\nidle_timeout = \"1h\"\n";
-    let service = Service::embedded(&format!("{POLICY}{aged}"));
+    let service = Service::embedded(&format!("{}{aged}", *POLICY));
     assert!(Rogue::connect(grpc(&service.server)).ends_with_goaway());
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let mut rogue = Rogue::connect(grpc(&service.server));
     while rogue.read().unwrap().kind != SETTINGS {}
     service.server.terminate();
@@ -317,7 +309,7 @@ fn a_connection_ends_with_goaway_at_its_age_and_at_the_end_of_the_service() {
 fn a_watch_keeps_no_connection_open_beyond_its_age() {
     let aged = "[server]\nconnection_age_max = \"1s\"\nheader_timeout = \"200ms\"\n\
         idle_timeout = \"1h\"\n";
-    let service = Service::embedded(&format!("{POLICY}{aged}"));
+    let service = Service::embedded(&format!("{}{aged}", *POLICY));
     let mut rogue = Rogue::connect(grpc(&service.server));
     rogue.begin_at(1, "/grpc.health.v1.Health/Watch");
     rogue.write(DATA, END_STREAM, 1, &[0; 5]);
@@ -329,7 +321,7 @@ fn a_watch_keeps_no_connection_open_beyond_its_age() {
 #[test]
 fn a_peer_that_says_nothing_or_trickles_is_cut_off() {
     let strict = "[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"1s\"\n";
-    let service = Service::embedded(&format!("{POLICY}{strict}"));
+    let service = Service::embedded(&format!("{}{strict}", *POLICY));
     for said in ["", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
         let mut stream = TcpStream::connect(grpc(&service.server)).unwrap();
         let pause = Duration::from_millis(30);

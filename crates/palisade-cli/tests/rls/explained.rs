@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Client, palisade};
 use crate::page::blocks;
-use crate::service::{KEY, Service, of, on_every_store};
+use crate::service::{KEY, Service, alone, of, on_every_store};
 
 const ADMIN: &str = "[admin]\ntoken = \"env:KEY\"\n";
 
@@ -124,7 +124,7 @@ fn explain_has_words_for_everything_a_limit_may_say() {
 
 #[test]
 fn explain_refuses_what_is_no_call_and_repeats_nothing_of_it() {
-    let service = Service::embedded(&format!("[policy]\ndefaults = false\n{ADMIN}"));
+    let service = Service::embedded(&alone(ADMIN));
     for wrong in [
         json!({"rls": {"domain": "", "descriptors": [entry("canary", "a")]}}),
         json!({"rls": {"domain": "canary", "descriptors": []}}),
@@ -141,7 +141,7 @@ fn explain_refuses_what_is_no_call_and_repeats_nothing_of_it() {
 #[test]
 fn the_page_shows_what_explain_says_on_the_command_line() {
     let policy = format!("{ADMIN}\n{}", blocks("toml")[0]);
-    let mut service = Service::embedded(&format!("[policy]\ndefaults = false\n{policy}"));
+    let mut service = Service::embedded(&alone(&policy));
     let login = [of(&[("path", "/login"), ("remote_address", "203.0.113.5")])];
     for _ in 0..3 {
         service.ask(&login);

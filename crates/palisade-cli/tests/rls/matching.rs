@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::common::palisade;
-use crate::service::{Service, of, on_every_store, request, shown};
+use crate::service::{Service, alone, of, on_every_store, request, shown};
 
 const POLICY: &str = r#"
     [[limit]]
@@ -62,7 +62,7 @@ fn policy_tells_limits_apart_that_differ_by_their_values_only() {
     let file = folder.path().join("policy.toml");
     let open = "[[limit]]\nname = \"any\"\ndomain = \"edge\"\nrate = \"9/h\"\n\
         descriptor = [{ key = \"path\", value = \"*\" }, { key = \"ip\" }]\n";
-    std::fs::write(&file, format!("[policy]\ndefaults = false\n{POLICY}{open}")).unwrap();
+    std::fs::write(&file, alone(&format!("{POLICY}{open}"))).unwrap();
     let output = palisade().arg("policy").arg("--config").arg(&file).output();
     let output = output.unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -80,10 +80,7 @@ fn policy_tells_limits_apart_that_differ_by_their_values_only() {
 fn replay_decides_envoys_calls() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write(
-        "policy.toml",
-        &format!("[policy]\ndefaults = false\n{POLICY}"),
-    );
+    write("policy.toml", &alone(POLICY));
     let line = |second: u32| {
         format!(
             "{{\"at\":\"2026-01-01T00:00:0{second}Z\",\"op\":\"rls\",\"domain\":\"edge\",\

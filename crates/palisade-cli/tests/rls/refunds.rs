@@ -4,17 +4,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::common::palisade;
-use crate::service::{of, on_every_store, shown, with_hits};
+use crate::service::{PER_IP, of, on_every_store, shown, with_hits};
 
-const POLICY: &str = r#"
-    [[limit]]
-    name = "per-ip"
-    domain = "edge"
-    descriptor = [{ key = "ip" }]
-    rate = "5/h"
-    [rls]
-    metadata = true
-"#;
+/// Five an hour for each address, and why in each answer.
+fn policy() -> String {
+    format!("{PER_IP}\n[rls]\nmetadata = true\n")
+}
 
 const NOT_REFUNDED: &str =
     "rate_limiter_descriptors_total{limit=\"per-ip\",result=\"not_refunded\"}";
@@ -28,7 +23,7 @@ fn negative(hits: u64) -> RateLimitDescriptor {
 
 #[test]
 fn r_hits_negative_hits_are_answered_and_change_nothing_by_themselves() {
-    on_every_store(POLICY, |service| {
+    on_every_store(&policy(), |service| {
         let five = [with_hits(&[("ip", "a")], 5)];
         assert_eq!(service.code(&five), Code::Ok);
         let answer = service.ask(&[negative(2)]);
@@ -42,7 +37,7 @@ fn r_hits_negative_hits_are_answered_and_change_nothing_by_themselves() {
 
 #[test]
 fn r_hits_negative_hits_are_given_back_where_the_policy_says_so_unless_the_call_is_over() {
-    let policy = format!("{POLICY}    refunds = true\n");
+    let policy = format!("{}refunds = true\n", policy());
     on_every_store(&policy, |service| {
         let three = [with_hits(&[("ip", "a")], 3)];
         assert_eq!(service.code(&three), Code::Ok);

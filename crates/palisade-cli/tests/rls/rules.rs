@@ -6,16 +6,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::value::Kind;
 
-use crate::service::{Service, header, of, on_every_store, request, shown, with_hits};
-
-/// Five an hour for each address: a slow test stays within the window.
-const PER_IP: &str = r#"
-    [[limit]]
-    name = "per-ip"
-    domain = "edge"
-    descriptor = [{ key = "ip" }]
-    rate = "5/h"
-"#;
+use crate::service::{PER_IP, Service, header, of, on_every_store, request, shown, with_hits};
 
 fn ip(value: &str) -> RateLimitDescriptor {
     of(&[("ip", value)])

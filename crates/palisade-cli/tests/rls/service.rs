@@ -13,6 +13,20 @@ use crate::redis_server::RedisServer;
 
 pub(crate) const KEY: (&str, &str) = ("KEY", "0123456789abcdef0123456789abcdef0123456789abcdef");
 
+/// Five an hour for each address: a slow test stays within the window.
+pub(crate) const PER_IP: &str = r#"
+    [[limit]]
+    name = "per-ip"
+    domain = "edge"
+    descriptor = [{ key = "ip" }]
+    rate = "5/h"
+"#;
+
+/// These limits and none of the default policy's.
+pub(crate) fn alone(limits: &str) -> String {
+    format!("[policy]\ndefaults = false\n{limits}")
+}
+
 /// One started service.
 pub(crate) struct Service {
     pub(crate) server: Server,
@@ -129,7 +143,7 @@ pub(crate) fn endpoint(server: &Server) -> Endpoint {
 
 /// Does the same on every store.
 pub(crate) fn on_every_store(policy: &str, check: impl Fn(&mut Service)) {
-    let policy = format!("[policy]\ndefaults = false\n{policy}");
+    let policy = alone(policy);
     check(&mut Service::embedded(&policy));
     check(&mut Service::on_redis(&policy));
 }

@@ -1,5 +1,6 @@
 //! What is around a call: health, reflection, bounds, callers, TLS, the end.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -9,19 +10,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::certificates::certificates;
 use crate::common::{Options, PATIENCE, Server, signal, wait};
 use crate::redis_server::eventually;
-use crate::service::{KEY, Service, endpoint, of, request, shown};
+use crate::service::{KEY, PER_IP, Service, alone, endpoint, of, request, shown};
 
-const POLICY: &str = r#"
-    [policy]
-    defaults = false
-    [[limit]]
-    name = "per-ip"
-    domain = "edge"
-    descriptor = [{ key = "ip" }]
-    rate = "5/h"
-"#;
+static POLICY: LazyLock<String> = LazyLock::new(|| alone(PER_IP));
 
 fn channel(service: &Service) -> Channel {
     let endpoint = endpoint(&service.server);
@@ -36,7 +30,7 @@ fn asked_of(service: &str) -> HealthCheckRequest {
 
 #[test]
 fn health_says_serving_for_what_is_here_and_not_found_for_the_rest() {
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let mut client = HealthClient::new(channel(&service));
     let mut check = |name: &str| {
         let answered = service.runtime.block_on(client.check(asked_of(name)));
@@ -50,7 +44,7 @@ fn health_says_serving_for_what_is_here_and_not_found_for_the_rest() {
 
 #[test]
 fn health_watchers_hear_of_the_end_and_calls_under_way_are_answered() {
-    let mut service = Service::embedded(POLICY);
+    let mut service = Service::embedded(&POLICY);
     assert_eq!(service.code(&[of(&[("ip", "a")])]), Code::Ok);
     let mut client = HealthClient::new(channel(&service));
     let (server, runtime) = (service.server, service.runtime);
@@ -80,7 +74,7 @@ const STREAMS_MAX: usize = 256;
 
 #[test]
 fn health_watchers_beyond_the_bound_are_refused_until_one_leaves() {
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let mut watches = Vec::new();
     for _ in 0..WATCHERS_MAX / STREAMS_MAX {
         let mut client = HealthClient::new(channel(&service));
@@ -103,7 +97,7 @@ fn health_watchers_beyond_the_bound_are_refused_until_one_leaves() {
 
 #[test]
 fn health_watchers_of_what_is_not_here_are_told_so() {
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let mut client = HealthClient::new(channel(&service));
     let told = service.runtime.block_on(async {
         let mut watch = client.watch(asked_of("other")).await?.into_inner();
@@ -119,7 +113,7 @@ fn reflection_lists_the_services_and_describes_them() {
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-    let service = Service::embedded(POLICY);
+    let service = Service::embedded(&POLICY);
     let mut client = ServerReflectionClient::new(channel(&service));
     let question = |asked: MessageRequest| ServerReflectionRequest {
         host: String::new(),
@@ -181,7 +175,7 @@ fn reflection_lists_the_services_and_describes_them() {
 
 #[test]
 fn a_caller_without_the_token_is_not_answered_but_by_health() {
-    let config = format!("{POLICY}\n[server]\ncaller_token = \"env:KEY\"\n");
+    let config = format!("{}\n[server]\ncaller_token = \"env:KEY\"\n", *POLICY);
     let mut service = Service::embedded(&config);
     let refused = service
         .call(request("edge", &[of(&[("ip", "a")])]))
@@ -249,7 +243,7 @@ fn r_domain_a_reload_that_brings_the_first_domain_is_served_once_its_address_is_
         .unwrap();
     let says = |what: &str| std::fs::read_to_string(&said).unwrap().contains(what);
     eventually("the start", || says("\nready\n"));
-    std::fs::write(&file, POLICY).unwrap();
+    std::fs::write(&file, POLICY.as_str()).unwrap();
     eventually("the warning", || says("Envoy has nobody to ask"));
     assert!(says("WARN") && says("`domain`") && says("`server.grpc`"));
     assert!(!says("the rate-limit service is served"));
@@ -280,7 +274,7 @@ impl Drop for Ended {
 
 #[test]
 fn r_domain_a_reload_changes_the_limits_and_keeps_what_was_used() {
-    let mut service = Service::embedded(POLICY);
+    let mut service = Service::embedded(&POLICY);
     assert_eq!(shown(&service.ask(&[of(&[("ip", "a")])]))[0].2, 4);
     let changed = POLICY.replace("5/h", "9/h");
     std::fs::write(service.server.home.path().join("palisade.toml"), changed).unwrap();
@@ -299,7 +293,7 @@ fn r_domain_a_reload_changes_the_limits_and_keeps_what_was_used() {
 
 #[test]
 fn r_ids_a_value_reaches_no_log_no_metric_and_no_key() {
-    let mut service = Service::on_redis(POLICY);
+    let mut service = Service::on_redis(&POLICY);
     for _ in 0..7 {
         service.ask(&[of(&[("ip", "canary-value")])]);
     }
@@ -311,20 +305,6 @@ fn r_ids_a_value_reaches_no_log_no_metric_and_no_key() {
     assert!(keys.contains("descriptor"), "{keys}");
     all.push_str(&keys);
     assert!(!all.contains("canary"), "{all}");
-}
-
-/// Certificates as docs/tls.md makes them.
-fn certificates(home: &std::path::Path) {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/tls.md")).unwrap();
-    let script = page.split("```sh\n").nth(1).unwrap();
-    let script = script.split_once("```").unwrap().0;
-    let made = std::process::Command::new("sh")
-        .current_dir(home)
-        .args(["-e", "-c", script])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
 }
 
 #[test]
@@ -339,7 +319,7 @@ fn callers_with_a_certificate_are_answered_and_others_are_not() {
         home,
         &Options {
             args: &["--grpc", "127.0.0.1:0"],
-            config: Some(&format!("{POLICY}\n{tls}")),
+            config: Some(&format!("{}\n{tls}", *POLICY)),
             env: &[],
         },
     );
@@ -372,7 +352,7 @@ fn callers_with_a_certificate_are_answered_and_others_are_not() {
 
 #[test]
 fn a_message_beyond_the_bound_is_refused_and_the_connection_goes_on() {
-    let mut service = Service::embedded(POLICY);
+    let mut service = Service::embedded(&POLICY);
     let long = "x".repeat(60_000);
     let five: Vec<_> = (0..5).map(|_| of(&[("ip", long.as_str())])).collect();
     let refused = service.call(request("edge", &five)).unwrap_err();
@@ -383,7 +363,7 @@ fn a_message_beyond_the_bound_is_refused_and_the_connection_goes_on() {
 
 #[test]
 fn r_atomic_calls_at_once_admit_the_limit_and_not_one_more() {
-    for service in [Service::embedded(POLICY), Service::on_redis(POLICY)] {
+    for service in [Service::embedded(&POLICY), Service::on_redis(&POLICY)] {
         let channel = channel(&service);
         let codes = service.runtime.block_on(async {
             let call = || {
@@ -423,7 +403,7 @@ fn t_org_a_tenants_figure_holds_for_its_descriptors() {
 
 #[test]
 fn a_connection_is_closed_at_its_age_and_no_call_is_lost() {
-    let config = format!("{POLICY}\n[server]\nconnection_age_max = \"1s\"\n");
+    let config = format!("{}\n[server]\nconnection_age_max = \"1s\"\n", *POLICY);
     let mut service = Service::embedded(&config.replace("5/h", "1000000/h"));
     for _ in 0..60 {
         assert_eq!(service.code(&[of(&[("ip", "a")])]), Code::Ok);

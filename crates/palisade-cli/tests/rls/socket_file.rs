@@ -10,20 +10,11 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::common::{Options, PATIENCE, Server, palisade, wait};
-use crate::service::{of, request};
-
-const POLICY: &str = r#"
-    [policy]
-    defaults = false
-    [[limit]]
-    name = "per-ip"
-    domain = "edge"
-    descriptor = [{ key = "ip" }]
-    rate = "3/h"
-"#;
+use crate::service::{PER_IP, alone, of, request};
 
 fn started(home: tempfile::TempDir, workers: u16) -> Server {
-    let config = format!("{POLICY}\n[server]\nworkers = {workers}\n");
+    let policy = alone(&PER_IP.replace("5/h", "3/h"));
+    let config = format!("{policy}\n[server]\nworkers = {workers}\n");
     Server::at(
         home,
         &Options {

@@ -272,19 +272,14 @@ pub fn allowed(mode: Mode, now: Micros) -> Decision {
 /// Over a local cap: 429, and the body says that enforcement is degraded.
 #[must_use]
 pub fn exceeded(mode: Mode, wait_us: u64, now: Micros) -> Decision {
-    refused(ErrorCode::RateLimitExceeded, 429, mode, wait_us, now)
+    refused(ErrorCode::RateLimitExceeded, mode, wait_us, now)
 }
 
 /// A closed class: 503 until the next probe, `wait_us` away.
 #[must_use]
 pub fn closed(wait_us: u64, now: Micros) -> Decision {
-    refused(
-        ErrorCode::ServiceUnavailable,
-        503,
-        Mode::FailClosed,
-        wait_us,
-        now,
-    )
+    let error = ErrorCode::ServiceUnavailable;
+    refused(error, Mode::FailClosed, wait_us, now)
 }
 
 /// A request that waited too long for its turn: 503, and it may come again at once. The
@@ -299,14 +294,14 @@ pub fn conflicted(now: Micros) -> Decision {
     decision
 }
 
-fn refused(error: ErrorCode, status: u16, mode: Mode, wait_us: u64, now: Micros) -> Decision {
+fn refused(error: ErrorCode, mode: Mode, wait_us: u64, now: Micros) -> Decision {
     let seconds = Some(retry_after_seconds(wait_us));
     Decision {
         retry_after: seconds,
         mode,
         enforcement: Enforcement::Degraded,
         reasons: vec![reason(Outcome::Deny, seconds)],
-        ..Decision::refuse(now, Outcome::Deny, Rule::F_FALLBACK, error, status)
+        ..Decision::refuse(now, Outcome::Deny, Rule::F_FALLBACK, error)
     }
 }
 

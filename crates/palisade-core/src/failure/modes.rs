@@ -135,7 +135,7 @@ pub fn fail_closed(rule: Rule, now: Micros) -> Decision {
             level: Level::L2,
             seconds: l2_seconds(),
             mode: Mode::FailClosed,
-            status: 503,
+            error: ErrorCode::ServiceUnavailable,
         },
         &[None],
         now,
@@ -149,7 +149,7 @@ fn reentry(until: Micros, now: Micros) -> Decision {
             level: Level::L2,
             seconds: retry_after_seconds(until.since(now)),
             mode: Mode::FailClosed,
-            status: 503,
+            error: ErrorCode::ServiceUnavailable,
         },
         &[None],
         now,
@@ -165,7 +165,7 @@ fn over_cap(exceeded: &Exceeded, mode: Mode, now: Micros) -> Decision {
             level: Level::L2,
             seconds: l2_seconds(),
             mode,
-            status: 429,
+            error: ErrorCode::RateLimitExceeded,
         },
         &keys,
         now,
@@ -179,7 +179,7 @@ fn seen(kind: KeyKind, block: SeenBlock, mode: Mode, now: Micros) -> Decision {
             level: block.level,
             seconds: retry_after_seconds(block.until.since(now)),
             mode,
-            status: 429,
+            error: ErrorCode::RateLimitExceeded,
         },
         &[Some(kind)],
         now,
@@ -203,15 +203,11 @@ struct Refusal {
     level: Level,
     seconds: u64,
     mode: Mode,
-    /// 503 where the store is the reason: it must not look like a limit exceeded.
-    status: u16,
+    /// Unavailable where the store is the reason: it must not look like a limit exceeded.
+    error: ErrorCode,
 }
 
 fn blocked(refusal: Refusal, keys: &[Option<KeyKind>], now: Micros) -> Decision {
-    let error = match refusal.status {
-        503 => ErrorCode::ServiceUnavailable,
-        _ => ErrorCode::RateLimitExceeded,
-    };
     let reason = |key: &Option<KeyKind>| Reason {
         rule: refusal.rule,
         key: *key,
@@ -226,6 +222,6 @@ fn blocked(refusal: Refusal, keys: &[Option<KeyKind>], now: Micros) -> Decision 
         mode: refusal.mode,
         reasons: keys.iter().map(reason).collect(),
         enforcement: Enforcement::Degraded,
-        ..Decision::refuse(now, Outcome::HardBlock, refusal.rule, error, refusal.status)
+        ..Decision::refuse(now, Outcome::HardBlock, refusal.rule, refusal.error)
     }
 }

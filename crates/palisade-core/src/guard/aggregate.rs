@@ -129,11 +129,7 @@ impl Answer {
             rule: self.rule,
             reasons: self.reasons.iter().map(Reason::from).collect(),
             error: self.error(),
-            status: if self.outcome == Outcome::Allow {
-                200
-            } else {
-                429
-            },
+            status: self.error().map_or(200, ErrorCode::status),
             delay_ms: self.delay_ms,
             challenge: self.challenge,
             ..Decision::allow(at)

@@ -75,6 +75,7 @@ impl Namer {
             return self.name(len, [tail_word(identifier)]);
         };
         if identifier.len() <= 16 {
+            // Two loads of a fixed size instead of a copy of as many bytes as there are.
             // The first and the last eight bytes overlap if there are fewer than
             // sixteen; together with the length they determine every byte.
             return self.name(len, [first, last].map(|word| u64::from_le_bytes(*word)));

@@ -1,5 +1,6 @@
 //! Facts → plan, in the order of L-ORDER.
 
+use std::cell::OnceCell;
 use std::num::NonZeroU32;
 
 use arrayvec::ArrayVec;
@@ -37,7 +38,7 @@ pub fn resolve<'p>(
         quota: None,
     };
     plan.refusal =
-        scope_refusal(policy, &plan.route, facts).or_else(|| unknown_class(policy, facts));
+        scope_refusal(policy, &plan.route, &identity).or_else(|| unknown_class(policy, facts));
     match plan.refusal {
         None => charge_who(policy, tenant, &mut identity, facts, &mut plan, tier_of),
         // A guess is no token that lacks a scope: it counts against where it comes from,
@@ -61,11 +62,6 @@ fn charge_who<'p>(
     plan: &mut Plan<'p>,
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) {
-    identity.api_key = facts
-        .api_key
-        .as_ref()
-        .map(|key| hash_api_key(key.as_str()))
-        .filter(|hash| policy.api_key(hash).is_some());
     charge_limits(policy, tenant, identity, facts, plan);
     let refused = charge_quota(policy, identity, facts, plan, tier_of).or_else(|| uncovered(plan));
     settle(plan, refused, facts.layers);
@@ -138,8 +134,9 @@ fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
 fn scope_refusal(
     policy: &PolicySet,
     route: &RouteMatch<'_>,
-    facts: &RequestFacts,
+    identity: &Identity<'_>,
 ) -> Option<Refusal> {
+    let facts = identity.facts;
     let needed = route.scope.filter(|_| facts.layers != Layers::Edge)?;
     let held = facts
         .scopes
@@ -149,7 +146,7 @@ fn scope_refusal(
         _ if held => None,
         None => Some(Refusal::TokenScope),
         Some(_) if facts.kind == RequestKind::Http => None,
-        Some(key) => match policy.api_key(&hash_api_key(key.as_str())) {
+        Some(_) => match identity.known_key().and_then(|hash| policy.api_key(hash)) {
             None => Some(Refusal::TokenScope),
             Some(registered) => (!registered.covers(needed)).then_some(Refusal::KeyScope),
         },
@@ -253,7 +250,7 @@ fn charge_quota<'p>(
     if facts.api_key.is_none() {
         return plan.route.api_key_required.then_some(Refusal::UnknownKey);
     }
-    let Some(hash) = identity.api_key.clone() else {
+    let Some(hash) = identity.known_key().map(str::to_owned) else {
         return Some(Refusal::UnknownKey);
     };
     let Some(registered) = policy.api_key(&hash) else {
@@ -343,7 +340,8 @@ struct Identity<'a> {
     facts: &'a RequestFacts,
     pattern: Option<&'a str>,
     client_type: Option<ClientType>,
-    api_key: Option<String>,
+    /// The hash of the API key, if the policy knows the key; empty until it is needed.
+    api_key: OnceCell<Option<String>>,
     digested: ArrayVec<Segment, 8>,
 }
 
@@ -364,9 +362,18 @@ impl<'a> Identity<'a> {
                     .kind
                     .unwrap_or_else(|| policy.client_type(client.id.as_str()))
             }),
-            api_key: None,
+            api_key: OnceCell::new(),
             digested: ArrayVec::new(),
         }
+    }
+
+    /// The hash of the request's API key, if the policy knows the key.
+    fn known_key(&self) -> Option<&str> {
+        let found = self.api_key.get_or_init(|| {
+            let hash = hash_api_key(self.facts.api_key.as_ref()?.as_str());
+            self.policy.api_key(&hash).is_some().then_some(hash)
+        });
+        found.as_deref()
     }
 
     /// Searches the user agent for the policy's patterns: only where a limit asks.
@@ -444,7 +451,7 @@ impl<'a> Identity<'a> {
             SegmentKind::User => digest(facts.user.as_ref()?.as_bytes()),
             SegmentKind::Token => digest(facts.token.as_ref()?.as_bytes()),
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
-            SegmentKind::ApiKey => api_key_segment(self.api_key.as_ref()?),
+            SegmentKind::ApiKey => api_key_segment(self.known_key()?),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;

@@ -42,3 +42,42 @@ fn warn_table(schema: &Schema, table: Option<&Table>, sink: &mut Sink) {
 fn is_written(entry: &Entry) -> bool {
     !matches!(entry.key, Origin::Builtin(_) | Origin::Nowhere)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::document::schema::Section;
+    use crate::document::{Document, Env, Input, Overrides};
+
+    crate::section! {
+        /// A kettle.
+        struct Kettle(Table "kettle") {
+            /// How hot it gets, in degrees.
+            degrees: u8 = "100" where "40"..="100";
+            /// Whether it whistles. Not used yet: it has no pipe.
+            whistles: bool = "false";
+        }
+    }
+
+    fn warnings(text: &str) -> Vec<String> {
+        let (env, flags) = (Env::default(), Overrides::default());
+        let input = Input {
+            path: None,
+            text,
+            env: &env,
+            flags: &flags,
+        };
+        let tables = [Kettle::SCHEMA];
+        let mut document = Document::parse(input, &tables).unwrap();
+        document.lay_over();
+        let kettle = document.table::<Kettle>();
+        let (_, warnings) = document.finish_with_warnings(kettle).unwrap();
+        warnings.into_iter().map(|one| one.message).collect()
+    }
+
+    #[test]
+    fn who_sets_a_key_without_effect_hears_of_it_and_nobody_else_does() {
+        assert_eq!(warnings("[kettle]\ndegrees = 50\n"), [""; 0]);
+        let warned = warnings("[kettle]\nwhistles = true\n");
+        assert_eq!(warned, ["`kettle.whistles` has no effect yet"]);
+    }
+}

@@ -55,6 +55,11 @@ impl Draft {
         }
     }
 
+    /// Whether nothing in it was refused.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.errors.is_none()
+    }
+
     /// The tables that could be read, among others as they are by default.
     pub const fn config(&self) -> &Config {
         &self.config

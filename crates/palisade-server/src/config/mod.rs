@@ -1,10 +1,12 @@
 //! The configuration: the service's own tables beside the policy's.
 //!
 //! sections (the declarations) → draft (what can be read) → agree (tables that must fit each
-//! other) → ready (what a service is made of before it touches anything).
+//! other) → ready (what a service is made of before it touches anything) → examined (all that
+//! is wrong with any of it).
 
 mod agree;
 mod draft;
+pub mod examined;
 pub mod ready;
 #[cfg(test)]
 mod reference;
@@ -104,34 +106,12 @@ impl Config {
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its place.
-pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
-    let text = path.map(palisade_policy::read_file).transpose()?;
-    let input = Input {
-        path,
-        text: &text.unwrap_or_default(),
-        env,
-        flags,
-    };
-    load_revision(input, 1)
-}
-
-/// Reads a configuration that is already in memory, as if it stood in `path`.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_text(
-    path: &Path,
-    text: &str,
+pub fn load(
+    path: Option<&Path>,
     env: &Env,
     flags: &Overrides,
 ) -> Result<Config, ConfigErrors> {
-    let input = Input {
-        path: Some(path),
-        text,
-        env,
-        flags,
-    };
-    load_revision(input, 1)
+    draft(path, env, flags)?.whole()
 }
 
 /// The configuration, and every figure in it with its origin.
@@ -140,26 +120,26 @@ pub fn list(
     env: &Env,
     flags: &Overrides,
 ) -> Result<(Config, Vec<Figure>), ConfigErrors> {
-    let text = path.map(palisade_policy::read_file).transpose()?;
+    let text = text_of(path)?;
     let input = Input {
         path,
-        text: &text.unwrap_or_default(),
+        text: &text,
         env,
         flags,
     };
     let tables = sections::schemas();
     let figures = palisade_policy::open(input, &tables)?.figures();
-    Ok((load_revision(input, 1)?, figures))
+    Ok((Draft::read(input, 1)?.whole()?, figures))
 }
 
 /// Reads as much of the configuration as can be, for whoever reports all that is wrong.
 ///
 /// # Errors
 /// The file cannot be read, or is not TOML.
-pub fn draft(path: &Path, env: &Env, flags: &Overrides) -> Result<Draft, ConfigErrors> {
-    let text = palisade_policy::read_file(path)?;
+fn draft(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Draft, ConfigErrors> {
+    let text = text_of(path)?;
     let input = Input {
-        path: Some(path),
+        path,
         text: &text,
         env,
         flags,
@@ -167,14 +147,16 @@ pub fn draft(path: &Path, env: &Env, flags: &Overrides) -> Result<Draft, ConfigE
     Draft::read(input, 1)
 }
 
-fn load_revision(input: Input<'_>, revision: u64) -> Result<Config, ConfigErrors> {
-    Draft::read(input, revision)?.whole()
+fn text_of(path: Option<&Path>) -> Result<String, ConfigErrors> {
+    let text = path.map(palisade_policy::read_file).transpose()?;
+    Ok(text.unwrap_or_default())
 }
 
 /// A configuration file that is followed while it changes.
 pub type ConfigFile = FileSource<ConfigLoader>;
 
-/// Reads a file as a whole configuration.
+/// Reads a file as a whole configuration, or a text as if it stood in one.
+#[derive(Default)]
 pub struct ConfigLoader {
     /// Variables, which win over the file.
     pub env: Env,
@@ -192,7 +174,7 @@ impl Loader for ConfigLoader {
             env: &self.env,
             flags: &self.flags,
         };
-        load_revision(input, revision)
+        Draft::read(input, revision)?.whole()
     }
 
     fn bundle(loaded: &Config) -> &PolicyBundle {

@@ -127,7 +127,8 @@ section! {
         url formerly "uri": StoreUrl = "embedded:./palisade-data";
         /// Time after which a call counts as failed.
         timeout: Duration = "100ms" where "1ms"..="10s";
-        /// Time to connect. Not used yet: connecting is part of `timeout`.
+        /// Time to make a connection to a shared store. A call waits for it no longer than
+        /// `timeout`: the connection is then there for the next one.
         connect_timeout: Duration = "1s" where "10ms"..="1min";
         /// Most connections to a shared store. On Redis more than 8 have no effect: each
         /// thread shares one among its requests.

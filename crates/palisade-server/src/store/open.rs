@@ -69,6 +69,7 @@ fn redis_config(config: &Store, url: &str) -> Result<RedisConfig, Failure> {
     let allowed = u8::try_from(config.pool_max).ok().and_then(NonZeroU8::new);
     Ok(RedisConfig {
         deadline: config.timeout,
+        connect_timeout: config.connect_timeout,
         connections: allowed.map_or(defaults.connections, |max| max.min(defaults.connections)),
         key_prefix: config.key_prefix.clone().unwrap_or_default(),
         wait_replicas: NonZeroU32::new(config.wait_replicas),
@@ -162,6 +163,7 @@ async fn postgres(config: &PostgresConfig) -> Result<AnyStore, Failure> {
 pub fn postgres_config(config: &Store, url: &str) -> Result<PostgresConfig, Failure> {
     let mut postgres = PostgresConfig::parse(url).map_err(|error| refused(&error))?;
     postgres.deadline = config.timeout;
+    postgres.connect_timeout = config.connect_timeout;
     postgres.connections = usize::try_from(config.pool_max).unwrap_or(usize::MAX);
     postgres.lanes = postgres.lanes.min(postgres.connections);
     Ok(postgres)

@@ -189,6 +189,7 @@ impl Table {
     ) -> Vec<Reading> {
         let mut locked = Locked::new(self, charges);
         let sharing = Sharing::default();
+        // Nobody shares here, so the instant is not looked at.
         let mut decision = Decision::open(self, &mut locked, &sharing, charges, Micros(0));
         let readings = charges
             .iter()
@@ -284,6 +285,7 @@ impl Table {
                 Room::Full => ROUNDS_MAX,
             };
         }
+        // No segment where the directory leads: that cannot be, and must not admit.
         Err(Micros(u64::MAX))
     }
 
@@ -311,6 +313,7 @@ impl Table {
         let mut sharing = Sharing::default();
         for round in 0_u32.. {
             let locked = Locked::new(self, charges);
+            // By segment: two new buckets of one plan may lead to the same one.
             let mut needed: PerCharge<usize> = smallvec![0; locked.segments.len()];
             let mut short = None;
             let mut total = 0;
@@ -318,6 +321,8 @@ impl Table {
                 let index = locked.of(self, charge.id).unwrap_or(0);
                 let (_, segment, body) = &locked.segments[index];
                 if segment.find(charge.id).is_some() {
+                    // Another decision gave it a place since it was told to share: it must
+                    // not count in both.
                     sharing.remove(position);
                     continue;
                 }
@@ -330,6 +335,8 @@ impl Table {
                     short = short.or(Some((position, needed[index])));
                 }
             }
+            // All at once and before judging: a plan that is admitted must find room for
+            // every one of its buckets, or it would have charged only some.
             if short.is_none() && total > 0 && !self.reserve(total) {
                 let is_new = |(position, charge): &(usize, &Charge<'_>)| {
                     let index = locked.of(self, charge.id).unwrap_or(0);
@@ -344,6 +351,7 @@ impl Table {
             let Some((position, count)) = short else {
                 return (locked, sharing, total);
             };
+            // Making room may split a segment that is locked here.
             drop(locked);
             let room = self.make_room(charges[position].id, count, now);
             if room == Room::Full || round >= ROUNDS_MAX {

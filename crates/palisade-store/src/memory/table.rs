@@ -162,6 +162,7 @@ impl Table {
         };
         let is_at_bound = || self.tracked.load(Ordering::Acquire) + count as u64 > self.keys_max;
         let mut body = segment.lock();
+        // Split by somebody else before the lock was had: that made room.
         if self.route(id) != number {
             return Room::Made;
         }
@@ -203,6 +204,8 @@ impl Table {
             return;
         };
         let upper = place.get_or_init(|| Segment::new(self.origin, first, depth));
+        // `high` is the id's upper 32 bits, and segments at this depth differ in the bit
+        // that is `depth` from its top.
         let is_upper = |one: &mut Moved| one.high >> (32 - depth) & 1 == 1;
         let mut moved = segment.drain(body);
         let went: Vec<Moved> = moved.extract_if(.., is_upper).collect();
@@ -226,6 +229,7 @@ impl Table {
             let Some(segment) = self.segment(number) else {
                 continue;
             };
+            // One that is in use is left to the next round: a sweep must hold up nobody.
             if let Some(mut body) = segment.try_lock() {
                 self.drop_spent(segment, &mut body, now);
             }
@@ -319,6 +323,7 @@ impl Table {
             let number = self.route(id);
             let segment = self.segment(number)?;
             let body = segment.lock();
+            // A split between routing and locking may have moved the bucket elsewhere.
             if self.route(id) == number {
                 return Some((segment, body));
             }

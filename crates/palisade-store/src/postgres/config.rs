@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_postgres::config::{Config as Address, Host, SslMode};
 
-use crate::{DEADLINE_DEFAULT, StoreError};
+use crate::{CONNECT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, StoreError};
 
 /// Whether a store may change the schema when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +71,9 @@ pub struct PostgresConfig {
     pub(super) address: Address,
     /// The longest a call may take, the wait for a connection included.
     pub deadline: Duration,
+    /// The longest that making a connection may take. Calls do not wait for all of it: a
+    /// connection that takes longer than their deadline serves those that come after it.
+    pub connect_timeout: Duration,
     /// Connections held at most.
     pub connections: usize,
     /// Of those, how many decide at the same time.
@@ -105,6 +108,7 @@ impl PostgresConfig {
         Ok(Self {
             address,
             deadline: DEADLINE_DEFAULT,
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             connections: 12,
             lanes: 4,
             batch_max: 128,

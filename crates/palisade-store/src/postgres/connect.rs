@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Connect, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+    Connect, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
+use futures_util::FutureExt;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
@@ -58,7 +59,7 @@ impl Phase {
 
 pub(super) struct Connections {
     pool: Pool,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     pub(super) deadline: Duration,
 }
 
@@ -80,19 +81,20 @@ impl Connections {
                 recycling_method: RecyclingMethod::Fast,
             },
         );
+        let connections_max = config.connections.max(1);
         let pool = Pool::builder(manager)
-            .max_size(config.connections.max(1))
+            .max_size(connections_max)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
                 wait: Some(config.deadline),
-                create: Some(config.deadline),
+                create: Some(config.connect_timeout),
                 recycle: Some(config.deadline),
             })
             .build()
             .map_err(|_| StoreError::Unreachable("the pool cannot be built".to_owned()))?;
         Ok(Self {
             pool,
-            permits: Semaphore::new(config.connections.max(1)),
+            permits: Arc::new(Semaphore::new(connections_max)),
             deadline: config.deadline,
         })
     }
@@ -108,7 +110,8 @@ impl Connections {
             Some(_) => SslMode::Require,
             None => SslMode::Disable,
         });
-        let (client, task) = tokio::time::timeout(DEADLINE_START, connector.open(address))
+        let patience = DEADLINE_START.max(config.connect_timeout);
+        let (client, task) = tokio::time::timeout(patience, connector.open(address))
             .await
             .map_err(|_| StoreError::TimedOut)?
             .map_err(|error| error::of(&error))?;
@@ -125,20 +128,46 @@ impl Connections {
 
     /// Takes a connection. Waiting for one and making one are told apart, so that a
     /// deadline that strikes here is named for what it is.
-    pub(super) async fn checkout(&self, phases: &[&Phase]) -> Result<Checkout<'_>, StoreError> {
-        let permit = self
-            .permits
-            .acquire()
-            .await
-            .map_err(|_| error::no_connection_free())?;
+    pub(super) async fn checkout(&self, phases: &[&Phase]) -> Result<Checkout, StoreError> {
+        let permit = self.permit(phases).await;
+        let permit = permit.map_err(|_| error::no_connection_free())?;
         phases.iter().for_each(|phase| phase.connecting());
-        let object = self.pool.get().await.map_err(error::of_pool)?;
+        let (object, permit) = self.connection(permit).await.map_err(error::of_pool)?;
         phases.iter().for_each(|phase| phase.asked());
         Ok(Checkout {
             object: Some(object),
             call: Call::None,
             _permit: permit,
         })
+    }
+
+    async fn permit(&self, phases: &[&Phase]) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let permits = Arc::clone(&self.permits);
+        if let Ok(permit) = permits.try_acquire_owned() {
+            return Ok(permit);
+        }
+        // Permits are out for connections that are not there yet: it is the server that is
+        // waited for, not another call.
+        let status = self.pool.status();
+        if status.size < status.max_size {
+            phases.iter().for_each(|phase| phase.connecting());
+        }
+        Arc::clone(&self.permits).acquire_owned().await
+    }
+
+    /// An idle connection is there at once. A new one is made by a task of its own, with its
+    /// permit: who waits for it may leave at its deadline, and the next call finds it made.
+    async fn connection(
+        &self,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<(Object, OwnedSemaphorePermit), PoolError> {
+        let pool = self.pool.clone();
+        let mut taking = Box::pin(async move { Ok((pool.get().await?, permit)) });
+        if let Some(taken) = (&mut taking).now_or_never() {
+            return taken;
+        }
+        let made = tokio::spawn(taking).await;
+        made.unwrap_or(Err(PoolError::Closed))
     }
 
     /// One statement, within the deadline.
@@ -186,10 +215,10 @@ impl Connections {
 
 /// A connection in use. Dropped in the middle of a call it is closed: its answer
 /// would otherwise be the next caller's wait.
-pub(super) struct Checkout<'a> {
+pub(super) struct Checkout {
     object: Option<Object>,
     call: Call,
-    _permit: SemaphorePermit<'a>,
+    _permit: OwnedSemaphorePermit,
 }
 
 #[derive(PartialEq, Eq)]
@@ -198,7 +227,7 @@ enum Call {
     UnderWay,
 }
 
-impl Checkout<'_> {
+impl Checkout {
     pub(super) async fn query(
         &mut self,
         sql: &str,
@@ -229,7 +258,7 @@ impl Checkout<'_> {
     }
 }
 
-impl Drop for Checkout<'_> {
+impl Drop for Checkout {
     fn drop(&mut self) {
         if self.call == Call::UnderWay {
             drop(self.object.take().map(Object::take));

@@ -34,7 +34,7 @@ impl Backend {
             Target::Single(info) => info,
         };
         let seat = |_| {
-            let link = Link::new((*info).clone(), options.deadline)?;
+            let link = Link::new((*info).clone(), &options)?;
             Ok(Batcher::new(link, options))
         };
         let seats = (0..config.connections.get()).map(seat);

@@ -170,7 +170,7 @@ impl Cluster {
         }
         let template = self.seeds.first().ok_or(Fault::Down)?;
         let info = at_address(template, address).ok_or(Fault::Misread)?;
-        let link = Link::new(info, self.options.deadline)?;
+        let link = Link::new(info, &self.options)?;
         links.insert(Arc::clone(address), Arc::clone(&link));
         Ok(link)
     }

@@ -12,7 +12,7 @@ use redis::{
 };
 use tokio::time::Instant;
 
-use crate::{DEADLINE_DEFAULT, deadline};
+use crate::{CONNECT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, deadline};
 
 /// The port of a node that names none.
 const PORT_DEFAULT: u16 = 6379;
@@ -58,8 +58,11 @@ pub struct RedisConfig {
     /// `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
     /// `redis+cluster://[user:password@]host[:port],host[:port]…` (`rediss+cluster://`).
     pub url: String,
-    /// The longest a call may take, connecting included.
+    /// The longest a call may take, its wait for a connection included.
     pub deadline: Duration,
+    /// The longest that making a connection may take. Calls do not wait for all of it: a
+    /// connection that takes longer than their deadline serves those that come after it.
+    pub connect_timeout: Duration,
     /// Most connections to a single server: one for each thread that calls, and no more
     /// than these, threads then sharing them. A cluster has one to each node.
     pub connections: NonZeroU8,
@@ -81,6 +84,7 @@ impl RedisConfig {
         Self {
             url: url.into(),
             deadline: DEADLINE_DEFAULT,
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             connections: CONNECTIONS_DEFAULT,
             key_prefix: String::new(),
             time: TimeSource::Store,
@@ -94,6 +98,7 @@ impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
             .field("deadline", &self.deadline)
+            .field("connect_timeout", &self.connect_timeout)
             .field("connections", &self.connections)
             .field("wait_replicas", &self.wait_replicas)
             .finish_non_exhaustive()
@@ -124,7 +129,7 @@ pub enum RedisConfigError {
     #[error("`store.key_prefix` may hold at most {PREFIX_BYTES_MAX} letters, digits and `_.:-`")]
     Prefix,
     /// A deadline of nothing.
-    #[error("`store.timeout` must not be zero")]
+    #[error("`store.timeout` and `store.connect_timeout` must not be zero")]
     Deadline,
     /// Certificates that cannot be used, or without TLS.
     #[error("the certificates of the store need a `rediss` URL and PEM files")]
@@ -245,7 +250,7 @@ pub(super) fn check(config: &RedisConfig) -> Result<(), RedisConfigError> {
     if prefix.len() > PREFIX_BYTES_MAX || !prefix.iter().all(allowed) {
         return Err(RedisConfigError::Prefix);
     }
-    if config.deadline.is_zero() {
+    if config.deadline.is_zero() || config.connect_timeout.is_zero() {
         return Err(RedisConfigError::Deadline);
     }
     Ok(())
@@ -284,6 +289,7 @@ pub(super) enum Effect {
 #[derive(Clone, Copy)]
 pub(super) struct Options {
     pub(super) deadline: Duration,
+    pub(super) connect_timeout: Duration,
     pub(super) replicas: Replicas,
 }
 

@@ -2,7 +2,9 @@
 //!
 //! A call on a dead server fails at once, or when its deadline comes. Connections are
 //! attempted only when somebody calls, one at a time, with growing pauses: an outage
-//! is not answered with a storm.
+//! is not answered with a storm. An attempt has a time of its own and goes on when those who
+//! waited for it have left: a path on which connecting takes longer than a call may take is
+//! slow once, not down for ever.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,9 +16,10 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisR
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::config::Replicas;
+use super::config::{Options, Replicas};
 use super::error::Fault;
 use super::script::{By, Call};
+use crate::deadline;
 
 /// Pause after the first failed attempt; doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -30,18 +33,28 @@ const SILENCES_MAX: u32 = 3;
 enum Phase {
     /// None; the next call makes one.
     Idle,
-    /// An attempt is under way.
-    Connecting,
+    /// An attempt is under way, since then.
+    Connecting(Instant),
     /// Connected; the number tells one connection from the next.
     Up(MultiplexedConnection, u64),
     /// The last attempt failed, for this reason; the next one is not due yet.
     Pausing(Fault),
 }
 
+/// What a node is to the slot of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    /// It has the slot.
+    Owner,
+    /// It is taking the slot over, and answers for it only when asked to.
+    Heir,
+}
+
 /// One connection to one server, made when somebody calls and made anew when it breaks.
 pub(super) struct Link {
     client: Client,
     deadline: Duration,
+    connect_timeout: Duration,
     phase: watch::Sender<Phase>,
     next: AtomicU64,
     failures: AtomicU32,
@@ -50,10 +63,11 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects to nothing yet.
-    pub(super) fn new(info: ConnectionInfo, deadline: Duration) -> RedisResult<Arc<Self>> {
+    pub(super) fn new(info: ConnectionInfo, options: &Options) -> RedisResult<Arc<Self>> {
         Ok(Arc::new(Self {
             client: Client::open(info)?,
-            deadline,
+            deadline: options.deadline,
+            connect_timeout: options.connect_timeout,
             phase: watch::Sender::new(Phase::Idle),
             next: AtomicU64::new(0),
             failures: AtomicU32::new(0),
@@ -83,30 +97,7 @@ impl Link {
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        match self.send(call, By::Digest, replicas, due).await {
-            Err(fault) if fault.is_unknown_script() => {
-                self.send(call, By::Source, replicas, due).await
-            }
-            result => result,
-        }
-    }
-
-    async fn send(
-        self: &Arc<Self>,
-        call: &Call,
-        by: By,
-        replicas: Replicas,
-        due: Instant,
-    ) -> Result<Value, Fault> {
-        let Some(wait) = replicas.wait(due) else {
-            return self.call(&call.command(by), due).await;
-        };
-        let mut pipe = Pipeline::with_capacity(2);
-        pipe.add_command(call.command(by)).add_command(wait);
-        let mut answers = self.pipeline(&pipe, due).await?.into_iter();
-        let answer = answers.next().ok_or(Fault::Misread)?.extract_error()?;
-        confirmed(answers.next(), replicas)?;
-        Ok(answer)
+        self.script_at(Node::Owner, call, replicas, due).await
     }
 
     /// The same at a node that is taking over the slot: each try after `ASKING`.
@@ -116,30 +107,48 @@ impl Link {
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
-        match self.send_asking(call, By::Digest, replicas, due).await {
+        self.script_at(Node::Heir, call, replicas, due).await
+    }
+
+    async fn script_at(
+        self: &Arc<Self>,
+        node: Node,
+        call: &Call,
+        replicas: Replicas,
+        due: Instant,
+    ) -> Result<Value, Fault> {
+        let by_digest = call.command(By::Digest);
+        match self.send(node, by_digest, replicas, due).await {
             Err(fault) if fault.is_unknown_script() => {
-                self.send_asking(call, By::Source, replicas, due).await
+                let by_source = call.command(By::Source);
+                self.send(node, by_source, replicas, due).await
             }
             result => result,
         }
     }
 
-    async fn send_asking(
+    async fn send(
         self: &Arc<Self>,
-        call: &Call,
-        by: By,
+        node: Node,
+        command: Cmd,
         replicas: Replicas,
         due: Instant,
     ) -> Result<Value, Fault> {
         let wait = replicas.wait(due);
+        if node == Node::Owner && wait.is_none() {
+            return self.call(&command, due).await;
+        }
         let is_confirmed = wait.is_some();
         let mut pipe = Pipeline::with_capacity(3);
-        pipe.add_command(redis::cmd("ASKING"))
-            .add_command(call.command(by));
+        if node == Node::Heir {
+            pipe.add_command(redis::cmd("ASKING"));
+        }
+        pipe.add_command(command);
         if let Some(wait) = wait {
             pipe.add_command(wait);
         }
-        let mut answers = self.pipeline(&pipe, due).await?.into_iter().skip(1);
+        let answers = self.pipeline(&pipe, due).await?.into_iter();
+        let mut answers = answers.skip(usize::from(node == Node::Heir));
         let answer = answers.next().ok_or(Fault::Misread)?.extract_error()?;
         if is_confirmed {
             confirmed(answers.next(), replicas)?;
@@ -196,7 +205,11 @@ impl Link {
             match &*phase.borrow_and_update() {
                 Phase::Up(connection, number) => return Ok((connection.clone(), *number)),
                 Phase::Pausing(why) => return Err(why.clone()),
-                Phase::Connecting | Phase::Idle => {}
+                // Others have waited a whole deadline for it: nobody else needs to.
+                Phase::Connecting(since) if deadline::now() >= *since + self.deadline => {
+                    return Err(Fault::Down);
+                }
+                Phase::Connecting(_) | Phase::Idle => {}
             }
             self.begin();
             match timeout_at(due, phase.changed()).await {
@@ -212,7 +225,7 @@ impl Link {
         let begun = self.phase.send_if_modified(|phase| {
             let idle = matches!(phase, Phase::Idle);
             if idle {
-                *phase = Phase::Connecting;
+                *phase = Phase::Connecting(deadline::now());
             }
             idle
         });
@@ -223,13 +236,13 @@ impl Link {
 
     async fn connect(&self) {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.deadline))
+            .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         let attempt = self
             .client
             .get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.deadline, attempt).await {
+        match timeout(self.connect_timeout, attempt).await {
             Ok(Ok(connection)) => {
                 self.silences.store(0, Relaxed);
                 let number = self.next.fetch_add(1, Relaxed);
@@ -293,7 +306,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         self.0.phase.send_if_modified(|phase| {
-            let unfinished = matches!(phase, Phase::Connecting | Phase::Pausing(_));
+            let unfinished = matches!(phase, Phase::Connecting(_) | Phase::Pausing(_));
             if unfinished {
                 *phase = Phase::Idle;
             }

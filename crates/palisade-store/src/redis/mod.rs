@@ -75,6 +75,7 @@ impl RedisStore {
         config::check(&config)?;
         let options = Options {
             deadline: config.deadline,
+            connect_timeout: config.connect_timeout,
             replicas: Replicas(config.wait_replicas),
         };
         Ok(Self {

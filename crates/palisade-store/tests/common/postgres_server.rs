@@ -97,6 +97,7 @@ impl PostgresServer {
         let mut config = PostgresConfig::parse(&self.address(&name)).unwrap();
         config.schema = SchemaPolicy::Migrate;
         config.deadline = Duration::from_secs(20);
+        config.connect_timeout = config.deadline;
         config.sweep = None;
         config
     }

@@ -23,6 +23,7 @@ pub(crate) fn store_at(url: &str, clock: Arc<TestClock>) -> RedisStore {
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     RedisStore::new(RedisConfig {
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         key_prefix: format!("t{number}:"),
         time: TimeSource::Injected(clock),
         ..RedisConfig::new(url)
@@ -34,6 +35,7 @@ pub(crate) fn store_at(url: &str, clock: Arc<TestClock>) -> RedisStore {
 pub(crate) fn patient(url: &str) -> RedisStore {
     RedisStore::new(RedisConfig {
         deadline: PATIENT,
+        connect_timeout: PATIENT,
         ..RedisConfig::new(url)
     })
     .unwrap()

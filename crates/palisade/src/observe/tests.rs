@@ -301,7 +301,6 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
         palisade_core::Outcome::Deny,
         palisade_core::Rule::L_IP,
         palisade_core::decision::ErrorCode::RateLimitExceeded,
-        429,
     );
     for _ in 0..8 {
         log.decided(&crate::engine::Seen {

@@ -254,7 +254,6 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
             Outcome::Deny,
             RuleId::L_CONCURRENT,
             ErrorCode::RateLimitExceeded,
-            429,
         );
         decision.retry_after = Some(1);
         let decided = Decided::new(RequestAnswer {

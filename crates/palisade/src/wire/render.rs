@@ -224,7 +224,7 @@ mod tests {
     fn refused() -> Decision {
         let at = Micros(1_799_999_990 * SECOND);
         let (outcome, error) = (Outcome::HardBlock, ErrorCode::QuotaExceeded);
-        let mut refused = Decision::refuse(at, outcome, Rule::G_THRESHOLD, error, 429);
+        let mut refused = Decision::refuse(at, outcome, Rule::G_THRESHOLD, error);
         refused.level = Some(Level::L3);
         refused.retry_after = Some(300);
         refused.delay_ms = Some(250);

@@ -120,6 +120,7 @@ pub fn redis(url: &str, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Nodes
     let store = |_: &i64| {
         let config = RedisConfig {
             deadline: PATIENT,
+            connect_timeout: PATIENT,
             key_prefix: format!("n{number}:"),
             time: match time {
                 StoreTime::Server => TimeSource::Store,
@@ -141,6 +142,7 @@ pub async fn postgres(
 ) -> Nodes<PostgresStore> {
     let mut config = config.clone();
     config.deadline = PATIENT;
+    config.connect_timeout = PATIENT;
     let mut stores = Vec::new();
     for _ in wrong_us {
         let store = match time {

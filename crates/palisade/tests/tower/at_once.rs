@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::tower::{Decided, EdgeLayer, Gate, IdentityLayer, Judge, Who};
 use palisade::{Limiter, LimiterConfig, Quota};
 use tower::limit::ConcurrencyLimit;
@@ -32,18 +31,6 @@ by = ["ip"]
 bot = true
 rate = "1/min"
 "#;
-
-type Embedded = Engine<MemoryStore<Arc<dyn Clock>>>;
-
-/// The same policy on the same clock, on the embedded store.
-fn embedded(rig: &Rig) -> Arc<Embedded> {
-    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&rig.clock);
-    let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
-    let policy = engine_support::policy(POLICY, &palisade_policy::Env::default());
-    let keyring = engine_support::keyring();
-    let config = EngineConfig::new(store, (*policy).clone(), keyring, time);
-    Arc::new(Engine::new(config))
-}
 
 /// An application that says which request has reached it.
 async fn echo(request: Request<Body>) -> Result<Response<Body>, Infallible> {
@@ -113,7 +100,7 @@ fn requests() -> Vec<Request<Body>> {
 #[tokio::test]
 async fn the_embedded_store_decides_at_once_what_others_decide_after_a_wait() {
     let rig = Rig::new(POLICY);
-    let engine = embedded(&rig);
+    let engine = embedded(POLICY, &rig.clock);
     assert!(engine.never_waits() && !rig.engine.never_waits());
     let requests: Vec<_> = (0..5).flat_map(|_| requests()).collect();
     let at_once = answers(Gate::new(engine), &requests).await;
@@ -132,7 +119,7 @@ async fn a_check_without_waiting_is_none_on_a_store_that_may_have_to_be_waited_f
     let facts = engine_support::request(facts);
     assert!(rig.engine.check_now(&facts).is_none());
     assert_eq!(rig.left("per-address").await, 9, "nothing was charged");
-    let answer = embedded(&rig).check_now(&facts).unwrap();
+    let answer = embedded(POLICY, &rig.clock).check_now(&facts).unwrap();
     assert_eq!(answer.decision.limits[0].remaining, 8);
 }
 

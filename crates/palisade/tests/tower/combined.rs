@@ -8,7 +8,6 @@ use palisade::core::FieldError;
 use palisade::extract::EdgeConfig;
 use palisade::extract::identity::IdentityHeaders;
 use palisade::extract::jwt::{JwtKeys, JwtRules, TokenVerifier};
-use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::tower::{Attempt, EdgeLayer, IdentityLayer, Judge, LoginLayer, Who};
 use palisade::{Limiter, LimiterConfig, Quota};
 use serde_json::json;
@@ -99,15 +98,8 @@ async fn i_jwt_guessed_tokens_behind_both_layers_meet_the_figure_of_the_auth_cla
     let rig = Rig::new(POLICY);
     assert_eq!(guesses_that_pass(rig.gate(), "/x").await, 5);
 
-    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&rig.clock);
-    let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
-    let policy = engine_support::policy(POLICY, &palisade_policy::Env::default());
-    let keyring = engine_support::keyring();
-    let engine = Engine::new(EngineConfig::new(store, (*policy).clone(), keyring, time));
-    assert_eq!(
-        guesses_that_pass(Gate::new(Arc::new(engine)), "/x").await,
-        5
-    );
+    let engine = embedded(POLICY, &rig.clock);
+    assert_eq!(guesses_that_pass(Gate::new(engine), "/x").await, 5);
 }
 
 /// The edge has charged the auth class already: the guess is no second charge.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use palisade::cases::StoreState;
-use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::tower::{Decided, EdgeLayer, IdentityLayer, Who};
 use palisade::{Limiter, LimiterConfig, Quota, SystemClock};
 use tower::limit::ConcurrencyLimit;
@@ -254,13 +253,7 @@ async fn l_atomic_fifteen_hundred_at_once_at_five_a_second_admit_five() {
     clock.advance(1_000_000);
     assert_eq!(flood(by_limiter).await, 5);
 
-    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-    let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
-    let policy = POLICY.replace("10/min", "5/s");
-    let policy = engine_support::policy(&policy, &palisade_policy::Env::default());
-    let keyring = engine_support::keyring();
-    let engine = Engine::new(EngineConfig::new(store, (*policy).clone(), keyring, time));
-    let gate = Gate::new(Arc::new(engine));
+    let gate = Gate::new(embedded(&POLICY.replace("10/min", "5/s"), &clock));
     assert_eq!(
         flood(EdgeLayer::new(&gate).layer(application(&reached))).await,
         5

@@ -1,7 +1,6 @@
 //! One gate, whichever store its engine counts in: real servers, shared by two processes' worth
 //! of layers.
 
-use palisade::store::Store;
 use palisade::tower::EdgeLayer;
 use tower::Layer;
 

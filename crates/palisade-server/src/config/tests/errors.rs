@@ -4,12 +4,11 @@ use std::path::Path;
 
 use palisade_policy::{ConfigErrors, Env, Overrides};
 
-use super::load_text;
 use crate::config::ready::Ready;
 use crate::config::{Config, load};
 
 fn read(text: &str, env: &Env) -> Result<Config, ConfigErrors> {
-    load_text(Path::new("policy.toml"), text, env, &Overrides::default())
+    super::load(text, env, &Overrides::default())
 }
 
 /// The errors of a file, as they are printed.

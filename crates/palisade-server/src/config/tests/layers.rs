@@ -1,6 +1,4 @@
 //! Flags over environment over file over defaults.
-use std::path::Path;
-
 use palisade_core::facts::ClientType;
 use palisade_core::limit::{Algorithm, Window};
 use palisade_core::plan::OnExceed;
@@ -9,13 +7,11 @@ use palisade_core::record::Flow;
 use palisade_core::time::MINUTE;
 use palisade_policy::{Env, Overrides, Reload, SourceUrl, UsernameSource};
 
-use super::load_text;
 use crate::config::values::SecretRef;
 use crate::config::{Config, ConfigFile, ConfigLoader, StoreUrl, load};
 
 fn with(text: &str, env: &Env, flags: &Overrides) -> Config {
-    load_text(Path::new("policy.toml"), text, env, flags)
-        .unwrap_or_else(|errors| panic!("{errors}"))
+    super::load(text, env, flags).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn file(text: &str) -> Config {

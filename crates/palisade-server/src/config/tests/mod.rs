@@ -6,23 +6,12 @@ mod reference;
 
 use std::path::Path;
 
-use palisade_policy::document::Input;
-use palisade_policy::{ConfigErrors, Env, Overrides};
+use palisade_policy::{ConfigErrors, Env, Loader, Overrides};
 
-use super::Config;
+use super::{Config, ConfigLoader};
 
-/// Reads a configuration that is already in memory, as if it stood in `path`.
-fn load_text(
-    path: &Path,
-    text: &str,
-    env: &Env,
-    flags: &Overrides,
-) -> Result<Config, ConfigErrors> {
-    let input = Input {
-        path: Some(path),
-        text,
-        env,
-        flags,
-    };
-    super::load_revision(input, 1)
+/// Reads a text as if it stood in `policy.toml`.
+fn load(text: &str, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
+    let (env, flags) = (env.clone(), flags.clone());
+    ConfigLoader { env, flags }.load(Path::new("policy.toml"), text, 1)
 }

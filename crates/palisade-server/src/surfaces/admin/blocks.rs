@@ -2,11 +2,9 @@
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
-use palisade::engine::{
-    AdminError, BlockCursor, BlockView, LiftSubject, LiftTarget, Score, meaning,
-};
+use palisade::engine::{AdminError, BlockCursor, BlockView, LiftSubject, LiftTarget, Score};
 use palisade_core::Digest;
-use palisade_core::decision::{KeyKind, Level};
+use palisade_core::decision::KeyKind;
 use palisade_core::record::{RecordKey, RecordKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,57 +20,11 @@ const PAGE_DEFAULT: usize = 100;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Blocks))]
 pub(super) struct Listing {
-    blocks: Vec<Block>,
+    blocks: Vec<BlockView>,
     /// Whether there are more than fit.
     truncated: bool,
     /// Pass as `after` to go on, if the listing is asked for in pages; null at the end.
     next: Option<String>,
-}
-
-/// One block. Whom it is on is a digest.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema))]
-pub(crate) struct Block {
-    /// The record it is in, for example `account-login`.
-    record: &'static str,
-    /// The record's digest.
-    id: String,
-    /// The key it is on, for example `K4`.
-    #[cfg_attr(test, schema(value_type = String))]
-    key: KeyKind,
-    /// Which device or user agent of the record.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    member: Option<String>,
-    /// The rule that issued it.
-    rule: &'static str,
-    /// What the rule means, for people.
-    words: &'static str,
-    /// `soft_block`, `hard_block` or `deny`.
-    decision: &'static str,
-    /// L1 to L6.
-    #[cfg_attr(test, schema(value_type = Option<String>))]
-    level: Option<Level>,
-    /// When it ends, RFC 3339.
-    until: String,
-    /// Whole seconds until then.
-    retry_after: u64,
-}
-
-impl From<BlockView> for Block {
-    fn from(view: BlockView) -> Self {
-        Self {
-            record: view.record,
-            id: view.id,
-            key: view.key,
-            member: view.member,
-            rule: view.rule.id(),
-            words: meaning(view.rule),
-            decision: view.decision.name(),
-            level: view.level,
-            until: view.until,
-            retry_after: view.retry_after,
-        }
-    }
 }
 
 /// What to lift: a record as it is listed, or a subject as a person names it, which is
@@ -209,7 +161,7 @@ pub(super) async fn list(
         (blocks, truncated, None)
     };
     Ok(Json(Listing {
-        blocks: blocks.into_iter().map(Into::into).collect(),
+        blocks,
         truncated,
         next,
     }))

@@ -49,6 +49,12 @@ fn unreadable() -> Refusal {
     Refusal::invalid_field("Invalid request", "body", "must be valid JSON")
 }
 
+/// Whether a text is an API key's hash, as it is kept: never the key itself.
+pub(super) fn is_key_hash(text: &str) -> bool {
+    let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == 64 && text.bytes().all(is_lower_hex)
+}
+
 /// Collects what is wrong with fields.
 pub(super) struct Fields {
     message: &'static str,

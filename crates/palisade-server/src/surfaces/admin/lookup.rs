@@ -3,18 +3,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use palisade::engine::{BucketView, QuotaUsage, ScoreView, Sought, Standing};
-use palisade::observe::audit::{Past as Event, Whose};
+use palisade::engine::{BlockView, BucketView, Finding, QuotaUsage, ScoreView, Sought, Standing};
+use palisade::observe::audit::{Past, Whose};
 use palisade_core::Id;
-use palisade_core::decision::{KeyKind, Level};
 use palisade_core::policy::hash_api_key;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Operations;
-use super::blocks::Block;
-use super::explain::Finding;
-use super::input::{Body, Fields};
+use super::input::{Body, Fields, is_key_hash};
 use super::refusal::Refusal;
 
 const INVALID: &str = "Invalid subject";
@@ -58,11 +55,11 @@ pub(super) struct Found {
     /// What stands against it, the strictest first.
     findings: Vec<Finding>,
     /// Blocks that run on it.
-    blocks: Vec<Block>,
+    blocks: Vec<BlockView>,
     /// Scores that may lead to the next block.
-    scores: Vec<PointsView>,
+    scores: Vec<ScoreView>,
     /// Its buckets.
-    buckets: Vec<Filled>,
+    buckets: Vec<BucketView>,
     /// Whether it has more buckets than were read.
     truncated: bool,
     /// Whether an allowlist entry lets it pass its limits.
@@ -76,109 +73,19 @@ pub(super) struct Found {
     timeline: Vec<Past>,
 }
 
-/// A score that stands.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = Points))]
-pub(super) struct PointsView {
-    /// The record it is in, for example `account-login`.
-    record: &'static str,
-    /// The key it is on, for example `K4`.
-    #[cfg_attr(test, schema(value_type = String))]
-    key: KeyKind,
-    /// Points now.
-    score: u8,
-    /// When it falls by a point, RFC 3339.
-    falls_at: String,
-    /// When it is zero, RFC 3339.
-    gone_at: String,
-}
-
-impl From<ScoreView> for PointsView {
-    fn from(view: ScoreView) -> Self {
+impl Found {
+    fn of(standing: Standing, quota: Option<QuotaUsage>, timeline: Vec<Past>) -> Self {
         Self {
-            record: view.record,
-            key: view.key,
-            score: view.score,
-            falls_at: view.falls_at,
-            gone_at: view.gone_at,
-        }
-    }
-}
-
-/// A bucket of the subject.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = FilledBucket))]
-pub(super) struct Filled {
-    /// The limit.
-    name: String,
-    /// What it counts by.
-    scope: &'static str,
-    /// Classes it is of; none is all.
-    classes: Vec<String>,
-    /// What it allows.
-    limit: u64,
-    /// Used now.
-    used: u64,
-    /// When all of it is free again, Unix seconds.
-    reset: u64,
-    /// Seconds until a request fits; null if one fits now.
-    retry_after: Option<u64>,
-    /// It only reports.
-    shadow: bool,
-}
-
-impl From<BucketView> for Filled {
-    fn from(view: BucketView) -> Self {
-        Self {
-            name: view.name,
-            scope: view.scope,
-            classes: view.classes,
-            limit: view.limit,
-            used: view.used,
-            reset: view.reset,
-            retry_after: view.retry_after,
-            shadow: view.shadow,
-        }
-    }
-}
-
-/// One event of the audit, without anybody's name.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = PastEvent))]
-pub(super) struct Past {
-    /// When, RFC 3339.
-    at: String,
-    /// The audit's name of it.
-    event: &'static str,
-    /// The class or flow.
-    class: Option<String>,
-    /// The limit that refused.
-    limit: Option<String>,
-    /// The rule that decided.
-    rule: Option<&'static str>,
-    /// The command of the guard.
-    op: Option<&'static str>,
-    /// The answer.
-    decision: Option<&'static str>,
-    /// The level of a block.
-    #[cfg_attr(test, schema(value_type = Option<String>))]
-    level: Option<Level>,
-    /// Whole seconds to wait.
-    retry_after: Option<u64>,
-}
-
-impl From<Event> for Past {
-    fn from(event: Event) -> Self {
-        Self {
-            at: event.at,
-            event: event.event,
-            class: event.class.map(|class| class.to_string()),
-            limit: event.limit.map(|limit| limit.to_string()),
-            rule: event.rule,
-            op: event.op,
-            decision: event.decision,
-            level: event.level,
-            retry_after: event.retry_after,
+            decision: standing.decision,
+            findings: standing.findings,
+            blocks: standing.blocks,
+            scores: standing.scores,
+            buckets: standing.buckets,
+            truncated: standing.truncated,
+            allowlisted: standing.allowlisted,
+            free_in: standing.free_in,
+            quota,
+            timeline,
         }
     }
 }
@@ -194,10 +101,7 @@ impl Subject {
     fn read(self) -> Result<Named, Refusal> {
         let mut fields = Fields::new(INVALID);
         let key = fields.id("api_key", self.api_key);
-        let is_hash = |key: &Id| {
-            let text = key.as_str();
-            text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        };
+        let is_hash = |key: &Id| is_key_hash(key.as_str());
         let hash = key.as_ref().map(|key| match is_hash(key) {
             true => key.as_str().to_owned(),
             false => hash_api_key(key.as_str()),
@@ -266,20 +170,5 @@ pub(super) async fn look_up(
     };
     let audit = operations.audit.as_ref().zip(named.whose());
     let events = audit.map(|(audit, whose)| audit.recent_of(whose, EVENTS_SHOWN));
-    Ok(Json(found(standing, quota, events.unwrap_or_default())))
-}
-
-fn found(standing: Standing, quota: Option<QuotaUsage>, events: Vec<Event>) -> Found {
-    Found {
-        decision: standing.decision,
-        findings: standing.findings.into_iter().map(Into::into).collect(),
-        blocks: standing.blocks.into_iter().map(Into::into).collect(),
-        scores: standing.scores.into_iter().map(Into::into).collect(),
-        buckets: standing.buckets.into_iter().map(Into::into).collect(),
-        truncated: standing.truncated,
-        allowlisted: standing.allowlisted,
-        free_in: standing.free_in,
-        quota,
-        timeline: events.into_iter().map(Into::into).collect(),
-    }
+    Ok(Json(Found::of(standing, quota, events.unwrap_or_default())))
 }

@@ -6,7 +6,7 @@ use palisade::engine::{AdminError, QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::input::{Body, Fields};
+use super::input::{Body, Fields, is_key_hash};
 use super::refusal::Refusal;
 use super::{Caller, Operations};
 
@@ -53,8 +53,7 @@ fn refusal(error: &AdminError) -> Refusal {
 
 /// A raw key in a path would end up in logs: only hashes are taken.
 fn hash(key: &str) -> Result<&str, Refusal> {
-    let is_hash = key.len() == 64 && key.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if !is_hash {
+    if !is_key_hash(key) {
         let problem = "must be the SHA-256 of the API key, lower-case hexadecimal";
         return Err(Refusal::invalid_field(INVALID, "key", problem));
     }

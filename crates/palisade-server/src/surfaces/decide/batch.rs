@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::exchange::{Reply, body, reply};
+use crate::surfaces::exchange::{Reply, reply};
 
 /// A batch may be so many times as large as a single body.
 const BODY_FACTOR: usize = 16;
@@ -41,12 +41,8 @@ pub(super) async fn batch(
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
     let correlation = correlation_id(&parts.headers);
-    let bytes = body::read(
-        body,
-        decide.bounds.body_bytes_max * BODY_FACTOR,
-        decide.bounds.read_timeout,
-    )
-    .await?;
+    let bytes_max = decide.bounds.body_bytes_max * BODY_FACTOR;
+    let bytes = decide.read_up_to(bytes_max, body).await?;
     let batch: Batch<'_> = wire::parse(&bytes)?;
     if batch.checks.is_empty() || batch.checks.len() > decide.bounds.batch_max {
         let problem = format!("must have 1 to {} members", decide.bounds.batch_max);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::exchange::{Reply, body, reply};
+use crate::surfaces::exchange::{Reply, reply};
 
 pub(super) async fn check(
     decide: &Decide,
@@ -68,8 +68,7 @@ pub(super) async fn refund(
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
-    let bounds = decide.bounds;
-    let bytes = body::read(body, bounds.body_bytes_max, bounds.read_timeout).await?;
+    let bytes = decide.read(body).await?;
     let raw: RawRequest<'_> = wire::parse(&bytes)?;
     if let Some(given) = &raw.request_id {
         *id = RequestId::given(&Id::new("request_id", given)?);
@@ -112,12 +111,7 @@ async fn facts(
 ) -> Result<RequestFacts, Problem> {
     let (parts, body) = request.into_parts();
     let correlation = correlation_id(&parts.headers);
-    let bytes = body::read(
-        body,
-        decide.bounds.body_bytes_max,
-        decide.bounds.read_timeout,
-    )
-    .await?;
+    let bytes = decide.read(body).await?;
     let raw: RawRequest<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts_of(decide.encoded_slash())?;
     facts.correlation_id = facts.correlation_id.or(correlation);

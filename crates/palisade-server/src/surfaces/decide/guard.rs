@@ -1,6 +1,5 @@
 //! `/v1/guard/…`: logins, one-time codes, heavy endpoints, session devices.
 
-use bytes::Bytes;
 use http::{Method, Request};
 use hyper::body::Incoming;
 use palisade::store::StoreError;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id};
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::exchange::{Reply, body, reply};
+use crate::surfaces::exchange::{Reply, reply};
 
 /// The command at a path below `/v1/guard/`.
 pub(super) fn operation(path: &str) -> Option<GuardOp> {
@@ -41,7 +40,7 @@ pub(super) async fn command(
     id: &mut RequestId,
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = read(decide, body).await?;
+    let bytes = decide.read(body).await?;
     let raw: RawGuard<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts()?;
     if facts.correlation_id.is_none() {
@@ -56,15 +55,6 @@ pub(super) async fn command(
     }
     let answer = decide.enforcer.engine.guard(op, &facts).await?;
     Ok(reply::as_data(&answer, id))
-}
-
-async fn read(decide: &Decide, body: Incoming) -> Result<Bytes, Problem> {
-    body::read(
-        body,
-        decide.bounds.body_bytes_max,
-        decide.bounds.read_timeout,
-    )
-    .await
 }
 
 /// Whose session devices are revoked.
@@ -113,7 +103,7 @@ pub(super) async fn sessions(
     id: &RequestId,
 ) -> Result<Reply, Problem> {
     let method = request.method().clone();
-    let bytes = read(decide, request.into_body()).await?;
+    let bytes = decide.read(request.into_body()).await?;
     let raw: RawSession = wire::parse(&bytes)?;
     let account = Id::new("account", &raw.account)?;
     let session = match &raw.session_id {

@@ -21,7 +21,7 @@ use palisade_core::path::EncodedSlash;
 
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
-use super::exchange::{Callers, Place, Reply};
+use super::exchange::{Callers, Place, Reply, body};
 use super::{Enforcer, Given, forward_auth, size};
 use crate::serve::{Handler, On, Place as Address, Surface};
 
@@ -95,6 +95,15 @@ impl Decide {
     /// What an escaped slash is in the paths that are asked about.
     fn encoded_slash(&self) -> EncodedSlash {
         self.enforcer.engine.policy().settings.encoded_slash
+    }
+
+    /// A body within its bounds.
+    async fn read(&self, body: Incoming) -> Result<Bytes, Problem> {
+        self.read_up_to(self.bounds.body_bytes_max, body).await
+    }
+
+    async fn read_up_to(&self, bytes_max: usize, body: Incoming) -> Result<Bytes, Problem> {
+        body::read(body, bytes_max, self.bounds.read_timeout).await
     }
 
     async fn route(

@@ -180,7 +180,7 @@ mod tests {
         let (outcome, error) = (Outcome::Deny, ErrorCode::RateLimitExceeded);
         Decision {
             reasons: vec![reason],
-            ..Decision::refuse(Micros(0), outcome, Rule::L_IP, error, 429)
+            ..Decision::refuse(Micros(0), outcome, Rule::L_IP, error)
         }
     }
 

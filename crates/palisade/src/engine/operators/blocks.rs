@@ -1,27 +1,16 @@
-//! What operators see and do: list blocks, lift them, ask why.
-
-use std::net::IpAddr;
+//! Blocks that run, and scores that stand, as operators see them.
 
 use palisade_core::decision::{KeyKind, Level, Outcome};
 use palisade_core::facts::{GuardFacts, GuardOp};
-use palisade_core::failure::{DegradedKeys, Trust};
-use palisade_core::guard::{
-    Account, ActiveBlock, Device, Lift, Network, Signals, StandingScore, username_digest,
-};
-use palisade_core::key::{Domain, Prefix};
-use palisade_core::lockout::Lockout;
-use palisade_core::policy::Settings;
-use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
+use palisade_core::guard::Signals;
+use palisade_core::record::{Flow, RecordKey, RecordKind};
 use palisade_core::rule::Rule;
-use palisade_core::time::{Micros, retry_after_seconds};
-use palisade_core::{Digest, Id};
-use palisade_store::{Commit, Listed, Record, Store, StoreError, Vitals};
+use palisade_store::{Listed, Store, StoreError, Vitals};
 use serde::Serialize;
 
 use super::super::Engine;
-use super::super::guard::RETRIES_MAX;
-use super::super::link::For;
-use super::AdminError;
+use super::aggregate::Aggregate;
+use super::{AdminError, LiftSubject};
 
 /// Most blocks that one listing returns.
 pub const BLOCKS_LISTED_MAX: usize = 1000;
@@ -29,24 +18,30 @@ const PAGE: usize = 500;
 /// Pages of the store that one page of blocks looks at.
 const PAGES_LOOKED_AT: usize = 20;
 
-/// A block that runs now, as an operator sees it. Everybody is a digest.
+/// One block. Whom it is on is a digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Block))]
 pub struct BlockView {
     /// The record it is in, for example `account-login`.
     pub record: &'static str,
     /// The record's digest.
     pub id: String,
-    /// The key it is on.
+    /// The key it is on, for example `K4`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: KeyKind,
     /// Which device or user agent of the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// The rule that issued it.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub rule: Rule,
-    /// SOFT, HARD, or denied by the lockout.
+    /// What the rule means, for people.
+    pub words: &'static str,
+    /// `soft_block`, `hard_block` or `deny`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub decision: Outcome,
-    /// Its level.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// L1 to L6.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
     /// When it ends, RFC 3339.
     pub until: String,
@@ -54,35 +49,21 @@ pub struct BlockView {
     pub retry_after: u64,
 }
 
-/// A score that stands, as an operator sees it.
+/// A score that stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Points))]
 pub struct ScoreView {
     /// The record it is in, for example `account-login`.
     pub record: &'static str,
-    /// The key it is on.
+    /// The key it is on, for example `K4`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: KeyKind,
-    /// Which device or user agent of the record.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub member: Option<String>,
     /// Points now.
     pub score: u8,
     /// When it falls by a point, RFC 3339.
     pub falls_at: String,
     /// When it is zero, RFC 3339.
     pub gone_at: String,
-}
-
-impl ScoreView {
-    fn of(key: RecordKey, score: StandingScore) -> Self {
-        Self {
-            record: key.kind.name(),
-            key: score.key,
-            member: score.member,
-            score: score.score,
-            falls_at: score.falls_at.to_rfc3339(),
-            gone_at: score.gone_at.to_rfc3339(),
-        }
-    }
 }
 
 /// Where a listing of blocks goes on.
@@ -129,166 +110,6 @@ pub struct BlockPage {
 fn kind_after(kind: RecordKind) -> Option<RecordKind> {
     let mut kinds = RecordKind::ALL.into_iter().skip_while(|k| *k != kind);
     kinds.nth(1)
-}
-
-/// Which block to lift.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiftTarget {
-    /// The record.
-    pub record: RecordKey,
-    /// Only the block on this key and member; `None` lifts all of the record.
-    pub only: Option<(KeyKind, Option<String>)>,
-    /// What becomes of the score that led to the block.
-    pub score: Score,
-}
-
-/// Whether lifting a block also forgives what led to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Score {
-    /// The score stays: the next failure meets it.
-    #[default]
-    Keep,
-    /// An account's or a name's score is forgotten: the next failure is a first one.
-    Forget,
-}
-
-/// Whose blocks to lift, as a person names them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LiftSubject {
-    /// The account: its records in login and OTP.
-    pub account: Option<Id>,
-    /// The address: its network records. Beside a username it only says which
-    /// lockout is meant.
-    pub ip: Option<IpAddr>,
-    /// Name or email as typed, with the address it came from: the lockout.
-    pub username: Option<Id>,
-}
-
-/// What lifting found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lifted {
-    /// Records of the subject that exist.
-    pub records: usize,
-    /// Blocks that were running.
-    pub blocks: usize,
-}
-
-enum Aggregate {
-    Account(Flow, Box<Account>),
-    Network(Flow, Box<Network>),
-    Device(Flow, Box<Device>),
-    Lockout(Box<Lockout>),
-}
-
-impl Aggregate {
-    fn decode(kind: RecordKind, bytes: &[u8]) -> Option<Self> {
-        match kind {
-            RecordKind::Account(flow) => {
-                Some(Self::Account(flow, Box::new(Account::decode(bytes).ok()?)))
-            }
-            RecordKind::Network(flow) => {
-                Some(Self::Network(flow, Box::new(Network::decode(bytes).ok()?)))
-            }
-            RecordKind::Device(flow) => {
-                Some(Self::Device(flow, Box::new(Device::decode(bytes).ok()?)))
-            }
-            RecordKind::Lockout => Some(Self::Lockout(Box::new(Lockout::decode(bytes).ok()?))),
-            RecordKind::Bucket => None,
-        }
-    }
-
-    fn blocks(&self, settings: &Settings, key: RecordKey, now: Micros) -> Vec<BlockView> {
-        let blocks = match self {
-            Self::Account(_, record) => record.active_blocks(now),
-            Self::Network(_, record) => record.active_blocks(now),
-            Self::Device(_, record) => record.active_blocks(now),
-            Self::Lockout(record) => return lockout_blocks(record, settings, key, now),
-        };
-        blocks
-            .into_iter()
-            .map(|block| view(key, block, now))
-            .collect()
-    }
-
-    fn scores(&self, settings: &Settings, now: Micros) -> Vec<StandingScore> {
-        match self {
-            Self::Account(_, record) => record.standing_scores(&settings.guard, now),
-            Self::Network(_, record) => record.standing_scores(&settings.guard, now),
-            Self::Device(_, record) => record.standing_scores(&settings.guard, now),
-            Self::Lockout(_) => Vec::new(),
-        }
-    }
-
-    fn lift(&mut self, settings: &Settings, which: Lift<'_>, now: Micros) -> usize {
-        match self {
-            Self::Account(_, record) => record.lift(which, now),
-            Self::Network(_, record) => record.lift(which, now),
-            Self::Device(_, record) => record.lift(which, now),
-            Self::Lockout(record) => usize::from(record.lift(&settings.lockout, now)),
-        }
-    }
-
-    fn forgive(&mut self) {
-        match self {
-            Self::Account(_, record) => record.forgive(),
-            Self::Lockout(record) => record.forgive(),
-            Self::Network(..) | Self::Device(..) => {}
-        }
-    }
-
-    fn encode(&self, settings: &Settings) -> Option<(Vec<u8>, Micros)> {
-        let guard = &settings.guard;
-        // The heavy API keeps its network record by the login flow's correlation.
-        let of = |flow| guard.flow(flow).or_else(|| guard.flow(Flow::Login));
-        Some(match self {
-            Self::Account(flow, record) => (record.encode(), record.expires_at(guard, of(*flow)?)),
-            Self::Network(flow, record) => {
-                let until = record.expires_at(guard, &of(*flow)?.correlation);
-                (record.encode(), until)
-            }
-            Self::Device(flow, record) => {
-                let until = record.expires_at(guard, &of(*flow)?.correlation);
-                (record.encode(), until)
-            }
-            Self::Lockout(record) => (record.encode(), record.expires_at(&settings.lockout)),
-        })
-    }
-}
-
-fn view(key: RecordKey, block: ActiveBlock, now: Micros) -> BlockView {
-    BlockView {
-        record: key.kind.name(),
-        id: key.digest.hex(),
-        key: block.key,
-        member: block.member,
-        rule: block.rule,
-        decision: block.outcome,
-        level: Some(block.level),
-        until: block.until.to_rfc3339(),
-        retry_after: retry_after_seconds(block.until.since(now)),
-    }
-}
-
-fn lockout_blocks(
-    record: &Lockout,
-    settings: &Settings,
-    key: RecordKey,
-    now: Micros,
-) -> Vec<BlockView> {
-    let denials = record.denials(&settings.lockout, now).into_iter();
-    denials
-        .map(|denial| BlockView {
-            record: key.kind.name(),
-            id: key.digest.hex(),
-            key: KeyKind::Lockout,
-            member: None,
-            rule: denial.rule,
-            decision: denial.outcome,
-            level: None,
-            until: now.plus(denial.retry_after * 1_000_000).to_rfc3339(),
-            retry_after: denial.retry_after,
-        })
-        .collect()
 }
 
 impl<S: Store> Engine<S> {
@@ -373,13 +194,28 @@ impl<S: Store> Engine<S> {
         &self,
         subject: &LiftSubject,
     ) -> Result<(Vec<BlockView>, Vec<ScoreView>), StoreError> {
+        self.seen_in(&self.records_named(subject)).await
+    }
+
+    /// Blocks that stand against a subject in any flow, without listing the store.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn blocks_of(&self, facts: &GuardFacts) -> Result<Vec<BlockView>, StoreError> {
+        let (blocks, _) = self.seen_in(&self.records_of(facts)).await?;
+        Ok(blocks)
+    }
+
+    async fn seen_in(
+        &self,
+        keys: &[RecordKey],
+    ) -> Result<(Vec<BlockView>, Vec<ScoreView>), StoreError> {
         let settings = &self.policy.load_full().settings;
-        let keys = self.records_named(subject);
         let (mut blocks, mut scores) = (Vec::new(), Vec::new());
         if keys.is_empty() {
             return Ok((blocks, scores));
         }
-        let loaded = self.link.operate(|store| store.load(&keys)).await?;
+        let loaded = self.link.operate(|store| store.load(keys)).await?;
         for (key, record) in keys.iter().zip(loaded.records) {
             let decoded = record.and_then(|r| Aggregate::decode(key.kind, &r.bytes));
             if let Some(record) = decoded {
@@ -389,24 +225,6 @@ impl<S: Store> Engine<S> {
             }
         }
         Ok((blocks, scores))
-    }
-
-    /// Blocks that stand against a subject in any flow, without listing the store.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn blocks_of(&self, facts: &GuardFacts) -> Result<Vec<BlockView>, StoreError> {
-        let policy = self.policy.load_full();
-        let keys = self.records_of(facts);
-        let loaded = self.link.operate(|store| store.load(&keys)).await?;
-        let mut found = Vec::new();
-        for (key, record) in keys.iter().zip(loaded.records) {
-            let decoded = record.and_then(|r| Aggregate::decode(key.kind, &r.bytes));
-            if let Some(record) = decoded {
-                found.extend(record.blocks(&policy.settings, *key, loaded.now));
-            }
-        }
-        Ok(found)
     }
 
     /// The records that a subject has, in every flow.
@@ -426,144 +244,4 @@ impl<S: Store> Engine<S> {
         }
         keys
     }
-
-    /// Ends the blocks of everything that a subject names.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn lift_of(&self, subject: &LiftSubject, score: Score) -> Result<Lifted, StoreError> {
-        let mut lifted = Lifted::default();
-        for record in self.records_named(subject) {
-            let target = LiftTarget {
-                record,
-                only: None,
-                score,
-            };
-            let of_record = self.lift(&target).await?;
-            lifted.records += of_record.records;
-            lifted.blocks += of_record.blocks;
-        }
-        Ok(lifted)
-    }
-
-    /// The digest by which the audit names a subject: the first of its records.
-    pub(in crate::engine) fn digest_of(&self, subject: &LiftSubject) -> Option<Digest> {
-        let records = self.records_named(subject);
-        records.first().map(|record| record.digest)
-    }
-
-    fn records_named(&self, subject: &LiftSubject) -> Vec<RecordKey> {
-        let account = subject.account.as_ref().map(|account| {
-            let digest = self.keyring.hmac(Domain::Account, &[account.as_bytes()]);
-            let kinds = vec![
-                RecordKind::Account(Flow::Login),
-                RecordKind::Account(Flow::Otp),
-            ];
-            (kinds, digest)
-        });
-        let prefix = subject.ip.map(Prefix::of);
-        let lockout = subject.username.as_ref().zip(prefix).map(|(name, prefix)| {
-            let digest = username_digest(&self.keyring, name.as_str(), prefix);
-            (vec![RecordKind::Lockout], digest)
-        });
-        let network = prefix.filter(|_| subject.username.is_none()).map(|prefix| {
-            let digest = self.keyring.hmac(Domain::Prefix, &[prefix.bytes()]);
-            let flows = [Flow::Login, Flow::Otp, Flow::Api];
-            (flows.map(RecordKind::Network).to_vec(), digest)
-        });
-        let mut records = Vec::new();
-        for (kinds, digest) in [account, lockout, network].into_iter().flatten() {
-            for kind in kinds {
-                let digests = std::iter::once(digest.current).chain(digest.previous);
-                records.extend(digests.map(|digest| RecordKey { kind, digest }));
-            }
-        }
-        records
-    }
-
-    /// Ends blocks of one record; says how many were running. Other nodes see it
-    /// with their next command.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn lift(&self, target: &LiftTarget) -> Result<Lifted, StoreError> {
-        let policy = self.policy.load_full();
-        let which = match &target.only {
-            None => Lift::All,
-            Some((key, member)) => Lift::One(*key, member.as_deref()),
-        };
-        let calls = self.link.calls(For::Operator);
-        for _ in 0..=RETRIES_MAX {
-            let keys = [target.record];
-            let loaded = calls.make(|store| store.load(&keys)).await?;
-            let Some(Some(record)) = loaded.records.into_iter().next() else {
-                return Ok(Lifted::default());
-            };
-            let Some((blocks, write)) =
-                lifted(&policy.settings, target, &record, which, loaded.now)
-            else {
-                return Ok(Lifted::default());
-            };
-            let writes = [write];
-            let nothing_to_write = blocks == 0 && target.score == Score::Keep;
-            let commit = calls.make(|store| store.commit(&writes));
-            if nothing_to_write || commit.await? == Commit::Done {
-                self.forget_block(target);
-                return Ok(Lifted { records: 1, blocks });
-            }
-        }
-        Err(StoreError::Exhausted("the record is too busy".to_owned()))
-    }
-
-    /// A lifted block must not come back from the cache in an outage.
-    fn forget_block(&self, target: &LiftTarget) {
-        let id = target.record.digest;
-        let member = target
-            .only
-            .as_ref()
-            .and_then(|(_, member)| Digest::from_hex(member.as_deref()?));
-        let (flow, kinds): (Flow, &[KeyKind]) = match target.record.kind {
-            RecordKind::Account(flow) => (flow, &[KeyKind::Account, KeyKind::AccountDevice]),
-            RecordKind::Network(flow) => (
-                flow,
-                &[KeyKind::Prefix, KeyKind::PrefixAgent, KeyKind::PrefixDevice],
-            ),
-            RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
-            RecordKind::Lockout | RecordKind::Bucket => return,
-        };
-        let keys = DegradedKeys {
-            prefix: id,
-            user_agent: member.unwrap_or_default(),
-            account: Some(id),
-            fingerprint: member.or(Some(id)),
-            trust: Trust::Untrusted,
-        };
-        let mut modes = self.link.modes();
-        for kind in kinds {
-            modes.guard(flow).blocks().lift(*kind, &keys);
-        }
-    }
-}
-
-fn lifted(
-    settings: &Settings,
-    target: &LiftTarget,
-    record: &Record,
-    which: Lift<'_>,
-    now: Micros,
-) -> Option<(usize, RecordWrite)> {
-    let key = target.record;
-    let mut aggregate = Aggregate::decode(key.kind, &record.bytes)?;
-    let lifted = aggregate.lift(settings, which, now);
-    if target.score == Score::Forget {
-        aggregate.forgive();
-    }
-    let (bytes, expires_at) = aggregate.encode(settings)?;
-    let write = RecordWrite {
-        key,
-        expect: record.revision,
-        bytes: Some(bytes),
-        expires_at,
-    };
-    Some((lifted, write))
 }

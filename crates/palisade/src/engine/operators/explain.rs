@@ -11,17 +11,19 @@ use super::super::Engine;
 use super::explain_call::CalledBucket;
 use super::{BlockView, BucketView};
 
-/// What stands against a subject, and what does not.
+/// What stands against the subject, and what does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Explained))]
 pub struct Explanation {
     /// What the strictest finding asks for.
     pub decision: &'static str,
-    /// Each finding, the strictest first.
+    /// The strictest first.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that speaks for or against the subject.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
     /// What it asks for.
     pub decision: &'static str,
@@ -32,11 +34,12 @@ pub struct Finding {
     pub words: String,
     /// Level of a block.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
     /// Whole seconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// The command that ends it before its time. Names nobody.
+    /// The command that ends it before its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
     /// The bucket that it is about, of a call of Envoy.

@@ -11,8 +11,9 @@ use super::super::Engine;
 use super::super::limits::{DescriptorAnswer, DescriptorStatus, Verdict};
 use super::explain::{Explanation, Finding, of_reason};
 
-/// A descriptor's bucket as it stands.
+/// A descriptor's bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CalledBucket {
     /// Which descriptor of the call it is of, from 1.
     pub descriptor: usize,

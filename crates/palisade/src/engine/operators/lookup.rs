@@ -60,8 +60,9 @@ pub struct Standing {
     pub free_in: Option<u64>,
 }
 
-/// One bucket of a subject.
+/// A bucket of the subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FilledBucket))]
 pub struct BucketView {
     /// The limit.
     pub name: String,
@@ -75,8 +76,7 @@ pub struct BucketView {
     pub used: u64,
     /// When all of it is free again, Unix seconds.
     pub reset: u64,
-    /// Seconds until a request fits; absent if one fits now.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Seconds until a request fits; null if one fits now.
     pub retry_after: Option<u64>,
     /// It only reports.
     pub shadow: bool,

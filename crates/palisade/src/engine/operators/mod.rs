@@ -1,16 +1,16 @@
 //! Administration in somebody's name: what changes is audited with who did it.
 
+mod aggregate;
 mod allowlist;
 mod blocks;
 mod explain;
 mod explain_call;
+mod lift;
 mod lookup;
 mod overage;
 mod quotas;
 mod registries;
 mod resets;
-#[cfg(test)]
-mod tests;
 
 use palisade_store::{Store, StoreError};
 
@@ -18,12 +18,10 @@ use super::{Administered, Change, Engine, Operator};
 use allowlist::entry_id;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
-pub use blocks::{
-    BLOCKS_LISTED_MAX, BlockCursor, BlockPage, BlockView, LiftSubject, LiftTarget, Lifted, Score,
-    ScoreView,
-};
+pub use blocks::{BLOCKS_LISTED_MAX, BlockCursor, BlockPage, BlockView, ScoreView};
 pub use explain::{Explanation, Finding, meaning};
 pub use explain_call::CalledBucket;
+pub use lift::{LiftSubject, LiftTarget, Lifted, Score};
 pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};

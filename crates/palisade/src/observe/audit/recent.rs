@@ -37,33 +37,30 @@ pub enum Whose<'a> {
     ApiKey(&'a Id),
 }
 
-/// One event, without anybody's name or digest.
+/// One event of the audit, without anybody's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = PastEvent))]
 pub struct Past {
     /// When, RFC 3339.
     pub at: String,
     /// The audit's name of it.
     pub event: &'static str,
     /// The class or flow.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub class: Option<Arc<str>>,
     /// The limit that refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub limit: Option<Arc<str>>,
     /// The rule that decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<&'static str>,
     /// The command of the guard.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<&'static str>,
     /// The answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<&'static str>,
     /// The level of a block.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub level: Option<Level>,
     /// Whole seconds to wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
 }
 

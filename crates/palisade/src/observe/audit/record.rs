@@ -171,7 +171,7 @@ impl Audit {
         event.subject = seen.bypassed.map(Into::into);
         with_who(&mut event, who);
         if seen.bypassed.is_none()
-            && decision.status == 429
+            && decision.error.is_some_and(ErrorCode::is_exceeded)
             && let Some(streak) = self.streaks.denied(&self.keyring, facts)
         {
             let mut repeated = event.clone();

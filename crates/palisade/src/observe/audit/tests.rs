@@ -157,7 +157,7 @@ async fn audit_writes_the_last_second_of_shed_load_without_being_asked() {
     let audit = audit(sink.clone(), 10);
     let facts = canary("/auth");
     let unavailable = ErrorCode::ServiceUnavailable;
-    let decision = Decision::refuse(Micros(1), Outcome::Deny, Rule::L_GLOBAL, unavailable, 503);
+    let decision = Decision::refuse(Micros(1), Outcome::Deny, Rule::L_GLOBAL, unavailable);
     audit.decided(&Seen {
         subject: Subject::Request(&facts),
         decision: &decision,
@@ -232,7 +232,7 @@ async fn w_bypass_is_audited_every_time() {
 }
 
 fn guard_decision(rule: Rule, error: ErrorCode) -> Decision {
-    let mut decision = Decision::refuse(Micros(0), Outcome::HardBlock, rule, error, 429);
+    let mut decision = Decision::refuse(Micros(0), Outcome::HardBlock, rule, error);
     decision.level = Some(Level::L3);
     decision.retry_after = Some(300);
     decision
@@ -423,9 +423,9 @@ fn audit_privilege_probing_is_the_tenth_401_or_403_within_ten_minutes() {
     let sink = MemorySink::default();
     let audit = audit(sink.clone(), 20);
     let facts = canary("/admin");
-    let answered = |at: u64, error, status| {
+    let answered = |at: u64, error| {
         let rule = Rule::L_IP;
-        let decision = Decision::refuse(Micros(at), Outcome::Deny, rule, error, status);
+        let decision = Decision::refuse(Micros(at), Outcome::Deny, rule, error);
         audit.decided(&Seen {
             subject: Subject::Request(&facts),
             decision: &decision,
@@ -434,11 +434,11 @@ fn audit_privilege_probing_is_the_tenth_401_or_403_within_ten_minutes() {
         });
     };
     for second in 0..9 {
-        answered(second * SECOND, ErrorCode::Forbidden, 403);
+        answered(second * SECOND, ErrorCode::Forbidden);
     }
     assert!(audit.flush(Duration::from_secs(10)));
     assert!(sink.events().is_empty(), "nine are nobody's business");
-    answered(9 * SECOND, ErrorCode::InvalidApiKey, 401);
+    answered(9 * SECOND, ErrorCode::InvalidApiKey);
     assert!(audit.flush(Duration::from_secs(10)));
     let events = sink.events();
     assert_eq!(events.len(), 1);

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use palisade_core::decision::{Decision, Mode};
+use palisade_core::decision::{Decision, ErrorCode, Mode};
 use palisade_core::facts::Attempt;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::Keyring;
@@ -249,7 +249,8 @@ fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
 
 /// A refusal for want of room, not for want of a store or of a right.
 fn is_exceeded(decision: &Decision) -> bool {
-    !decision.is_allowed() && (decision.status == 429 || decision.rule == Some(Rule::L_GLOBAL))
+    let is_exceeded = decision.error.is_some_and(ErrorCode::is_exceeded);
+    !decision.is_allowed() && (is_exceeded || decision.rule == Some(Rule::L_GLOBAL))
 }
 
 fn is_beyond_quota(decision: &Decision) -> bool {

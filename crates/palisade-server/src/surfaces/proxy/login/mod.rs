@@ -45,11 +45,42 @@ pub(super) fn is_attempt(route: &OutcomeRoute, parts: &Parts, body: &Incoming) -
         || is_in_query(&route.username, parts.uri.query())
 }
 
+/// Why the end of an attempt is not known.
+#[derive(Clone, Copy)]
+enum Doubt {
+    /// The application said nothing, or nothing that means an end.
+    Unknown,
+    /// Its answer may be one to somebody who was logged in before.
+    Unproven,
+}
+
+impl Doubt {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => {
+                "how a login ended is not known: it counts as under way for a while; until one ends the others are only counted"
+            }
+            Self::Unproven => {
+                "a login came with cookies or a token and its success sets no new cookie: it does not count, and further ones are only counted; if it was one, see `route.success_cookie`, `cookieless` and `outcome_header`"
+            }
+        }
+    }
+}
+
 /// What the log has been told of attempts whose end is not known, so that it is told once.
 #[derive(Default)]
 pub(super) struct Doubts {
     unknown: AtomicBool,
     unproven: AtomicBool,
+}
+
+impl Doubts {
+    const fn of(&self, doubt: Doubt) -> &AtomicBool {
+        match doubt {
+            Doubt::Unknown => &self.unknown,
+            Doubt::Unproven => &self.unproven,
+        }
+    }
 }
 
 /// A request that may be a login.
@@ -164,7 +195,7 @@ impl Attempted {
         asked: Result<Response<Arriving>, Problem>,
         id: &RequestId,
     ) -> Result<Seen, Problem> {
-        let mut response = asked.inspect_err(|_| self.unknown(None, id))?;
+        let mut response = asked.inspect_err(|_| self.doubt(Doubt::Unknown, None, id))?;
         let (status, headers) = (response.status(), response.headers());
         let how = ended(&self.login.route, &self.login.asked, status, headers);
         if let Some(name) = &self.login.route.header {
@@ -172,11 +203,11 @@ impl Attempted {
         }
         match how {
             Ended::Unknown => {
-                self.unknown(Some(status), id);
+                self.doubt(Doubt::Unknown, Some(status), id);
                 Ok(Seen::Answered(response, Duration::ZERO))
             }
             Ended::Unproven => {
-                self.unproven(id);
+                self.doubt(Doubt::Unproven, None, id);
                 Ok(Seen::Answered(response, Duration::ZERO))
             }
             Ended::Failure => {
@@ -214,29 +245,17 @@ impl Attempted {
         device.set_cookie(name, self.enforcer.engine.keyring(), login.is_secure)
     }
 
-    /// The application said nothing, or nothing that means an end.
-    fn unknown(&self, status: Option<StatusCode>, id: &RequestId) {
+    /// Counts an attempt whose end is not known, and says so once.
+    fn doubt(&self, doubt: Doubt, status: Option<StatusCode>, id: &RequestId) {
         let flow = self.login.route.flow;
         self.enforcer.observer.outcome_unknown(flow);
-        if !self.doubts.unknown.swap(true, Ordering::Relaxed) {
+        if !self.doubts.of(doubt).swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 flow = flow.name(),
                 request_id = id.as_str(),
                 status = status.map(|status| status.as_u16()),
-                "how a login ended is not known: it counts as under way for a while; until one ends the others are only counted"
-            );
-        }
-    }
-
-    /// The answer may be one to somebody who was logged in before.
-    fn unproven(&self, id: &RequestId) {
-        let flow = self.login.route.flow;
-        self.enforcer.observer.outcome_unknown(flow);
-        if !self.doubts.unproven.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                flow = flow.name(),
-                request_id = id.as_str(),
-                "a login came with cookies or a token and its success sets no new cookie: it does not count, and further ones are only counted; if it was one, see `route.success_cookie`, `cookieless` and `outcome_header`"
+                "{}",
+                doubt.words()
             );
         }
     }

@@ -1,110 +1,33 @@
+//! What operators see and do: quotas, resets, the allowlist, tiers, on two nodes of one store.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod engine_support;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use palisade_core::facts::{ClientFacts, ClientType, RequestFacts};
-use palisade_core::limit::{Algorithm, BucketSpec, Window};
-use palisade_core::plan::Charge;
-use palisade_core::policy::{
+use engine_support::shared::Shared;
+use palisade::core::facts::{ClientFacts, ClientType, RequestFacts};
+use palisade::core::limit::{Algorithm, BucketSpec, Window};
+use palisade::core::policy::{
     ApiKey, Dimension, LimitDef, Overage, PolicyParts, PolicySet, Route, hash_api_key,
 };
-use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{HOUR, MINUTE, Micros, SECOND};
-use palisade_core::{Clock, Id, Keyring};
-use palisade_store::model::ModelStore;
-use palisade_store::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+use palisade::core::time::{HOUR, MINUTE, Micros, SECOND};
+use palisade::core::{Clock, Id, Keyring};
+use palisade::engine::{
+    AdminError, Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer,
+    Operator, OverageSeen, ResetSelector, Seen,
 };
+use palisade::store::model::ModelStore;
+use palisade::{Engine, EngineConfig, VirtualClock};
 use parking_lot::Mutex;
-
-use crate::clock::VirtualClock;
-use crate::engine::{
-    AdminError, Administered, AllowlistKind, Change, Engine, EngineConfig, NewAllowlistEntry,
-    Observer, Operator, ResetSelector, Seen,
-};
-
-type Model = ModelStore<Arc<VirtualClock>>;
-
-/// A store of several nodes: denials are remembered, as with a server.
-#[derive(Clone)]
-struct Shared(Arc<Model>);
-
-impl Buckets for Shared {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        self.0.charge(charges, take).await
-    }
-
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        self.0.give_back(taken).await
-    }
-
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        self.0.refund(charges).await
-    }
-
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        self.0.reset(charges).await
-    }
-}
-
-impl Records for Shared {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        self.0.load(keys).await
-    }
-
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        self.0.commit(writes).await
-    }
-
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        self.0.set_aside(key).await
-    }
-
-    async fn scan(
-        &self,
-        kind: RecordKind,
-        cursor: Option<&str>,
-        count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        self.0.scan(kind, cursor, count_max).await
-    }
-}
-
-impl Registries for Shared {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        self.0.put_entry(registry, entry).await
-    }
-
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        self.0.remove_entry(registry, id).await
-    }
-
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        self.0.entries(registry, seen).await
-    }
-}
-
-impl Vitals for Shared {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        self.0.probe().await
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        self.0.flush().await
-    }
-
-    fn stats(&self) -> StoreStats {
-        self.0.stats()
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-}
 
 /// Remembers what operators did.
 #[derive(Default)]
@@ -112,8 +35,8 @@ struct Heard(Mutex<Vec<String>>);
 
 impl Observer for Heard {
     fn decided(&self, _seen: &Seen<'_>) {}
-    fn failure(&self, _change: &crate::engine::ModeChange<'_>) {}
-    fn overage(&self, seen: &crate::engine::OverageSeen<'_>) {
+    fn failure(&self, _change: &ModeChange<'_>) {}
+    fn overage(&self, seen: &OverageSeen<'_>) {
         let month = seen.month.unwrap_or("begins");
         let said = format!("overage {} {month} {}", seen.tier, seen.overage);
         self.0.lock().push(said);
@@ -142,15 +65,15 @@ struct Nodes {
 fn nodes() -> Nodes {
     let start = Micros::parse_rfc3339("2026-01-31T12:00:00Z").unwrap();
     let clock = Arc::new(VirtualClock::at(start));
-    let store = Shared(Arc::new(ModelStore::new(Arc::clone(&clock))));
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+    let store = Shared(Arc::new(ModelStore::new(Arc::clone(&time))));
     let heard = Arc::new(Heard::default());
     let node = || {
         let keyring = Keyring::new(b"a secret of thirty-two bytes, yes", None).unwrap();
         let policy = PolicySet::new(1, parts()).unwrap();
-        let clock: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         Engine::new(EngineConfig {
             observer: Arc::<Heard>::clone(&heard),
-            ..EngineConfig::new(store.clone(), policy, keyring, clock)
+            ..EngineConfig::new(store.clone(), policy, keyring, Arc::clone(&time))
         })
     };
     Nodes {

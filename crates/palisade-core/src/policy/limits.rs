@@ -1,0 +1,334 @@
+//! One limit: what it counts by, what it allows, and the name of its buckets.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::descriptor::{DescriptorRule, Standing};
+use crate::facts::ClientType;
+use crate::key::Digest;
+use crate::limit::BucketSpec;
+use crate::plan::{OnExceed, escape};
+
+/// What a limit counts by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dimension {
+    /// Address prefix.
+    Ip,
+    /// User (within its organisation).
+    User,
+    /// Organisation.
+    Org,
+    /// Token (within its organisation).
+    Token,
+    /// OAuth client.
+    Client,
+    /// API key.
+    ApiKey,
+    /// Guard account.
+    Account,
+    /// Route.
+    Endpoint,
+    /// An Envoy descriptor entry with this key.
+    Descriptor(Box<str>),
+}
+
+/// The layer of L-ORDER that a limit belongs to, in that order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// The global throttle.
+    Global,
+    /// By address, or one shared bucket.
+    Ip,
+    /// By OAuth client.
+    Client,
+    /// By organisation.
+    Org,
+    /// By token.
+    Token,
+    /// By user.
+    User,
+    /// By API key.
+    ApiKey,
+    /// By descriptors of an Envoy domain: a request never meets it.
+    Descriptor,
+}
+
+impl Scope {
+    /// As in answers and metric labels.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Ip => "ip",
+            Self::Client => "client",
+            Self::Org => "org",
+            Self::Token => "token",
+            Self::User => "user",
+            Self::ApiKey => "api_key",
+            Self::Descriptor => "descriptor",
+        }
+    }
+
+    /// The layer of a limit that counts by `by`.
+    #[must_use]
+    pub fn of(by: &[Dimension]) -> Self {
+        const ORDER: [(Dimension, Scope); 5] = [
+            (Dimension::ApiKey, Scope::ApiKey),
+            (Dimension::User, Scope::User),
+            (Dimension::Token, Scope::Token),
+            (Dimension::Org, Scope::Org),
+            (Dimension::Client, Scope::Client),
+        ];
+        ORDER
+            .iter()
+            .find(|(dimension, _)| by.contains(dimension))
+            .map_or(Self::Ip, |(_, scope)| *scope)
+    }
+}
+
+/// Where a limit's bucket lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Accuracy {
+    /// In the store, exact over all nodes.
+    #[default]
+    Exact,
+    /// In the store, taken in batches and served locally.
+    Leased,
+    /// In this process only.
+    Local,
+}
+
+/// What a limit does while the store cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnStoreFailure {
+    /// Refuse with 503.
+    Closed,
+    /// The class's local fallback.
+    #[default]
+    Fallback,
+    /// Allow behind the anonymous local cap, marked `fail_open`.
+    OpenBounded,
+}
+
+/// Which family of keys a bucket belongs to (T-KEYS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Burst limits, `rl:`.
+    #[default]
+    Limit,
+    /// Quotas, `rq:`: durable on every store.
+    Quota,
+}
+
+impl Family {
+    /// The key's first segment.
+    #[must_use]
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Limit => "rl",
+            Self::Quota => "rq",
+        }
+    }
+}
+
+/// How a class behaves while the store is down (failure table).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClassKind {
+    /// Local fallback by tenant or address.
+    #[default]
+    Ordinary,
+    /// Local fallback at half of each limit; it cannot be switched off.
+    Auth,
+    /// Closed.
+    Admin,
+}
+
+/// A class of endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Its name, as in answers, metrics and audits.
+    pub name: Arc<str>,
+    /// How it behaves while the store is down.
+    pub kind: ClassKind,
+}
+
+/// What a limit's numbers count, as clients are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QuotaUnit {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Bytes of content: callers say what a request costs.
+    ContentBytes,
+    /// Requests at the same time: callers give back what has ended.
+    ConcurrentRequests,
+}
+
+impl QuotaUnit {
+    /// As in the `qu` parameter of `RateLimit-Policy`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::ContentBytes => "content-bytes",
+            Self::ConcurrentRequests => "concurrent-requests",
+        }
+    }
+}
+
+/// What a limit is written as, before it is bound to a policy.
+#[derive(Clone, Debug)]
+pub struct LimitDef {
+    /// Unique name.
+    pub name: String,
+    /// What it counts by; empty is one shared bucket.
+    pub by: Vec<Dimension>,
+    /// Classes it applies to; empty is all.
+    pub classes: Vec<String>,
+    /// Operations it applies to; empty is all.
+    pub operations: Vec<String>,
+    /// Only for clients of this type.
+    pub client_type: Option<ClientType>,
+    /// Only for requests marked as bots.
+    pub bots_only: bool,
+    /// Part of the global throttle: taken first, answered with 503.
+    pub throttle: bool,
+    /// What it allows.
+    pub spec: BucketSpec,
+    /// What one request costs.
+    pub cost: NonZeroU32,
+    /// Where its bucket lives.
+    pub accuracy: Accuracy,
+    /// What happens when it is full.
+    pub on_exceed: OnExceed,
+    /// What happens when the store is down.
+    pub on_store_failure: OnStoreFailure,
+    /// Burst limit or quota.
+    pub family: Family,
+    /// What its numbers count.
+    pub unit: QuotaUnit,
+    /// What it answers an Envoy domain; such a limit never applies to HTTP requests.
+    pub descriptor: Option<DescriptorRule>,
+}
+
+impl LimitDef {
+    /// A limit with every optional part at its default.
+    #[must_use]
+    pub fn new(name: &str, by: Vec<Dimension>, spec: BucketSpec) -> Self {
+        Self {
+            name: name.to_owned(),
+            by,
+            classes: Vec::new(),
+            operations: Vec::new(),
+            client_type: None,
+            bots_only: false,
+            throttle: false,
+            spec,
+            cost: NonZeroU32::MIN,
+            accuracy: Accuracy::Exact,
+            on_exceed: OnExceed::Deny,
+            on_store_failure: OnStoreFailure::Fallback,
+            family: Family::Limit,
+            unit: QuotaUnit::Requests,
+            descriptor: None,
+        }
+    }
+}
+
+/// A limit of a policy, ready to be charged.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Unique name.
+    pub name: Arc<str>,
+    /// What was written.
+    pub def: LimitDef,
+    /// Its layer.
+    pub scope: Scope,
+    /// Burst limit or quota.
+    pub family: Family,
+    /// Stands for the name and window in bucket ids.
+    pub digest: Digest,
+    /// `:class:…:name:…:w60s`, the end of its keys in shared stores.
+    pub key_suffix: Box<str>,
+}
+
+impl Limit {
+    /// Makes a definition chargeable.
+    #[must_use]
+    pub fn bind(def: LimitDef) -> Self {
+        let scope = if def.throttle {
+            Scope::Global
+        } else if def.descriptor.is_some() {
+            Scope::Descriptor
+        } else {
+            Scope::of(&def.by)
+        };
+        let class = match def.classes.as_slice() {
+            [class] => format!(":class:{}", escape(class)),
+            _ => String::new(),
+        };
+        let window = def.spec.window().label();
+        Self {
+            name: def.name.as_str().into(),
+            scope,
+            family: def.family,
+            digest: name_digest(&def.name, &window),
+            key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
+            def,
+        }
+    }
+
+    /// Whether it applies to requests, and not to descriptors of a domain.
+    #[must_use]
+    pub const fn is_of_requests(&self) -> bool {
+        self.def.descriptor.is_none()
+    }
+
+    /// Whether it admits nothing at all (R-ZERO).
+    #[must_use]
+    pub fn denies_all(&self) -> bool {
+        let rule = self.def.descriptor.as_ref();
+        rule.is_some_and(|rule| rule.standing == Standing::Denies)
+    }
+
+    /// The same limit with a figure that a call has brought along. Its buckets are named
+    /// after the figure: another one leaves them as they are (R-OVERRIDE).
+    pub(crate) fn with_figure(&self, spec: BucketSpec) -> Self {
+        let window = spec.window().label();
+        let figure = format!("{}#{}", self.name, spec.limit());
+        Self {
+            digest: name_digest(&figure, &window),
+            key_suffix: format!(":name:{}:q{}:{window}", escape(&self.name), spec.limit()).into(),
+            def: LimitDef {
+                spec,
+                ..self.def.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// Whether it counts requests of any class and operation.
+    pub(crate) fn covers_everything(&self) -> bool {
+        self.def.classes.is_empty() && self.def.operations.is_empty()
+    }
+
+    pub(super) fn applies_to(&self, class: &str, operation: Option<&str>) -> bool {
+        let matches = |filter: &[String], value: Option<&str>| {
+            filter.is_empty() || value.is_some_and(|value| filter.iter().any(|f| f == value))
+        };
+        self.is_of_requests()
+            && matches(&self.def.classes, Some(class))
+            && matches(&self.def.operations, operation)
+    }
+}
+
+/// Names and windows are no secret: a fixed key is enough to spread them.
+fn name_digest(name: &str, window: &str) -> Digest {
+    use siphasher::sip128::{Hasher128, SipHasher24};
+    use std::hash::Hasher;
+    let mut hasher = SipHasher24::new_with_key(b"palisade limit/1");
+    hasher.write(&(name.len() as u64).to_le_bytes());
+    hasher.write(name.as_bytes());
+    hasher.write(window.as_bytes());
+    Digest(hasher.finish128().as_u128())
+}

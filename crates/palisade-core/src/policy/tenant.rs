@@ -1,0 +1,40 @@
+//! What one tenant has in place of the policy's own figures.
+
+use std::sync::Arc;
+
+use super::limits::Limit;
+use crate::limit::BucketSpec;
+
+/// A tenant's own figures, from the policy source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantPolicy {
+    /// Version, as the source states it.
+    pub version: u64,
+    limits: Box<[(Arc<str>, BucketSpec)]>,
+}
+
+impl TenantPolicy {
+    /// A policy with these limits in place of the ones of the same name.
+    #[must_use]
+    pub fn new(version: u64, limits: impl IntoIterator<Item = (Arc<str>, BucketSpec)>) -> Self {
+        Self {
+            version,
+            limits: limits.into_iter().collect(),
+        }
+    }
+
+    /// Limits that differ, with their names.
+    #[must_use]
+    pub const fn limits(&self) -> &[(Arc<str>, BucketSpec)] {
+        &self.limits
+    }
+
+    /// What stands in for a limit. A policy that changed meanwhile may count over
+    /// another window, under another key: the tenant's figure waits until it was
+    /// checked against it.
+    #[must_use]
+    pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
+        let (_, spec) = self.limits.iter().find(|(name, _)| *name == limit.name)?;
+        spec.can_stand_in_for(&limit.def.spec).then_some(spec)
+    }
+}

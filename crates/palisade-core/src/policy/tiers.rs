@@ -1,0 +1,81 @@
+//! API keys, and the monthly quotas of the tiers they are on.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::limits::{Dimension, Family, Limit, LimitDef};
+use crate::limit::{Algorithm, BucketSpec, SpecError, Window};
+use crate::plan::OnExceed;
+
+/// What happens to an API key beyond its quota, and what it costs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Overage {
+    /// Denied.
+    Blocked,
+    /// Allowed, counted, and billed elsewhere at this price a request.
+    Priced(f64),
+}
+
+/// A tier of API-key quotas.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Monthly quota; `None` is unlimited.
+    pub quota: Option<NonZeroU32>,
+    /// Beyond it.
+    pub overage: Overage,
+    /// The bound quota limit of this tier.
+    pub limit: Limit,
+}
+
+/// A registered API key; only its hash is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Tier name.
+    pub tier: Arc<str>,
+    /// Scopes; `None` covers every route.
+    pub scopes: Option<Vec<String>>,
+}
+
+impl ApiKey {
+    /// Whether it may use a route that needs this scope.
+    #[must_use]
+    pub fn covers(&self, needed: &str) -> bool {
+        let scopes = self.scopes.as_ref();
+        scopes.is_none_or(|scopes| scopes.iter().any(|scope| scope == needed))
+    }
+}
+
+pub(super) fn bind_tiers(
+    tiers: Vec<(String, Option<NonZeroU32>, Overage)>,
+) -> Result<HashMap<Arc<str>, Tier>, SpecError> {
+    let mut bound = HashMap::new();
+    for (name, quota, overage) in tiers {
+        let spec = BucketSpec::new(
+            Algorithm::FixedWindow,
+            quota.unwrap_or(NonZeroU32::MAX),
+            Window::Month,
+            None,
+        )?;
+        // One name for every tier: a change of tier keeps what was used.
+        let mut def = LimitDef::new("api-key-quota", vec![Dimension::ApiKey], spec);
+        def.family = Family::Quota;
+        def.on_exceed = match (quota, &overage) {
+            (None, _) | (_, Overage::Priced(_)) => OnExceed::Count,
+            (Some(_), Overage::Blocked) => OnExceed::Deny,
+        };
+        let name: Arc<str> = name.into();
+        bound.insert(
+            Arc::clone(&name),
+            Tier {
+                name,
+                quota,
+                overage,
+                limit: Limit::bind(def),
+            },
+        );
+    }
+    Ok(bound)
+}

@@ -1,0 +1,202 @@
+//! Ending blocks before their time.
+
+use std::net::IpAddr;
+
+use palisade_core::decision::KeyKind;
+use palisade_core::failure::{DegradedKeys, Trust};
+use palisade_core::guard::{Lift, username_digest};
+use palisade_core::key::{Domain, Prefix};
+use palisade_core::policy::Settings;
+use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
+use palisade_core::time::Micros;
+use palisade_core::{Digest, Id};
+use palisade_store::{Commit, Record, Store, StoreError};
+
+use super::super::Engine;
+use super::super::guard::RETRIES_MAX;
+use super::super::link::For;
+use super::aggregate::Aggregate;
+
+/// Which block to lift.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiftTarget {
+    /// The record.
+    pub record: RecordKey,
+    /// Only the block on this key and member; `None` lifts all of the record.
+    pub only: Option<(KeyKind, Option<String>)>,
+    /// What becomes of the score that led to the block.
+    pub score: Score,
+}
+
+/// Whether lifting a block also forgives what led to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Score {
+    /// The score stays: the next failure meets it.
+    #[default]
+    Keep,
+    /// An account's or a name's score is forgotten: the next failure is a first one.
+    Forget,
+}
+
+/// Whose blocks to lift, as a person names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiftSubject {
+    /// The account: its records in login and OTP.
+    pub account: Option<Id>,
+    /// The address: its network records. Beside a username it only says which
+    /// lockout is meant.
+    pub ip: Option<IpAddr>,
+    /// Name or email as typed, with the address it came from: the lockout.
+    pub username: Option<Id>,
+}
+
+/// What lifting found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifted {
+    /// Records of the subject that exist.
+    pub records: usize,
+    /// Blocks that were running.
+    pub blocks: usize,
+}
+
+impl<S: Store> Engine<S> {
+    /// Ends the blocks of everything that a subject names.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn lift_of(&self, subject: &LiftSubject, score: Score) -> Result<Lifted, StoreError> {
+        let mut lifted = Lifted::default();
+        for record in self.records_named(subject) {
+            let target = LiftTarget {
+                record,
+                only: None,
+                score,
+            };
+            let of_record = self.lift(&target).await?;
+            lifted.records += of_record.records;
+            lifted.blocks += of_record.blocks;
+        }
+        Ok(lifted)
+    }
+
+    /// The digest by which the audit names a subject: the first of its records.
+    pub(in crate::engine) fn digest_of(&self, subject: &LiftSubject) -> Option<Digest> {
+        let records = self.records_named(subject);
+        records.first().map(|record| record.digest)
+    }
+
+    pub(super) fn records_named(&self, subject: &LiftSubject) -> Vec<RecordKey> {
+        let account = subject.account.as_ref().map(|account| {
+            let digest = self.keyring.hmac(Domain::Account, &[account.as_bytes()]);
+            let kinds = vec![
+                RecordKind::Account(Flow::Login),
+                RecordKind::Account(Flow::Otp),
+            ];
+            (kinds, digest)
+        });
+        let prefix = subject.ip.map(Prefix::of);
+        let lockout = subject.username.as_ref().zip(prefix).map(|(name, prefix)| {
+            let digest = username_digest(&self.keyring, name.as_str(), prefix);
+            (vec![RecordKind::Lockout], digest)
+        });
+        let network = prefix.filter(|_| subject.username.is_none()).map(|prefix| {
+            let digest = self.keyring.hmac(Domain::Prefix, &[prefix.bytes()]);
+            let flows = [Flow::Login, Flow::Otp, Flow::Api];
+            (flows.map(RecordKind::Network).to_vec(), digest)
+        });
+        let mut records = Vec::new();
+        for (kinds, digest) in [account, lockout, network].into_iter().flatten() {
+            for kind in kinds {
+                let digests = std::iter::once(digest.current).chain(digest.previous);
+                records.extend(digests.map(|digest| RecordKey { kind, digest }));
+            }
+        }
+        records
+    }
+
+    /// Ends blocks of one record; says how many were running. Other nodes see it
+    /// with their next command.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn lift(&self, target: &LiftTarget) -> Result<Lifted, StoreError> {
+        let policy = self.policy.load_full();
+        let which = match &target.only {
+            None => Lift::All,
+            Some((key, member)) => Lift::One(*key, member.as_deref()),
+        };
+        let calls = self.link.calls(For::Operator);
+        for _ in 0..=RETRIES_MAX {
+            let keys = [target.record];
+            let loaded = calls.make(|store| store.load(&keys)).await?;
+            let Some(Some(record)) = loaded.records.into_iter().next() else {
+                return Ok(Lifted::default());
+            };
+            let Some((blocks, write)) =
+                lifted(&policy.settings, target, &record, which, loaded.now)
+            else {
+                return Ok(Lifted::default());
+            };
+            let writes = [write];
+            let nothing_to_write = blocks == 0 && target.score == Score::Keep;
+            let commit = calls.make(|store| store.commit(&writes));
+            if nothing_to_write || commit.await? == Commit::Done {
+                self.forget_block(target);
+                return Ok(Lifted { records: 1, blocks });
+            }
+        }
+        Err(StoreError::Exhausted("the record is too busy".to_owned()))
+    }
+
+    /// A lifted block must not come back from the cache in an outage.
+    fn forget_block(&self, target: &LiftTarget) {
+        let id = target.record.digest;
+        let member = target
+            .only
+            .as_ref()
+            .and_then(|(_, member)| Digest::from_hex(member.as_deref()?));
+        let (flow, kinds): (Flow, &[KeyKind]) = match target.record.kind {
+            RecordKind::Account(flow) => (flow, &[KeyKind::Account, KeyKind::AccountDevice]),
+            RecordKind::Network(flow) => (
+                flow,
+                &[KeyKind::Prefix, KeyKind::PrefixAgent, KeyKind::PrefixDevice],
+            ),
+            RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
+            RecordKind::Lockout | RecordKind::Bucket => return,
+        };
+        let keys = DegradedKeys {
+            prefix: id,
+            user_agent: member.unwrap_or_default(),
+            account: Some(id),
+            fingerprint: member.or(Some(id)),
+            trust: Trust::Untrusted,
+        };
+        let mut modes = self.link.modes();
+        for kind in kinds {
+            modes.guard(flow).blocks().lift(*kind, &keys);
+        }
+    }
+}
+
+fn lifted(
+    settings: &Settings,
+    target: &LiftTarget,
+    record: &Record,
+    which: Lift<'_>,
+    now: Micros,
+) -> Option<(usize, RecordWrite)> {
+    let key = target.record;
+    let mut aggregate = Aggregate::decode(key.kind, &record.bytes)?;
+    let lifted = aggregate.lift(settings, which, now);
+    if target.score == Score::Forget {
+        aggregate.forgive();
+    }
+    let (bytes, expires_at) = aggregate.encode(settings)?;
+    let write = RecordWrite {
+        key,
+        expect: record.revision,
+        bytes: Some(bytes),
+        expires_at,
+    };
+    Some((lifted, write))
+}

@@ -1,0 +1,117 @@
+//! JSON → [`GuardFacts`].
+
+use palisade_core::facts::{Confidence, DeviceFacts, FieldError, GuardFacts};
+use serde::Deserialize;
+
+use super::request::{address, header, id};
+use super::{Text, text};
+
+/// What is known about an attempt, as it arrives at `/v1/guard/…`.
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = GuardFacts))]
+#[serde(deny_unknown_fields)]
+pub struct RawGuard<'a> {
+    /// Address of the client.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
+    pub ip: Option<Text<'a>>,
+    /// User agent.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
+    pub user_agent: Option<Text<'a>>,
+    /// Accept-Language.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
+    pub accept_language: Option<Text<'a>>,
+    /// Platform hint.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
+    pub platform: Option<Text<'a>>,
+    /// Whose account; may be absent where a heavy endpoint was called.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 512))]
+    pub account: Option<Text<'a>>,
+    /// Name or email, for the lockout.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub username: Option<Text<'a>>,
+    /// The device, as far as the host knows it.
+    #[serde(borrow, default)]
+    pub device: Option<RawDevice<'a>>,
+    /// A challenge was passed: a soft block yields.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub challenge_passed: bool,
+    /// Makes a retry harmless.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub request_id: Option<Text<'a>>,
+    /// Correlation id.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub correlation_id: Option<Text<'a>>,
+}
+
+/// A device as it arrives.
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DeviceFacts))]
+#[serde(deny_unknown_fields)]
+pub struct RawDevice<'a> {
+    /// A session id that Palisade issued.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub session_id: Option<Text<'a>>,
+    /// A client-assisted id.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub client_id: Option<Text<'a>>,
+    /// The host's fingerprint.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub fingerprint: Option<Text<'a>>,
+    /// Its confidence.
+    #[serde(default)]
+    pub confidence: Option<Confidence>,
+    /// The host asserts that it is known.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub known: bool,
+    /// The host asserts that it is trusted.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub trusted: bool,
+}
+
+impl RawGuard<'_> {
+    /// Validates the facts.
+    ///
+    /// # Errors
+    /// A missing field or one outside its bounds.
+    pub fn into_facts(self) -> Result<GuardFacts, FieldError> {
+        Ok(GuardFacts {
+            ip: address(self.ip.as_deref())?,
+            user_agent: header("user_agent", self.user_agent.as_deref())?,
+            accept_language: header("accept_language", self.accept_language.as_deref())?,
+            platform: header("platform", self.platform.as_deref())?,
+            account: id("account", self.account.as_deref())?,
+            username: id("username", self.username.as_deref())?,
+            device: self.device.unwrap_or_default().into_facts()?,
+            challenge_passed: self.challenge_passed,
+            request_id: id("request_id", self.request_id.as_deref())?,
+            correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
+        })
+    }
+}
+
+impl RawDevice<'_> {
+    fn into_facts(self) -> Result<DeviceFacts, FieldError> {
+        Ok(DeviceFacts {
+            session_id: id("device.session_id", self.session_id.as_deref())?,
+            client_id: id("device.client_id", self.client_id.as_deref())?,
+            fingerprint: id("device.fingerprint", self.fingerprint.as_deref())?,
+            confidence: self.confidence,
+            known: self.known,
+            trusted: self.trusted,
+        })
+    }
+}

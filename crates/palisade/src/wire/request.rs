@@ -1,0 +1,298 @@
+//! JSON → [`RequestFacts`].
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use palisade_core::facts::{
+    ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, Id, Layers, NO_ADDRESS, PATH_BYTES_MAX,
+    RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded,
+};
+use palisade_core::path::{EncodedSlash, normalise};
+use serde::Deserialize;
+
+use super::{Text, text};
+
+/// How an identifier in a list is described.
+#[cfg(feature = "openapi")]
+#[derive(utoipa::ToSchema)]
+#[schema(min_length = 1, max_length = 512, value_type = String)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Identifier(String);
+
+/// What is known about a request, as it arrives at `/v1/check`.
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HttpRequest))]
+#[serde(deny_unknown_fields)]
+pub struct RawRequest<'a> {
+    /// `request` or `job.enqueue`.
+    #[serde(default)]
+    pub op: Option<RequestKind>,
+    /// `all`, `edge` or `identity`.
+    #[serde(default)]
+    pub layers: Option<Layers>,
+    /// Whether the answer carries a receipt, with which the charge can be given back.
+    #[serde(borrow, default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
+    pub receipt: Option<RawReceipt<'a>>,
+    /// Address of the client.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true))]
+    pub ip: Option<Text<'a>>,
+    /// Method.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 32))]
+    pub method: Option<Text<'a>>,
+    /// Path.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 8192))]
+    pub path: Option<Text<'a>>,
+    /// Overrides the route's class.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub class: Option<Text<'a>>,
+    /// User agent.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 2048))]
+    pub user_agent: Option<Text<'a>>,
+    /// Organisation.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub org: Option<Text<'a>>,
+    /// User.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub user: Option<Text<'a>>,
+    /// Id of the token, not the token.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub token: Option<Text<'a>>,
+    /// Scopes.
+    #[serde(borrow, default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Identifier>>, max_items = 256))]
+    pub scopes: Option<Vec<Text<'a>>>,
+    /// The OAuth client.
+    #[serde(borrow, default)]
+    pub client: Option<RawClient<'a>>,
+    /// API key.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub api_key: Option<Text<'a>>,
+    /// Cost.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
+    pub cost: Option<u64>,
+    /// Request id.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub request_id: Option<Text<'a>>,
+    /// Correlation id.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
+    pub correlation_id: Option<Text<'a>>,
+}
+
+/// A receipt that is wanted, or one that was given.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+pub enum RawReceipt<'a> {
+    /// Whether the answer is to carry one.
+    Wanted(bool),
+    /// One that an answer carried.
+    Given(#[serde(borrow)] Cow<'a, str>),
+}
+
+/// What a refund names.
+pub enum Refund<'a> {
+    /// A charge, by the receipt of its check.
+    Receipt(Text<'a>),
+    /// What a charge was made for.
+    Facts(Box<RawRequest<'a>>),
+}
+
+/// The OAuth client as it arrives.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ClientFacts))]
+#[serde(deny_unknown_fields)]
+pub struct RawClient<'a> {
+    /// `client_id`.
+    #[serde(borrow)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 512))]
+    pub id: Cow<'a, str>,
+    /// `confidential` or `public`.
+    #[serde(default, rename = "type")]
+    pub kind: Option<ClientType>,
+}
+
+impl<'a> RawRequest<'a> {
+    /// What a refund names: a receipt, which says all there is to say, or facts.
+    ///
+    /// # Errors
+    /// A receipt beside facts.
+    pub fn into_refund(self) -> Result<Refund<'a>, FieldError> {
+        let has_facts = self.ip.is_some() || self.path.is_some() || self.op.is_some();
+        match self.receipt {
+            Some(RawReceipt::Given(_)) if has_facts => Err(FieldError::new(
+                "receipt",
+                "stands alone: it says what was charged",
+            )),
+            Some(RawReceipt::Given(receipt)) => Ok(Refund::Receipt(receipt)),
+            _ => Ok(Refund::Facts(Box::new(self))),
+        }
+    }
+}
+
+impl RawRequest<'_> {
+    /// Validates the facts, as [`RawRequest::into_facts_of`] under a policy that says
+    /// nothing about escaped slashes.
+    ///
+    /// # Errors
+    /// A missing field or one outside its bounds.
+    pub fn into_facts(self) -> Result<RequestFacts, FieldError> {
+        self.into_facts_of(EncodedSlash::default())
+    }
+
+    /// Validates the facts of a request to an application with this reading of escaped
+    /// slashes.
+    ///
+    /// # Errors
+    /// A missing field or one outside its bounds.
+    pub fn into_facts_of(self, slash: EncodedSlash) -> Result<RequestFacts, FieldError> {
+        let kind = self.op.unwrap_or_default();
+        let receipt = match self.receipt {
+            // Jobs are few, and what could not be enqueued is given back.
+            None => kind == RequestKind::Job,
+            Some(RawReceipt::Wanted(is_wanted)) => is_wanted,
+            Some(RawReceipt::Given(_)) => {
+                let problem = "must be true or false here: a receipt itself is for `/v1/refund`";
+                return Err(FieldError::new("receipt", problem));
+            }
+        };
+        let (ip, method, path) = match kind {
+            RequestKind::Http => self.line(slash)?,
+            RequestKind::Job => self.job_line(slash)?,
+        };
+        Ok(RequestFacts {
+            ip,
+            method,
+            path,
+            class: id("class", self.class.as_deref())?,
+            user_agent: header("user_agent", self.user_agent.as_deref())?,
+            org: id("org", self.org.as_deref())?,
+            user: id("user", self.user.as_deref())?,
+            token: id("token", self.token.as_deref())?,
+            scopes: scopes(self.scopes.as_deref())?,
+            client: client(self.client.as_ref())?,
+            api_key: id("api_key", self.api_key.as_deref())?,
+            cost: cost(self.cost)?,
+            kind,
+            layers: self.layers.unwrap_or_default(),
+            guess: false,
+            receipt,
+            bot: false,
+            request_id: id("request_id", self.request_id.as_deref())?,
+            correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
+            surface: Surface::Api,
+        })
+    }
+
+    fn line(&self, slash: EncodedSlash) -> Result<Line, FieldError> {
+        Ok((
+            address(self.ip.as_deref())?,
+            method(self.method.as_deref())?,
+            request_path(self.path.as_deref(), slash)?,
+        ))
+    }
+
+    /// A job counts for its organisation and token (T-JOBS); where it came from may be
+    /// said and need not be.
+    fn job_line(&self, slash: EncodedSlash) -> Result<Line, FieldError> {
+        if self.org.is_none() && self.token.is_none() {
+            let problem = "or `token` is required for a job: it counts for no address";
+            return Err(FieldError::new("org", problem));
+        }
+        if self.layers == Some(Layers::Edge) {
+            let problem = "must not be `edge` for a job: it counts for its organisation and token";
+            return Err(FieldError::new("layers", problem));
+        }
+        let ip = self.ip.as_deref().map(|ip| address(Some(ip)));
+        let verb = self.method.as_deref().map(|verb| method(Some(verb)));
+        let path = self.path.as_deref();
+        let path = path.map(|path| request_path(Some(path), slash));
+        Ok((
+            ip.transpose()?.unwrap_or(NO_ADDRESS),
+            verb.transpose()?.unwrap_or_else(|| "POST".into()),
+            path.transpose()?.unwrap_or_default(),
+        ))
+    }
+}
+
+/// Address, method and path.
+type Line = (IpAddr, Box<str>, Box<str>);
+
+pub(super) fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
+    let text = text.ok_or(FieldError::new("ip", "is required"))?;
+    text.parse::<IpAddr>()
+        .map(|ip| ip.to_canonical())
+        .map_err(|_| FieldError::new("ip", "is not an IP address"))
+}
+
+fn method(text: Option<&str>) -> Result<Box<str>, FieldError> {
+    let text = text.ok_or(FieldError::new("method", "is required"))?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
+        return Err(FieldError::new("method", "is not an HTTP method"));
+    }
+    Ok(text.to_ascii_uppercase().into())
+}
+
+fn request_path(text: Option<&str>, slash: EncodedSlash) -> Result<Box<str>, FieldError> {
+    let text = text.ok_or(FieldError::new("path", "is required"))?;
+    bounded("path", text, PATH_BYTES_MAX)?;
+    if !text.starts_with('/') {
+        return Err(FieldError::new("path", "must start with `/`"));
+    }
+    let path = text.split(['?', '#']).next().unwrap_or(text);
+    Ok(normalise(path.as_bytes(), slash)?.into_judged())
+}
+
+pub(super) fn id(field: &'static str, text: Option<&str>) -> Result<Option<Id>, FieldError> {
+    text.map(|text| Id::new(field, text)).transpose()
+}
+
+pub(super) fn header(
+    field: &'static str,
+    text: Option<&str>,
+) -> Result<Option<Box<str>>, FieldError> {
+    match text {
+        Some(text) if text.len() > HEADER_BYTES_MAX => Err(FieldError::new(field, "is too long")),
+        Some("") | None => Ok(None),
+        Some(text) => Ok(Some(text.into())),
+    }
+}
+
+fn scopes(list: Option<&[Text<'_>]>) -> Result<Option<Vec<Id>>, FieldError> {
+    let Some(list) = list else { return Ok(None) };
+    if list.len() > SCOPES_MAX {
+        return Err(FieldError::new("scopes", "has too many members"));
+    }
+    let ids: Result<Vec<Id>, _> = list.iter().map(|scope| Id::new("scopes", scope)).collect();
+    ids.map(Some)
+}
+
+fn client(raw: Option<&RawClient<'_>>) -> Result<Option<ClientFacts>, FieldError> {
+    let Some(raw) = raw else { return Ok(None) };
+    Ok(Some(ClientFacts {
+        id: Id::new("client.id", &raw.id)?,
+        kind: raw.kind,
+    }))
+}
+
+fn cost(cost: Option<u64>) -> Result<Option<NonZeroU32>, FieldError> {
+    let Some(cost) = cost else { return Ok(None) };
+    u32::try_from(cost)
+        .ok()
+        .and_then(NonZeroU32::new)
+        .map(Some)
+        .ok_or(FieldError::new("cost", "must be 1 to 4294967295"))
+}
