@@ -185,7 +185,7 @@ impl Rules {
             replayed: false,
             records,
         };
-        evaluation.reserve(trace.reservation, signals);
+        evaluation.reserve(trace.reservation, policy, signals);
         evaluation.close(policies, policy, signals, now);
         evaluation
     }

@@ -93,11 +93,17 @@ impl Evaluation {
     }
 
     /// G-PENDING: an attempt that is let through is under way until its outcome comes.
-    pub(super) fn reserve(&mut self, attempt: Option<Pending>, signals: &Signals) {
+    pub(super) fn reserve(
+        &mut self,
+        attempt: Option<Pending>,
+        flow: Option<&FlowPolicy>,
+        signals: &Signals,
+    ) {
         let allowed = self.answer.outcome == Outcome::Allow;
         let reserved = attempt.zip(signals.attempt_id).filter(|_| allowed);
-        if let Some((attempt, id)) = reserved {
-            self.records.account.pending.open(&id, attempt);
+        if let (Some((attempt, id)), Some(flow)) = (reserved, flow) {
+            let pending = &mut self.records.account.pending;
+            pending.open(&id, attempt, flow.pending_ttl);
             self.changed.account = true;
         }
     }
