@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use palisade_core::bodies::{Body, Urls, body};
-use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason, ShadowAnswer};
+use palisade_core::decision::{
+    Challenge, Decision, Level, LimitReading, LockoutNote, Reason, ShadowAnswer,
+};
 use palisade_core::facts::{
     ClientFacts, ClientType, Confidence, DeviceFacts, FieldError, GuardFacts, HEADER_BYTES_MAX, Id,
     Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded,
@@ -562,6 +564,9 @@ pub struct Answer<'a> {
     /// Challenge to offer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
+    /// `not_asked` if no `username` came with the attempt: no lockout counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lockout: Option<LockoutNote>,
     /// What a flow of the guard in shadow mode would have answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<&'a ShadowAnswer>,
@@ -602,6 +607,7 @@ impl<'a> Answer<'a> {
             error: decision.error.map(palisade_core::decision::ErrorCode::name),
             delay_ms: decision.delay_ms,
             challenge: decision.challenge,
+            lockout: decision.lockout,
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
             headers: headers(decision, families),
