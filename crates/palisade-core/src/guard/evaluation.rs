@@ -8,6 +8,7 @@ use super::aggregate::{Answer, Candidate};
 use super::evaluate::Policies;
 use super::policy::FlowPolicy;
 use super::records::Records;
+use super::records::account::SoftIssue;
 use super::records::pending::Pending;
 use super::signals::Signals;
 
@@ -52,6 +53,8 @@ pub struct Trace {
     pub(super) changed: Changed,
     /// What a check reserves if the answer is ALLOW.
     pub(super) reservation: Option<Pending>,
+    /// What is remembered for G-EQUILIBRIUM if the answer is SOFT.
+    pub(super) soft_issue: Option<SoftIssue>,
 }
 
 /// What a command led to.
@@ -89,6 +92,15 @@ impl Evaluation {
             issued: Vec::new(),
             locked: false,
             replayed: true,
+        }
+    }
+
+    /// G-EQUILIBRIUM: a SOFT block counts as issued if it is what the request was answered; not
+    /// if the lockout had a stricter word.
+    pub(super) fn note_issue(&mut self, issue: Option<SoftIssue>) {
+        if let Some(issue) = issue.filter(|_| self.answer.outcome == Outcome::SoftBlock) {
+            self.records.account.soft_blocks.push(issue);
+            self.changed.account = true;
         }
     }
 
