@@ -145,6 +145,34 @@ fn a_length_beside_chunks_does_not_hide_a_request() {
 }
 
 #[test]
+fn a_body_that_cannot_be_read_is_the_clients_fault() {
+    let app = Upstream::start();
+    let server = proxy(&app);
+    let head =
+        "POST /echo HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for chunks in [
+        "zz\r\n",
+        " 1\r\na\r\n0\r\n\r\n",
+        "1;a=\"\r\nb\"\r\na\r\n0\r\n\r\n",
+    ] {
+        let said = exchange(server.proxy.unwrap(), format!("{head}{chunks}").as_bytes());
+        assert_eq!(statuses(&said), ["400"], "{chunks:?}: {said}");
+    }
+}
+
+#[test]
+fn nobody_gets_a_tunnel_by_asking_to_connect() {
+    let app = Upstream::start();
+    let server = proxy(&app);
+    for target in ["t:80", "/", "http://t/"] {
+        let head = format!("CONNECT {target} HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\r\n");
+        let said = exchange(server.proxy.unwrap(), head.as_bytes());
+        assert_eq!(statuses(&said), ["405"], "{target}: {said}");
+    }
+    assert_eq!(app.requests.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn the_target_names_the_host() {
     let app = Upstream::start();
     let server = proxy(&app);

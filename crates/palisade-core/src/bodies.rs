@@ -108,7 +108,9 @@ pub fn body<'a>(decision: &Decision, urls: &'a Urls, request_id: &'a str) -> Opt
             body.quota_reset = decision.quota.map(|quota| quota.reset);
             body.upgrade_url = Some(&urls.upgrade);
         }
-        ErrorCode::AccountLocked => body.support_url = Some(&urls.support),
+        ErrorCode::AccountLocked | ErrorCode::ChallengeRequired => {
+            body.support_url = Some(&urls.support);
+        }
         _ => {}
     }
     Some(body)
@@ -135,6 +137,9 @@ fn message(decision: &Decision, error: ErrorCode) -> &'static str {
         ErrorCode::AccountLocked => {
             "Too many failed attempts. Sign-in is locked for a while: try again later or reset the password."
         }
+        ErrorCode::ChallengeRequired => {
+            "Too many failed attempts. Pass the challenge before you try again."
+        }
         ErrorCode::ServiceUnavailable if decision.rule == Some(Rule::L_GLOBAL) => {
             "The service is overloaded. Try again later."
         }
@@ -160,7 +165,7 @@ fn problem(decision: &Decision, error: ErrorCode) -> Option<&'static str> {
         ErrorCode::InvalidApiKey | ErrorCode::Forbidden | ErrorCode::CostExceedsLimit => None,
         ErrorCode::ServiceUnavailable => Some(CAPACITY),
         _ if decision.enforcement == Enforcement::Degraded => Some(CAPACITY),
-        ErrorCode::AccountLocked => Some(ABNORMAL),
+        ErrorCode::AccountLocked | ErrorCode::ChallengeRequired => Some(ABNORMAL),
         // A block of the guard is about behaviour: no limit was exceeded.
         _ if decision.limits.is_empty() && decision.quota.is_none() => Some(ABNORMAL),
         _ => Some(QUOTA),

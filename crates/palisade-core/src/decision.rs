@@ -258,6 +258,8 @@ pub enum ErrorCode {
     QuotaExceeded,
     /// The OWASP lockout.
     AccountLocked,
+    /// Repeated lockouts: a challenge must be passed first (A-CAPTCHA).
+    ChallengeRequired,
     /// Global throttle, closed class, or store trouble.
     ServiceUnavailable,
     /// No API key, or an unknown one.
@@ -278,6 +280,7 @@ impl ErrorCode {
             Self::ClientRateLimitExceeded => "client_rate_limit_exceeded",
             Self::QuotaExceeded => "quota_exceeded",
             Self::AccountLocked => "account_locked",
+            Self::ChallengeRequired => "challenge_required",
             Self::ServiceUnavailable => "service_unavailable",
             Self::InvalidApiKey => "invalid_api_key",
             Self::Forbidden => "forbidden",
@@ -334,6 +337,15 @@ pub enum Challenge {
     Captcha,
     /// A verification over another channel.
     OutOfBand,
+}
+
+/// What an answer says of the lockout besides its decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LockoutNote {
+    /// The attempt came without a `username`: no lockout counts it.
+    NotAsked,
 }
 
 /// State of an API key's quota, for `X-Quota-*`.
@@ -393,6 +405,8 @@ pub struct Decision {
     pub delay_ms: Option<u32>,
     /// Challenge to offer (A-CAPTCHA).
     pub challenge: Option<Challenge>,
+    /// Whether the lockout could not be asked.
+    pub lockout: Option<LockoutNote>,
     /// With it what was charged can be given back; only if it was asked for.
     pub receipt: Option<Box<str>>,
     /// API-key quota, if one applied.
@@ -454,6 +468,7 @@ impl Decision {
             status: 200,
             delay_ms: None,
             challenge: None,
+            lockout: None,
             receipt: None,
             quota: None,
             enforcement: Enforcement::Full,
@@ -485,6 +500,7 @@ impl Decision {
         };
         Self {
             shadow: Some(Box::new(shadow)),
+            lockout: self.lockout,
             mode: self.mode,
             revisions: self.revisions,
             ..Self::allow(self.at)

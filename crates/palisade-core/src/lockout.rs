@@ -17,11 +17,33 @@ pub const HARD_MAX: usize = 32;
 /// Most lockouts that a challenge may ask for.
 pub const LOCKOUTS_MAX: usize = 8;
 
+/// What a challenge that is asked for means to a check (A-CAPTCHA).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChallengeMode {
+    /// It is denied until the challenge is passed.
+    #[default]
+    Require,
+    /// The answer only says that one should be put.
+    Advise,
+}
+
+/// Whom the lockout counts, together with the address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockoutKey {
+    /// The name as typed; an attempt without one is not counted.
+    #[default]
+    Username,
+    /// The account, where no name comes.
+    Account,
+}
+
 /// The lockout's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockoutPolicy {
     /// Off: nothing is counted and nothing is denied.
     pub enabled: bool,
+    /// Whom it counts.
+    pub key: LockoutKey,
     /// Failures in `window` after which the next attempt is denied (A-WINDOW).
     pub window_failures: u32,
     /// The sliding window, in microseconds.
@@ -38,6 +60,8 @@ pub struct LockoutPolicy {
     pub captcha_lockouts: u32,
     /// That window, in microseconds.
     pub captcha_window: u64,
+    /// What it means to a check.
+    pub challenge_mode: ChallengeMode,
     /// Which challenge.
     pub challenge: Challenge,
     /// How long an unanswered challenge stands, in microseconds.
@@ -48,6 +72,7 @@ impl Default for LockoutPolicy {
     fn default() -> Self {
         Self {
             enabled: true,
+            key: LockoutKey::Username,
             window_failures: 5,
             window: 15 * MINUTE,
             hard_failures: 10,
@@ -56,6 +81,7 @@ impl Default for LockoutPolicy {
             delays_ms: [250, 500, 1000],
             captcha_lockouts: 3,
             captcha_window: DAY,
+            challenge_mode: ChallengeMode::Require,
             challenge: Challenge::Captcha,
             challenge_for: 20 * DAY,
         }
@@ -205,7 +231,10 @@ impl Lockout {
         }
         verdict.candidates = self.denials(policy, now);
         match attempt {
-            Attempt::Check => verdict.delay_ms = policy.delay_ms(self.streak),
+            Attempt::Check => {
+                verdict.delay_ms = policy.delay_ms(self.streak);
+                verdict.candidates.extend(self.unpassed(policy, now));
+            }
             Attempt::Failure => self.fail(policy, &mut verdict, now),
             Attempt::Success => verdict.changed |= self.succeed(),
         }
@@ -263,16 +292,39 @@ impl Lockout {
     }
 
     fn challenge(&self, policy: &LockoutPolicy, now: Micros) -> Option<Challenge> {
-        self.challenged
-            .filter(|since| now.since(*since) < policy.challenge_for)
+        self.challenged_until(policy)
+            .filter(|until| *until > now)
             .map(|_| policy.challenge)
     }
 
-    /// Lifts a lock and frees the window; false if nothing was denied.
+    /// When an unanswered challenge is forgotten.
+    #[must_use]
+    pub fn challenged_until(&self, policy: &LockoutPolicy) -> Option<Micros> {
+        Some(self.challenged?.plus(policy.challenge_for))
+    }
+
+    /// What a check is denied for until the challenge is passed. Waiting does not help, and
+    /// with the challenge passed nobody has to: a second is the least that an answer can say.
+    #[must_use]
+    pub fn unpassed(&self, policy: &LockoutPolicy, now: Micros) -> Option<Candidate> {
+        let required = policy.challenge_mode == ChallengeMode::Require;
+        self.challenge(policy, now)
+            .filter(|_| required)
+            .map(|_| Candidate {
+                rule: Rule::A_CAPTCHA,
+                key: KeyKind::Lockout,
+                outcome: Outcome::Deny,
+                level: None,
+                retry_after: 1,
+            })
+    }
+
+    /// Lifts a lock, frees the window and asks for no challenge; false if nothing was denied.
     pub fn lift(&mut self, policy: &LockoutPolicy, now: Micros) -> bool {
-        let denying = self.is_denying(policy, now);
+        let denying = self.is_denying(policy, now) || self.unpassed(policy, now).is_some();
         self.locked_until = Micros(0);
         self.window.clear();
+        self.challenged = None;
         self.touched = now;
         denying
     }
@@ -372,6 +424,7 @@ fn keep(times: &mut Vec<Micros>, window: u64, max: usize, now: Micros) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::HOUR;
 
     #[test]
     fn the_largest_lockout_record_fits_half_a_kibibyte() {
@@ -402,6 +455,39 @@ mod tests {
             policy.validate().unwrap_err().field,
             "lockout.hard_failures"
         );
+    }
+
+    fn challenged(policy: &LockoutPolicy, now: Micros) -> Lockout {
+        let mut lockout = Lockout::default();
+        for _ in 0..30 {
+            lockout.apply(policy, Attempt::Failure, false, now);
+        }
+        lockout
+    }
+
+    #[test]
+    fn a_captcha_advice_denies_nobody() {
+        let policy = LockoutPolicy {
+            challenge_mode: ChallengeMode::Advise,
+            ..LockoutPolicy::default()
+        };
+        let mut lockout = challenged(&policy, Micros(DAY));
+        let later = Micros(DAY).plus(HOUR);
+        let verdict = lockout.apply(&policy, Attempt::Check, false, later);
+        assert!(verdict.candidates.is_empty());
+        assert_eq!(verdict.challenge, Some(Challenge::Captcha));
+    }
+
+    #[test]
+    fn a_captcha_is_lifted_with_its_lock() {
+        let policy = LockoutPolicy::default();
+        let mut lockout = challenged(&policy, Micros(DAY));
+        let later = Micros(DAY).plus(HOUR);
+        assert!(!lockout.is_denying(&policy, later));
+        assert!(lockout.lift(&policy, later), "the challenge was denied for");
+        let verdict = lockout.apply(&policy, Attempt::Check, false, later);
+        assert!(verdict.candidates.is_empty() && verdict.challenge.is_none());
+        assert!(!lockout.lift(&policy, later));
     }
 
     #[test]
@@ -456,12 +542,16 @@ mod tests {
         fn a_captcha_three_lockouts_ask_for_a_challenge() proves "A-CAPTCHA" {"
             0 x29/4m fail a=a# d=d#+known user=bob => nocaptcha
             116m   fail a=b d=e+known user=bob => deny captcha locked
-            140m   check a=b d=e+known user=bob => allow captcha
+            117m   check a=b d=e+known user=bob => deny 840s A-HARD captcha
+            140m   check a=b d=e+known user=bob => deny 1s A-CAPTCHA captcha
+            140m   check a=b d=e+known user=eve => allow nocaptcha
             141m   check a=b d=e+known user=bob pass => allow nocaptcha
             142m   check a=b d=e+known user=bob => allow nocaptcha
             143m x10/4m fail a=c# d=f#+known user=bob => *
-            200m   check a=b d=e+known user=bob => allow captcha
-            201m   ok a=b d=e+known user=bob => allow nocaptcha
+            200m   check a=b d=e+known user=bob => deny 1s A-CAPTCHA captcha
+            201m   fail a=b d=e+known user=bob => allow captcha
+            202m   ok a=b d=e+known user=bob => allow nocaptcha
+            203m   check a=b d=e+known user=bob => allow nocaptcha
         "}
 
         #[test]

@@ -9,11 +9,12 @@
 )]
 
 use palisade_core::bodies::Urls;
+use palisade_core::decision::Challenge;
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy};
 use palisade_core::guard::policy::GuardPolicy;
 use palisade_core::headers::HeaderFamilies;
 use palisade_core::limit::{Algorithm, Window};
-use palisade_core::lockout::LockoutPolicy;
+use palisade_core::lockout::{ChallengeMode, LockoutKey, LockoutPolicy};
 use palisade_core::policy::{Accuracy, ClassKind, Family, Scope};
 use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
 use palisade_policy::{DEFAULT_POLICY, Env, Overrides, PolicyBundle, load, load_text};
@@ -32,6 +33,25 @@ fn the_figures_are_those_of_the_core() {
     assert_eq!(settings.availability, AvailabilitySettings::default());
     assert_eq!(settings.headers, HeaderFamilies::default());
     assert_eq!(settings.urls, Urls::default());
+}
+
+#[test]
+fn a_captcha_the_kind_of_a_challenge_is_told_where_it_belongs() {
+    let read = |text: &str| {
+        let (env, flags) = (Env::default(), Overrides::default());
+        load_text(std::path::Path::new("policy.toml"), text, &env, &flags)
+    };
+    let text =
+        "[lockout]\nchallenge = \"advise\"\nchallenge_kind = \"out_of_band\"\nkey = \"account\"\n";
+    let lockout = read(text).unwrap().policy.settings.lockout.clone();
+    assert_eq!(lockout.challenge_mode, ChallengeMode::Advise);
+    assert_eq!(lockout.challenge, Challenge::OutOfBand);
+    assert_eq!(lockout.key, LockoutKey::Account);
+    let refused = read("[lockout]\nchallenge = \"out_of_band\"\n").unwrap_err();
+    assert!(
+        refused.to_string().contains("`challenge_kind`"),
+        "{refused}"
+    );
 }
 
 #[test]

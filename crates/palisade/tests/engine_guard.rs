@@ -120,15 +120,94 @@ async fn a_captcha_three_lockouts_ask_for_a_challenge_until_one_is_passed() {
     );
     bench.guard("login.failure", &facts).await;
     bench.sleep(HOUR).await;
+    let asked = bench.guard("login.check", &facts).await;
+    assert_eq!(asked["challenge"], "captcha");
     assert_eq!(
-        bench.guard("login.check", &facts).await["challenge"],
-        "captcha"
+        [&asked["decision"], &asked["error"], &asked["rule"]],
+        ["deny", "challenge_required", "A-CAPTCHA"]
     );
+    assert_eq!(asked["status"], 429);
+    assert_eq!(asked["headers"]["Retry-After"], "1");
+    assert_eq!(asked["body"]["error"], "challenge_required");
     let passed = facts.replacen('{', r#"{"challenge_passed":true,"#, 1);
-    bench.guard("login.check", &passed).await;
     assert_eq!(
-        bench.guard("login.check", &facts).await["challenge"],
+        bench.guard("login.check", &passed).await["decision"],
+        "allow"
+    );
+    let after = bench.guard("login.check", &facts).await;
+    assert_eq!(
+        [&after["decision"], &after["challenge"]],
+        [&json!("allow"), &Value::Null]
+    );
+}
+
+#[tokio::test]
+async fn a_captcha_may_be_advice_and_of_another_kind() {
+    let bench = Bench::with(
+        "[guard.login]\nenabled = false\n[lockout]\nchallenge = \"advise\"\nchallenge_kind = \"out_of_band\"\n",
+    );
+    let facts = user("203.0.113.1", "a", "bob");
+    failures(&bench, &facts, 30, 4 * MINUTE).await;
+    bench.sleep(HOUR).await;
+    let asked = bench.guard("login.check", &facts).await;
+    assert_eq!(
+        [&asked["decision"], &asked["challenge"]],
+        ["allow", "out_of_band"]
+    );
+}
+
+#[tokio::test]
+async fn a_window_an_answer_without_a_name_says_that_no_lockout_was_asked() {
+    let bench = Bench::with("[guard.login]\nenabled = false\n");
+    let nameless = r#"{"ip":"203.0.113.1","account":"a"}"#;
+    let answers = failures(&bench, nameless, 6, SECOND).await;
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer["lockout"] == "not_asked")
+    );
+    let checked = bench.guard("login.check", nameless).await;
+    assert_eq!(
+        [&checked["decision"], &checked["lockout"]],
+        ["allow", "not_asked"]
+    );
+    let named = bench
+        .guard("login.check", &user("203.0.113.1", "a", "bob"))
+        .await;
+    assert_eq!(named["lockout"], Value::Null);
+    let heavy = bench.guard("api.hit", nameless).await;
+    assert_eq!(heavy["lockout"], Value::Null, "it has no lockout");
+    let off = Bench::with("[lockout]\nenabled = false\n");
+    assert_eq!(
+        off.guard("login.check", nameless).await["lockout"],
         Value::Null
+    );
+}
+
+#[tokio::test]
+async fn a_window_the_account_may_stand_for_the_name() {
+    let bench = Bench::with("[guard.login]\nenabled = false\n[lockout]\nkey = \"account\"\n");
+    let nameless = r#"{"ip":"203.0.113.1","account":"Ann"}"#;
+    failures(&bench, nameless, 5, SECOND).await;
+    let refused = bench.guard("login.check", nameless).await;
+    assert_eq!(
+        [&refused["decision"], &refused["rule"]],
+        ["deny", "A-WINDOW"]
+    );
+    assert_eq!(refused["lockout"], Value::Null);
+    let named = bench
+        .guard("login.check", &user("203.0.113.1", "x", "ann"))
+        .await;
+    assert_eq!(
+        named["rule"], "A-WINDOW",
+        "a name that is the account's is the same"
+    );
+    let other = bench
+        .guard("login.check", &user("203.0.113.1", "Ann", "bob"))
+        .await;
+    assert_eq!(
+        other["decision"], "allow",
+        "a name that comes is what counts"
     );
 }
 

@@ -111,9 +111,12 @@ impl Answer {
 
     /// The machine-readable error of a refusal.
     #[must_use]
-    pub const fn error(&self) -> Option<ErrorCode> {
+    pub fn error(&self) -> Option<ErrorCode> {
         match self.outcome {
             Outcome::Allow => None,
+            Outcome::Deny if self.rule == Some(Rule::A_CAPTCHA) => {
+                Some(ErrorCode::ChallengeRequired)
+            }
             Outcome::Deny => Some(ErrorCode::AccountLocked),
             Outcome::SoftBlock | Outcome::HardBlock => Some(ErrorCode::RateLimitExceeded),
         }

@@ -35,6 +35,8 @@ pub struct Command<'a> {
     pub(super) trusted: bool,
     /// The account knows the device.
     pub(super) known: bool,
+    /// The lockout denies a check, whatever the guard says.
+    pub(super) locked_out: bool,
     /// Keys that a score rule just gave points to.
     pub(super) hits: Vec<KeyKind>,
     /// What the budget made of the failure.
@@ -86,6 +88,7 @@ impl<'a> Command<'a> {
             fingerprint,
             trusted,
             known: trusted || signals.known || remembered,
+            locked_out: false,
             hits: Vec::new(),
             counted: Counted::Plain,
             arrival: None,

@@ -158,7 +158,11 @@ impl Rules {
         let refusable = attempt == Attempt::Success && guard.mode(flow) == GuardMode::Enforce;
         let mut void = refusable && denied;
         if let Some(policy) = policy.filter(|policy| policy.enabled) {
-            let command = Command::new(self, guard, policy, attempt, signals, &mut records, now);
+            let unpassed = records.lockout.unpassed(lockout, now);
+            let unpassed = unpassed.filter(|_| !signals.challenge_passed);
+            let mut command =
+                Command::new(self, guard, policy, attempt, signals, &mut records, now);
+            command.locked_out = denied || (locking && unpassed.is_some());
             void |= refusable && running::hard_block(&command, Attempt::Check).is_some();
             trace = self.run(command, void);
         }
@@ -185,7 +189,8 @@ impl Rules {
             replayed: false,
             records,
         };
-        evaluation.reserve(trace.reservation, signals);
+        evaluation.note_issue(trace.soft_issue);
+        evaluation.reserve(trace.reservation, policy, signals);
         evaluation.close(policies, policy, signals, now);
         evaluation
     }

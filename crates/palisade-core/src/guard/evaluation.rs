@@ -8,6 +8,7 @@ use super::aggregate::{Answer, Candidate};
 use super::evaluate::Policies;
 use super::policy::FlowPolicy;
 use super::records::Records;
+use super::records::account::SoftIssue;
 use super::records::pending::Pending;
 use super::signals::Signals;
 
@@ -52,6 +53,8 @@ pub struct Trace {
     pub(super) changed: Changed,
     /// What a check reserves if the answer is ALLOW.
     pub(super) reservation: Option<Pending>,
+    /// What is remembered for G-EQUILIBRIUM if the answer is SOFT.
+    pub(super) soft_issue: Option<SoftIssue>,
 }
 
 /// What a command led to.
@@ -92,12 +95,27 @@ impl Evaluation {
         }
     }
 
+    /// G-EQUILIBRIUM: a SOFT block counts as issued if it is what the request was answered; not
+    /// if the lockout had a stricter word.
+    pub(super) fn note_issue(&mut self, issue: Option<SoftIssue>) {
+        if let Some(issue) = issue.filter(|_| self.answer.outcome == Outcome::SoftBlock) {
+            self.records.account.soft_blocks.push(issue);
+            self.changed.account = true;
+        }
+    }
+
     /// G-PENDING: an attempt that is let through is under way until its outcome comes.
-    pub(super) fn reserve(&mut self, attempt: Option<Pending>, signals: &Signals) {
+    pub(super) fn reserve(
+        &mut self,
+        attempt: Option<Pending>,
+        flow: Option<&FlowPolicy>,
+        signals: &Signals,
+    ) {
         let allowed = self.answer.outcome == Outcome::Allow;
         let reserved = attempt.zip(signals.attempt_id).filter(|_| allowed);
-        if let Some((attempt, id)) = reserved {
-            self.records.account.pending.open(&id, attempt);
+        if let (Some((attempt, id)), Some(flow)) = (reserved, flow) {
+            let pending = &mut self.records.account.pending;
+            pending.open(&id, attempt, flow.pending_ttl);
             self.changed.account = true;
         }
     }

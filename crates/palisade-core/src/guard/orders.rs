@@ -1,6 +1,6 @@
 //! Blocks on a command's own keys: asked for by rules, placed at the end.
 
-use crate::decision::{KeyKind, Level, Outcome};
+use crate::decision::{KeyKind, Level};
 use crate::facts::Attempt;
 use crate::rule::Rule;
 use crate::time::retry_after_seconds;
@@ -77,7 +77,7 @@ impl Command<'_> {
         self.soft_issued = true;
     }
 
-    /// Places the orders and notes whether a SOFT block was issued.
+    /// Places the orders and says whether a SOFT block was issued.
     pub(super) fn finish(mut self) -> Trace {
         let orders = std::mem::take(&mut self.orders);
         // Of several blocks that one request asks for on a key only the highest is
@@ -96,14 +96,10 @@ impl Command<'_> {
             }
         }
         self.trace.reservation = pending::reservation(&self);
-        let answer = (self.rules.aggregate)(self.trace.candidates.clone());
-        if self.soft_issued && answer.outcome == Outcome::SoftBlock {
-            self.account.soft_blocks.push(SoftIssue {
-                at: self.now,
-                issuer: self.issuer(),
-            });
-            self.trace.changed.account = true;
-        }
+        self.trace.soft_issue = self.soft_issued.then(|| SoftIssue {
+            at: self.now,
+            issuer: self.issuer(),
+        });
         self.trace
     }
 

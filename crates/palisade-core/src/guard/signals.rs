@@ -1,6 +1,6 @@
 //! Facts → signals: who and what a command is about, as keyed digests only.
 
-use crate::facts::{Confidence, GuardFacts, GuardOp};
+use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
 use crate::key::{Domain, Keyring, Prefix, Rotating};
 
 use crate::time::Micros;
@@ -116,6 +116,12 @@ impl Signals {
 }
 
 impl Signals {
+    /// Has the lockout count the account as the name (`lockout.key = "account"`).
+    pub fn count_by_account(&mut self, keyring: &Keyring, facts: &GuardFacts) {
+        let named = |id: &Id| username_digest(keyring, id.as_str(), Prefix::of(facts.ip));
+        self.username = facts.account.as_ref().map(named);
+    }
+
     /// The same for a heavy endpoint, whose own records know no sessions: trusted if the
     /// account's login record has this one.
     #[must_use]

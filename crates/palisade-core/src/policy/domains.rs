@@ -313,7 +313,9 @@ impl<'p> Planner<'_, 'p> {
         }
         let charge = self.charge(found, descriptor, hits);
         let plan = &mut self.plan;
-        let is_dear = charge.on_exceed == OnExceed::Deny && charge.cost > charge.spec.capacity();
+        // The largest cost stands for all that cannot be counted: no limit admits those.
+        let is_too_much = charge.cost > charge.spec.capacity() || charge.cost == u32::MAX;
+        let is_dear = charge.on_exceed == OnExceed::Deny && is_too_much;
         match hits {
             Hits::Refund(_) if standing == Standing::Denies => Asked::Replaced,
             Hits::Refund(_) => Asked::Refunded(put(&mut plan.refunds, charge)),

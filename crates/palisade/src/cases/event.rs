@@ -108,7 +108,7 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
 }
 
 /// What an answer may be asked for; `rules` stands for the rules of its reasons.
-const MEMBERS: [&str; 18] = [
+const MEMBERS: [&str; 19] = [
     "body",
     "challenge",
     "code",
@@ -118,6 +118,7 @@ const MEMBERS: [&str; 18] = [
     "headers",
     "level",
     "limits",
+    "lockout",
     "mode",
     "reasons",
     "request_id",
@@ -274,7 +275,7 @@ mod tests {
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
                 "`expect` has a member that no answer has; it may have body, challenge, code, decision, \
-                 delay_ms, error, headers, level, limits, mode, reasons, request_id, retry_after, \
+                 delay_ms, error, headers, level, limits, lockout, mode, reasons, request_id, retry_after, \
                  rule, rules, shadow, status, statuses",
             ),
         ];

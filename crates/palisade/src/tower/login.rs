@@ -46,8 +46,8 @@ pub struct Attempt {
 
 impl Attempt {
     /// An attempt by this name, however it was typed: it is the account, and what the lockout
-    /// counts on. Surrounding space, upper case and compatible spellings of a letter make no
-    /// other name of it.
+    /// counts on. Surrounding space, upper case, accents, invisible characters and compatible
+    /// spellings of a letter make no other name of it.
     ///
     /// # Errors
     /// Empty, too long, or with control characters.

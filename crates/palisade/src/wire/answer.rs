@@ -2,7 +2,7 @@
 
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{
-    Challenge, Decision, ErrorCode, Level, LimitReading, Reason, ShadowAnswer,
+    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::rule::Rule;
@@ -40,6 +40,9 @@ pub struct Answer<'a> {
     /// Challenge to offer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
+    /// `not_asked` if no `username` came with the attempt: no lockout counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lockout: Option<LockoutNote>,
     /// What a flow of the guard in shadow mode would have answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<&'a ShadowAnswer>,
@@ -80,6 +83,7 @@ impl<'a> Answer<'a> {
             error: decision.error.map(ErrorCode::name),
             delay_ms: decision.delay_ms,
             challenge: decision.challenge,
+            lockout: decision.lockout,
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
             headers: headers(decision, families),

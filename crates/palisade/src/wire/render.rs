@@ -44,6 +44,10 @@ impl Answer<'_> {
             raw(out, ",\"challenge\":");
             serde_json::to_writer(&mut *out, challenge)?;
         }
+        if let Some(lockout) = &self.lockout {
+            raw(out, ",\"lockout\":");
+            serde_json::to_writer(&mut *out, lockout)?;
+        }
         if let Some(shadow) = self.shadow {
             raw(out, ",\"shadow\":");
             serde_json::to_writer(&mut *out, shadow)?;
@@ -189,7 +193,8 @@ mod tests {
     use palisade_core::Digest;
     use palisade_core::bodies::Urls;
     use palisade_core::decision::{
-        Challenge, Decision, Enforcement, ErrorCode, KeyKind, Level, Outcome, QuotaReading, Reason,
+        Challenge, Decision, Enforcement, ErrorCode, KeyKind, Level, LockoutNote, Outcome,
+        QuotaReading, Reason,
     };
     use palisade_core::headers::HeaderFamilies;
     use palisade_core::policy::QuotaUnit;
@@ -229,6 +234,7 @@ mod tests {
         refused.retry_after = Some(300);
         refused.delay_ms = Some(250);
         refused.challenge = Some(Challenge::Captcha);
+        refused.lockout = Some(LockoutNote::NotAsked);
         refused.receipt = Some("AQID".into());
         refused.enforcement = Enforcement::Degraded;
         refused.quota = Some(QuotaReading {

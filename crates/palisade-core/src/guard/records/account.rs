@@ -2,6 +2,7 @@
 //! history that the rules look back on.
 
 use crate::key::{Digest, Rotating};
+use crate::rule::Rule;
 use crate::time::{DAY, Micros};
 
 use super::budget::Budget;
@@ -12,8 +13,11 @@ use super::sets::{Short, SlidingSet, Watch, keep_recent};
 use crate::guard::ladder::{Issuer, KeyState};
 use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 
-/// 2 added pending attempts.
-const VERSION: u8 = 2;
+/// 2 added pending attempts; 3 is 2 with an answer that older readers have no code for, so
+/// that they leave the record alone instead of taking it for a broken one (F-VERSION).
+const VERSION: u8 = 3;
+/// What a record is written as that every reader of pending attempts can read.
+const VERSION_PENDING: u8 = 2;
 
 /// Devices known to the account, or asserted by the host to be.
 pub const FAMILIAR_MAX: usize = 10;
@@ -330,7 +334,11 @@ impl Account {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(VERSION, self.touched);
+        let version = match self.once.names(Rule::A_CAPTCHA) {
+            true => VERSION,
+            false => VERSION_PENDING,
+        };
+        let mut writer = Writer::new(version, self.touched);
         writer.key_state(&self.key);
         writer.list(&self.devices, |w, device| device.encode(w));
         writer.list(&self.sessions, |w, session| {
@@ -394,7 +402,7 @@ impl Account {
         account.flood_watch = r.watch()?;
         account.episodes = r.times(HISTORY_MAX)?;
         account.once = Once::decode(r)?;
-        if r.version() >= 2 {
+        if r.version() >= VERSION_PENDING {
             account.pending = PendingAttempts::decode(r)?;
             account.name_issuers(r)?;
         }
@@ -551,6 +559,8 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::{KeyKind, Outcome};
+    use crate::guard::aggregate::{Answer, Candidate};
 
     fn soft(at: u64, issuer: Issuer) -> SoftIssue {
         SoftIssue {
@@ -575,6 +585,34 @@ mod tests {
         bytes[0] = 1;
         bytes.truncate(bytes.len() - 3);
         assert_eq!(Account::decode(&bytes), Ok(account));
+    }
+
+    #[test]
+    fn f_version_an_answer_that_older_nodes_cannot_name_marks_its_record_as_newer() {
+        let once = |rule| {
+            let denial = Candidate {
+                rule,
+                key: KeyKind::Lockout,
+                outcome: Outcome::Deny,
+                level: None,
+                retry_after: 1,
+            };
+            let request = Rotating {
+                current: Digest(1),
+                previous: None,
+            };
+            let mut account = Account::default();
+            let answer = Answer::of(vec![denial]);
+            account.once.note(&request, &answer, Micros(DAY));
+            account.touched = Micros(DAY);
+            account
+        };
+        for (rule, version) in [(Rule::A_CAPTCHA, VERSION), (Rule::A_HARD, VERSION_PENDING)] {
+            let account = once(rule);
+            let bytes = account.encode();
+            assert_eq!(bytes[0], version);
+            assert_eq!(Account::decode(&bytes), Ok(account));
+        }
     }
 
     #[test]

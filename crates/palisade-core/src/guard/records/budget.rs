@@ -76,10 +76,11 @@ impl Budget {
         self.prune(policy, now);
         let threshold = policy.threshold as usize;
         if self.times.len() < threshold {
+            // The count has fallen since a crossing was put off: the next one is another.
+            self.held = false;
             self.times.push(now);
         }
         if self.times.len() < threshold {
-            self.held = false;
             return Counted::Plain;
         }
         if recovers && !self.held {
@@ -212,5 +213,17 @@ mod tests {
             Some(after(24)),
             "from the first failure"
         );
+    }
+
+    #[test]
+    fn g_recovery_is_given_again_once_the_count_has_fallen() {
+        let policy = BudgetPolicy::otp();
+        let hours: Vec<u64> = (0..10).collect();
+        let (mut budget, _) = failing(&policy, &hours, true);
+        let again = budget.add(&policy, true, after(24));
+        assert_eq!(again, Counted::Recovered, "nine were left of the day");
+        assert!(!budget.is_active(&policy, after(24)));
+        budget.add(&policy, true, Micros(after(24).0 + 1));
+        assert_eq!(budget.ends_at(&policy), Some(after(25)));
     }
 }

@@ -32,7 +32,7 @@ const NEAR: u64 = (1 << 41) - 1;
 const FAR: u64 = (1 << 48) - 1;
 
 /// Rules that records name. A code is never reused.
-const RULES: [(u8, Rule); 16] = [
+const RULES: [(u8, Rule); 17] = [
     (1, Rule::G_THRESHOLD),
     (2, Rule::G_BUDGET),
     (3, Rule::G_RECOVERY),
@@ -49,6 +49,7 @@ const RULES: [(u8, Rule); 16] = [
     (14, Rule::A_HARD),
     (15, Rule::G_PENDING),
     (16, Rule::G_SPRAY_WIDE),
+    (17, Rule::A_CAPTCHA),
 ];
 
 const KEYS: [KeyKind; 7] = [

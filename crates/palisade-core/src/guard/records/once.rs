@@ -1,6 +1,7 @@
 //! Requests already applied, with their answers (G-ONCE).
 
 use crate::key::Rotating;
+use crate::rule::Rule;
 use crate::time::Micros;
 
 use super::codec::{DecodeError, Reader, Writer};
@@ -41,6 +42,12 @@ impl Once {
             at: now,
             answer: answer.clone(),
         });
+    }
+
+    /// True if an answer has `rule` among its reasons.
+    pub(crate) fn names(&self, rule: Rule) -> bool {
+        let mut reasons = self.0.iter().flat_map(|applied| &applied.answer.reasons);
+        reasons.any(|reason| reason.rule == rule)
     }
 
     pub(crate) fn prune(&mut self, window: u64, now: Micros) {

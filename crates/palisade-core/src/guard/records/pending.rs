@@ -52,22 +52,31 @@ impl PendingAttempts {
         self.0.iter().filter(lives)
     }
 
-    /// Opens an attempt, unless the same request has one under way already.
-    pub(in crate::guard) fn open(&mut self, request: &Rotating, attempt: Pending) {
+    /// Opens an attempt, unless the same request has one under way already. Those that are
+    /// over take nobody's place.
+    pub(in crate::guard) fn open(&mut self, request: &Rotating, attempt: Pending, ttl: u64) {
+        self.prune(ttl, attempt.since);
         if self.0.len() < PENDING_MAX && !self.0.iter().any(|kept| kept.id.is(request)) {
             self.0.push(attempt);
         }
     }
 
-    /// Ends the attempt of the same request, else the oldest one of the same device.
+    /// Ends the attempt of the same request, else the oldest one of the same device that has
+    /// not ended by itself: an outcome says nothing of one whose time is over.
     pub(in crate::guard) fn end(
         &mut self,
         request: Option<&Rotating>,
         device: Option<&Rotating>,
+        ttl: u64,
+        now: Micros,
     ) -> bool {
+        let lives = |kept: &Pending| now.since(kept.since) < ttl;
         let same = |kept: &Pending| request.is_some_and(|request| kept.id.is(request));
         let by_request = self.0.iter().position(same);
-        let ended = by_request.or_else(|| self.0.iter().position(|kept| kept.is_of(device)));
+        let ended = by_request.or_else(|| {
+            let of_device = |kept: &Pending| kept.is_of(device) && lives(kept);
+            self.0.iter().position(of_device)
+        });
         ended.map(|index| self.0.remove(index)).is_some()
     }
 
@@ -139,6 +148,8 @@ mod tests {
     use super::*;
     use crate::key::Digest;
 
+    const TTL: u64 = 100;
+
     fn who(n: u128) -> Rotating {
         Rotating {
             current: Digest(n << 64),
@@ -155,7 +166,7 @@ mod tests {
                 weight: Weight::New,
                 since: Micros(second as u64),
             };
-            pending.open(&who(*id), attempt);
+            pending.open(&who(*id), attempt, TTL);
         }
         pending
     }
@@ -167,13 +178,32 @@ mod tests {
     #[test]
     fn g_pending_an_outcome_ends_its_own_attempt_else_the_oldest_of_its_device() {
         let mut pending = opened(&[(1, Some(7)), (2, Some(7)), (3, Some(8)), (4, None)]);
-        assert!(pending.end(Some(&who(2)), Some(&who(9))), "by its id");
-        assert_eq!(left(&pending), [1, 3, 4]);
-        assert!(pending.end(Some(&who(99)), Some(&who(8))), "by its device");
-        assert_eq!(left(&pending), [1, 4]);
-        assert!(!pending.end(Some(&who(99)), Some(&who(8))), "nobody's");
-        assert!(pending.end(None, None), "without a fingerprint");
-        assert_eq!(left(&pending), [1]);
+        let mut end = |id: Option<u128>, device: Option<u128>| {
+            let (id, device) = (id.map(who), device.map(who));
+            let ended = pending.end(id.as_ref(), device.as_ref(), TTL, Micros(5));
+            (ended, left(&pending))
+        };
+        assert_eq!(end(Some(2), Some(9)), (true, vec![1, 3, 4]), "by its id");
+        assert_eq!(end(Some(99), Some(8)), (true, vec![1, 4]), "by its device");
+        assert_eq!(end(Some(99), Some(8)), (false, vec![1, 4]), "nobody's");
+        assert_eq!(end(None, None), (true, vec![1]), "without a fingerprint");
+    }
+
+    #[test]
+    fn g_pending_an_attempt_whose_time_is_over_takes_neither_an_outcome_nor_a_place() {
+        let mut pending = opened(&[(1, Some(7)), (2, Some(7))]);
+        assert!(pending.end(None, Some(&who(7)), TTL, Micros(TTL)));
+        assert_eq!(left(&pending), [1], "the first was over already");
+        assert!(pending.end(Some(&who(1)), Some(&who(7)), TTL, Micros(TTL)));
+
+        let one = opened(&[(1, None)]).0[0];
+        let since = |at| Pending {
+            since: Micros(at),
+            ..one
+        };
+        let mut full = PendingAttempts(vec![since(0); PENDING_MAX]);
+        full.open(&who(9), since(TTL), TTL);
+        assert_eq!(full.0.len(), 1);
     }
 
     #[test]

@@ -49,7 +49,8 @@ fn is_eligible(command: &mut Command<'_>) -> bool {
 }
 
 /// G-BUDGET: while the budget is active, one SOFT answer per cooldown; never beside a
-/// HARD candidate, and never a stored block. A check gets it only if it would be allowed.
+/// HARD candidate, and never a stored block. A check gets it only if it would be allowed, by
+/// the lockout too: who is denied anyway must not use up the answer that others are to get.
 pub(in crate::guard) fn answer(command: &mut Command<'_>) {
     let budget = &command.flow.budget;
     let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;
@@ -72,6 +73,7 @@ pub(in crate::guard) fn answer(command: &mut Command<'_>) {
 fn answers_check(command: &Command<'_>) -> bool {
     command.flow.budget.scope == BudgetScope::FailuresAndChecks
         && command.trace.candidates.is_empty()
+        && !command.locked_out
         && !command.signals.challenge_passed
 }
 
@@ -94,6 +96,15 @@ mod tests {
             12h1s  fail d=slow         => soft L1 15s
             12h20s fail d=slow         => hard L2 60s G-THRESHOLD -G-BUDGET
             12h2m  check d=slow        => soft L3 300s G-BUDGET
+        "}
+
+        #[test]
+        fn g_budget_is_not_used_up_by_a_check_that_the_lockout_denies() proves "G-BUDGET" {"
+            0 x19/40m fail d=slow      => allow
+            12h40m fail d=slow         => soft L3 300s G-BUDGET
+            13h35m x5/1s fail a=a# d=e#+known user=bob => allow
+            13h41m check d=slow user=bob => deny 540s A-WINDOW -G-BUDGET
+            13h42m check d=slow        => soft L3 300s G-BUDGET
         "}
 
         #[test]

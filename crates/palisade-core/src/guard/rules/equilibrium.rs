@@ -43,5 +43,14 @@ mod tests {
             5h     otp.fail d=me+known => hard L2 60s G-EQUILIBRIUM
             8h1s   otp.fail d=me+known => soft L1 15s
         "}
+
+        #[test]
+        fn g_equilibrium_counts_only_what_was_answered_soft() proves "G-EQUILIBRIUM" {"
+            0 x2/1h otp.fail d=me+known => soft L1 15s
+            110m x5/1s fail a=a# d=e#+known user=bob => allow
+            2h     otp.fail d=me+known user=bob => deny 300s A-WINDOW
+            3h     otp.fail d=me+known => soft L1 15s
+            4h     otp.fail d=me+known => hard L2 60s G-EQUILIBRIUM
+        "}
     }
 }

@@ -136,7 +136,9 @@ pub(in crate::guard) fn reservation(command: &Command<'_>) -> Option<Pending> {
 pub(in crate::guard) fn end(command: &mut Command<'_>) {
     let who = command.fingerprint.map(|found| found.digest);
     let request = command.signals.attempt_id.as_ref();
-    let ended = command.account.pending.end(request, who.as_ref());
+    let ttl = command.flow.pending_ttl;
+    let pending = &mut command.account.pending;
+    let ended = pending.end(request, who.as_ref(), ttl, command.now);
     command.trace.changed.account |= ended;
 }
 
@@ -162,6 +164,15 @@ mod tests {
             2s     ok d=d1             => allow
             3s     check d=d2 id=p3    => allow
             4s     check d=d3 id=p4    => soft L1 12s G-PENDING
+        "}
+
+        #[test]
+        fn g_pending_an_outcome_does_not_end_what_has_ended_by_itself() proves "G-PENDING" {"
+            0      check d=d1 id=p1    => allow
+            10s    check d=d1 id=p2    => allow
+            15s    fail d=d1           => allow
+            16s    check d=d1 id=p3    => allow
+            17s    check d=d1 id=p4    => soft L1 14s G-PENDING
         "}
 
         #[test]

@@ -29,6 +29,14 @@ mod tests {
         "}
 
         #[test]
+        fn g_recovery_is_given_again_after_the_count_has_fallen() proves "G-RECOVERY" {"
+            0 x9/2h otp.fail d=me+known => soft L1 15s
+            18h    otp.fail d=me+known => soft L2 60s G-RECOVERY
+            1d     otp.fail d=me+known => soft L2 60s G-RECOVERY
+            1d1h1s otp.fail d=me+known => soft L4 1800s G-BUDGET
+        "}
+
+        #[test]
         fn g_recovery_is_not_for_strangers() proves "G-BUDGET" {"
             0 x9/126m otp.fail d=x     => soft L1 15s
             18h54m otp.fail d=x        => soft L4 1800s G-BUDGET

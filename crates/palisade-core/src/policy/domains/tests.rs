@@ -288,6 +288,20 @@ fn r_hits_charge_look_refund_and_too_many() {
 }
 
 #[test]
+fn r_hits_more_than_can_be_counted_are_denied_by_the_largest_limit_too() {
+    let mut largest = limit("own: k");
+    let window = Window::Span(MINUTE);
+    let spec = BucketSpec::new(Algorithm::FixedWindow, NonZeroU32::MAX, window, None);
+    largest.spec = spec.unwrap();
+    let policy = policy_of(vec![largest], RlsSettings::default());
+    let below = NonZeroU32::new(u32::MAX - 1).unwrap();
+    let asked = [Hits::Charge(NonZeroU32::MAX), Hits::Charge(below)].map(with_hits);
+    let facts = DescriptorFacts::new("edge", asked.to_vec()).unwrap();
+    let plan = resolve_descriptors(&policy, Instead::default(), &keyring(), &facts);
+    assert_eq!((plan.denied.len(), plan.charges.len()), (1, 1));
+}
+
+#[test]
 fn r_override_a_figure_replaces_the_policys_and_names_the_bucket() {
     let policy = policy(&["own: k"]);
     let bucket = |amount: u32, window: Window| {

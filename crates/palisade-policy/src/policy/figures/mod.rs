@@ -10,12 +10,13 @@ use palisade_core::decision::{Challenge, Level};
 use palisade_core::failure::fallback::{Share, Smoothing};
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy, LocalCap};
 use palisade_core::headers::HeaderFamilies;
-use palisade_core::lockout::LockoutPolicy;
+use palisade_core::lockout::{ChallengeMode, LockoutKey, LockoutPolicy};
 use palisade_core::policy::{RlsSettings, Settings};
 
+use crate::document::decode::{Decode, Problem, Problems, one_of};
 use crate::document::error::{Origin, Sink};
 use crate::document::schema::{Schema, Section, read_table};
-use crate::document::tree::{Table, lookup};
+use crate::document::tree::{Node, Table, lookup};
 use crate::named;
 use crate::policy::sections::Urls;
 use crate::policy::tables::RlsTable;
@@ -35,6 +36,27 @@ named!(Challenge {
     "out_of_band" => Self::OutOfBand,
 });
 
+impl Decode for ChallengeMode {
+    fn kind() -> String {
+        "`require`, `advise`".to_owned()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        let names = [("require", Self::Require), ("advise", Self::Advise)];
+        let is_kind = matches!(node.as_str(), Some("captcha" | "out_of_band"));
+        let hint = |problem: Problem| match is_kind {
+            true => problem.hint("which challenge is put says `challenge_kind`"),
+            false => problem,
+        };
+        one_of(node, &names).map_err(|found| found.into_iter().map(hint).collect())
+    }
+}
+
+named!(LockoutKey {
+    "username" => Self::Username,
+    "account" => Self::Account,
+});
+
 /// Configured durations are bounded, so this never saturates.
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
@@ -45,6 +67,9 @@ section! {
     pub(crate) struct LockoutTable(Table "lockout") {
         /// Whether it runs at all.
         enabled: bool = "true";
+        /// Whom it counts, with the address: the `username` that was passed, or the account
+        /// where none was.
+        key: LockoutKey = "username";
         /// Failures after which the next attempt is denied.
         window_failures: u32 = "5" where "1"..="16";
         /// Within this time.
@@ -61,8 +86,11 @@ section! {
         captcha_lockouts: u32 = "3" where "1"..="8";
         /// Within this time.
         captcha_window: Duration = "24h" where "1s"..="20day";
+        /// Whether a check is denied until the challenge is passed (`require`), or the answer
+        /// only says that one should be put (`advise`).
+        challenge: ChallengeMode = "require";
         /// Which challenge.
-        challenge: Challenge = "captcha";
+        challenge_kind: Challenge = "captcha";
         /// How long an unanswered challenge stands.
         challenge_for: Duration = "20day" where "1s"..="20day";
     }
@@ -146,6 +174,7 @@ fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
     #[allow(clippy::needless_update, reason = "a feature for tests adds a field")]
     let policy = LockoutPolicy {
         enabled: from.enabled,
+        key: from.key,
         window_failures: from.window_failures,
         window: micros(from.window),
         hard_failures: from.hard_failures,
@@ -154,7 +183,8 @@ fn lockout(root: &Table, sink: &mut Sink) -> Option<LockoutPolicy> {
         delays_ms: from.delays_ms,
         captcha_lockouts: from.captcha_lockouts,
         captcha_window: micros(from.captcha_window),
-        challenge: from.challenge,
+        challenge_mode: from.challenge,
+        challenge: from.challenge_kind,
         challenge_for: micros(from.challenge_for),
         ..LockoutPolicy::default()
     };

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -46,6 +46,9 @@ use pool::Pool;
 use upstream::Link;
 
 pub(crate) use upstream::Upstream;
+
+/// What a client is told that asks for a tunnel; an application may take others.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// The proxy, if there is an application to stand before.
 pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
@@ -243,6 +246,10 @@ impl Proxy {
         route: Option<OutcomeRoute>,
         body: Incoming,
     ) -> Result<(Outgoing, Option<Login>), Problem> {
+        // An application that agreed would have a tunnel past every limit made of the connection.
+        if parts.method == Method::CONNECT {
+            return Err(Problem::method_not_allowed(METHODS));
+        }
         let body = if arrived.reads_body {
             let bytes_max = route
                 .as_ref()

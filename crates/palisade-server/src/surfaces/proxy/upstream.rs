@@ -179,7 +179,7 @@ impl Link {
                     self.pool.answered(index);
                     return Ok(response);
                 }
-                Err(Unanswered::Client) => return Err(Problem::bad_gateway()),
+                Err(Unanswered::Client) => return Err(Problem::body_broken()),
                 Err(Unanswered::Instance(fault)) => fault,
             };
             self.failed(index, &fault, id);

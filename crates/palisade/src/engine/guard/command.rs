@@ -3,12 +3,13 @@
 
 use std::pin::pin;
 
-use palisade_core::decision::{Decision, Enforcement, KeyKind};
+use palisade_core::decision::{Decision, Enforcement, KeyKind, LockoutNote};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
 use palisade_core::guard::policy::GuardMode;
 use palisade_core::guard::{Candidate, GuardKeys, Signals};
 use palisade_core::key::{Digest, Keyring};
+use palisade_core::lockout::LockoutKey;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
@@ -111,8 +112,14 @@ impl<S: Store> Engine<S> {
         let policy = self.policy.load_full();
         let (decision, notes) = if policy.enabled {
             let mut signals = Signals::resolve(&self.keyring, op, facts);
+            let lockout = &policy.settings.lockout;
+            if lockout.key == LockoutKey::Account && signals.username.is_none() {
+                signals.count_by_account(&self.keyring, facts);
+            }
             let area = self.watched_area(&policy, op, facts, &mut signals);
-            let (decision, notes) = self.judge_command(&policy, op, &signals).await;
+            let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
+            let asked = signals.username.is_some() || op.attempt().is_none();
+            decision.lockout = (lockout.enabled && !asked).then_some(LockoutNote::NotAsked);
             if let Some((area, account)) = area.filter(|_| !notes.replayed) {
                 self.guard.areas.failed(area, account, self.now());
             }

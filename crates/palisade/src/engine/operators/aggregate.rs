@@ -118,19 +118,26 @@ fn lockout_blocks(
     key: RecordKey,
     now: Micros,
 ) -> Vec<BlockView> {
-    let denials = record.denials(&settings.lockout, now).into_iter();
+    let policy = &settings.lockout;
+    let after = |seconds: u64| now.plus(seconds * 1_000_000);
+    let denials = record.denials(policy, now).into_iter();
+    let denials = denials.map(|denial| (denial.rule, after(denial.retry_after)));
+    // Who passes the challenge need not wait for its end.
+    let unpassed = record.unpassed(policy, now).map(|denial| denial.rule);
+    let unpassed = unpassed.zip(record.challenged_until(policy));
     denials
-        .map(|denial| BlockView {
+        .chain(unpassed)
+        .map(|(rule, until)| BlockView {
             record: key.kind.name(),
             id: key.digest.hex(),
             key: KeyKind::Lockout,
             member: None,
-            rule: denial.rule,
-            words: meaning(denial.rule),
-            decision: denial.outcome,
+            rule,
+            words: meaning(rule),
+            decision: Outcome::Deny,
             level: None,
-            until: now.plus(denial.retry_after * 1_000_000).to_rfc3339(),
-            retry_after: denial.retry_after,
+            until: until.to_rfc3339(),
+            retry_after: retry_after_seconds(until.since(now)),
         })
         .collect()
 }

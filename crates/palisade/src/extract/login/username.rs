@@ -8,9 +8,8 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use palisade_core::{FieldError, Id};
 use palisade_policy::UsernameSource;
-use unicode_normalization::UnicodeNormalization;
 
-use super::{members, multipart};
+use super::{members, multipart, spelling};
 use crate::extract::authorization::Authorization;
 use crate::extract::{client_id, form, header};
 
@@ -32,8 +31,8 @@ impl From<FieldError> for Unreadable {
 }
 
 /// The name that a login is tried with, as it is counted: without surrounding space, in
-/// lower case, and compatible spellings of one character (full-width letters, for one) made
-/// the same. `None` if the request carries no credential that the route knows of.
+/// lower case, and without what many applications do not tell apart (accents, full-width letters,
+/// invisible characters). `None` if the request carries no credential that the route knows of.
 ///
 /// # Errors
 /// It cannot be told who tries: also if the query names somebody else, because many readers of
@@ -107,6 +106,9 @@ fn read(
         UsernameSource::Header(name) => {
             let name = http::HeaderName::from_bytes(name.as_bytes());
             let name = name.map_err(|_| FieldError::new(FIELD, "is in no header"))?;
+            if is_disguised(headers, &name) {
+                return Err(FieldError::new(FIELD, "must be sent only once").into());
+            }
             let text = header::single(headers, &name, FIELD)?;
             let missing = FieldError::new(FIELD, "is missing: a login must say who tries");
             Some(text.ok_or(missing)?.to_owned())
@@ -116,13 +118,20 @@ fn read(
     Ok(found.map(|name| counted(&name)).transpose()?)
 }
 
+/// True if another header has the name with underscores in it: to applications behind CGI and
+/// WSGI that is the same one.
+fn is_disguised(headers: &HeaderMap, name: &http::HeaderName) -> bool {
+    let plain = |name: &str| name.replace('_', "-");
+    let (own, mut names) = (plain(name.as_str()), headers.keys());
+    names.any(|other| other != name && plain(other.as_str()) == own)
+}
+
 /// A name as it is counted, however it was typed.
 ///
 /// # Errors
 /// Empty, too long, or with control characters.
 pub(crate) fn counted(name: &str) -> Result<Id, FieldError> {
-    let folded: String = name.nfkc().collect::<String>().trim().to_lowercase();
-    Id::new(FIELD, &folded)
+    Id::new(FIELD, &spelling::one(name))
 }
 
 /// The media type of a body that is not coded, and its parameters.
@@ -208,6 +217,8 @@ mod tests {
             "p=1&email=ANN%40x+",
             "email=%EF%BD%81nn@x",
             "%65mail=ann@x",
+            "email=%C3%80nn@x",
+            "email=a%C2%ADnn@x",
         ] {
             assert_eq!(
                 form(&[FORM], body.as_bytes()).as_deref(),
@@ -273,6 +284,16 @@ mod tests {
         assert!(matches!(form(&unnamed, body), Err(Unreadable::Media(_))));
         let coded = [kind[0], ("content-encoding", "gzip")];
         assert!(matches!(form(&coded, body), Err(Unreadable::Media(_))));
+    }
+
+    #[test]
+    fn a_header_with_underscores_is_the_same_header() {
+        let source = UsernameSource::Header("x-user".to_owned());
+        let of = |pairs: &[(&str, &str)]| username(&source, None, &headers(pairs), b"");
+        assert!(of(&[("x-user", "ann")]).is_ok());
+        let refused = of(&[("x-user", "bob"), ("x_user", "ann")]);
+        assert!(matches!(refused, Err(Unreadable::Field(_))));
+        assert!(of(&[("x-user", "ann"), ("x-users", "bob")]).is_ok());
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Audit {
         let kind = match decision.error {
             _ if decision.shadow.is_some() => EventKind::GuardShadow,
             _ if locked => EventKind::Lockout,
-            Some(ErrorCode::AccountLocked) => EventKind::Lockout,
+            Some(ErrorCode::AccountLocked | ErrorCode::ChallengeRequired) => EventKind::Lockout,
             _ => EventKind::GuardBlock,
         };
         let mut event = with_decision(Event::new(kind, decision.at), decision);
@@ -272,7 +272,7 @@ fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
         Some(ErrorCode::UserRateLimitExceeded) => Some(EventKind::UserRateLimitExceeded),
         Some(ErrorCode::ClientRateLimitExceeded) => Some(EventKind::ClientRateLimitExceeded),
         Some(ErrorCode::QuotaExceeded) => Some(EventKind::QuotaExceeded),
-        Some(ErrorCode::AccountLocked) => Some(EventKind::Lockout),
+        Some(ErrorCode::AccountLocked | ErrorCode::ChallengeRequired) => Some(EventKind::Lockout),
         Some(ErrorCode::ServiceUnavailable) if decision.rule == Some(Rule::L_DEFAULT_DENY) => {
             Some(EventKind::DefaultDeny)
         }

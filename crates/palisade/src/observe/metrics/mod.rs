@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use palisade_core::decision::{Decision, ErrorCode, Mode};
+use palisade_core::decision::{Decision, ErrorCode, LockoutNote, Mode};
 use palisade_core::facts::Attempt;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::Keyring;
@@ -206,7 +206,7 @@ impl Metrics {
                 Attempt::Check | Attempt::Success => "success",
             };
             self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), outcome], 1);
-            if matches!(seen.subject, Subject::Guard(_, facts) if facts.username.is_none()) {
+            if seen.decision.lockout == Some(LockoutNote::NotAsked) {
                 self.bump(&names::GUARD_UNNAMED, &[flow_name(flow)], 1);
             }
         }
