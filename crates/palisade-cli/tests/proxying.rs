@@ -12,6 +12,8 @@
 #[path = "common/certificates.rs"]
 mod certificates;
 mod common;
+#[path = "proxying/early.rs"]
+mod early;
 #[path = "common/h2_upstream.rs"]
 mod h2_upstream;
 #[path = "proxying/instances.rs"]

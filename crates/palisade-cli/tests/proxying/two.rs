@@ -67,7 +67,10 @@ fn is_whole(body: &[u8]) -> bool {
 }
 
 /// One request of a client that speaks HTTP/2.
-fn ask<B>(address: SocketAddr, request: Request<B>) -> (Response<()>, Bytes, Option<HeaderMap>)
+pub(crate) fn ask<B>(
+    address: SocketAddr,
+    request: Request<B>,
+) -> (Response<()>, Bytes, Option<HeaderMap>)
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error + Send + Sync,
@@ -86,7 +89,7 @@ where
     })
 }
 
-fn request(path: &str) -> http::request::Builder {
+pub(crate) fn request(path: &str) -> http::request::Builder {
     Request::builder()
         .uri(format!("http://shop.example{path}"))
         .header("user-agent", "t")

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::interim::Interim;
+
 /// What a connection is doing, and for how many ticks.
 ///
 /// A timer for every request would cost more than the rest of the bookkeeping, and
@@ -31,6 +33,8 @@ pub(crate) struct Activity {
     age: AtomicU32,
     verdict: AtomicU8,
     task: Mutex<Option<Waker>>,
+    /// What is sent before answers.
+    pub(super) interim: Interim,
 }
 
 /// What is to become of a connection.
@@ -102,6 +106,11 @@ impl Activity {
 
     fn judge(&self, verdict: Verdict) {
         self.verdict.fetch_max(verdict as u8, Ordering::Release);
+        self.wake();
+    }
+
+    /// Has the connection's task look again at what there is to do.
+    pub(super) fn wake(&self) {
         if let Some(task) = &*self.task.lock() {
             task.wake_by_ref();
         }

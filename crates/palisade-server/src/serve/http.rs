@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::activity::{Activity, UnderWay, Verdict};
+use super::interim::Early;
 use super::line::{Begins, Line, Watched};
 use super::stop::Stop;
 use super::surface::Protocol;
@@ -40,6 +41,21 @@ const PING_PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting;
 
+/// Who sends requests on a connection.
+pub(crate) struct Client {
+    pub(crate) address: SocketAddr,
+    activity: Arc<Activity>,
+}
+
+impl Client {
+    /// The way for interim answers to the request that is being answered, if it was of this
+    /// version. HTTP/1.0 has none (RFC 9110 §15.2), and to streams of HTTP/2 the HTTP library
+    /// gives no access.
+    pub(crate) fn early(&self, version: Version) -> Option<Early> {
+        (version == Version::HTTP_11).then(|| Early::of(&self.activity))
+    }
+}
+
 /// Answers the requests of one surface that speaks HTTP.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// What its answers consist of.
@@ -48,10 +64,10 @@ pub(crate) trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers a request of `peer`.
+    /// Answers a request of `client`.
     fn answer(
         &self,
-        peer: SocketAddr,
+        client: &Client,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
@@ -75,9 +91,11 @@ impl<H: Handler> Protocol for H {
         } = line;
         let exchange = Arc::new(Exchange {
             handler: self,
-            activity: Arc::clone(&activity),
+            client: Client {
+                address: peer,
+                activity: Arc::clone(&activity),
+            },
             stop,
-            peer,
         });
         let service = service_fn(move |request| {
             let exchange = Arc::clone(&exchange);
@@ -158,22 +176,22 @@ async fn drive<C: Future>(connection: C, activity: &Activity, close: impl Fn(Pin
 /// What the requests of one connection share.
 struct Exchange<H> {
     handler: Arc<H>,
-    activity: Arc<Activity>,
+    client: Client,
     stop: Stop,
-    peer: SocketAddr,
 }
 
 impl<H: Handler> Exchange<H> {
     async fn answer(&self, request: Request<Incoming>) -> Response<Tracked<H::Body>> {
-        let mut under_way = UnderWay::begin(&self.activity);
+        let mut under_way = UnderWay::begin(&self.client.activity);
         let one_at_a_time = request.version() < Version::HTTP_2;
         if !names_one_host(&request) {
             return Tracked::refusal(under_way);
         }
         let span = trace::span(&request);
         // Pinned where it is: handed over, kilobytes would be copied with every request.
-        let answering = pin!(self.handler.answer(self.peer, request));
+        let answering = pin!(self.handler.answer(&self.client, request));
         let mut response = trace::run(span, answering).await;
+        self.client.activity.interim.ends();
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if one_at_a_time && self.stop.is_draining() && !switches {
             response
@@ -265,7 +283,7 @@ mod tests {
     impl Handler for Never {
         type Body = String;
 
-        async fn answer(&self, _: SocketAddr, _: Request<Incoming>) -> Response<String> {
+        async fn answer(&self, _: &Client, _: Request<Incoming>) -> Response<String> {
             self.asked.notify_one();
             std::future::pending().await
         }

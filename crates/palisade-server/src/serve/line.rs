@@ -4,9 +4,10 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
@@ -37,6 +38,7 @@ impl Line {
             stream: Watched {
                 stream,
                 activity: Arc::clone(&activity),
+                interim: Bytes::new(),
                 _permit: permit,
             },
             peer,
@@ -70,6 +72,8 @@ macro_rules! on_each {
 pub(crate) struct Watched {
     stream: Stream,
     activity: Arc<Activity>,
+    /// The rest of an interim answer that was begun.
+    interim: Bytes,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -112,6 +116,20 @@ impl Watched {
             tokio::time::sleep(PREFACE_PAUSE).await;
         }
     }
+
+    /// Writes what was begun of an interim answer. Nothing else may be written before its end.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.interim.is_empty() {
+            let rest = &self.interim;
+            let written = on_each!(&mut self.stream, inner => Pin::new(inner).poll_write(cx, rest));
+            self.activity.wrote(written.is_pending());
+            match ready!(written)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.interim.advance(written),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// Within TLS the two sides have agreed on the version beforehand (ALPN).
@@ -143,12 +161,21 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if !self.interim.is_empty() {
+            ready!(self.poll_interim(cx))?;
+        }
         let result = on_each!(&mut self.stream, inner => Pin::new(inner).poll_write(cx, buf));
         self.activity.wrote(result.is_pending());
         result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.activity.interim.is_waiting() && self.interim.is_empty() {
+            self.interim = self.activity.interim.take();
+        }
+        if !self.interim.is_empty() {
+            ready!(self.poll_interim(cx))?;
+        }
         on_each!(&mut self.stream, inner => Pin::new(inner).poll_flush(cx))
     }
 
@@ -161,6 +188,9 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if !self.interim.is_empty() {
+            ready!(self.poll_interim(cx))?;
+        }
         let result =
             on_each!(&mut self.stream, inner => Pin::new(inner).poll_write_vectored(cx, bufs));
         self.activity.wrote(result.is_pending());
@@ -169,5 +199,74 @@ impl AsyncWrite for Watched {
 
     fn is_write_vectored(&self) -> bool {
         on_each!(&self.stream, inner => inner.is_write_vectored())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use http::{HeaderMap, StatusCode};
+    use socket2::SockRef;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
+
+    use super::super::activity::{Live, Patience};
+    use super::super::interim::Early;
+    use super::super::stop;
+    use super::*;
+
+    /// Two ends of a connection that holds a few kilobytes.
+    async fn narrow() -> (Line, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        SockRef::from(&near).set_send_buffer_size(4096).unwrap();
+        let (far, peer) = listener.accept().await.unwrap();
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(1));
+        let activity = Live::default().add(&patience);
+        let (_, stop) = stop::stopper();
+        (
+            Line::new(Stream::Plain(near), peer, permit, activity, stop),
+            far,
+        )
+    }
+
+    #[tokio::test]
+    async fn an_interim_answer_that_was_begun_ends_before_anything_else_is_written() {
+        let (mut line, mut far) = narrow().await;
+        let early = Early::of(&line.activity);
+        let long = "x".repeat(30_000).parse().unwrap();
+        early.tell(
+            StatusCode::EARLY_HINTS,
+            &HeaderMap::from_iter([("x-long".parse().unwrap(), long)]),
+        );
+        let flush = |cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut line.stream).poll_flush(cx));
+        let flushed = poll_fn(flush).await;
+        assert!(flushed.is_pending(), "it fits whole");
+        early.tell(StatusCode::PROCESSING, &HeaderMap::new());
+        line.activity.interim.ends();
+        let writing = tokio::spawn(async move {
+            line.stream
+                .write_all(b"HTTP/1.1 200 OK\r\n\r\n")
+                .await
+                .unwrap();
+            line.stream.flush().await.unwrap();
+        });
+        let mut said = String::new();
+        far.read_to_string(&mut said).await.unwrap();
+        writing.await.unwrap();
+        let heads: Vec<_> = said
+            .split("\r\n\r\n")
+            .map(|head| (&head[..head.len().min(12)], head.len()))
+            .collect();
+        assert_eq!(
+            heads,
+            [("HTTP/1.1 103", 30_034), ("HTTP/1.1 200", 15), ("", 0)]
+        );
     }
 }

@@ -18,7 +18,6 @@ mod reset;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -39,7 +38,7 @@ use tower::ServiceExt;
 
 use crate::config::{self, Secret};
 use crate::failure::Failure;
-use crate::serve::{Handler, On, Place as Address, Stop, Surface};
+use crate::serve::{Client, Handler, On, Place as Address, Stop, Surface};
 use crate::store::AnyStore;
 use crate::surfaces::dashboard::{Dashboard, Peer};
 use crate::surfaces::exchange::ids::RequestId;
@@ -138,8 +137,8 @@ struct Routed(Router);
 impl Handler for Routed {
     type Body = Body;
 
-    async fn answer(&self, peer: SocketAddr, mut request: hyper::Request<Incoming>) -> Response {
-        request.extensions_mut().insert(Peer(peer));
+    async fn answer(&self, client: &Client, mut request: hyper::Request<Incoming>) -> Response {
+        request.extensions_mut().insert(Peer(client.address));
         let Ok(answer) = self.0.clone().oneshot(request.map(Body::new)).await;
         answer
     }

@@ -6,7 +6,7 @@ mod checks;
 pub(super) mod document;
 mod guard;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{Callers, Place, Reply, body};
 use super::{Enforcer, Given, forward_auth, size};
-use crate::serve::{Handler, On, Place as Address, Surface};
+use crate::serve::{Client, Handler, On, Place as Address, Surface};
 
 /// Bounds of one request.
 #[derive(Clone, Copy, Debug)]
@@ -77,10 +77,14 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
 impl Handler for Decide {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Reply {
+    async fn answer(&self, client: &Client, request: Request<Incoming>) -> Reply {
         let mut id = RequestId::of(request.headers());
         let timeout = self.bounds.request_timeout;
-        let routed = within(timeout, pin!(self.route(peer.ip(), request, &mut id))).await;
+        let routed = within(
+            timeout,
+            pin!(self.route(client.address.ip(), request, &mut id)),
+        )
+        .await;
         let mut reply = match routed {
             Ok(Ok(reply)) => reply,
             Ok(Err(problem)) => problem.respond(&id),
@@ -213,7 +217,7 @@ mod tests {
     /// with every request.
     #[test]
     fn the_future_of_an_answer_is_small() {
-        fn bytes<'a, F>(_: impl FnOnce(&'a Decide, SocketAddr, Request<Incoming>) -> F) -> usize {
+        fn bytes<'a, F>(_: impl FnOnce(&'a Decide, &'a Client, Request<Incoming>) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = bytes(Decide::answer);

@@ -180,6 +180,14 @@ pub(super) fn towards_client(headers: &mut HeaderMap, answer: &RequestAnswer) {
     apply_headers(headers, answer);
 }
 
+/// What a client gets of an interim answer's headers. It has no body that they could describe.
+pub(super) fn of_interim(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    strip(&mut headers);
+    remove(&mut headers, &[CONTENT_LENGTH, TRAILER]);
+    headers
+}
+
 /// A websocket is the one thing that both ends may talk about.
 fn upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -6,6 +6,7 @@ mod body;
 mod connections;
 mod headers;
 mod health;
+mod interim;
 mod kept;
 mod login;
 mod page;
@@ -14,13 +15,12 @@ mod upgrade;
 mod upload;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -32,7 +32,7 @@ use palisade_policy::OutcomeRoute;
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
-use crate::serve::{Handler, On, Place, Surface};
+use crate::serve::{Client, Early, Handler, On, Place, Surface};
 use crate::surfaces::enforcer::{Admitted, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
@@ -129,7 +129,7 @@ struct Passing {
 impl Proxy {
     async fn relay(
         &self,
-        peer: SocketAddr,
+        client: &Client,
         request: Request<Incoming>,
         id: &mut RequestId,
     ) -> Result<Response<Relayed>, Problem> {
@@ -137,7 +137,7 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let wishes = Wishes::taken_from(&mut parts);
         let hop = Hop {
-            peer: peer.ip(),
+            peer: client.address.ip(),
             spoken: self.spoken,
             authority: authority(&parts.uri),
             edge: &edge,
@@ -159,9 +159,9 @@ impl Proxy {
             headers::announce_chunks(request.headers_mut());
         }
         *request.uri_mut() = upstream::target(request.uri(), passing.forward_path.as_deref())?;
-        *request.version_mut() = http::Version::HTTP_11;
+        let spoken = std::mem::replace(request.version_mut(), Version::HTTP_11);
         let mut response = match attempt {
-            None => self.forward(request, id).await?,
+            None => self.forward(request, client.early(spoken), id).await?,
             Some((attempt, asked)) => match self.attempt(attempt, request, id).await? {
                 Ok(response) => response,
                 Err(answer) => return Ok(refused(&answer, id, &asked)),
@@ -275,14 +275,22 @@ impl Proxy {
     async fn forward(
         &self,
         mut request: Request<Outgoing>,
+        early: Option<Early>,
         id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         let upgrade = upgrade::wanted(&mut request);
-        let response = self.link.ask(request, upgrade.is_some(), id).await?;
-        self.relayed(response, upgrade, id)
+        let Some(early) = early.filter(|_| upgrade.is_none()) else {
+            let response = self.link.ask(request, upgrade.is_some(), id).await?;
+            return self.relayed(response, upgrade, id);
+        };
+        interim::pass_on(&mut request, &early);
+        let response = self.link.ask(request, false, id).await?;
+        early.told().await;
+        self.relayed(response, None, id)
     }
 
-    /// The answer to a login, or the block that came in between.
+    /// The answer to a login, or the block that came in between. It has no interim ones: what
+    /// the application says is held back until it is known how the attempt ended.
     async fn attempt(
         &self,
         attempt: Box<Attempted>,
@@ -324,9 +332,9 @@ fn refused(answer: &RequestAnswer, id: &RequestId, asked: &HeaderMap) -> Respons
 impl Handler for Proxy {
     type Body = Relayed;
 
-    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Relayed> {
+    async fn answer(&self, client: &Client, request: Request<Incoming>) -> Response<Relayed> {
         let mut id = RequestId::of(request.headers());
-        let mut response = match self.relay(peer, request, &mut id).await {
+        let mut response = match self.relay(client, request, &mut id).await {
             Ok(response) => response,
             Err(problem) => own(problem.respond(&id)),
         };

@@ -8,7 +8,6 @@ mod health;
 mod messages;
 mod reflection;
 
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use super::Given;
 use super::exchange::ids::RequestId;
 use super::exchange::{Callers, Place};
 use crate::config;
-use crate::serve::{Handler, On, Place as Address, Surface};
+use crate::serve::{Client, Handler, On, Place as Address, Surface};
 use grpc::{Answer, Code, Failed, Messages};
 use health::Health;
 
@@ -79,7 +78,7 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
 impl Handler for RateLimits {
     type Body = Answer;
 
-    async fn answer(&self, _: SocketAddr, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(&self, _: &Client, request: Request<Incoming>) -> Response<Answer> {
         if let Some(plain) = grpc::refuse_plain(&request) {
             return plain;
         }

@@ -1,6 +1,6 @@
 //! A record of whichever kind: what an operator may see of it and do to it.
 
-use palisade_core::decision::KeyKind;
+use palisade_core::decision::{KeyKind, Outcome};
 use palisade_core::guard::{Account, ActiveBlock, Device, Lift, Network, StandingScore};
 use palisade_core::lockout::Lockout;
 use palisade_core::policy::Settings;
