@@ -296,7 +296,8 @@ impl ErrorCode {
             | Self::UserRateLimitExceeded
             | Self::ClientRateLimitExceeded
             | Self::QuotaExceeded
-            | Self::AccountLocked => 429,
+            | Self::AccountLocked
+            | Self::ChallengeRequired => 429,
             Self::ServiceUnavailable => 503,
             Self::InvalidApiKey => 401,
             Self::Forbidden => 403,
@@ -312,7 +313,8 @@ impl ErrorCode {
             | Self::UserRateLimitExceeded
             | Self::ClientRateLimitExceeded
             | Self::QuotaExceeded
-            | Self::AccountLocked => true,
+            | Self::AccountLocked
+            | Self::ChallengeRequired => true,
             Self::ServiceUnavailable
             | Self::InvalidApiKey
             | Self::Forbidden

@@ -56,7 +56,7 @@ impl Draft {
     }
 
     /// Whether nothing in it was refused.
-    pub(crate) const fn is_whole(&self) -> bool {
+    pub const fn is_whole(&self) -> bool {
         self.errors.is_none()
     }
 

@@ -106,11 +106,7 @@ impl Config {
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its place.
-pub fn load(
-    path: Option<&Path>,
-    env: &Env,
-    flags: &Overrides,
-) -> Result<Config, ConfigErrors> {
+pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
     draft(path, env, flags)?.whole()
 }
 
