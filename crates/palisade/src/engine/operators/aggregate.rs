@@ -143,7 +143,7 @@ fn lockout_blocks(
 }
 
 impl ScoreView {
-    pub(super) fn of(key: RecordKey, score: StandingScore) -> Self {
+    pub(super) fn of(key: RecordKey, score: &StandingScore) -> Self {
         Self {
             record: key.kind.name(),
             key: score.key,

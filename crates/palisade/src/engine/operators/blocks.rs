@@ -221,7 +221,7 @@ impl<S: Store> Engine<S> {
             if let Some(record) = decoded {
                 blocks.extend(record.blocks(settings, *key, loaded.now));
                 let standing = record.scores(settings, loaded.now);
-                scores.extend(standing.into_iter().map(|score| ScoreView::of(*key, score)));
+                scores.extend(standing.iter().map(|score| ScoreView::of(*key, score)));
             }
         }
         Ok((blocks, scores))
