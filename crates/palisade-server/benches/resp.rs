@@ -24,19 +24,27 @@ const ROUNDS: usize = 5;
 const KEYS: &str = "100000";
 const CLIENTS: &str = "50";
 
+/// With one worker Palisade has as many threads as redis-server.
+const CONFIGS: [(&str, &str); 3] = [
+    ("default settings", ""),
+    ("1 worker", "[server]\nworkers = 1\n"),
+    (
+        "2 workers for RESP",
+        "[server]\nworkers = 2\nresp_workers = 2\n",
+    ),
+];
+
 fn main() {
     let folder = tempfile::tempdir().unwrap();
     let redis = RedisServer::start();
-    for workers in [1, 2] {
-        let config = format!("[server]\nworkers = {workers}\n");
+    for (name, config) in CONFIGS {
         let args = ["--store", "memory:", "--resp", "127.0.0.1:0"];
-        let server = Service::palisade(folder.path(), &config, &args, "RESP");
-        compare(workers, redis.port, server.address.port());
+        let server = Service::palisade(folder.path(), config, &args, "RESP");
+        compare(name, redis.port, server.address.port());
     }
 }
 
-/// With one worker Palisade has as many threads as redis-server.
-fn compare(workers: u8, redis_port: u16, resp_port: u16) {
+fn compare(name: &str, redis_port: u16, resp_port: u16) {
     for (pipeline, requests) in [("1", "200000"), ("16", "2000000")] {
         let (mut set, mut throttle) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -47,7 +55,7 @@ fn compare(workers: u8, redis_port: u16, resp_port: u16) {
         }
         let (set, throttle) = (median(&mut set), median(&mut throttle));
         println!(
-            "workers {workers}   pipeline {pipeline:>2}   SET {set:>9.0}/s   CL.THROTTLE {throttle:>9.0}/s   {:>5.1} %",
+            "{name:<20}   pipeline {pipeline:>2}   SET {set:>9.0}/s   CL.THROTTLE {throttle:>9.0}/s   {:>5.1} %",
             100.0 * throttle / set
         );
     }

@@ -63,6 +63,9 @@ section! {
         drain_timeout: Duration = "10s" where "0s"..="5min";
         /// Worker threads; one per core if it is left out.
         workers: Option<u16> where "1"..="1024";
+        /// How many of them serve Redis clients; all but one if it is left out, so that who
+        /// asks from the same machine has a core, too.
+        resp_workers: Option<u16> where "1"..="1024";
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) use interim::Early;
 pub(crate) use line::Line;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
-pub(crate) use surface::{On, Place, Protocol, Surface};
+pub(crate) use surface::{On, Place, Protocol, Share, Surface};
 pub(crate) use tenants::Elsewhere;
 pub(crate) use tls::{Tls, TlsFiles};
 

@@ -67,12 +67,32 @@ impl Place {
     }
 }
 
+/// How many of the workers serve a surface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Share {
+    All,
+    /// At least one of them, whatever is left.
+    AllButOne,
+    AtMost(usize),
+}
+
+impl Share {
+    fn of(self, workers: usize) -> usize {
+        match self {
+            Self::All => workers,
+            Self::AllButOne => workers.saturating_sub(1).max(1),
+            Self::AtMost(most) => workers.min(most),
+        }
+    }
+}
+
 /// A protocol on an address.
 pub(crate) struct On<P, M> {
     place: Place,
     make: M,
     bounds: Bounds,
     tls: Option<Secured>,
+    workers: Share,
     bound: Option<Bound>,
     of: std::marker::PhantomData<fn() -> P>,
 }
@@ -86,9 +106,16 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
             make,
             bounds,
             tls: None,
+            workers: Share::All,
             bound: None,
             of: std::marker::PhantomData,
         }
+    }
+
+    /// The same on a part of the workers.
+    pub(crate) const fn on(mut self, workers: Share) -> Self {
+        self.workers = workers;
+        self
     }
 
     /// The same within TLS; callers without the certificate it asks for are told of.
@@ -113,7 +140,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
     }
 
     fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure> {
-        let bound = sockets::bind(&self.place, workers, passed)?;
+        let bound = sockets::bind(&self.place, self.workers.of(workers), passed)?;
         self.place.address = bound.address.clone();
         self.bound = Some(bound);
         Ok(())
@@ -129,5 +156,18 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
             self.bounds.clone(),
             stop.clone(),
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_workers_is_never_none_and_never_more_than_there_are() {
+        let of = |share: Share| [1, 2, 8].map(|workers| share.of(workers));
+        assert_eq!(of(Share::All), [1, 2, 8]);
+        assert_eq!(of(Share::AllButOne), [1, 1, 7]);
+        assert_eq!(of(Share::AtMost(4)), [1, 2, 4]);
     }
 }

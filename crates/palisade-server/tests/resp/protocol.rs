@@ -274,3 +274,20 @@ fn keys_appear_nowhere_and_decisions_are_counted() {
     assert!(!text.contains("secret-subject"));
     assert!(!server.printed.lock().unwrap().contains("secret-subject"));
 }
+
+/// Each worker that serves an address has a socket of its own on it.
+#[test]
+fn all_workers_but_one_serve_redis_clients_unless_told_otherwise() {
+    for (config, expected) in [
+        ("workers = 3", 2),
+        ("workers = 1", 1),
+        ("workers = 3\nresp_workers = 3", 3),
+        ("workers = 2\nresp_workers = 8", 2),
+    ] {
+        let config = format!("[store]\nurl = \"memory:\"\n[server]\n{config}\n");
+        let (_server, address) = start(&config, &[]);
+        let listens = format!(":{:04X} 00000000:0000 0A ", address.port());
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        assert_eq!(table.matches(&listens).count(), expected, "{config}");
+    }
+}

@@ -13,7 +13,7 @@ use palisade::Engine;
 
 use super::Given;
 use super::exchange::Callers;
-use crate::serve::{Line, On, Place, Protocol, Surface};
+use crate::serve::{Line, On, Place, Protocol, Share, Surface};
 use crate::store::AnyStore;
 use session::Session;
 
@@ -41,7 +41,11 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
         scheme: "redis",
         address: given.config.server.resp?.into(),
     };
-    let surface = On::new(place, given.bounds(), move || Arc::clone(&resp));
+    let workers = match given.config.server.resp_workers {
+        Some(workers) => Share::AtMost(workers.into()),
+        None => Share::AllButOne,
+    };
+    let surface = On::new(place, given.bounds(), move || Arc::clone(&resp)).on(workers);
     Some(Box::new(
         surface.within(given.tls.callers.clone(), &given.enforcer.observer),
     ))
