@@ -6,6 +6,7 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Buf, BytesMut};
@@ -44,12 +45,8 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
         let Some(Ok(1..)) = unless_told(&activity, Verdict::Close, received).await else {
             return;
         };
-        // The time for a request runs on until it is whole.
-        if matches!(read(&talk.input), Ok(None)) {
-            continue;
-        }
-        let _under_way = UnderWay::begin(&activity);
-        let answered = unless_told(&activity, Verdict::End, talk.answer(&mut stream)).await;
+        let answered = talk.answer(&mut stream, &activity);
+        let answered = unless_told(&activity, Verdict::End, answered).await;
         if !matches!(answered, Some(Ok(()))) {
             return;
         }
@@ -80,21 +77,33 @@ struct Talk<'e> {
 }
 
 impl Talk<'_> {
-    /// Answers every request that has arrived whole.
-    async fn answer(&mut self, stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
+    /// Answers every request that has arrived whole. The time for one runs on until it is.
+    async fn answer(
+        &mut self,
+        stream: &mut (impl AsyncWriteExt + Unpin),
+        activity: &Arc<Activity>,
+    ) -> io::Result<()> {
+        let mut under_way = None;
         loop {
-            let taken = self.take().await;
+            let begins = || {
+                under_way.get_or_insert_with(|| UnderWay::begin(activity));
+            };
+            let taken = self.take(begins).await;
+            if under_way.is_none() {
+                return Ok(());
+            }
             self.input.advance(taken);
             stream.write_all(self.replies.bytes()).await?;
             self.replies.clear();
-            if taken == 0 || self.session.is_over {
+            if taken == 0 || self.input.is_empty() || self.session.is_over {
                 return stream.flush().await;
             }
         }
     }
 
-    /// Answers what stands first, as much as fits; how long that was.
-    async fn take(&mut self) -> usize {
+    /// Answers what stands first, as much as fits; how long that was. `begins` is called
+    /// before anything is answered.
+    async fn take(&mut self, mut begins: impl FnMut()) -> usize {
         let Self {
             engine,
             session,
@@ -109,7 +118,11 @@ impl Talk<'_> {
         };
         let mut taken = 0;
         while !turn.session.is_over && turn.replies.bytes().len() < REPLY_BYTES {
-            match read(&input[taken..]) {
+            let request = read(&input[taken..]);
+            if !matches!(request, Ok(None)) {
+                begins();
+            }
+            match request {
                 Ok(Some(request)) => {
                     taken += request.bytes;
                     if !request.args.is_empty() {
