@@ -41,13 +41,17 @@ fn a_captcha_the_kind_of_a_challenge_is_told_where_it_belongs() {
         let (env, flags) = (Env::default(), Overrides::default());
         load_text(std::path::Path::new("policy.toml"), text, &env, &flags)
     };
-    let text = "[lockout]\nchallenge = \"advise\"\nchallenge_kind = \"out_of_band\"\nkey = \"account\"\n";
+    let text =
+        "[lockout]\nchallenge = \"advise\"\nchallenge_kind = \"out_of_band\"\nkey = \"account\"\n";
     let lockout = read(text).unwrap().policy.settings.lockout.clone();
     assert_eq!(lockout.challenge_mode, ChallengeMode::Advise);
     assert_eq!(lockout.challenge, Challenge::OutOfBand);
     assert_eq!(lockout.key, LockoutKey::Account);
     let refused = read("[lockout]\nchallenge = \"out_of_band\"\n").unwrap_err();
-    assert!(refused.to_string().contains("`challenge_kind`"), "{refused}");
+    assert!(
+        refused.to_string().contains("`challenge_kind`"),
+        "{refused}"
+    );
 }
 
 #[test]
