@@ -13,6 +13,7 @@ use palisade_core::decision::{Challenge, Decision, Level, LimitReading, Reason, 
 use palisade_core::facts::{
     ClientFacts, ClientType, Confidence, DeviceFacts, FieldError, GuardFacts, HEADER_BYTES_MAX, Id,
     Layers, NO_ADDRESS, PATH_BYTES_MAX, RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded,
+    usual_method,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::path::{EncodedSlash, normalise};
@@ -354,7 +355,7 @@ impl RawRequest<'_> {
 }
 
 /// Address, method and path.
-type Line = (IpAddr, Box<str>, Box<str>);
+type Line = (IpAddr, Cow<'static, str>, Box<str>);
 
 fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
     let text = text.ok_or(FieldError::new("ip", "is required"))?;
@@ -363,13 +364,16 @@ fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
         .map_err(|_| FieldError::new("ip", "is not an IP address"))
 }
 
-fn method(text: Option<&str>) -> Result<Box<str>, FieldError> {
+fn method(text: Option<&str>) -> Result<Cow<'static, str>, FieldError> {
     let text = text.ok_or(FieldError::new("method", "is required"))?;
+    if let Some(usual) = usual_method(text) {
+        return Ok(Cow::Borrowed(usual));
+    }
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
     if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
         return Err(FieldError::new("method", "is not an HTTP method"));
     }
-    Ok(text.to_ascii_uppercase().into())
+    Ok(Cow::Owned(text.to_ascii_uppercase()))
 }
 
 fn request_path(text: Option<&str>, slash: EncodedSlash) -> Result<Box<str>, FieldError> {

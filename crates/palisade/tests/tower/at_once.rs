@@ -37,9 +37,13 @@ type Embedded = Engine<MemoryStore<Arc<dyn Clock>>>;
 
 /// The same policy on the same clock, on the embedded store.
 fn embedded(rig: &Rig) -> Arc<Embedded> {
+    embedded_with(rig, POLICY)
+}
+
+fn embedded_with(rig: &Rig, policy: &str) -> Arc<Embedded> {
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&rig.clock);
     let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
-    let policy = engine_support::policy(POLICY, &palisade_policy::Env::default());
+    let policy = engine_support::policy(policy, &palisade_policy::Env::default());
     let keyring = engine_support::keyring();
     let config = EngineConfig::new(store, (*policy).clone(), keyring, time);
     Arc::new(Engine::new(config))
@@ -123,6 +127,27 @@ async fn the_embedded_store_decides_at_once_what_others_decide_after_a_wait() {
     }
     let statuses: std::collections::BTreeSet<u16> = waited.iter().map(|seen| seen.0).collect();
     assert_eq!(Vec::from_iter(statuses), [200, 400, 429, 503]);
+}
+
+#[tokio::test]
+async fn i_bot_a_candidates_limit_for_bots_sees_them_where_the_live_policy_has_none() {
+    let rig = Rig::new(POLICY);
+    let (without, _) = POLICY.split_at(POLICY.find("[[limit]]\nname = \"bots\"").unwrap());
+    let engine = embedded_with(&rig, without);
+    engine.set_candidate(Some(&palisade_policy::CandidateBundle {
+        policy: engine_support::policy(POLICY, &palisade_policy::Env::default()),
+        tenants: None,
+        keys_max: 100,
+        header: false,
+    }));
+    let gate = Gate::new(Arc::clone(&engine));
+    let service = EdgeLayer::new(&gate).layer(tower::service_fn(echo));
+    for _ in 0..2 {
+        let bot = with("user-agent", "sqlmap/1.7", request("192.0.2.3", "/x"));
+        assert_eq!(ask(&service, bot).await.status(), 200);
+    }
+    let verdicts = engine.candidate_report().unwrap().verdicts;
+    assert_eq!((verdicts.agrees, verdicts.newly_denied), (1, 1));
 }
 
 #[tokio::test]
