@@ -42,7 +42,7 @@ impl Default for HeaderFamilies {
 /// Most policies that `RateLimit-Policy` lists.
 const POLICIES_MAX: usize = 8;
 
-/// What a header says; with it come all that an answer may carry.
+/// A header that an answer may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the header of its name")]
 pub enum Field {
