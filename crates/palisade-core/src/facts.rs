@@ -3,6 +3,7 @@
 
 mod descriptors;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -199,6 +200,15 @@ impl Surface {
     }
 }
 
+/// Methods of nearly every request.
+const USUAL_METHODS: [&str; 6] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH"];
+
+/// The usual spelling of `method`, if it is a usual one.
+#[must_use]
+pub fn usual_method(method: &str) -> Option<&'static str> {
+    USUAL_METHODS.into_iter().find(|usual| *usual == method)
+}
+
 /// One request's facts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestFacts {
@@ -206,7 +216,7 @@ pub struct RequestFacts {
     /// that came from none. See [`RequestFacts::address`].
     pub ip: IpAddr,
     /// Upper-case method.
-    pub method: Box<str>,
+    pub method: Cow<'static, str>,
     /// Path without query; empty for a job that has none.
     pub path: Box<str>,
     /// Class given by the caller; otherwise the route decides.
@@ -253,7 +263,8 @@ impl RequestFacts {
     pub fn new(ip: IpAddr, method: &str, path: &str) -> Self {
         Self {
             ip: ip.to_canonical(),
-            method: method.into(),
+            method: usual_method(method)
+                .map_or_else(|| Cow::Owned(method.to_owned()), Cow::Borrowed),
             path: path.into(),
             class: None,
             user_agent: None,

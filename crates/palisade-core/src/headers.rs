@@ -42,6 +42,64 @@ impl Default for HeaderFamilies {
 /// Most policies that `RateLimit-Policy` lists.
 const POLICIES_MAX: usize = 8;
 
+/// A header that an answer may carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the header of its name")]
+pub enum Field {
+    XRateLimitLimit,
+    XRateLimitRemaining,
+    XRateLimitReset,
+    XRateLimitStatus,
+    RateLimitPolicy,
+    RateLimit,
+    RateLimitLimit,
+    RateLimitRemaining,
+    RateLimitReset,
+    RetryAfter,
+    XQuotaLimit,
+    XQuotaRemaining,
+    XQuotaReset,
+}
+
+impl Field {
+    /// Every one.
+    pub const ALL: [Self; 13] = [
+        Self::XRateLimitLimit,
+        Self::XRateLimitRemaining,
+        Self::XRateLimitReset,
+        Self::XRateLimitStatus,
+        Self::RateLimitPolicy,
+        Self::RateLimit,
+        Self::RateLimitLimit,
+        Self::RateLimitRemaining,
+        Self::RateLimitReset,
+        Self::RetryAfter,
+        Self::XQuotaLimit,
+        Self::XQuotaRemaining,
+        Self::XQuotaReset,
+    ];
+
+    /// The header's name in canonical case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::XRateLimitLimit => "X-RateLimit-Limit",
+            Self::XRateLimitRemaining => "X-RateLimit-Remaining",
+            Self::XRateLimitReset => "X-RateLimit-Reset",
+            Self::XRateLimitStatus => "X-RateLimit-Status",
+            Self::RateLimitPolicy => "RateLimit-Policy",
+            Self::RateLimit => "RateLimit",
+            Self::RateLimitLimit => "RateLimit-Limit",
+            Self::RateLimitRemaining => "RateLimit-Remaining",
+            Self::RateLimitReset => "RateLimit-Reset",
+            Self::RetryAfter => "Retry-After",
+            Self::XQuotaLimit => "X-Quota-Limit",
+            Self::XQuotaRemaining => "X-Quota-Remaining",
+            Self::XQuotaReset => "X-Quota-Reset",
+        }
+    }
+}
+
 /// One header: its name in canonical case and an ASCII value.
 pub type Header = (&'static str, String);
 
@@ -49,49 +107,55 @@ pub type Header = (&'static str, String);
 #[must_use]
 pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
     let mut headers = Vec::with_capacity(8);
-    each_header(decision, families, |name, value| {
-        headers.push((name, value.to_owned()));
+    each_header(decision, families, |field, value| {
+        headers.push((field.name(), value.to_owned()));
     });
     headers
 }
 
-/// Hands every header of an answer to `put`, its name in canonical case and an ASCII value.
+/// Hands every header of an answer to `put`, with an ASCII value.
 /// They describe the most constraining bucket that can deny (L-CONSTRAINT), which is the
 /// first of [`Decision::limits`] that is not in shadow; without one they are left out. They
 /// are part of every answer: nothing is allocated but what the longer ones are written in.
 pub fn each_header(
     decision: &Decision,
     families: HeaderFamilies,
-    mut put: impl FnMut(&'static str, &str),
+    mut put: impl FnMut(Field, &str),
 ) {
     let enforced = decision.limits.iter().find(|reading| !reading.shadow);
     if let Some(reading) = enforced {
         if families.x_ratelimit {
-            put("X-RateLimit-Limit", digits(reading.limit).as_str());
-            put("X-RateLimit-Remaining", digits(reading.remaining).as_str());
-            put("X-RateLimit-Reset", digits(reading.reset).as_str());
+            put(Field::XRateLimitLimit, digits(reading.limit).as_str());
+            put(
+                Field::XRateLimitRemaining,
+                digits(reading.remaining).as_str(),
+            );
+            put(Field::XRateLimitReset, digits(reading.reset).as_str());
         }
         let mut text = String::new();
         if families.ietf {
             let with_key = families.partition_key;
             write_policies(&mut text, &decision.limits, with_key);
-            put("RateLimit-Policy", &text);
+            put(Field::RateLimitPolicy, &text);
             text.clear();
             write_current(&mut text, reading, decision, with_key);
-            put("RateLimit", &text);
+            put(Field::RateLimit, &text);
         }
         if families.org {
             text.clear();
             text.push_str(digits(reading.limit).as_str());
             text.push_str(";w=");
             text.push_str(digits(reading.window_seconds).as_str());
-            put("RateLimit-Limit", &text);
-            put("RateLimit-Remaining", digits(reading.remaining).as_str());
-            put("RateLimit-Reset", digits(reading.reset).as_str());
+            put(Field::RateLimitLimit, &text);
+            put(
+                Field::RateLimitRemaining,
+                digits(reading.remaining).as_str(),
+            );
+            put(Field::RateLimitReset, digits(reading.reset).as_str());
         }
     }
     if let Some(seconds) = decision.wait() {
-        put("Retry-After", digits(seconds).as_str());
+        put(Field::RetryAfter, digits(seconds).as_str());
     }
     put_quota(decision, &mut put);
     put_status(decision, &mut put);
@@ -195,22 +259,22 @@ fn write_current(text: &mut String, reading: &LimitReading, decision: &Decision,
     }
 }
 
-fn put_quota(decision: &Decision, mut put: impl FnMut(&'static str, &str)) {
+fn put_quota(decision: &Decision, mut put: impl FnMut(Field, &str)) {
     let Some(quota) = decision.quota else { return };
-    let mut show = |name, amount: Option<u64>| match amount {
-        Some(amount) => put(name, digits(amount).as_str()),
-        None => put(name, "unlimited"),
+    let mut show = |field, amount: Option<u64>| match amount {
+        Some(amount) => put(field, digits(amount).as_str()),
+        None => put(field, "unlimited"),
     };
-    show("X-Quota-Limit", quota.limit);
-    show("X-Quota-Remaining", quota.remaining());
-    show("X-Quota-Reset", Some(quota.reset));
+    show(Field::XQuotaLimit, quota.limit);
+    show(Field::XQuotaRemaining, quota.remaining());
+    show(Field::XQuotaReset, Some(quota.reset));
 }
 
-fn put_status(decision: &Decision, mut put: impl FnMut(&'static str, &str)) {
+fn put_status(decision: &Decision, mut put: impl FnMut(Field, &str)) {
     match decision.enforcement {
         Enforcement::Full => {}
-        Enforcement::Degraded => put("X-RateLimit-Status", "degraded"),
-        Enforcement::Disabled => put("X-RateLimit-Status", "disabled"),
+        Enforcement::Degraded => put(Field::XRateLimitStatus, "degraded"),
+        Enforcement::Disabled => put(Field::XRateLimitStatus, "disabled"),
     }
 }
 

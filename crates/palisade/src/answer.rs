@@ -4,6 +4,7 @@
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use palisade_core::bodies::body;
+use palisade_core::headers::Field;
 use serde::Serialize;
 
 use crate::engine::RequestAnswer;
@@ -32,44 +33,52 @@ pub fn enforced(answer: &RequestAnswer, request_id: &str) -> Response<Vec<u8>> {
 
 /// Puts a decision's headers on an answer.
 pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
-    answer.each_header(|name, value| {
-        if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
-            target.insert(name, value);
+    answer.each_header(|field, value| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            target.insert(header_name(field), value);
         }
     });
+    if let Some((name, value)) = candidate(answer) {
+        target.insert(name, value);
+    }
 }
 
 /// Says that the candidate policy differs, unless that is said already.
 #[cfg(feature = "tower")]
 pub(crate) fn add_candidate(target: &mut HeaderMap, answer: &RequestAnswer) {
-    let header = answer.candidate.as_ref().and_then(|one| one.header());
-    if let Some((name, value)) = header
-        && let (Some(name), Ok(value)) = (header_name(name), HeaderValue::try_from(value))
-    {
+    if let Some((name, value)) = candidate(answer) {
         target.entry(name).or_insert(value);
     }
 }
 
-/// The header of this name. Those of every answer are known, which spares reading them.
-fn header_name(name: &'static str) -> Option<HeaderName> {
-    macro_rules! known {
-        ($($spelt:literal => $lower:literal),* $(,)?) => {
-            match name {
-                $($spelt => Some(const { HeaderName::from_static($lower) }),)*
-                other => HeaderName::from_bytes(other.as_bytes()).ok(),
+fn candidate(answer: &RequestAnswer) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = answer.candidate.as_ref()?.header()?;
+    Some((name.parse().ok()?, value.parse().ok()?))
+}
+
+/// As `http` knows it: read when this is compiled, not for each answer.
+const fn header_name(field: Field) -> HeaderName {
+    macro_rules! named {
+        ($($field:ident => $lower:literal,)*) => {
+            match field {
+                $(Field::$field => const { HeaderName::from_static($lower) },)*
             }
         };
     }
-    known! {
-        "X-RateLimit-Limit" => "x-ratelimit-limit",
-        "X-RateLimit-Remaining" => "x-ratelimit-remaining",
-        "X-RateLimit-Reset" => "x-ratelimit-reset",
-        "RateLimit-Policy" => "ratelimit-policy",
-        "RateLimit" => "ratelimit",
-        "RateLimit-Limit" => "ratelimit-limit",
-        "RateLimit-Remaining" => "ratelimit-remaining",
-        "RateLimit-Reset" => "ratelimit-reset",
-        "Retry-After" => "retry-after",
+    named! {
+        XRateLimitLimit => "x-ratelimit-limit",
+        XRateLimitRemaining => "x-ratelimit-remaining",
+        XRateLimitReset => "x-ratelimit-reset",
+        XRateLimitStatus => "x-ratelimit-status",
+        RateLimitPolicy => "ratelimit-policy",
+        RateLimit => "ratelimit",
+        RateLimitLimit => "ratelimit-limit",
+        RateLimitRemaining => "ratelimit-remaining",
+        RateLimitReset => "ratelimit-reset",
+        RetryAfter => "retry-after",
+        XQuotaLimit => "x-quota-limit",
+        XQuotaRemaining => "x-quota-remaining",
+        XQuotaReset => "x-quota-reset",
     }
 }
 
@@ -145,14 +154,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_header_is_spelt_as_it_is_written_in_small_letters() {
-        for name in [
-            "X-RateLimit-Limit",
-            "RateLimit",
-            "Retry-After",
-            "X-Quota-Limit",
-        ] {
-            assert_eq!(header_name(name).unwrap().as_str(), name.to_lowercase());
+    fn a_header_is_called_by_its_name_in_small_letters() {
+        for field in Field::ALL {
+            assert_eq!(header_name(field).as_str(), field.name().to_lowercase());
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct PolicySet {
     api_keys: HashMap<Box<str>, ApiKey>,
     tiers: HashMap<Arc<str>, Tier>,
     bot_patterns: Vec<String>,
+    /// Some limit is for bots only.
+    asks_for_agents: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -151,12 +153,14 @@ impl PolicySet {
             api_keys: HashMap::new(),
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
+            asks_for_agents: false,
             api_limits: None,
         }
     }
 
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
+        self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -254,6 +258,13 @@ impl PolicySet {
     /// The limits of the tiers' quotas.
     pub fn tier_limits(&self) -> impl Iterator<Item = &Limit> {
         self.tiers.values().map(|tier| &tier.limit)
+    }
+
+    /// True if a limit is for bots only: then it makes a difference which program a client is
+    /// (I-BOT).
+    #[must_use]
+    pub const fn asks_for_agents(&self) -> bool {
+        self.asks_for_agents
     }
 
     /// True if the user agent matches a bot pattern (I-BOT).

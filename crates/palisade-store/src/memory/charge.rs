@@ -12,7 +12,6 @@ use parking_lot::MutexGuard;
 use smallvec::{SmallVec, smallvec};
 
 use super::evaluate::evaluate;
-use super::gcra::Taken;
 use super::overflow::{self, Shared, States};
 use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
 use super::slot::Slot;
@@ -140,18 +139,46 @@ impl Table {
             && is_simple(charge, lifetime)
             && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
         {
-            let (arrival, retry_at) = match taken {
-                Taken::Admitted(arrival) => (arrival, None),
-                Taken::Denied(arrival, retry_at) => (arrival, Some(retry_at)),
-            };
-            let state = State::Gcra(arrival);
-            let reading = Reading {
-                retry_at,
-                ..charge.spec.read(&state, now, charge.cost)
-            };
-            return (retry_at.is_none(), vec![reading]);
+            let reading = taken.reading(charge.spec, now, charge.cost);
+            return (reading.retry_at.is_none(), vec![reading]);
+        }
+        if let ([charge], Take::Consume) = (charges, take)
+            && let Some(reading) = self.charge_known(charge, now, lifetime)
+        {
+            let admitted = reading.retry_at.is_none() || charge.on_exceed != OnExceed::Deny;
+            return (admitted, vec![reading]);
         }
         self.charge_locked(charges, take, now, lifetime)
+    }
+
+    /// Charges one bucket that has its place already, as most decisions do: nothing has to be
+    /// put in order, nor room be made. `None` if it has none.
+    fn charge_known(
+        &self,
+        charge: &Charge<'_>,
+        now: Micros,
+        lifetime: Lifetime,
+    ) -> Option<Reading> {
+        let (segment, mut body) = self.lock(charge.id)?;
+        let slot = segment.find(charge.id)?;
+        let (word, mut state) = segment.take(&mut body, slot);
+        let spec = charge.spec;
+        let wait = spec.fits(&state, now, charge.cost);
+        let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
+        if takes {
+            spec.take(&mut state, now, charge.cost);
+        }
+        let reading = Reading {
+            retry_at: wait,
+            ..spec.read(&state, now, charge.cost)
+        };
+        if takes {
+            let kept = keep(charge.id, spec, state, durability(charge, lifetime));
+            segment.put(&mut body, (slot, word), kept);
+        } else {
+            segment.put_back(&mut body, slot, word, state);
+        }
+        Some(reading)
     }
 
     fn charge_locked(
@@ -470,10 +497,7 @@ impl<'t> Decision<'t> {
         let mut inserted = 0;
         let states = self.places.into_iter().zip(self.states).zip(has_changed);
         for (charge, ((place, state), has_changed)) in charges.iter().zip(states) {
-            let durability = match lifetime {
-                Lifetime::Durable if survives_a_crash(charge) => Durability::Dirty,
-                _ => Durability::Volatile,
-            };
+            let durability = durability(charge, lifetime);
             match place {
                 Place::Slot(index, slot, word) => {
                     let (_, segment, body) = &mut locked.segments[index];
@@ -507,6 +531,13 @@ fn is_simple(charge: &Charge<'_>, lifetime: Lifetime) -> bool {
         && charge.on_exceed == OnExceed::Deny
         && charge.limit.family == Family::Limit
         && (lifetime == Lifetime::Process || !survives_a_crash(charge))
+}
+
+fn durability(charge: &Charge<'_>, lifetime: Lifetime) -> Durability {
+    match lifetime {
+        Lifetime::Durable if survives_a_crash(charge) => Durability::Dirty,
+        _ => Durability::Volatile,
+    }
 }
 
 /// A new bucket's state.

@@ -2,7 +2,7 @@
 //! functions for the path without a lock, held to them by the comparison with the
 //! model.
 
-use palisade_core::limit::{Algorithm, BucketSpec};
+use palisade_core::limit::{Algorithm, BucketSpec, Reading, State};
 use palisade_core::time::Micros;
 
 use super::segment::TICKS_PER_MICRO;
@@ -14,6 +14,20 @@ pub(crate) enum Taken {
     Admitted(u64),
     /// It did not; its arrival time is still this, and then it will.
     Denied(u64, Micros),
+}
+
+impl Taken {
+    /// The bucket after that, as a request of `cost` finds it that came at `now`.
+    pub(crate) fn reading(self, spec: &BucketSpec, now: Micros, cost: u32) -> Reading {
+        let (arrival, retry_at) = match self {
+            Self::Admitted(arrival) => (arrival, None),
+            Self::Denied(arrival, retry_at) => (arrival, Some(retry_at)),
+        };
+        Reading {
+            retry_at,
+            ..spec.read(&State::Gcra(arrival), now, cost)
+        }
+    }
 }
 
 /// What a bucket with this arrival time makes of `cost`.
@@ -75,7 +89,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_core::limit::{State, Window};
+    use palisade_core::limit::Window;
     use proptest::prelude::*;
 
     proptest! {

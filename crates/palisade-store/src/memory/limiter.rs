@@ -105,8 +105,14 @@ impl<C: Clock> Limiter<C> {
     pub fn check_and_read(&self, identifier: &[u8]) -> Checked {
         let id = self.namer.id(identifier);
         let now = self.inner.clock.now();
-        let verdict = self.take(id, 1, now);
         let table = &self.inner.table;
+        if self.spec.algorithm() == Algorithm::TokenBucket
+            && let Some(taken) = table.take_unlocked(id, &self.spec, 1, now)
+        {
+            let reading = taken.reading(&self.spec, now, 1);
+            return Checked { reading, now };
+        }
+        let verdict = self.take(id, 1, now);
         let mut reading = table.read_one(self.limit, id, &self.spec, 1, now);
         reading.retry_at = match verdict {
             Verdict::Admitted => None,

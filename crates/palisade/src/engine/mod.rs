@@ -202,6 +202,11 @@ impl<S: Store> Engine<S> {
         self.link.never_waits()
     }
 
+    /// True while a candidate policy decides beside the one in force.
+    pub fn has_candidate(&self) -> bool {
+        self.candidate.load().is_some()
+    }
+
     /// Puts a new policy in force. Requests under way finish with the old one;
     /// what was used stays used.
     pub fn set_policy(&self, policy: Arc<PolicySet>) {

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName, Method, Uri};
-use palisade_core::facts::{ClientFacts, HEADER_BYTES_MAX};
+use palisade_core::facts::{ClientFacts, HEADER_BYTES_MAX, usual_method};
 use palisade_core::{FieldError, Id, Micros, PolicySet, RequestFacts};
 
 use authorization::Authorization;
@@ -67,9 +67,6 @@ pub use error::ExtractError;
 
 /// Longest method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
-
-/// Methods that need no look at their letters.
-const USUAL_METHODS: [&str; 6] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH"];
 
 /// How a surface reads requests, resolved and bounded.
 ///
@@ -308,8 +305,8 @@ impl From<jwt::Claims> for Identity {
 /// # Errors
 /// Empty, over [`METHOD_BYTES_MAX`], or with characters no method has.
 pub fn normalise_method(method: &str) -> Result<Cow<'_, str>, FieldError> {
-    if USUAL_METHODS.contains(&method) {
-        return Ok(Cow::Borrowed(method));
+    if let Some(usual) = usual_method(method) {
+        return Ok(Cow::Borrowed(usual));
     }
     palisade_core::facts::bounded("method", method, METHOD_BYTES_MAX)?;
     if !method.bytes().all(forwarded::is_token) {

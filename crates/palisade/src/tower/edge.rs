@@ -94,9 +94,10 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
             return Some(Ok(None));
         }
         let (facts, path) = gate.facts_at_once(Head::of(request), Layers::Edge)?;
-        let admitted = gate.admit_at_once(&facts)?;
+        let asked = gate.asking(request.extensions(), Question::Edge);
+        let admitted = gate.admit_at_once(&facts, asked)?;
         Some(admitted.map(|decided| {
-            gate.pass(decided.clone(), Question::Edge, request, path);
+            gate.pass(decided.clone(), request, path);
             Some(decided)
         }))
     }
@@ -110,8 +111,9 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
             });
         }
         let (facts, path) = gate.facts(Head::of(&request), Layers::Edge).await?;
-        let decided = gate.admit(&facts).await?;
-        gate.pass(decided.clone(), Question::Edge, &mut request, path);
+        let asked = gate.asking(request.extensions(), Question::Edge);
+        let decided = gate.admit(&facts, asked).await?;
+        gate.pass(decided.clone(), &mut request, path);
         Ok(Passed {
             request,
             kept: Some(decided),

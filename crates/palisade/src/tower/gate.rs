@@ -52,29 +52,41 @@ use crate::{SystemClock, answer};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Decided {
-    answer: Arc<RequestAnswer>,
+pub struct Decided(Arc<Told>);
+
+#[derive(Clone, Debug)]
+struct Told {
+    answer: RequestAnswer,
     asked: Asked,
 }
 
 impl Decided {
     pub(super) fn new(answer: RequestAnswer) -> Self {
-        Self {
-            answer: Arc::new(answer),
-            asked: Asked::default(),
-        }
+        Self::after_asking(Asked::default(), answer)
+    }
+
+    fn after_asking(asked: Asked, answer: RequestAnswer) -> Self {
+        Self(Arc::new(Told { answer, asked }))
     }
 
     /// The decision.
     #[must_use]
     pub fn decision(&self) -> &Decision {
-        &self.answer.decision
+        &self.0.answer.decision
     }
 
     /// The decision with the policy it was found under.
     #[must_use]
     pub fn answer(&self) -> &RequestAnswer {
-        &self.answer
+        &self.0.answer
+    }
+
+    /// Takes its place among a request's extensions; what was asked before is not forgotten.
+    pub(super) fn told(mut self, extensions: &mut Extensions) {
+        if let Some(before) = extensions.get::<Self>() {
+            Arc::make_mut(&mut self.0).asked.follow(&before.0.asked);
+        }
+        extensions.insert(self);
     }
 
     /// Whether this one leaves less of its limit than `other` of its own (L-CONSTRAINT).
@@ -89,14 +101,6 @@ impl Decided {
             }
             (own, _) => own.is_some(),
         }
-    }
-
-    /// Takes its place among a request's extensions; what was asked before is not forgotten.
-    pub(super) fn told(mut self, extensions: &mut Extensions) {
-        if let Some(before) = extensions.get::<Self>() {
-            self.asked.follow(&before.asked);
-        }
-        extensions.insert(self);
     }
 }
 
@@ -255,22 +259,30 @@ impl<J: Judge> Gate<J> {
     /// What this gate's judge has been asked about a request, by whichever gate.
     pub(super) fn asked(&self, extensions: &Extensions) -> Option<Question> {
         let decided = extensions.get::<Decided>()?;
-        decided.asked.of(JudgeId::of(&self.judge))
+        decided.0.asked.of(JudgeId::of(&self.judge))
+    }
+
+    /// The same once it is asked this, too; what others were asked before is not forgotten.
+    pub(super) fn asking(&self, extensions: &Extensions, question: Question) -> Asked {
+        let mut asked = Asked::now(JudgeId::of(&self.judge), question);
+        if let Some(before) = extensions.get::<Decided>() {
+            asked.follow(&before.0.asked);
+        }
+        asked
     }
 
     /// The request goes on by the path that was judged, with what was decided about it.
+    #[expect(clippy::unused_self, reason = "reads as what the gate does")]
     pub(super) fn pass<B>(
         &self,
-        mut decided: Decided,
-        question: Question,
+        decided: Decided,
         request: &mut Request<B>,
         path: Option<Box<str>>,
     ) {
         if let Some(path) = path {
             go_on(request.uri_mut(), path);
         }
-        decided.asked = Asked::now(JudgeId::of(&self.judge), question);
-        decided.told(request.extensions_mut());
+        request.extensions_mut().insert(decided);
     }
 
     pub(super) fn edge(&self) -> &EdgeConfig {
@@ -329,7 +341,7 @@ impl<J: Judge> Gate<J> {
         let peer = (self.peer)(head.extensions)?;
         self.judge.with_policy(|policy| {
             let request = head.received(policy, peer);
-            let agent = match self.judge.asks_for_agents() {
+            let agent = match self.judge.asks_for_agents(policy) {
                 true => Agent::Asked,
                 false => Agent::NotAsked,
             };
@@ -370,17 +382,30 @@ impl<J: Judge> Gate<J> {
     }
 
     /// Decides; what lets the request through.
-    pub(super) async fn admit(&self, facts: &RequestFacts) -> Result<Decided, Refusal> {
-        self.outcome(self.judge.check(facts).await, facts)
+    pub(super) async fn admit(
+        &self,
+        facts: &RequestFacts,
+        asked: Asked,
+    ) -> Result<Decided, Refusal> {
+        self.outcome(self.judge.check(facts).await, facts, asked)
     }
 
     /// The same, if it needs no waiting.
-    pub(super) fn admit_at_once(&self, facts: &RequestFacts) -> Option<Result<Decided, Refusal>> {
-        Some(self.outcome(self.judge.check_now(facts)?, facts))
+    pub(super) fn admit_at_once(
+        &self,
+        facts: &RequestFacts,
+        asked: Asked,
+    ) -> Option<Result<Decided, Refusal>> {
+        Some(self.outcome(self.judge.check_now(facts)?, facts, asked))
     }
 
-    fn outcome(&self, answer: RequestAnswer, facts: &RequestFacts) -> Result<Decided, Refusal> {
-        let decided = Decided::new(answer);
+    fn outcome(
+        &self,
+        answer: RequestAnswer,
+        facts: &RequestFacts,
+        asked: Asked,
+    ) -> Result<Decided, Refusal> {
+        let decided = Decided::after_asking(asked, answer);
         match decided.decision().is_allowed() {
             true => Ok(decided),
             false => Err(self.refuse(decided, facts)),

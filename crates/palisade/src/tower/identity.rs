@@ -94,9 +94,10 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
         if before.is_some_and(|before| before.covers(&facts)) {
             return Some(Ok(None));
         }
-        let admitted = gate.admit_at_once(&facts)?;
+        let asked = gate.asking(request.extensions(), Question::about(&facts));
+        let admitted = gate.admit_at_once(&facts, asked)?;
         Some(admitted.map(|decided| {
-            gate.pass(decided.clone(), Question::about(&facts), request, path);
+            gate.pass(decided.clone(), request, path);
             Some(decided)
         }))
     }
@@ -112,9 +113,9 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
                 kept: None,
             });
         }
-        let decided = gate.admit(&facts).await?;
-        let question = Question::about(&facts);
-        gate.pass(decided.clone(), question, &mut request, path);
+        let asked = gate.asking(request.extensions(), Question::about(&facts));
+        let decided = gate.admit(&facts, asked).await?;
+        gate.pass(decided.clone(), &mut request, path);
         Ok(Passed {
             request,
             kept: Some(decided),

@@ -26,8 +26,8 @@ pub trait Judge: Send + Sync + 'static {
     /// Decides a request and charges what it costs.
     fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
 
-    /// Whether it makes a difference which program a client is (I-BOT).
-    fn asks_for_agents(&self) -> bool {
+    /// Whether it makes a difference under this policy which program a client is (I-BOT).
+    fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
         true
     }
 
@@ -65,6 +65,10 @@ impl<S: Store> Judge for Engine<S> {
         // On the heap: with a store on the network, the type of an application's layers would
         // be too deep for the compiler's default limit.
         Box::pin(Self::check(self, facts)).await
+    }
+
+    fn asks_for_agents(&self, policy: &PolicySet) -> bool {
+        policy.asks_for_agents() || self.has_candidate()
     }
 
     fn never_waits(&self) -> bool {
@@ -213,7 +217,7 @@ impl<C: Clock> Judge for OneLimit<C> {
         self.decide(facts)
     }
 
-    fn asks_for_agents(&self) -> bool {
+    fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
         false
     }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use palisade_core::facts::{
     ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, Id, Layers, NO_ADDRESS, PATH_BYTES_MAX,
-    RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded,
+    RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
 };
 use palisade_core::path::{EncodedSlash, normalise};
 use serde::Deserialize;
@@ -228,7 +228,7 @@ impl RawRequest<'_> {
 }
 
 /// Address, method and path.
-type Line = (IpAddr, Box<str>, Box<str>);
+type Line = (IpAddr, Cow<'static, str>, Box<str>);
 
 pub(super) fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
     let text = text.ok_or(FieldError::new("ip", "is required"))?;
@@ -237,13 +237,16 @@ pub(super) fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
         .map_err(|_| FieldError::new("ip", "is not an IP address"))
 }
 
-fn method(text: Option<&str>) -> Result<Box<str>, FieldError> {
+fn method(text: Option<&str>) -> Result<Cow<'static, str>, FieldError> {
     let text = text.ok_or(FieldError::new("method", "is required"))?;
+    if let Some(usual) = usual_method(text) {
+        return Ok(Cow::Borrowed(usual));
+    }
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
     if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
         return Err(FieldError::new("method", "is not an HTTP method"));
     }
-    Ok(text.to_ascii_uppercase().into())
+    Ok(Cow::Owned(text.to_ascii_uppercase()))
 }
 
 fn request_path(text: Option<&str>, slash: EncodedSlash) -> Result<Box<str>, FieldError> {

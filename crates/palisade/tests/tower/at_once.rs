@@ -113,6 +113,27 @@ async fn the_embedded_store_decides_at_once_what_others_decide_after_a_wait() {
 }
 
 #[tokio::test]
+async fn i_bot_a_candidates_limit_for_bots_sees_them_where_the_live_policy_has_none() {
+    let rig = Rig::new(POLICY);
+    let (without, _) = POLICY.split_at(POLICY.find("[[limit]]\nname = \"bots\"").unwrap());
+    let engine = embedded(without, &rig.clock);
+    engine.set_candidate(Some(&palisade_policy::CandidateBundle {
+        policy: engine_support::policy(POLICY, &palisade_policy::Env::default()),
+        tenants: None,
+        keys_max: 100,
+        header: false,
+    }));
+    let gate = Gate::new(Arc::clone(&engine));
+    let service = EdgeLayer::new(&gate).layer(tower::service_fn(echo));
+    for _ in 0..2 {
+        let bot = with("user-agent", "sqlmap/1.7", request("192.0.2.3", "/x"));
+        assert_eq!(ask(&service, bot).await.status(), 200);
+    }
+    let verdicts = engine.candidate_report().unwrap().verdicts;
+    assert_eq!((verdicts.agrees, verdicts.newly_denied), (1, 1));
+}
+
+#[tokio::test]
 async fn a_check_without_waiting_is_none_on_a_store_that_may_have_to_be_waited_for() {
     let rig = Rig::new(POLICY);
     let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/x"}"#;

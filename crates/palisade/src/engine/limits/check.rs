@@ -1,5 +1,6 @@
 //! One request, from its facts to its decision: resolve → charge → decide → record.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
-use palisade_core::headers::{Header, each_header, headers};
+use palisade_core::headers::{Field, Header, each_header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
@@ -70,12 +71,9 @@ impl RequestAnswer {
         all
     }
 
-    /// Hands each of them to `put`, its name and its value.
-    pub fn each_header(&self, mut put: impl FnMut(&'static str, &str)) {
-        each_header(&self.decision, self.policy.settings.headers, &mut put);
-        if let Some((name, value)) = self.candidate.as_ref().and_then(|one| one.header()) {
-            put(name, &value);
-        }
+    /// Hands those of the decision to `put`, without the candidate's.
+    pub(crate) fn each_header(&self, put: impl FnMut(Field, &str)) {
+        each_header(&self.decision, self.policy.settings.headers, put);
     }
 }
 
@@ -342,11 +340,11 @@ impl Throttled {
     }
 }
 
-pub(super) fn class_of(plan: &Plan<'_>, facts: &RequestFacts) -> Arc<str> {
+pub(super) fn class_of<'p>(plan: &Plan<'p>, facts: &RequestFacts) -> Cow<'p, Arc<str>> {
     match (&facts.class, plan.route.class) {
-        (Some(class), _) => class.as_str().into(),
-        (None, Some(class)) => Arc::clone(class),
-        (None, None) => "none".into(),
+        (Some(class), _) => Cow::Owned(class.as_str().into()),
+        (None, Some(class)) => Cow::Borrowed(class),
+        (None, None) => Cow::Owned("none".into()),
     }
 }
 
