@@ -18,9 +18,11 @@ use std::time::Duration;
 use engine_support::{Heard, START, keyring, policy, request};
 use futures_util::future::join_all;
 use lease_support::{Asked, By, Door, Doored};
+use palisade::core::facts::{Descriptor, DescriptorFacts};
 use palisade::core::rule::Rule;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{Mode, PolicySet};
+use palisade::engine::{DescriptorAnswer, Verdict};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 
@@ -101,6 +103,11 @@ impl Bench {
 
     fn asked(&self) -> Vec<Asked> {
         self.engine.store().asked()
+    }
+
+    fn has_refunded(&self) -> bool {
+        let is_refund = |asked: &Asked| matches!(asked, Asked::Refund(..));
+        self.asked().iter().any(is_refund)
     }
 
     fn door(&self, door: Door) {
@@ -216,16 +223,42 @@ async fn l_atomic_the_only_token_of_a_denied_request_goes_back_though_nobody_com
     let bench = Bench::supplied_by(&format!("{SHARED}{one}")).await;
     assert_eq!(bench.admitted(1).await, 1);
     bench.clock.advance(SECOND);
+    // Somebody else, a moment before: the shared bucket gets a lease, of one token.
+    let other = request(r#"{"ip":"203.0.113.2","method":"GET","path":"/x"}"#);
+    let check = lease_support::by_a_request(bench.engine.check(&other));
+    assert!(check.await.decision.is_allowed());
+    bench.clock.advance(99 * MS);
     assert_eq!(bench.admitted(1).await, 0);
-    assert!(
-        !bench
-            .asked()
-            .iter()
-            .any(|asked| matches!(asked, Asked::Refund(..)))
-    );
+    assert_eq!(bench.asked().last(), Some(&charge(By::Request, 1)));
+    assert!(!bench.has_refunded());
     bench.clock.advance(101 * MS);
     bench.settle().await;
     assert_eq!(bench.asked().last(), Some(&Asked::Refund(By::Task, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_atomic_a_leased_bucket_that_is_seen_once_in_a_while_is_charged_with_the_rest() {
+    let one = "[[limit]]\nname = \"one\"\nby = [\"ip\"]\nrate = \"1/min\"\n";
+    let bench = Bench::supplied_by(&format!("{SHARED}{one}")).await;
+    assert_eq!(bench.admitted(1).await, 1);
+    bench.clock.advance(SECOND);
+    let calls = bench.engine.store().calls();
+    assert_eq!(bench.admitted(1).await, 0);
+    assert_eq!(bench.engine.store().calls(), calls + 1, "one call for all");
+    bench.clock.advance(SECOND);
+    bench.settle().await;
+    assert!(
+        !bench.has_refunded(),
+        "nothing was taken that could go back"
+    );
+    let other = r#"{"ip":"203.0.113.2","method":"GET","path":"/x"}"#;
+    let seen = bench.engine.peek(&request(other)).await.decision;
+    let shared = seen
+        .limits
+        .iter()
+        .find(|limit| &*limit.name == "shared")
+        .unwrap();
+    assert_eq!(shared.remaining, 999);
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,5 +321,82 @@ async fn f_conflict_who_waits_too_long_for_a_token_is_refused_and_counted_nowher
             assert_eq!(decision.retry_after, Some(1));
         }
         assert!(bench.heard.failures.lock().is_empty(), "no breaker opened");
+    }
+}
+
+/// A call of an Envoy rate-limit service about these descriptors, in order.
+async fn call(engine: &Engine<Doored>, keys: &[&str]) -> DescriptorAnswer {
+    let descriptors = keys.iter().map(|key| Descriptor::new([(*key, "x")]));
+    let facts = DescriptorFacts::new("edge", descriptors.collect()).unwrap();
+    engine.check_descriptors(&facts).await
+}
+
+/// A limit of `edge` that answers `key`.
+fn of_edge(key: &str, rest: &str) -> String {
+    format!(
+        "[[limit]]\nname = \"{key}\"\ndomain = \"edge\"\n\
+         descriptor = [{{ key = \"{key}\" }}]\n{rest}\n"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_conflict_a_call_that_waits_too_long_for_a_token_is_refused_and_counted_nowhere_else() {
+    let three = of_edge("a", "rate = \"3/min\"\naccuracy = \"leased\"");
+    let bench = Bench::within(&three, Duration::from_millis(100));
+    bench.door(Door::Slow(Duration::from_millis(80)));
+    let mut answers = Vec::new();
+    for _ in 0..6 {
+        let calls = (0..4).map(|_| call(&bench.engine, &["a"]));
+        answers.extend(join_all(calls).await);
+    }
+    let admitted = answers.iter().filter(|answer| answer.decision.is_allowed());
+    assert_eq!(admitted.count(), 3);
+    let is_late = |answer: &&DescriptorAnswer| answer.decision.mode != Mode::Normal;
+    let late: Vec<_> = answers.iter().filter(is_late).collect();
+    assert!(!late.is_empty(), "nobody waited too long");
+    for answer in late {
+        let decision = &answer.decision;
+        assert_eq!(decision.rule, Some(Rule::F_CONFLICT));
+        assert_eq!((decision.mode, decision.status), (Mode::FailClosed, 503));
+        assert_eq!(answer.statuses[0].verdict, Verdict::Denied);
+    }
+    assert!(bench.heard.failures.lock().is_empty(), "no breaker opened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_shadow_a_call_that_waits_too_long_for_a_limit_that_reports_passes() {
+    let shadow = of_edge(
+        "a",
+        "rate = \"3/min\"\naccuracy = \"leased\"\nshadow = true",
+    );
+    let bench = Bench::within(&shadow, Duration::from_millis(100));
+    bench.door(Door::Slow(Duration::from_millis(80)));
+    let calls = (0..6).map(|_| call(&bench.engine, &["a"]));
+    let answers = join_all(calls).await;
+    assert!(answers.iter().all(|answer| answer.decision.is_allowed()));
+    let is_late = |answer: &DescriptorAnswer| answer.decision.mode != Mode::Normal;
+    assert!(answers.iter().any(is_late), "nobody waited too long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_shadow_a_leased_limit_that_is_full_has_nothing_left_whoever_else_denies() {
+    let text = of_edge(
+        "a",
+        "rate = \"100/min\"\naccuracy = \"leased\"\nshadow = true",
+    ) + &of_edge("b", "rate = \"1/min\"");
+    let bench = Bench::new(&text);
+    for used in 1..=100_u32 {
+        let status = call(&bench.engine, &["a"]).await.statuses.remove(0);
+        assert_eq!(
+            (status.verdict, status.remaining),
+            (Verdict::Admitted, 100 - used)
+        );
+    }
+    assert!(call(&bench.engine, &["b"]).await.decision.is_allowed());
+    for _ in 0..3 {
+        let both = call(&bench.engine, &["a", "b"]).await;
+        assert!(!both.decision.is_allowed());
+        let status = call(&bench.engine, &["a"]).await.statuses.remove(0);
+        assert_eq!((status.verdict, status.remaining), (Verdict::WouldDeny, 0));
     }
 }

@@ -14,7 +14,8 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-use crate::{SHARED_LIMIT, common};
+use crate::library::Library;
+use crate::{LIMITS, common};
 
 /// Nothing behind it.
 pub(crate) const ECHO: &str = "beside-echo";
@@ -26,17 +27,19 @@ pub(crate) const TWO_TRIPS: &str = "beside-two-trips";
 pub(crate) const LIMITADOR: &str = "beside-limitador";
 /// The same commands on limitador's layout: threads that share one connection to Redis.
 pub(crate) const LIMITADOR_LAYOUT: &str = "beside-limitador-layout";
+/// The same, with limitador's own library between the messages and the commands: which limits
+/// a call meets, and what their counters are called.
+pub(crate) const LIMITADOR_LIBRARY: &str = "beside-limitador-library";
 
-const OTHERS_LIMIT: i64 = 1_000_000;
-const WINDOW_S: u32 = 3_600;
+pub(crate) const WINDOW_S: u32 = 3_600;
 
-const READ: &str = "local found = {} \
+pub(crate) const READ: &str = "local found = {} \
                     for i = 1, #KEYS do \
                       found[2 * i - 1] = redis.call('get', KEYS[i]) \
                       found[2 * i] = redis.call('pttl', KEYS[i]) \
                     end \
                     return found";
-const ADD: &str = "local count = redis.call('incrby', KEYS[1], ARGV[1]) \
+pub(crate) const ADD: &str = "local count = redis.call('incrby', KEYS[1], ARGV[1]) \
                    if count == tonumber(ARGV[1]) then \
                      redis.call('expire', KEYS[1], ARGV[2]) \
                      if KEYS[2] then redis.call('sadd', KEYS[2], KEYS[1]) end \
@@ -46,7 +49,7 @@ const ADD: &str = "local count = redis.call('incrby', KEYS[1], ARGV[1]) \
 /// Serves one of the shapes until the process ends.
 pub(crate) fn serve(shape: &str, redis: Option<&str>) -> ! {
     let (shape, redis) = (shape.to_owned(), redis.map(str::to_owned));
-    if shape == LIMITADOR_LAYOUT {
+    if shape == LIMITADOR_LAYOUT || shape == LIMITADOR_LIBRARY {
         common::serve_on_one(|listener| answer(listener, shape, redis));
     }
     common::serve(move |listener| answer(listener, shape.clone(), redis.clone()))
@@ -54,8 +57,12 @@ pub(crate) fn serve(shape: &str, redis: Option<&str>) -> ! {
 
 async fn answer(listener: tokio::net::TcpListener, shape: String, redis: Option<String>) {
     let counters = match redis {
-        Some(url) => Some(Counters::connect(&url, shape).await),
-        None => None,
+        Some(url) if shape == LIMITADOR_LIBRARY => {
+            let counters = Counters::connect(&url, shape).await;
+            Behind::Library(Library::new(&counters.redis))
+        }
+        Some(url) => Behind::Commands(Counters::connect(&url, shape).await),
+        None => Behind::Nothing,
     };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Server::builder()
@@ -101,9 +108,9 @@ impl Counters {
             })
             .collect();
         let counts = self.read(&mut redis, &keys).await;
-        let limit = |key: &str| match key {
-            "shared" => i64::try_from(SHARED_LIMIT).unwrap(),
-            _ => OTHERS_LIMIT,
+        let limit = |key: &str| {
+            let own = LIMITS.iter().find(|(name, _)| *name == key).unwrap();
+            i64::try_from(own.1).unwrap()
         };
         let mut found = keys.iter().zip(counts);
         if found.any(|((_, key), count)| count.unwrap_or(0) >= limit(key)) {
@@ -148,8 +155,15 @@ impl Counters {
     }
 }
 
+/// What stands behind a service.
+enum Behind {
+    Nothing,
+    Commands(Counters),
+    Library(Library),
+}
+
 struct Beside {
-    counters: Option<Counters>,
+    counters: Behind,
 }
 
 #[tonic::async_trait]
@@ -160,8 +174,9 @@ impl RateLimitService for Beside {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let request = request.into_inner();
         let is_admitted = match &self.counters {
-            Some(counters) => counters.admits(&request).await,
-            None => true,
+            Behind::Nothing => true,
+            Behind::Commands(counters) => counters.admits(&request).await,
+            Behind::Library(library) => library.admits(&request).await,
         };
         let code = if is_admitted {
             Code::Ok

@@ -1,6 +1,9 @@
-//! The load generator: calls of Envoy's service on a few connections, several at once on each.
+//! The load generator. It calls as Envoy does: few connections, one for each of its threads,
+//! and many calls at once on each. It is cheap, since it runs on the servers' cores; what it
+//! takes for a call is a column.
 
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -8,67 +11,112 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tonic::transport::{Channel, Endpoint};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use prost::Message;
 
-const ROUND: Duration = Duration::from_secs(3);
+use crate::connection::{Calls, Seen};
+use crate::wire;
+
+/// Threads of the generator: connections are spread over them.
 const THREADS: usize = 2;
-const CONNECTIONS: usize = 8;
-const AT_ONCE: usize = 8;
 const CALLERS: u64 = 100_000;
+/// Callers of whom a few come most of the time.
+const SKEWED: usize = 1_000;
 const TENANTS: u64 = 1_000;
 const ROUTES: u64 = 100;
+const DOMAIN: &str = "bench";
 
-/// The descriptors of a call.
-pub(crate) type Ask = fn(u64) -> Vec<RateLimitDescriptor>;
-
-/// Two kinds of calls: each caller under a limit of their own, all under one limit.
-pub(crate) struct Asks {
-    pub(crate) own: Ask,
-    pub(crate) shared: Ask,
+/// Connections, and calls at once on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) connections: usize,
+    pub(crate) streams: usize,
 }
 
-pub(crate) const ONE: Asks = Asks {
-    own: |number| vec![caller(number)],
-    shared: |_| vec![descriptor("shared", "one".to_owned())],
-};
-
-pub(crate) const THREE: Asks = Asks {
-    own: |number| vec![caller(number), tenant(number), route(number)],
-    shared: |number| {
-        let shared = descriptor("shared", "three".to_owned());
-        vec![shared, tenant(number), route(number)]
-    },
-};
-
-fn caller(number: u64) -> RateLimitDescriptor {
-    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % CALLERS;
-    descriptor("caller", format!("198.51.{}.{}", mixed >> 8, mixed & 255))
-}
-
-fn tenant(number: u64) -> RateLimitDescriptor {
-    descriptor("tenant", format!("tenant-{}", number % TENANTS))
-}
-
-fn route(number: u64) -> RateLimitDescriptor {
-    descriptor("route", format!("/v1/route-{}", number % ROUTES))
-}
-
-fn descriptor(key: &str, value: String) -> RateLimitDescriptor {
-    RateLimitDescriptor {
-        entries: vec![Entry {
-            key: key.to_owned(),
-            value,
-        }],
-        ..RateLimitDescriptor::default()
+impl Shape {
+    /// From `4x16`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (connections, streams) = text.split_once('x')?;
+        Some(Self {
+            connections: connections.parse().ok().filter(|c| *c > 0)?,
+            streams: streams.parse().ok().filter(|s| *s > 0)?,
+        })
     }
+}
+
+/// Writes the message of the call of this number.
+pub(crate) type Ask<'f> = dyn Fn(u64, &mut Vec<u8>) + Sync + 'f;
+
+fn ask(bytes: &mut Vec<u8>, descriptors: &[(&str, &str)]) {
+    wire::request(bytes, DOMAIN, descriptors);
+}
+
+/// Each of many callers under a limit of its own.
+pub(crate) fn many(number: u64, bytes: &mut Vec<u8>) {
+    ask(bytes, &[("caller", &caller(mixed(number) % CALLERS))]);
+}
+
+/// The same callers, tenants and routes, each under a limit of its own.
+pub(crate) fn three(number: u64, bytes: &mut Vec<u8>) {
+    let caller = caller(mixed(number) % CALLERS);
+    let tenant = format!("tenant-{}", number % TENANTS);
+    let route = format!("/v1/route-{}", number % ROUTES);
+    let descriptors = [
+        ("caller", caller.as_str()),
+        ("tenant", &tenant),
+        ("route", &route),
+    ];
+    ask(bytes, &descriptors);
+}
+
+/// Everybody under one limit, which admits them all.
+pub(crate) fn everybody(_: u64, bytes: &mut Vec<u8>) {
+    ask(bytes, &[("generic_key", "everybody")]);
+}
+
+/// The n-th of a thousand callers comes a n-th as often as the first.
+pub(crate) fn skewed(number: u64, bytes: &mut Vec<u8>) {
+    static WHO: LazyLock<Vec<u16>> = LazyLock::new(|| {
+        let weight = |n: usize| 1.0 / f64::from(u32::try_from(n).expect("a few") + 1);
+        let all: f64 = (0..SKEWED).map(weight).sum();
+        let mut who = Vec::new();
+        for n in 0..SKEWED {
+            let share = (weight(n) / all * 65_536.0).round();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a share"
+            )]
+            who.extend(std::iter::repeat_n(n as u16, share as usize));
+        }
+        who
+    });
+    let place = mixed(number) % WHO.len() as u64;
+    let who = WHO[usize::try_from(place).expect("below its length")];
+    ask(bytes, &[("caller", &caller(u64::from(who)))]);
+}
+
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    number ^ (number >> 31)
+}
+
+fn caller(number: u64) -> String {
+    format!("198.51.{}.{}", number >> 8, number & 255)
+}
+
+/// Everybody under a limit that is soon used up; `of` tells one run's from another's.
+pub(crate) fn shared(of: &str, bytes: &mut Vec<u8>) {
+    ask(bytes, &[("shared", of)]);
 }
 
 /// What one round saw.
 #[derive(Default)]
 pub(crate) struct Round {
+    seconds: f64,
     took_us: Vec<u32>,
     pub(crate) admitted: u64,
-    pub(crate) p99_ms: f64,
 }
 
 impl Round {
@@ -77,78 +125,87 @@ impl Round {
     }
 
     pub(crate) fn per_second(&self) -> f64 {
-        self.calls() / ROUND.as_secs_f64()
+        self.calls() / self.seconds
+    }
+
+    /// The times within which half of the calls and nearly all of them were answered, in ms.
+    pub(crate) fn quantiles(&self) -> (f64, f64) {
+        let of = |share: usize| self.took_us.get(self.took_us.len() * share / 100);
+        let ms = |us: Option<&u32>| f64::from(us.copied().unwrap_or_default()) / 1_000.0;
+        (ms(of(50)), ms(of(99)))
     }
 }
 
 /// One round of calls.
-pub(crate) fn load(target: SocketAddr, ask: Ask) -> Round {
+pub(crate) fn load(target: SocketAddr, shape: Shape, time: Duration, ask: &Ask<'_>) -> Round {
+    let checked = check(target, ask);
+    let begun = Instant::now();
+    let ends = begun + time;
+    let threads = THREADS.min(shape.connections);
     let mut round = Round::default();
     std::thread::scope(|scope| {
-        let running: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || generate(target, ask, thread)))
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                let own = (thread..shape.connections).step_by(threads);
+                scope.spawn(move || generate(target, ask, own, shape.streams, ends))
+            })
             .collect();
-        for thread in running {
-            let (admitted, times) = thread.join().expect("a generator");
-            round.admitted += admitted;
-            round.took_us.extend(times);
+        for seen in running
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("a generator"))
+        {
+            round.admitted += seen.admitted;
+            round.took_us.extend(seen.took_us);
         }
     });
-    let took = &mut round.took_us;
-    took.sort_unstable();
-    let p99 = took.get(took.len() * 99 / 100).copied().unwrap_or_default();
-    round.p99_ms = f64::from(p99) / 1_000.0;
+    round.seconds = begun.elapsed().as_secs_f64();
+    round.took_us.sort_unstable();
+    round.admitted += checked + check(target, ask);
     round
 }
 
-/// Calls of one thread: how many were admitted, and how long each took in microseconds.
-fn generate(target: SocketAddr, ask: Ask, thread: usize) -> (u64, Vec<u32>) {
+fn generate(
+    target: SocketAddr,
+    ask: &Ask<'_>,
+    connections: impl Iterator<Item = usize>,
+    streams: usize,
+    ends: Instant,
+) -> Vec<Seen> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(async {
-        let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
-        let ends = Instant::now() + ROUND;
-        let mut tasks = Vec::new();
-        for connection in 0..CONNECTIONS / THREADS {
-            let channel = endpoint.connect().await.unwrap();
-            for lane in 0..AT_ONCE {
-                let client = RateLimitServiceClient::new(channel.clone());
-                let seed = ((thread * 16 + connection) * 16 + lane) as u64;
-                tasks.push(lane_of(client, ask, seed << 32, ends));
-            }
-        }
-        let done = futures_util::future::join_all(tasks).await;
-        done.into_iter()
-            .fold((0, Vec::new()), |mut all, (admitted, took)| {
-                all.0 += admitted;
-                all.1.extend(took);
-                all
-            })
-    })
+    let calls = connections.map(|connection| {
+        let first = (connection as u64) << 32;
+        Calls::new(ask, first, streams).run(target, ends)
+    });
+    let calls: FuturesUnordered<_> = calls.collect();
+    runtime.block_on(calls.collect())
 }
 
-async fn lane_of(
-    mut client: RateLimitServiceClient<Channel>,
-    ask: Ask,
-    seed: u64,
-    ends: Instant,
-) -> (u64, Vec<u32>) {
-    let (mut admitted, mut took) = (0, Vec::with_capacity(16 * 1024));
-    for number in seed.. {
-        let asked = Instant::now();
-        if asked >= ends {
-            break;
-        }
-        let request = RateLimitRequest {
-            domain: "bench".to_owned(),
-            descriptors: ask(number),
-            hits_addend: 1,
-        };
-        let answer = client.should_rate_limit(request).await.unwrap();
-        admitted += u64::from(answer.into_inner().overall_code() == Code::Ok);
-        took.push(u32::try_from(asked.elapsed().as_micros()).unwrap_or(u32::MAX));
-    }
-    (admitted, took)
+/// A call by somebody else's client, which reads all of the answer: its head, its message and
+/// its status. The message of the generator is read by somebody else's decoder, too. Returns
+/// how many were admitted.
+fn check(target: SocketAddr, ask: &Ask<'_>) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut bytes = Vec::new();
+    ask(7, &mut bytes);
+    let request = RateLimitRequest::decode(bytes.as_slice()).unwrap();
+    let is_whole = |one: &RateLimitDescriptor| {
+        let says = |entry: &Entry| !entry.key.is_empty() && !entry.value.is_empty();
+        one.entries.len() == 1 && one.entries.iter().all(says)
+    };
+    assert!(!request.descriptors.is_empty() && request.descriptors.iter().all(is_whole));
+    assert_eq!((request.domain.as_str(), request.hits_addend), (DOMAIN, 1));
+    let count = request.descriptors.len();
+    runtime.block_on(async {
+        let client = RateLimitServiceClient::connect(format!("http://{target}")).await;
+        let answer = client.unwrap().should_rate_limit(request).await.unwrap();
+        let answer = answer.into_inner();
+        assert_eq!(answer.statuses.len(), count);
+        u64::from(answer.overall_code() == Code::Ok)
+    })
 }

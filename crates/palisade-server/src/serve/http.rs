@@ -64,6 +64,10 @@ pub(crate) trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
+    /// Whether its answers are short, a few hundred bytes: over HTTP/2 they are then written
+    /// together.
+    const IS_SHORT: bool = false;
+
     /// Answers a request of `client`.
     fn answer(
         &self,
@@ -97,13 +101,13 @@ impl<H: Handler> Protocol for H {
             },
             stop,
         });
-        let service = service_fn(move |request| {
-            let exchange = Arc::clone(&exchange);
-            async move { Ok::<_, Infallible>(exchange.answer(request).await) }
-        });
         match begins(&stream, &activity).await {
             Some(Begins::One) => {
                 let io = TokioIo::new(stream);
+                let service = service_fn(move |request| {
+                    let exchange = Arc::clone(&exchange);
+                    async move { Ok::<_, Infallible>(exchange.answer(request).await) }
+                });
                 let connection = http1::Builder::new()
                     .max_buf_size(HEAD_BYTES_MAX)
                     // Who closes its half after asking still waits for the answer.
@@ -119,7 +123,13 @@ impl<H: Handler> Protocol for H {
             }
             Some(Begins::Two) => {
                 activity.multiplex();
-                let io = TokioIo::new(stream);
+                // A request becomes a task, and is moved several times on its way there: a
+                // pointer, not kilobytes.
+                let service = service_fn(move |request| {
+                    let exchange = Arc::clone(&exchange);
+                    Box::pin(async move { Ok::<_, Infallible>(exchange.answer(request).await) })
+                });
+                let io = TokioIo::new(if H::IS_SHORT { stream.joined() } else { stream });
                 let connection = http2::Builder::new(TokioExecutor::new())
                     .max_header_list_size(HEADER_LIST_BYTES_MAX)
                     .max_concurrent_streams(STREAMS_MAX)

@@ -16,7 +16,7 @@ use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::codec::{self, Answer, Bucket, Limit};
+use super::codec::{Answers, Decided, Decision, Expected, Limit};
 use super::config::{Effect, Options};
 use super::error::misread;
 use super::link::Link;
@@ -33,19 +33,16 @@ const KEYS_MAX: usize = 160;
 /// Most decisions that wait for one connection.
 const QUEUE_MAX: usize = 4_096;
 
-/// A decision: its buckets, and what is asked of them.
-pub(super) type Decision = (Vec<Bucket>, Vec<u8>);
-
 /// Decisions that are made in this order and in one call, and who waits for them.
 struct Job {
     decisions: Vec<Decision>,
     effect: Effect,
-    reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
+    reply: oneshot::Sender<Result<Vec<Decided>, StoreError>>,
 }
 
 impl Job {
     fn keys(&self) -> usize {
-        let buckets = |(buckets, _): &Decision| buckets.len();
+        let buckets = |decision: &Decision| decision.buckets.len();
         self.decisions.iter().map(buckets).sum()
     }
 }
@@ -150,7 +147,7 @@ impl Batcher {
         decisions: Vec<Decision>,
         effect: Effect,
         due: Instant,
-    ) -> Result<Vec<Answer>, StoreError> {
+    ) -> Result<Vec<Decided>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Job {
             decisions,
@@ -237,18 +234,17 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
         waiting.push((job.reply, job.decisions.len()));
         job.decisions
     });
-    let call = charge_call(decisions_of);
-    let count = waiting.iter().map(|(_, count)| count).sum();
+    let (call, expected) = charge_call(decisions_of);
     let due = deadline::after(options.deadline);
     let result = match link.script(&call, options.replicas_of(effect), due).await {
-        Ok(value) => decisions(value, count),
+        Ok(value) => decided(value, &expected),
         Err(fault) => Err(fault.into()),
     };
     match result {
-        Ok(answers) => {
-            let mut answers = answers.into_iter();
+        Ok(decided) => {
+            let mut decided = decided.into_iter();
             for (reply, count) in waiting {
-                let _ = reply.send(Ok(answers.by_ref().take(count).collect()));
+                let _ = reply.send(Ok(decided.by_ref().take(count).collect()));
             }
         }
         Err(error) => {
@@ -259,22 +255,20 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     }
 }
 
-/// A call for these decisions. A key that several have is sent once, so that each sees
-/// what the ones before it did; a limit that several have, so that it is read once.
-pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> Call {
+/// A call for these decisions, and what it is to answer. A key that several have is sent
+/// once, so that each sees what the ones before it did; a limit that several have, so that
+/// it is read once.
+pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, Vec<Expected>) {
     let mut keys = Places::default();
     let mut limits: Vec<Limit> = Vec::new();
-    let mut args = vec![Vec::new()];
-    for (buckets, mut decision) in decisions {
-        let own = buckets.into_iter().map(|bucket| {
-            let limit = place_of(&mut limits, bucket.limit);
-            (keys.place_of(bucket.key), limit)
-        });
-        codec::set_places(&mut decision, own);
-        args.push(decision);
+    let (mut asked, mut expected) = (Vec::new(), Vec::new());
+    for decision in decisions {
+        expected.push(decision.write(&mut asked, |key, limit| {
+            (keys.place_of(key), place_of(&mut limits, limit))
+        }));
     }
-    args[0] = limits.concat();
-    Call::new(&CHARGE).keys(keys.keys).args(args)
+    let args = vec![limits.concat(), asked];
+    (Call::new(&CHARGE).keys(keys.keys).args(args), expected)
 }
 
 /// Keys in order, each once.
@@ -317,27 +311,13 @@ fn number(place: usize) -> u16 {
 }
 
 /// The answers to a charge call.
-pub(super) fn decisions(value: Value, count: usize) -> Result<Vec<Answer>, StoreError> {
-    let Value::Array(values) = value else {
+pub(super) fn decided(value: Value, expected: &[Expected]) -> Result<Vec<Decided>, StoreError> {
+    let Value::BulkString(bytes) = value else {
         return Err(misread("charge"));
     };
-    let mut texts = values.into_iter().map(|value| match value {
-        Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(misread("charge")),
-    });
-    let clock = texts.next().unwrap_or_else(|| Err(misread("charge")))?;
-    let clock = codec::decode_clock(&clock)?;
-    let answers: Vec<Answer> = texts
-        .map(|bytes| {
-            Ok(Answer {
-                clock,
-                bytes: bytes?,
-            })
-        })
-        .collect::<Result<_, StoreError>>()?;
-    if answers.len() == count {
-        Ok(answers)
-    } else {
-        Err(misread("charge"))
-    }
+    let mut answers = Answers::new(&bytes)?;
+    let decided = expected.iter().map(|expected| answers.next(*expected));
+    let decided = decided.collect::<Result<_, StoreError>>()?;
+    answers.end()?;
+    Ok(decided)
 }

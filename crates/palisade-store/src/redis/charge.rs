@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::backend::Single;
-use super::batch::{Decision, charge_call, decisions};
+use super::batch::{charge_call, decided};
 use super::cluster::Cluster;
-use super::codec::{self, Bucket, Decided, Operation};
+use super::codec::{Bucket, Decided, Decision, Operation};
 use super::config::Options;
 use super::error::misread;
 use super::keys::Keys;
@@ -28,14 +28,9 @@ pub(super) async fn on_single(
     now: Option<Micros>,
     due: Instant,
 ) -> Result<Decided, StoreError> {
-    let decision = codec::encode(operation, &buckets, now)?;
-    let count = buckets.len();
-    let decision = vec![(buckets, decision)];
-    let answers = single.batcher().decide(decision, operation.effect(), due);
-    match answers.await?.as_slice() {
-        [answer] => codec::decode(answer, count, now),
-        _ => Err(misread("charge")),
-    }
+    let decision = vec![Decision::new(operation, buckets, now)?];
+    let decided = single.batcher().decide(decision, operation.effect(), due);
+    decided.await?.pop().ok_or_else(|| misread("charge"))
 }
 
 /// One server: decisions of one bucket each, in this order and in one call.
@@ -46,19 +41,11 @@ pub(super) async fn each_on_single(
     now: Option<Micros>,
     due: Instant,
 ) -> Result<Vec<Decided>, StoreError> {
-    let decision = |bucket| -> Result<Decision, StoreError> {
-        let buckets = vec![bucket];
-        let asked = codec::encode(operation, &buckets, now)?;
-        Ok((buckets, asked))
-    };
+    let decision = |bucket| Decision::new(operation, vec![bucket], now);
     let decisions = buckets.into_iter().map(decision);
     let decisions = decisions.collect::<Result<Vec<_>, _>>()?;
-    let answers = single.batcher().decide(decisions, operation.effect(), due);
-    let answers = answers.await?;
-    answers
-        .iter()
-        .map(|answer| codec::decode(answer, 1, now))
-        .collect()
+    let decided = single.batcher().decide(decisions, operation.effect(), due);
+    decided.await
 }
 
 /// The buckets of a decision that share a slot, and where they stood in it.
@@ -111,12 +98,12 @@ impl Reach {
         operation: Operation,
         due: Instant,
     ) -> Result<Decided, StoreError> {
-        let decision = codec::encode(operation, buckets, self.now)?;
-        let call = charge_call(std::iter::once((buckets.to_vec(), decision)));
+        let decision = Decision::new(operation, buckets.to_vec(), self.now)?;
+        let (call, expected) = charge_call(std::iter::once(decision));
         let replicas = self.options.replicas_of(Some(operation.effect()));
         let value = self.cluster.script(&call, replicas, due).await?;
-        let answer = decisions(value, 1)?.swap_remove(0);
-        codec::decode(&answer, buckets.len(), self.now)
+        let mut decided = decided(value, &expected)?;
+        decided.pop().ok_or_else(|| misread("charge"))
     }
 
     /// All groups at once.

@@ -14,8 +14,11 @@ use crate::{Charged, StoreError, Take};
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
 
-const HEADER_BYTES: usize = 10;
 const ASKED_BYTES: usize = 8;
+/// Added to an operation whose instant is the caller's.
+const AT_AN_INSTANT: u8 = 128;
+/// The clock before the first answer.
+const CLOCK_BYTES: usize = 8;
 const LIMIT_BYTES: usize = 17;
 
 /// The first byte of a bucket that is described in full, and how long that is.
@@ -134,37 +137,77 @@ fn limit(charge: &Charge<'_>) -> Limit {
     bytes
 }
 
-/// Writes into an encoded decision where its buckets' keys and limits stand, from 1.
-pub(super) fn set_places(decision: &mut [u8], places: impl Iterator<Item = (u16, u16)>) {
-    let (_, buckets) = decision.split_at_mut(HEADER_BYTES);
-    for (bucket, (key, limit)) in buckets.chunks_exact_mut(ASKED_BYTES).zip(places) {
-        bucket[..2].copy_from_slice(&key.to_le_bytes());
-        bucket[2..4].copy_from_slice(&limit.to_le_bytes());
+/// A decision, ready to be sent.
+pub(super) struct Decision {
+    pub(super) operation: Operation,
+    pub(super) buckets: Vec<Bucket>,
+    /// The caller's instant, instead of the server's clock.
+    pub(super) now: Option<Micros>,
+}
+
+impl Decision {
+    /// # Errors
+    /// [`StoreError::Exhausted`] for more buckets than a decision may have.
+    pub(super) fn new(
+        operation: Operation,
+        buckets: Vec<Bucket>,
+        now: Option<Micros>,
+    ) -> Result<Self, StoreError> {
+        if buckets.len() > CHARGES_MAX {
+            let message = format!("more than {CHARGES_MAX} buckets in one decision");
+            return Err(StoreError::Exhausted(message));
+        }
+        Ok(Self {
+            operation,
+            buckets,
+            now,
+        })
+    }
+
+    /// Adds itself to what the script reads; `place` says where a bucket's key and limit
+    /// stand, from 1. Returns how its answer is to be read.
+    pub(super) fn write(
+        self,
+        bytes: &mut Vec<u8>,
+        mut place: impl FnMut(String, Limit) -> (u16, u16),
+    ) -> Expected {
+        let count = self.buckets.len();
+        bytes.reserve(2 + 8 + 2 * ASKED_BYTES * count);
+        let flag = self.now.map_or(0, |_| AT_AN_INSTANT);
+        // Counted in a byte: `new` has seen to it.
+        bytes.extend([
+            self.operation.code() + flag,
+            u8::try_from(count).unwrap_or(u8::MAX),
+        ]);
+        bytes.extend(
+            self.now
+                .into_iter()
+                .flat_map(|now| exact(now).to_le_bytes()),
+        );
+        let gives_back = self.operation == Operation::GiveBack;
+        let instants = self.buckets.iter().filter(|_| gives_back);
+        let instants: Vec<u8> = instants
+            .flat_map(|bucket| exact(bucket.taken_at).to_le_bytes())
+            .collect();
+        for bucket in self.buckets {
+            let (key, limit) = place(bucket.key, bucket.limit);
+            bytes.extend(key.to_le_bytes());
+            bytes.extend(limit.to_le_bytes());
+            bytes.extend(bucket.cost.to_le_bytes());
+        }
+        bytes.extend(instants);
+        Expected {
+            count,
+            now: self.now,
+        }
     }
 }
 
-/// One decision as the script reads it, its keys and limits not placed yet.
-pub(super) fn encode(
-    operation: Operation,
-    buckets: &[Bucket],
+/// How the answer to a decision is to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    count: usize,
     now: Option<Micros>,
-) -> Result<Vec<u8>, StoreError> {
-    let count = u8::try_from(buckets.len()).map_err(|_| {
-        StoreError::Exhausted(format!("more than {CHARGES_MAX} buckets in one decision"))
-    })?;
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 * ASKED_BYTES * buckets.len());
-    bytes.extend([operation.code(), count]);
-    bytes.extend(now.map_or(-1.0, exact).to_le_bytes());
-    for bucket in buckets {
-        bytes.extend([0; 4]);
-        bytes.extend(bucket.cost.to_le_bytes());
-    }
-    if operation == Operation::GiveBack {
-        for bucket in buckets {
-            bytes.extend(exact(bucket.taken_at).to_le_bytes());
-        }
-    }
-    Ok(bytes)
 }
 
 #[expect(
@@ -201,43 +244,50 @@ pub(super) struct Decided {
     found: Vec<Found>,
 }
 
-/// What the charge script said about one decision.
-pub(super) struct Answer {
-    /// The server's clock.
-    pub(super) clock: Micros,
-    pub(super) bytes: Vec<u8>,
+/// The answers of one call, read one after the other.
+pub(super) struct Answers<'b> {
+    /// What the call's decisions were judged by.
+    clock: Micros,
+    rest: &'b [u8],
 }
 
-/// Reads the clock that a call's decisions were judged by.
-pub(super) fn decode_clock(bytes: &[u8]) -> Result<Micros, StoreError> {
-    let clock = number(bytes, 0).and_then(whole);
-    clock.map(Micros).ok_or_else(|| misread("charge"))
-}
-
-/// Reads the answer to a decision that was encoded with `now`.
-pub(super) fn decode(
-    answer: &Answer,
-    count: usize,
-    now: Option<Micros>,
-) -> Result<Decided, StoreError> {
-    let now = now.unwrap_or(answer.clock);
-    read(&answer.bytes, count, now).ok_or_else(|| misread("charge"))
-}
-
-fn read(bytes: &[u8], count: usize, now: Micros) -> Option<Decided> {
-    let (header, mut rest) = bytes.split_at_checked(2)?;
-    let mut found = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (bucket, after) = rest.split_at_checked(bucket_bytes(*rest.first()?)?)?;
-        found.push(read_bucket(bucket)?);
-        rest = after;
+impl<'b> Answers<'b> {
+    pub(super) fn new(bytes: &'b [u8]) -> Result<Self, StoreError> {
+        let clock = number(bytes, 0).and_then(whole);
+        let clock = clock.map(Micros).ok_or_else(|| misread("charge"))?;
+        let rest = &bytes[CLOCK_BYTES..];
+        Ok(Self { clock, rest })
     }
-    rest.is_empty().then_some(Decided {
-        now,
-        admitted: header[0] == 1,
-        rebuilt: u32::from(header[1]),
-        found,
-    })
+
+    /// The answer to the next decision.
+    pub(super) fn next(&mut self, expected: Expected) -> Result<Decided, StoreError> {
+        self.read(expected).ok_or_else(|| misread("charge"))
+    }
+
+    fn read(&mut self, expected: Expected) -> Option<Decided> {
+        let (header, mut rest) = self.rest.split_at_checked(2)?;
+        let mut found = Vec::with_capacity(expected.count);
+        for _ in 0..expected.count {
+            let (bucket, after) = rest.split_at_checked(bucket_bytes(*rest.first()?)?)?;
+            found.push(read_bucket(bucket)?);
+            rest = after;
+        }
+        self.rest = rest;
+        Some(Decided {
+            now: expected.now.unwrap_or(self.clock),
+            admitted: header[0] == 1,
+            rebuilt: u32::from(header[1]),
+            found,
+        })
+    }
+
+    /// Nothing may be left over.
+    pub(super) fn end(&self) -> Result<(), StoreError> {
+        match self.rest.is_empty() {
+            true => Ok(()),
+            false => Err(misread("charge")),
+        }
+    }
 }
 
 const fn bucket_bytes(tag: u8) -> Option<usize> {

@@ -9,6 +9,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use palisade::core::plan::Charge;
@@ -63,6 +64,7 @@ fn who() -> By {
 pub struct Doored {
     model: Model,
     asked: Mutex<Vec<Asked>>,
+    calls: AtomicUsize,
     door: watch::Sender<Door>,
 }
 
@@ -71,6 +73,7 @@ impl Doored {
         Self {
             model: Model::new(time),
             asked: Mutex::default(),
+            calls: AtomicUsize::new(0),
             door: watch::Sender::new(Door::Open),
         }
     }
@@ -81,6 +84,11 @@ impl Doored {
 
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
+    }
+
+    /// How often something was to be charged or looked at.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
     }
 
     async fn pass(&self) -> Result<(), StoreError> {
@@ -101,6 +109,7 @@ impl Doored {
 
 impl Buckets for Doored {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         if take == Take::Consume {
             let asked = charges.iter().map(|c| Asked::Charge(who(), c.cost));
             self.asked.lock().extend(asked);

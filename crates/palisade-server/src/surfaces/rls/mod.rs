@@ -78,6 +78,8 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
 impl Handler for RateLimits {
     type Body = Answer;
 
+    const IS_SHORT: bool = true;
+
     async fn answer(&self, _: &Client, request: Request<Incoming>) -> Response<Answer> {
         if let Some(plain) = grpc::refuse_plain(&request) {
             return plain;

@@ -8,13 +8,16 @@
 -- KEYS    the buckets, each once
 -- ARGV[1] the limits in use: per limit '<BI4I4d' flags, limit, capacity, window in µs
 --         (0: month, -1: year)
--- ARGV    then one per decision: '<BBd' operation, buckets, now (-1: this server's
---         clock), then per bucket '<I2I2I4' its key's place, its limit's place, cost;
---         if something is given back, then per bucket '<d' when it was taken
--- returns a string '<d', the clock (0: it was not read), then one per decision:
---         '<BB' admitted, rebuilt, then per bucket either the head of its bytes as a
---         charge has left them, or '<BBddd' 0, kind, two numbers of the state found
---         (after a refund: left), wait
+-- ARGV[2] the decisions, one after the other: '<BB' operation, buckets; if 128 was added to
+--         the operation '<d' the instant (else it is this server's clock); per bucket
+--         '<I2I2I4' its key's place, its limit's place, cost; if something is given back,
+--         then per bucket '<d' when it was taken
+-- returns one string: '<d' the clock (0: it was not read), then per decision '<BB'
+--         admitted, rebuilt, and per bucket either the head of its bytes as a charge has
+--         left them, or '<BBddd' 0, kind, two numbers of the state found (after a refund:
+--         left), wait
+--
+-- All in one argument and one answer: each more is a cost to the server and to who reads it.
 --
 -- The caller derives readings from it. A head is at hand anyway, so what is usual costs
 -- nothing to describe.
@@ -539,16 +542,26 @@ local function untouched(place, number, cost, now)
   return full(raw and l.kind or EMPTY, a, b, wait)
 end
 
+local asked = ARGV[2]
 local clock = false
-local replies, late, injected = { false }, {}, false
-local places, news, endings, out = {}, {}, {}, {}
+-- What is answered, in order: the clock and, of each decision, its header and its buckets.
+local said, length, late, injected = { false }, 1, {}, false
+local places, news, endings = {}, {}, {}
 
-for index = 2, #ARGV do
-  local arg = ARGV[index]
-  local operation, buckets, now = unpack_struct('<BBd', arg)
+-- A decision's operation, its number of buckets, its instant (false: the server's clock) and
+-- where its buckets begin.
+local function header(at)
+  local operation, buckets = byte(asked, at, at + 1)
+  if operation < 128 then return operation, buckets, false, at + 2 end
+  return operation - 128, buckets, unpack_struct('<d', asked, at + 2), at + 10
+end
+
+local at = 1
+while at <= #asked do
+  local operation, buckets, now, first = header(at)
   local shows_left = operation == CHARGE
   if operation == PART then operation = CHARGE end
-  if now >= 0 then
+  if now then
     injected = true -- tests only
   else
     if not clock then
@@ -558,10 +571,13 @@ for index = 2, #ARGV do
     now = clock
   end
 
-  local admitted, rebuilt, at = 1, 0, 11
+  local admitted, rebuilt, head_at = 1, 0, length + 1
+  said[head_at] = '\1\0'
+  length = head_at + buckets
+  at = first
   for i = 1, buckets do
     -- Faster than `unpack_struct`, here more than anywhere.
-    local p, p2, n, n2, c, c2, c3, c4 = byte(arg, at, at + 7)
+    local p, p2, n, n2, c, c2, c3, c4 = byte(asked, at, at + 7)
     local place, number = p + p2 * 256, n + n2 * 256
     local cost = c + c2 * 256 + c3 * 65536 + c4 * 16777216
     at = at + 8
@@ -575,7 +591,8 @@ for index = 2, #ARGV do
       if not l.step_hi then with_ticks(l) end
       kind = raw and kind_of(raw) or EMPTY
       if kind == EMPTY or lane_of(kind)(raw, now, 1, false, l) then
-        local taken = operation == GIVE_BACK and unpack_struct('<d', arg, 3 + 8 * (buckets + i))
+        local taken = operation == GIVE_BACK
+          and unpack_struct('<d', asked, first + 8 * (buckets + i - 1))
         raw, kind, wait, a, b, new, ending = unusual(raw, kind, now, cost, l, operation, taken)
         if operation > PEEK then put(place, raw, ending) end
       else
@@ -589,8 +606,9 @@ for index = 2, #ARGV do
     -- Of those that cannot take the cost, only one that denies stops all.
     if wait ~= FITS and l.denies then admitted = 0 end
     places[i], news[i], endings[i] = place, new, ending
-    out[i + 1] = shows_left and wait == FITS and head or full(kind, a, b, wait)
+    said[head_at + i] = shows_left and wait == FITS and head or full(kind, a, b, wait)
   end
+  if operation == GIVE_BACK then at = at + 8 * buckets end
 
   if operation > PEEK then
     admitted = 1
@@ -601,14 +619,13 @@ for index = 2, #ARGV do
     end
   elseif shows_left then
     for i = 1, buckets do
-      if byte(out[i + 1]) > 0 then
-        local place, number, cost = unpack_struct('<I2I2I4', arg, 3 + 8 * i)
-        out[i + 1] = untouched(place, number, cost, now)
+      if byte(said[head_at + i]) > 0 then
+        local place, number, cost = unpack_struct('<I2I2I4', asked, first + 8 * (i - 1))
+        said[head_at + i] = untouched(place, number, cost, now)
       end
     end
   end
-  out[1] = admitted == 1 and rebuilt == 0 and '\1\0' or string.char(admitted, rebuilt)
-  replies[index] = table.concat(out, '', 1, buckets + 1)
+  if admitted == 0 or rebuilt > 0 then said[head_at] = string.char(admitted, rebuilt) end
 end
 
 for place = 1, #KEYS do
@@ -637,18 +654,24 @@ for place = 1, #KEYS do
     end
   end
 end
-for _, place in ipairs(late) do
-  -- Whoever came first has rebuilt it.
-  for index = 2, #ARGV do
-    local reply, found = replies[index], false
-    for at = 11, 3 + 8 * byte(ARGV[index], 2), 8 do
-      found = found or unpack_struct('<I2', ARGV[index], at) == place
+
+-- Whoever came first has rebuilt it.
+local function rebuilt_by_first(place)
+  local at, head_at = 1, 2
+  while at <= #asked do
+    local operation, buckets, _, first = header(at)
+    for i = 0, buckets - 1 do
+      if unpack_struct('<I2', asked, first + 8 * i) == place then
+        local admitted, rebuilt = byte(said[head_at], 1, 2)
+        said[head_at] = string.char(admitted, rebuilt + 1)
+        return
+      end
     end
-    if found then
-      replies[index] = string.char(byte(reply, 1), byte(reply, 2) + 1) .. sub(reply, 3)
-      break
-    end
+    at = first + 8 * buckets * (operation == GIVE_BACK and 2 or 1)
+    head_at = head_at + 1 + buckets
   end
 end
-replies[1] = pack('<d', clock or 0)
-return replies
+for _, place in ipairs(late) do rebuilt_by_first(place) end
+
+said[1] = pack('<d', clock or 0)
+return table.concat(said)

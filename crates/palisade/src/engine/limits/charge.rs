@@ -6,12 +6,13 @@ use palisade_core::plan::Charge;
 use palisade_core::policy::Accuracy;
 use palisade_core::time::Micros;
 use palisade_store::{Charged, Store, StoreError, Take};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
 use super::super::link::{For, Link, NoAnswer};
 use super::Limits;
-use super::lease::{Origin, Served};
+use super::lease::{Origin, Served, leased_spec};
 use super::near::WithoutAnswer;
 
 /// Store calls of limits and quotas.
@@ -95,29 +96,46 @@ impl<S: Store> Counters<'_, S> {
         if charges.iter().all(|charge| self.limits.is_exact(charge)) {
             return self.ask(charges, take, ends).await.map(Answered::All);
         }
-        let (exact, near): (Vec<_>, Vec<_>) = charges
-            .iter()
-            .cloned()
-            .partition(|charge| self.limits.is_exact(charge));
+        let now = self.link.now();
+        let places: Places = charges.iter().map(|c| self.place(c, take, now)).collect();
+        let far = asked_of_store(charges, &places);
+        let near: Vec<Charge<'p>> = only_near(charges, &places);
+        if near.is_empty() {
+            return self.ask(&far, take, ends).await.map(Answered::All);
+        }
         let mut taken = self
             .take_near(&near, take, ends, WithoutAnswer::GoesBack)
             .await?;
-        if exact.is_empty() {
+        if far.is_empty() {
             return Ok(Answered::All(taken.charged));
         }
         if !taken.charged.admitted {
             // What this process denies is denied, whether or not the store can be
             // asked for the rest.
-            return Ok(match self.ask(&exact, Take::Peek, ends).await {
-                Ok(asked) => Answered::All(self.merged(charges, taken.charged, asked)),
+            return Ok(match self.ask(&far, Take::Peek, ends).await {
+                Ok(asked) => Answered::All(self.merged(&places, taken.charged, asked)),
                 Err(_) => Answered::Near(near.clone(), taken.charged),
             });
         }
-        let asked = self.ask(&exact, take, ends).await;
+        let asked = self.ask(&far, take, ends).await;
         if take == Take::Consume && !asked.as_ref().is_ok_and(|asked| asked.admitted) {
             self.undo(&mut taken, take, ends).await;
         }
-        Ok(Answered::All(self.merged(charges, taken.charged, asked?)))
+        Ok(Answered::All(self.merged(&places, taken.charged, asked?)))
+    }
+
+    /// Where a bucket of a request is charged. One of a leased limit that is only looked at,
+    /// or that nobody asks for often, is charged in the store, in the figures of its leases.
+    fn place(self, charge: &Charge<'_>, take: Take, now: Micros) -> Place {
+        let limits = self.limits;
+        if limits.is_exact(charge) {
+            return Place::Store(None);
+        }
+        let is_leased = !limits.is_local(charge);
+        if is_leased && (take == Take::Peek || !limits.leases.is_warm(charge, now)) {
+            return Place::Store(leased_spec(charge.spec));
+        }
+        Place::Near
     }
 
     /// A plan of nothing but leased buckets from the tokens at hand; `None` if there
@@ -164,30 +182,28 @@ impl<S: Store> Counters<'_, S> {
             .call(LIMITS, ends, |store| store.charge(charges, take))
             .await?;
         if let Some((asked_at, epoch)) = asked {
-            self.limits
-                .denials
-                .learn(charges, &charged, asked_at, epoch);
+            let limits = self.limits;
+            // A denial would hide tokens that other requests have taken meanwhile.
+            let holds_none = |charge: &Charge<'_>| !limits.leases.has_usable(charge, asked_at);
+            if charged.admitted || charges.iter().all(holds_none) {
+                limits.denials.learn(charges, &charged, asked_at, epoch);
+            }
         }
         Ok(charged)
     }
 
     /// Puts readings of two places back into the order of the charges, all by the
     /// store's clock.
-    fn merged(self, charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
-        let instants = self.merged_instants(charges, &near, &far);
+    fn merged(self, places: &[Place], near: Charged, far: Charged) -> Charged {
+        let instants = self.merged_instants(places, &near, &far);
         let by_store = |reading| moved(reading, near.now, far.now);
         let mut near_readings = near.readings.into_iter().map(by_store);
         let mut far_readings = far.readings.into_iter();
-        let readings = charges
-            .iter()
-            .filter_map(|charge| {
-                if self.limits.is_exact(charge) {
-                    far_readings.next()
-                } else {
-                    near_readings.next()
-                }
-            })
-            .collect();
+        let readings = places.iter().filter_map(|place| match place {
+            Place::Store(_) => far_readings.next(),
+            Place::Near => near_readings.next(),
+        });
+        let readings = readings.collect();
         Charged {
             now: far.now,
             admitted: near.admitted && far.admitted,
@@ -198,20 +214,44 @@ impl<S: Store> Counters<'_, S> {
     }
 
     /// When each bucket was charged, by the clock of where it was, if that is noted.
-    fn merged_instants(self, charges: &[Charge<'_>], near: &Charged, far: &Charged) -> Vec<Micros> {
+    fn merged_instants(self, places: &[Place], near: &Charged, far: &Charged) -> Vec<Micros> {
         if !self.notes {
             return Vec::new();
         }
         let (mut near_at, mut far_at) = (0.., 0..);
-        let instant = |charge: &Charge<'_>| {
-            if self.limits.is_exact(charge) {
-                far_at.next().map(|position| far.judged_at(position))
-            } else {
-                near_at.next().map(|position| near.judged_at(position))
-            }
+        let instant = |place: &Place| match place {
+            Place::Store(_) => far_at.next().map(|position| far.judged_at(position)),
+            Place::Near => near_at.next().map(|position| near.judged_at(position)),
         };
-        charges.iter().filter_map(instant).collect()
+        places.iter().filter_map(instant).collect()
     }
+}
+
+/// Where a bucket is charged.
+enum Place {
+    /// In the store; in these figures instead of its own, if there are any.
+    Store(Option<BucketSpec>),
+    /// In this process.
+    Near,
+}
+
+/// The places of a request's buckets.
+type Places = SmallVec<[Place; 4]>;
+
+/// The buckets that are charged in the store, as they are charged there.
+fn asked_of_store<'s>(charges: &'s [Charge<'_>], places: &'s [Place]) -> Vec<Charge<'s>> {
+    let asked = |(charge, place): (&'s Charge<'_>, &'s Place)| match place {
+        Place::Store(None) => Some(charge.clone()),
+        Place::Store(Some(spec)) => Some(with_spec(charge, spec, charge.cost)),
+        Place::Near => None,
+    };
+    charges.iter().zip(places).filter_map(asked).collect()
+}
+
+fn only_near<'p>(charges: &[Charge<'p>], places: &[Place]) -> Vec<Charge<'p>> {
+    let pairs = charges.iter().zip(places);
+    let near = pairs.filter(|(_, place)| matches!(place, Place::Near));
+    near.map(|(charge, _)| charge.clone()).collect()
 }
 
 pub(super) fn with_spec<'s>(charge: &Charge<'s>, spec: &'s BucketSpec, cost: u32) -> Charge<'s> {

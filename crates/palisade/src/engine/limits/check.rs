@@ -307,7 +307,7 @@ impl<S: Store> Engine<S> {
         let near = match taken.await {
             Ok(near) => near,
             Err(no_answer) if counters.is_conflict(&no_answer) => {
-                return Throttled::shed(counters.conflict(asked));
+                return Throttled::shed(counters.conflict(asked.class));
             }
             Err(_) => {
                 let shed = counters.throttle_locally(asked);

@@ -25,7 +25,7 @@ impl<S: Store> Counters<'_, S> {
     /// The decision of a request that got no answer from the store.
     pub(super) fn without_answer(self, asked: Asked<'_>, no_answer: &NoAnswer) -> Decision {
         match self.is_conflict(no_answer) {
-            true => self.conflict(asked),
+            true => self.conflict(asked.class),
             false => self.fall_back(asked),
         }
     }
@@ -38,9 +38,9 @@ impl<S: Store> Counters<'_, S> {
     }
 
     /// The refusal of a request whose time was up before its turn.
-    pub(super) fn conflict(self, asked: Asked<'_>) -> Decision {
+    pub(super) fn conflict(self, class: &Arc<str>) -> Decision {
         Decision {
-            class: Some(Arc::clone(asked.class)),
+            class: Some(Arc::clone(class)),
             ..fallback::conflicted(self.link.now())
         }
     }

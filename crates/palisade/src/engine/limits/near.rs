@@ -58,6 +58,15 @@ impl<'p> Leased<'p> {
         }
     }
 
+    /// Admitted though it is full: there is nothing to put back.
+    pub(super) const fn reported(reading: Reading) -> Self {
+        Self {
+            reading,
+            admitted: true,
+            held: None,
+        }
+    }
+
     pub(super) const fn denied(reading: Reading) -> Self {
         Self {
             reading,

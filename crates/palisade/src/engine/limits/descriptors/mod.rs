@@ -145,7 +145,7 @@ impl<S: Store> Engine<S> {
                 }
                 counted
             }
-            Err(_) => self.fall_back_call(call),
+            Err(no_answer) => self.without_answer(call, &no_answer),
         }
     }
 

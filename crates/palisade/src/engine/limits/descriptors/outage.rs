@@ -9,17 +9,47 @@ use palisade_core::failure::fallback::{self, Affected};
 use palisade_core::failure::{Caller, FallbackRule};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Limit};
+use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 
 use super::super::super::Engine;
+use super::super::super::link::NoAnswer;
 use super::super::fallback::degraded;
 use super::Call;
 use super::counted::{Counted, Part};
 
 impl<S: Store> Engine<S> {
+    /// The decision of a call that got no answer from the store.
+    pub(super) fn without_answer(&self, call: Call<'_>, no_answer: &NoAnswer) -> Counted {
+        match self.counters().is_conflict(no_answer) {
+            true => self.conflicted_call(call),
+            false => self.fall_back_call(call),
+        }
+    }
+
+    /// A call whose time was up before its turn, while the store answers others: counters
+    /// beside the store would admit its limits a second time (F-CONFLICT). Limits that only
+    /// report refuse nobody (R-SHADOW).
+    fn conflicted_call(&self, call: Call<'_>) -> Counted {
+        let plan = call.plan;
+        let mut limits = plan.charges.iter().chain(&plan.looks).chain(&plan.denied);
+        if limits.any(|charge| charge.on_exceed == OnExceed::Deny) {
+            return Counted {
+                is_closed: true,
+                ..Counted::without(self.counters().conflict(call.class))
+            };
+        }
+        let mut decision = fallback::allowed(Mode::Degraded, self.link.now());
+        decision.class = Some(Arc::clone(call.class));
+        for reason in &mut decision.reasons {
+            reason.rule = Rule::F_CONFLICT;
+        }
+        Counted::without(decision)
+    }
+
     /// The decision of a call that the store was not asked for. What was to be given back is
     /// not: nothing of an outage reaches the store.
-    pub(super) fn fall_back_call(&self, call: Call<'_>) -> Counted {
+    fn fall_back_call(&self, call: Call<'_>) -> Counted {
         let (plan, now) = (call.plan, self.link.now());
         let limits = plan.charges.iter().chain(&plan.looks).chain(&plan.refunds);
         let request = Affected {

@@ -319,6 +319,21 @@ impl Lease {
         tokens.reopened = tokens.reopened.wrapping_add(1);
     }
 
+    /// Whether it has something to say, or had until a moment ago.
+    pub(super) fn is_in_use(&self, now: Micros) -> bool {
+        let tokens = self.tokens.lock();
+        let is_known = tokens.reading.is_some() && now.since(tokens.asked) <= 2 * LEASE_US;
+        is_known || tokens.usable(now) > 0 || tokens.denied_until > now
+    }
+
+    /// It is used again, or for the first time, and was asked for once before that.
+    pub(super) fn begin(&self, since: Micros) {
+        let mut tokens = self.tokens.lock();
+        if tokens.asked < since {
+            (tokens.used, tokens.asked) = (1, since);
+        }
+    }
+
     /// Whether there is something to serve.
     pub(super) fn is_usable(&self, now: Micros) -> bool {
         self.tokens.lock().usable(now) > 0

@@ -11,9 +11,13 @@
 //! A batch is as large as the last one's use foretells, and the next one is asked for
 //! in the background before it runs out: a request waits for the store only if there
 //! is nothing left.
+//!
+//! A bucket that is seen for the first time, or after a while, has no lease: it is charged
+//! together with whatever else the request asks the store for, in the same figures.
 
 mod batch;
 mod refill;
+mod sights;
 mod spec;
 mod take;
 #[cfg(test)]
@@ -33,6 +37,8 @@ use tokio::sync::Notify;
 pub(super) use batch::{Given, Lease, Origin, Served, Unused};
 pub(super) use spec::{is_leasable, leased_spec};
 
+use sights::Sights;
+
 /// How long a token may be kept before it is used.
 const LEASE_US: u64 = 100_000;
 
@@ -46,6 +52,7 @@ const SHARDS: usize = 16;
 #[derive(Default)]
 pub(super) struct Leases {
     shards: [RwLock<HashMap<Digest, Arc<Lease>>>; SHARDS],
+    sights: Sights,
     /// What is to be done while no request waits. Bounded by the leases: of each there
     /// is one next batch to ask for, and what is returned was in one.
     due: Mutex<Vec<Due>>,
@@ -91,6 +98,32 @@ impl Leases {
         let lease = Arc::new(Lease::new(charge, charged));
         held.insert(charge.id, Arc::clone(&lease));
         Some(lease)
+    }
+
+    /// Whether a bucket is worth a lease: it has one that is in use, or gets one since it was
+    /// asked for a moment ago. Notes that it is asked for.
+    pub(super) fn is_warm(&self, charge: &Charge<'_>, now: Micros) -> bool {
+        let seen = self.sights.see(charge.id, now);
+        let held = self.shard(charge.id).read();
+        let lease = held
+            .get(&charge.id)
+            .filter(|lease| lease.is_of(charge.spec));
+        if lease.is_some_and(|lease| lease.is_in_use(now)) {
+            return true;
+        }
+        drop(held);
+        let lease = seen.and_then(|seen| Some((seen, self.of(charge, now)?)));
+        lease.is_some_and(|(seen, lease)| {
+            lease.begin(seen);
+            true
+        })
+    }
+
+    /// Whether there are tokens of a bucket that may be used.
+    pub(super) fn has_usable(&self, charge: &Charge<'_>, now: Micros) -> bool {
+        let held = self.shard(charge.id).read();
+        let lease = held.get(&charge.id);
+        lease.is_some_and(|lease| lease.is_usable(now))
     }
 
     /// What the tokens at hand, or a denial that stands, say to a charge.

@@ -4,8 +4,8 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use palisade_core::limit::BucketSpec;
-use palisade_core::plan::Charge;
+use palisade_core::limit::{BucketSpec, Reading};
+use palisade_core::plan::{Charge, OnExceed};
 use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
@@ -90,11 +90,18 @@ impl<S: Store> Counters<'_, S> {
             self.link
                 .observer()
                 .refilled(self.link.now().since(asked_at));
+            let is_full = reading.retry_at.is_some();
+            if charged.admitted && is_full {
+                // A bucket that does not deny. What has no room for a batch may have some for
+                // the request; where it has none, nothing was taken that could go back.
+                if batch > charge.cost && charge.on_exceed == OnExceed::Report {
+                    continue;
+                }
+                return Ok(Leased::reported(reading));
+            }
             if charged.admitted {
-                // A full bucket that does not deny gives nothing to keep.
-                let is_given = reading.retry_at.is_none();
                 let given = Given {
-                    size: if is_given { batch } else { charge.cost },
+                    size: batch,
                     cost: charge.cost,
                     reading,
                     asked: asked_at,
@@ -105,6 +112,12 @@ impl<S: Store> Counters<'_, S> {
                     self.give_back_unused(lease, unused, ends).await;
                 }
                 let held = Held::Lease(Arc::clone(lease), charge.cost, origin);
+                // What is at hand is left, too.
+                let left = reading.remaining + u64::from(batch - charge.cost);
+                let reading = Reading {
+                    remaining: left,
+                    ..reading
+                };
                 return Ok(Leased::taken(reading, held));
             }
             if batch == charge.cost {
