@@ -45,15 +45,19 @@ impl Share {
         NonZeroU32::new(share).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// A limit cut to this share, its burst too.
+    /// A limit cut to this share, its burst too, for a request of `cost`. A token bucket keeps
+    /// room for that cost: if it took only the share's burst for it, it would be ready for the
+    /// next one sooner than the policy's own bucket (D32).
     #[must_use]
-    pub fn of_spec(self, spec: &BucketSpec) -> BucketSpec {
+    pub fn of_spec(self, spec: &BucketSpec, cost: u32) -> BucketSpec {
         let cut = |burst| {
             let limit = self.of(spec.limit());
             BucketSpec::new(spec.algorithm(), limit, spec.window(), burst)
         };
         // A burst can become too long to refill by rounding; the limit then is the burst.
-        cut(Some(self.of(spec.capacity())))
+        let burst = self.of(spec.capacity());
+        let cost = NonZeroU32::new(cost.min(spec.capacity()));
+        cut(Some(cost.map_or(burst, |cost| burst.max(cost))))
             .or_else(|_| cut(None))
             .unwrap_or(*spec)
     }

@@ -72,8 +72,10 @@ fn f_fallback_a_share_cuts_the_burst_too() {
         )
         .unwrap()
     };
-    assert_eq!(Share::HALF.of_spec(&bucket(60, 20)), bucket(30, 10));
-    assert_eq!(Share::HALF.of_spec(&bucket(1, 1)), bucket(1, 1));
+    assert_eq!(Share::HALF.of_spec(&bucket(60, 20), 1), bucket(30, 10));
+    assert_eq!(Share::HALF.of_spec(&bucket(1, 1), 1), bucket(1, 1));
+    assert_eq!(Share::HALF.of_spec(&bucket(60, 20), 15), bucket(30, 15));
+    assert_eq!(Share::HALF.of_spec(&bucket(60, 20), 25), bucket(30, 20));
 }
 
 #[test]

@@ -6,7 +6,6 @@ use palisade_core::plan::Charge;
 use palisade_core::policy::Accuracy;
 use palisade_core::time::Micros;
 use palisade_store::{Charged, Store, StoreError, Take};
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -97,7 +96,7 @@ impl<S: Store> Counters<'_, S> {
             return self.ask(charges, take, ends).await.map(Answered::All);
         }
         let now = self.link.now();
-        let places: Places = charges.iter().map(|c| self.place(c, take, now)).collect();
+        let places: Vec<Place> = charges.iter().map(|c| self.place(c, take, now)).collect();
         let far = asked_of_store(charges, &places);
         let near: Vec<Charge<'p>> = only_near(charges, &places);
         if near.is_empty() {
@@ -234,9 +233,6 @@ enum Place {
     /// In this process.
     Near,
 }
-
-/// The places of a request's buckets.
-type Places = SmallVec<[Place; 4]>;
 
 /// The buckets that are charged in the store, as they are charged there.
 fn asked_of_store<'s>(charges: &'s [Charge<'_>], places: &'s [Place]) -> Vec<Charge<'s>> {

@@ -190,11 +190,11 @@ const fn caller(facts: &RequestFacts) -> Caller {
 fn shares(charges: &[Charge<'_>], share: Share) -> Vec<BucketSpec> {
     charges
         .iter()
-        .map(|charge| share.of_spec(charge.spec))
+        .map(|charge| share.of_spec(charge.spec, charge.cost))
         .collect()
 }
 
-/// A cost that fits the limit but not its share takes the whole share.
+/// A cost that fits a window but not its share takes the whole share.
 fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge<'s>> {
     charges
         .iter()

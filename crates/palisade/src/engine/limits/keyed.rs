@@ -190,7 +190,7 @@ impl<S: Store> Engine<S> {
 
     /// A cost that fits the bucket but not its share takes the whole share.
     fn count_here(&self, asked: &Keyed<'_>, share: Share) -> Option<KeyedAnswer> {
-        let spec = share.of_spec(&asked.spec);
+        let spec = share.of_spec(&asked.spec, asked.cost);
         let cost = match asked.cost > asked.spec.capacity() {
             true => asked.cost,
             false => asked.cost.min(spec.capacity()),
