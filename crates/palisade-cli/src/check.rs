@@ -9,16 +9,16 @@ use palisade::SystemClock;
 use palisade::store::Vitals;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
-use serde_json::{Value, json};
-
-use super::offline;
-use super::report::{self, Report};
 use palisade_server::config::examined::Examined;
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, Draft};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 use palisade_server::store::Opening;
+use serde_json::{Value, json};
+
+use super::offline;
+use super::report::{self, Report};
 
 /// Longest that a store or a policy source may take to answer `--connect`.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use palisade::store::postgres::{PostgresConfig, SCHEMA_VERSION, migrate};
 use palisade_policy::{Env, Overrides, SourceUrl};
-use serde_json::json;
-
-use super::offline;
 use palisade_server::config::{self, Config, PostgresUrl, StoreUrl};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::{output, store};
+use serde_json::json;
+
+use super::offline;
 
 /// Brings the Postgres schema up to date, in every database that the configuration
 /// names: the store's, the policy source's, the audit's.

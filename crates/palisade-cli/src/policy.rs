@@ -9,15 +9,15 @@ use palisade_core::path::normalise;
 use palisade_core::policy::{Limit, PolicySet, TenantPolicy};
 use palisade_policy::document::Figure;
 use palisade_policy::{Env, Place};
+use palisade_server::config::{self, Config, words};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::serve::Elsewhere;
 use serde_json::{Value, json};
 
 use super::offline;
 use super::serve::Flags;
 use super::table::Table;
-use palisade_server::config::{self, Config, words};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
-use palisade_server::serve::Elsewhere;
 
 /// Shows the policy in force, and where each figure of it comes from.
 ///

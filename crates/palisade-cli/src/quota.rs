@@ -4,11 +4,11 @@ use std::io::Read;
 
 use clap::{Args, Subcommand};
 use palisade_core::policy::hash_api_key;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 use serde_json::json;
 
 use super::operate::{QuotaGet, QuotaList, QuotaReset, QuotaTier};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 
 /// API keys and their quotas.
 #[derive(Debug, Args)]

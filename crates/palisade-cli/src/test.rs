@@ -7,12 +7,12 @@ use std::sync::Arc;
 use clap::Args;
 use palisade::cases::{Mismatch, Replayer, parse_event_of};
 use palisade_policy::{Env, Overrides};
-use serde_json::{Value, json};
-
-use super::offline;
 use palisade_server::config::{self, Config};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
+use serde_json::{Value, json};
+
+use super::offline;
 
 /// Runs policy test cases and prints where an answer differs.
 ///

@@ -14,12 +14,12 @@ use palisade::engine::{ModeChange, Observer, Seen};
 use palisade::store::{StoreError, Vitals};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
+use palisade_server::failure::Failure;
+use palisade_server::store::AnyStore;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Bench;
 use super::load::{Report, Tally};
-use palisade_server::failure::Failure;
-use palisade_server::store::AnyStore;
 
 /// A slow answer is a figure here, not an outage: no breaker is to open.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ mod swap;
 
 use clap::{Args, Subcommand};
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
 use serde_json::Value;
 
 use super::operate::Server;
 use super::table::Table;
-use palisade_server::failure::{Ending, Failure};
 
 /// Where a running server says how its candidate compares.
 const REPORT: &str = "/admin/candidate";

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use palisade_policy::{Env, Loader, Overrides, read_file};
+use palisade_server::config::{self, ConfigLoader};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 use serde_json::{Value, json};
 
 use super::super::operate::Server;
 use super::{REPORT, shown, swap};
-use palisade_server::config::{self, ConfigLoader};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 
 /// A running server looks at its file every five seconds at the latest, and needs a moment.
 const LOOKS_MAX: u32 = 150;

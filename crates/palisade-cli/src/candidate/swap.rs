@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use palisade_server::failure::Failure;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use toml::Table;
 
 use super::promote::read;
-use palisade_server::failure::Failure;
 
 /// The candidate's text with the tables of the service that only the live file has.
 pub(super) fn completed(live: &Path, candidate: &Path) -> Result<String, Failure> {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use palisade::SystemClock;
 use palisade_core::time::{Clock, Micros, SECOND};
-
-use super::super::check;
-use super::finding::{Findings, Weight};
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, SecretRef, StoreUrl};
 use palisade_server::serve::SECRET_FILE;
 use palisade_server::store::Opening;
+
+use super::super::check;
+use super::finding::{Findings, Weight};
 
 /// Clocks further apart than this confuse whoever reads two logs.
 const SKEW_NOTED_US: u64 = SECOND;

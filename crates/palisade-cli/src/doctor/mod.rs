@@ -9,15 +9,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
+use palisade_server::config::Draft;
+use palisade_server::config::examined::Examined;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 use serde_json::json;
 
 use super::offline;
 use super::operate::Server;
 use finding::{Findings, Weight};
-use palisade_server::config::Draft;
-use palisade_server::config::examined::Examined;
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 
 /// Looks for what is wrong, or soon will be, and says what to do about it.
 ///

@@ -3,13 +3,13 @@
 use palisade::SystemClock;
 use palisade_core::time::{Clock, DAY, HOUR, SECOND};
 use palisade_policy::Env;
+use palisade_server::config::{Config, StoreUrl};
+use palisade_server::serve::{GivenSecrets, Secrets};
 use serde_json::Value;
 
 use super::super::operate::Server;
 use super::figures::{Figures, label};
 use super::finding::{Findings, Weight};
-use palisade_server::config::{Config, StoreUrl};
-use palisade_server::serve::{GivenSecrets, Secrets};
 
 /// From here on a bound is near, and from there on it is met.
 const NEAR_PERCENT: u64 = 80;

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use palisade_core::path::EncodedSlash;
+use palisade_server::failure::Failure;
 
 use super::super::offline;
 use super::format::{Names, Reader};
 use super::input::{self, Lines};
 use super::whose::Whose;
 use super::{Numbered, Recording, Unread, WrongLines};
-use palisade_server::failure::Failure;
 
 /// Events that are handed over at once.
 const BATCH: usize = 512;

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use palisade::cases::{Event, parse_event_of};
 use palisade_core::Micros;
 use palisade_core::path::EncodedSlash;
+use palisade_server::config::Config;
 
 use super::pattern::Pattern;
 use super::{Unread, audit, combined, envoy};
-use palisade_server::config::Config;
 
 /// How a recording is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

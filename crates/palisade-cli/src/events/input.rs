@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
+use palisade_server::failure::Failure;
 
 use super::super::offline;
-use palisade_server::failure::Failure;
 
 /// Longest line that is read, in bytes; the rest of a longer one is skipped.
 const LINE_BYTES_MAX: usize = 64 * 1024;

@@ -20,12 +20,12 @@ use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use palisade_policy::{Env, Overrides, load_text};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 use serde_json::{Value, json};
 
 use super::offline;
 use draft::{Draft, Part};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 use problem::Problem;
 
 /// Longest file that is read, in bytes.

@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
 use super::Server;
-use palisade_server::failure::{Ending, Failure};
 
 const PATH: &str = "/admin/rate-limit/allowlist";
 

@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand};
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
 use serde_json::{Map, Value, json};
 
 use super::super::table::Table;
 use super::Server;
-use palisade_server::failure::{Ending, Failure};
 
 /// Lists what the guard and the lockout block now, and lifts blocks.
 #[derive(Debug, Args)]

@@ -10,13 +10,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use palisade_server::connect::{self, Named};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 use rustls::ClientConfig;
 use serde_json::Value;
 
 use super::super::offline;
-use palisade_server::connect::{self, Named};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 
 /// Longest a call may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use palisade_server::failure::{Ending, Failure};
 
 /// Says why a subject is blocked or throttled now, in words, with rule ids.
 ///

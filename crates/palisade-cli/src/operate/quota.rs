@@ -2,11 +2,11 @@
 
 use clap::Args;
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
 use super::Server;
-use palisade_server::failure::{Ending, Failure};
 
 /// Shows what an API key has used this month.
 #[derive(Debug, Args)]

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
 use serde_json::{Map, Value, json};
 
 use super::super::table::Table;
 use super::Server;
-use palisade_server::failure::{Ending, Failure};
 
 /// Clears what a subject has used of its limits.
 #[derive(Debug, Args)]

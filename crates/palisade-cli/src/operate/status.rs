@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use clap::Args;
 use http::Method;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 use serde_json::{Value, json};
 
 use super::Server;
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 
 /// Says how a running server and its dependencies are.
 ///

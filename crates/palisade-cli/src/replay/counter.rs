@@ -5,10 +5,11 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use palisade_server::failure::Failure;
+
 use super::super::events::{Done, Numbered};
 use super::subjects::Subjects;
 use super::timeline::Timeline;
-use palisade_server::failure::Failure;
 
 /// Batches that wait to be counted.
 const WAITING_MAX: usize = 4;

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade_policy::{Env, Overrides};
-
-use super::events::{Names, Recording};
-use super::offline;
 use palisade_server::config::{self, Config};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
+
+use super::events::{Names, Recording};
+use super::offline;
 use run::Run;
 
 pub(super) use run::progress;

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use indicatif::{ProgressBar, ProgressStyle};
 use palisade::cases::{CaseError, Decided, Event, Replayer};
 use palisade_core::decision::Decision;
+use palisade_server::config::Config;
+use palisade_server::failure::Failure;
+use palisade_server::output;
 use serde_json::json;
 
 use super::super::events::{Ahead, Names, Numbered, Recording, Unread, read_ahead};
@@ -15,9 +18,6 @@ use super::compared::Compared;
 use super::counter::Counter;
 use super::outcome::{Outcome, asked};
 use super::summary::Summary;
-use palisade_server::config::Config;
-use palisade_server::failure::Failure;
-use palisade_server::output;
 
 /// What to run.
 pub(super) struct Run<'a> {

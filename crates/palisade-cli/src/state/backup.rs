@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use palisade::store::memory::backup;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::serve::{SECRET_FILE, mark_backup};
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
 use super::{Found, Place, not_copied};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
-use palisade_server::serve::{SECRET_FILE, mark_backup};
 
 /// Copies the embedded store, also while its server runs.
 ///

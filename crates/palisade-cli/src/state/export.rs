@@ -9,13 +9,13 @@ use std::sync::Arc;
 use clap::Args;
 use palisade::state::{self, Counts};
 use palisade::store::memory::MemoryStore;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::store::{AnyStore, Opening};
 use serde_json::json;
 
 use super::super::offline;
 use super::{Found, Place, failed};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
-use palisade_server::store::{AnyStore, Opening};
 
 /// Writes what a store keeps of people to a file that another store can take.
 ///

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use palisade::state::{self, Existing, Imported, Verified};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::store::{self, Opening};
 use serde_json::json;
 
 use super::super::offline;
 use super::export::words;
 use super::{Found, Place, failed};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
-use palisade_server::store::{self, Opening};
 
 /// Puts what `palisade export` wrote into another store.
 ///

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use palisade::store::memory::backup;
 use palisade_core::key::Keyring;
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
+use palisade_server::serve::SECRET_FILE;
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::manifest::{Manifest, write_private};
 use super::{Found, Place, not_copied};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
-use palisade_server::serve::SECRET_FILE;
 
 /// Puts a copy of `palisade backup` into the data directory of a server that is stopped.
 ///

@@ -10,15 +10,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use palisade_policy::{Env, Overrides};
+use palisade_server::config::{self, Config};
+use palisade_server::failure::{Ending, Failure};
+use palisade_server::output;
 
 use super::events::{Names, Recording, read_ahead};
 use super::offline;
 use super::replay::progress;
 use choose::{Allowed, Suggestion};
 use measure::Measured;
-use palisade_server::config::{self, Config};
-use palisade_server::failure::{Ending, Failure};
-use palisade_server::output;
 
 /// Suggests limits from a log: a policy file that would have touched at most a chosen share
 /// of callers, with the replay that shows it.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use palisade::cases::{Operation, Replayer};
 use palisade::engine::Cause;
 use palisade_policy::Loader;
+use palisade_server::config::{Config, ConfigLoader};
+use palisade_server::failure::Failure;
 
 use super::super::events::{Names, Recording, read_ahead};
 use super::super::offline;
 use super::measure::Kind;
-use palisade_server::config::{Config, ConfigLoader};
-use palisade_server::failure::Failure;
 
 /// Buckets that the trial may hold.
 const KEYS_MAX: u64 = 1_000_000;

@@ -9,9 +9,10 @@ mod tree;
 use std::path::Path;
 use std::rc::Rc;
 
+use palisade_server::failure::Failure;
+
 use super::draft::Draft;
 use super::problem::Problem;
-use palisade_server::failure::Failure;
 
 /// Reads a file by its path.
 pub(super) type ReadFile<'a> = dyn Fn(&Path) -> Result<(Rc<str>, String), Failure> + 'a;
