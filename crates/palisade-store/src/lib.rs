@@ -18,6 +18,8 @@ pub mod model;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod remote;
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,6 +30,9 @@ use palisade_core::plan::{Charge, OnExceed};
 pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
+
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use remote::Remote;
 
 /// Why a store could not answer. Each is a failure in the sense of the failure
 /// rules, except [`StoreError::Corrupt`], which concerns one record or bucket.

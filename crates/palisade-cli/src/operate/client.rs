@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use palisade_server::connect::{self, Named};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 use rustls::ClientConfig;
 use serde_json::Value;
+use tower_service::Service;
 
 use super::super::offline;
 
@@ -188,18 +188,30 @@ impl Server {
     }
 }
 
+/// One request on a connection of its own: no pool, and no HTTP/2.
 async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Bytes)> {
-    let connector = HttpsConnectorBuilder::new()
+    let mut connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .build();
-    let client = Client::builder(TokioExecutor::new()).build(connector);
-    let answer = client.request(request).await.ok()?;
+    let stream = connector.call(request.uri().clone()).await.ok()?;
+    let (mut sender, connection) = http1::handshake(stream).await.ok()?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(addressed(request)?).await.ok()?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
     let bytes = body.collect().await.ok()?.to_bytes();
     Some((status, bytes))
+}
+
+/// The request as a server reads it: whom it asks in `Host`, what it asks as the path.
+fn addressed(mut request: Request<Full<Bytes>>) -> Option<Request<Full<Bytes>>> {
+    let host = HeaderValue::from_str(request.uri().authority()?.as_str()).ok()?;
+    let path = request.uri().path_and_query()?.as_str().parse().ok()?;
+    request.headers_mut().insert(header::HOST, host);
+    *request.uri_mut() = path;
+    Some(request)
 }
 
 /// What the server says: administration has a `message`, the rest a problem's `title`.

@@ -18,6 +18,7 @@ use super::line::{Line, Stream};
 use super::sockets::{Accepting, Listener};
 use super::stop::Stop;
 use super::surface::Protocol;
+use super::task;
 use super::tls::Tls;
 
 /// Pause after the system refused to accept (too many open files).
@@ -177,17 +178,17 @@ impl<P: Protocol> Door<'_, P> {
             (Stream::Plain(stream), Some(tls)) => (stream, tls),
             (stream, _) => {
                 let line = Line::new(stream, peer, permit, activity, stop);
-                connections.spawn(protocol.converse(line));
+                connections.spawn(task::boxed(protocol.converse(line)));
                 return;
             }
         };
         let (tls, handshake) = (tls.clone(), self.bounds.handshake);
-        connections.spawn(async move {
+        connections.spawn(task::boxed(async move {
             if let Some(stream) = tls.agree(stream, handshake, &stop).await {
                 let line = Line::new(stream, peer, permit, activity, stop);
                 protocol.converse(line).await;
             }
-        });
+        }));
     }
 }
 

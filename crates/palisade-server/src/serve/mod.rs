@@ -18,6 +18,7 @@ mod socket_file;
 mod sockets;
 mod stop;
 mod surface;
+pub(crate) mod task;
 mod tenants;
 mod tls;
 mod trace;
@@ -213,14 +214,14 @@ impl<'a> Service<'a> {
         )?;
         let supervisor = Supervisor::of(&self.plan.env);
         supervisor.ready();
-        let background = tokio::spawn(background(
+        let background = task::spawn(background(
             Arc::clone(&self.enforcer.engine),
             Arc::clone(&self.board),
         ));
         let followed: Vec<_> = self
             .tls
             .all()
-            .map(|tls| tokio::spawn(tls.follow()))
+            .map(|tls| task::spawn(tls.follow()))
             .collect();
         let following = reload::follow(
             self.plan.source.as_ref(),

@@ -9,11 +9,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
 
-use super::edge;
 use super::stop::Stop;
 use super::surface::Surface;
 use super::tenants::Policies;
 use super::workers::Late;
+use super::{edge, task};
 use crate::config::{Config, ConfigFile};
 use crate::surfaces::Enforcer;
 
@@ -99,11 +99,11 @@ pub(crate) fn follow(
             metrics: Arc::clone(metrics),
         };
         let bundles = source.subscribe();
-        tokio::spawn(replaced.follow(Arc::clone(source), bundles, dormant));
+        task::spawn(replaced.follow(Arc::clone(source), bundles, dormant));
     }
     Following {
         _watching: source.filter(|_| watches).and_then(watch),
-        asked: tokio::spawn(reload_when_asked(hangup, source.cloned())),
+        asked: task::spawn(reload_when_asked(hangup, source.cloned())),
     }
 }
 

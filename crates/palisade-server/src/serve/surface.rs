@@ -1,7 +1,6 @@
 //! The one shape of everything that listens: an address, a protocol, and an end.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use palisade::engine::Observer;
@@ -11,6 +10,7 @@ use super::line::Line;
 use super::passed::Passed;
 use super::sockets::{self, Bound};
 use super::stop::Stop;
+use super::task::{self, Task};
 use super::tls::Tls;
 use crate::config::Address;
 use crate::failure::Failure;
@@ -27,9 +27,6 @@ pub(crate) trait Protocol: Send + Sync + 'static {
         std::future::ready(())
     }
 }
-
-/// What one worker does for a surface, until it has drained.
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A surface, whatever it speaks.
 pub(crate) trait Surface: Send {
@@ -149,7 +146,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
     fn serve(&mut self, stop: &Stop) -> Option<Task> {
         let socket = self.bound.as_mut()?.sockets.pop()?;
         let protocol = (self.make)();
-        Some(Box::pin(accept::run(
+        Some(task::boxed(accept::run(
             socket,
             protocol,
             self.tls.clone(),

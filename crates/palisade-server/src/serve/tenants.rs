@@ -17,7 +17,7 @@ use palisade_core::time::Clock;
 use palisade_policy::tenants::Document;
 use palisade_policy::{FileTenants, PolicyBundle, PolicySource, PolicyTable, SourceUrl, Url};
 
-use super::Plan;
+use super::{Plan, task};
 use crate::config::{Config, ConfigFile};
 use crate::failure::Failure;
 
@@ -208,7 +208,7 @@ async fn cache(
     };
     let base = Arc::clone(config.policy());
     let cache = Arc::new(TenantCache::new(name, settings, base, clock, watch));
-    tokio::spawn(follow(Arc::downgrade(&cache), source));
+    task::spawn(follow(Arc::downgrade(&cache), source));
     cache.started().await;
     cache
 }

@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use super::passed::Passed;
 use super::stop::Stop;
-use super::surface::{Surface, Task};
+use super::surface::Surface;
+use super::task::{self, Task};
 use crate::failure::Failure;
 
 /// How often a worker shows that its tasks get their turn.
@@ -112,7 +113,7 @@ fn thread(name: &'static str, tasks: Vec<Task>) -> std::io::Result<Worker> {
         .name(format!("palisade-{name}"))
         .spawn(move || {
             runtime.block_on(async move {
-                tokio::spawn(heart);
+                task::spawn(heart);
                 work(tasks.into_iter().collect(), arriving).await;
             });
         })?;

@@ -5,11 +5,9 @@ mod open;
 use std::sync::Arc;
 
 use palisade::store::memory::MemoryStore;
-use palisade::store::postgres::PostgresStore;
-use palisade::store::redis::RedisStore;
 use palisade::store::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    Remote, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -21,10 +19,8 @@ pub use open::{Opening, open, postgres_config};
 pub enum AnyStore {
     /// In this process.
     Embedded(MemoryStore<Arc<dyn Clock>>),
-    /// Redis or a Redis Cluster.
-    Redis(RedisStore),
-    /// Postgres.
-    Postgres(PostgresStore),
+    /// Redis, a Redis Cluster or Postgres.
+    Remote(Remote),
 }
 
 /// Hands a call on to the store that was chosen.
@@ -32,30 +28,14 @@ macro_rules! on_each {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             Self::Embedded($store) => $call,
-            Self::Redis($store) => $call,
-            Self::Postgres($store) => $call,
-        }
-    };
-}
-
-/// Hands a call on and waits for it.
-///
-/// Calls over a network are boxed: their state is kilobytes, which every request's
-/// future would hold and copy, on the embedded store too. A box is nothing beside a
-/// round trip.
-macro_rules! wait_on_each {
-    ($self:ident, $store:ident => $call:expr) => {
-        match $self {
-            Self::Embedded($store) => $call.await,
-            Self::Redis($store) => Box::pin($call).await,
-            Self::Postgres($store) => Box::pin($call).await,
+            Self::Remote($store) => $call,
         }
     };
 }
 
 impl Buckets for AnyStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        wait_on_each!(self, store => store.charge(charges, take))
+        on_each!(self, store => store.charge(charges, take).await)
     }
 
     async fn charge_each(
@@ -63,33 +43,33 @@ impl Buckets for AnyStore {
         charges: &[Charge<'_>],
         take: Take,
     ) -> Result<Vec<Charged>, StoreError> {
-        wait_on_each!(self, store => store.charge_each(charges, take))
+        on_each!(self, store => store.charge_each(charges, take).await)
     }
 
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        wait_on_each!(self, store => store.give_back(taken))
+        on_each!(self, store => store.give_back(taken).await)
     }
 
     async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        wait_on_each!(self, store => store.refund(charges))
+        on_each!(self, store => store.refund(charges).await)
     }
 
     async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        wait_on_each!(self, store => store.reset(charges))
+        on_each!(self, store => store.reset(charges).await)
     }
 }
 
 impl Records for AnyStore {
     async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        wait_on_each!(self, store => store.load(keys))
+        on_each!(self, store => store.load(keys).await)
     }
 
     async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        wait_on_each!(self, store => store.commit(writes))
+        on_each!(self, store => store.commit(writes).await)
     }
 
     async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        wait_on_each!(self, store => store.set_aside(key))
+        on_each!(self, store => store.set_aside(key).await)
     }
 
     async fn scan(
@@ -98,17 +78,17 @@ impl Records for AnyStore {
         cursor: Option<&str>,
         count_max: usize,
     ) -> Result<RecordPage, StoreError> {
-        wait_on_each!(self, store => store.scan(kind, cursor, count_max))
+        on_each!(self, store => store.scan(kind, cursor, count_max).await)
     }
 }
 
 impl Registries for AnyStore {
     async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        wait_on_each!(self, store => store.put_entry(registry, entry))
+        on_each!(self, store => store.put_entry(registry, entry).await)
     }
 
     async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        wait_on_each!(self, store => store.remove_entry(registry, id))
+        on_each!(self, store => store.remove_entry(registry, id).await)
     }
 
     async fn entries(
@@ -116,17 +96,17 @@ impl Registries for AnyStore {
         registry: Registry,
         seen: Option<u64>,
     ) -> Result<Option<Entries>, StoreError> {
-        wait_on_each!(self, store => store.entries(registry, seen))
+        on_each!(self, store => store.entries(registry, seen).await)
     }
 }
 
 impl Vitals for AnyStore {
     async fn probe(&self) -> Result<Micros, StoreError> {
-        wait_on_each!(self, store => store.probe())
+        on_each!(self, store => store.probe().await)
     }
 
     async fn flush(&self) -> Result<(), StoreError> {
-        wait_on_each!(self, store => store.flush())
+        on_each!(self, store => store.flush().await)
     }
 
     fn stats(&self) -> StoreStats {

@@ -52,7 +52,7 @@ impl Opening {
                 Ok(AnyStore::Embedded(store))
             }
             Self::Embedded(bounds, directory) => embedded(&bounds, &directory, clock),
-            Self::Redis(store) => Ok(AnyStore::Redis(store)),
+            Self::Redis(store) => Ok(AnyStore::Remote(store.into())),
             Self::Postgres(config) => postgres(&config).await,
         }
     }
@@ -155,7 +155,7 @@ async fn postgres(config: &PostgresConfig) -> Result<AnyStore, Failure> {
         other => other,
     };
     store
-        .map(AnyStore::Postgres)
+        .map(|store| AnyStore::Remote(store.into()))
         .map_err(|error| refused(&error))
 }
 

@@ -1,7 +1,6 @@
 //! Connections: made with the session's settings, counted, and thrown away when a
 //! call on them was not finished.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use deadpool_postgres::{
     Connect, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -311,23 +311,25 @@ struct Connector {
 }
 
 impl Connector {
-    async fn open(&self, address: Address) -> Result<(Client, JoinHandle<()>), Error> {
+    /// Boxed, so that the whole of connecting is compiled once, and here.
+    fn open(&self, address: Address) -> Opening<'_> {
         // What breaks a connection is reported to its callers; the task has no more to say.
-        match self.tls.clone() {
-            Some(tls) => {
-                let (client, connection) = address.connect(tls).await?;
-                Ok((client, tokio::spawn(async { drop(connection.await) })))
+        Box::pin(async move {
+            match self.tls.clone() {
+                Some(tls) => {
+                    let (client, connection) = address.connect(tls).await?;
+                    Ok((client, tokio::spawn(async { drop(connection.await) })))
+                }
+                None => {
+                    let (client, connection) = address.connect(NoTls).await?;
+                    Ok((client, tokio::spawn(async { drop(connection.await) })))
+                }
             }
-            None => {
-                let (client, connection) = address.connect(NoTls).await?;
-                Ok((client, tokio::spawn(async { drop(connection.await) })))
-            }
-        }
+        })
     }
 }
 
-type Opening<'a> =
-    std::pin::Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + 'a>>;
+type Opening<'a> = BoxFuture<'a, Result<(Client, JoinHandle<()>), Error>>;
 
 impl Connect for Connector {
     fn connect(&self, address: &Address) -> Opening<'_> {

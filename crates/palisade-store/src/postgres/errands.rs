@@ -1,6 +1,7 @@
 //! A connection for work beside decisions: policies that are read, audits that are
 //! written. It has nothing to do with the store's own.
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -33,14 +34,16 @@ impl Errands {
     ///
     /// # Errors
     /// [`StoreError`]; whether the statement took effect may then be unknown.
-    pub async fn query(
-        &self,
-        sql: &str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, StoreError> {
-        tokio::time::timeout(self.config.deadline, self.run(sql, params))
-            .await
-            .unwrap_or(Err(StoreError::TimedOut))
+    pub fn query<'a>(
+        &'a self,
+        sql: &'a str,
+        params: &'a [&'a (dyn ToSql + Sync)],
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
+        Box::pin(async move {
+            tokio::time::timeout(self.config.deadline, self.run(sql, params))
+                .await
+                .unwrap_or(Err(StoreError::TimedOut))
+        })
     }
 
     async fn run(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, StoreError> {

@@ -54,10 +54,7 @@ impl PostgresStore {
     /// [`StartError`]: the server cannot be reached, or its schema is not the one
     /// needed.
     pub async fn connect(config: &PostgresConfig) -> Result<Self, StartError> {
-        match config.schema {
-            SchemaPolicy::Require => schema::check(config).await?,
-            SchemaPolicy::Migrate => migrate(config).await.map(drop)?,
-        }
+        schema::ready(config).await?;
         Self::open(config, None)
     }
 
@@ -69,10 +66,7 @@ impl PostgresStore {
         config: &PostgresConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
-        match config.schema {
-            SchemaPolicy::Require => schema::check(config).await?,
-            SchemaPolicy::Migrate => migrate(config).await.map(drop)?,
-        }
+        schema::ready(config).await?;
         Self::open(config, Some(clock))
     }
 

@@ -1,9 +1,11 @@
 //! The schema, in numbered steps that are never edited once released.
 
+use futures_util::TryFutureExt;
+use futures_util::future::BoxFuture;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use super::config::{PostgresConfig, StartError};
+use super::config::{PostgresConfig, SchemaPolicy, StartError};
 use super::connect::Connections;
 use super::error;
 use crate::StoreError;
@@ -36,7 +38,19 @@ const PREPARE: &str = "
 ///
 /// # Errors
 /// [`StartError`]; the steps that were applied before stay.
-pub async fn migrate(config: &PostgresConfig) -> Result<Vec<u32>, StartError> {
+pub fn migrate(config: &PostgresConfig) -> BoxFuture<'_, Result<Vec<u32>, StartError>> {
+    Box::pin(apply(config))
+}
+
+/// Makes sure of the schema as the configuration says.
+pub(super) fn ready(config: &PostgresConfig) -> BoxFuture<'_, Result<(), StartError>> {
+    match config.schema {
+        SchemaPolicy::Require => Box::pin(check(config)),
+        SchemaPolicy::Migrate => Box::pin(apply(config).map_ok(drop)),
+    }
+}
+
+async fn apply(config: &PostgresConfig) -> Result<Vec<u32>, StartError> {
     let mut connection = Connections::unpooled(config).await?;
     check_server(&connection.client).await?;
     let mut applied = Vec::new();
@@ -51,7 +65,7 @@ pub async fn migrate(config: &PostgresConfig) -> Result<Vec<u32>, StartError> {
 }
 
 /// Fails unless the schema is the one that this code works with.
-pub(super) async fn check(config: &PostgresConfig) -> Result<(), StartError> {
+async fn check(config: &PostgresConfig) -> Result<(), StartError> {
     let connection = Connections::unpooled(config).await?;
     check_server(&connection.client).await?;
     verdict(version(&connection.client).await?)

@@ -9,7 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{AlgorithmFamily, DecodingKey};
 use serde_json::{Map, Value};
-use simple_asn1::ASN1Block;
+use spki::der::asn1::UintRef;
+use spki::der::{Decode, Reader, SliceReader};
+use spki::{ObjectIdentifier, SubjectPublicKeyInfoRef};
 
 pub use jsonwebtoken::Algorithm;
 
@@ -22,6 +24,13 @@ pub const HMAC_BYTES_MIN: usize = 32;
 
 /// Smallest RSA modulus, in bytes: 2048 bits.
 const RSA_BYTES_MIN: usize = 256;
+
+const UNFIT: KeyError = KeyError::Pem("does not fit the configured algorithm");
+
+/// What a PEM file says a key is for: RFC 3279 (RSA, elliptic curves) and RFC 8410 (Ed25519).
+const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
 /// A key that cannot be used. Names what is wrong, never key material.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,16 +165,10 @@ impl JwtKeys {
                 "is a certificate: extract its public key first",
             ));
         }
-        let unfit = |_| KeyError::Pem("does not fit the configured algorithm");
-        let key = match algorithm.family() {
-            AlgorithmFamily::Rsa => DecodingKey::from_rsa_pem(pem),
-            AlgorithmFamily::Ec => DecodingKey::from_ec_pem(pem),
-            AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem),
-            AlgorithmFamily::Hmac => {
-                return Err(KeyError::Pem("needs a public-key algorithm, not HMAC"));
-            }
+        if algorithm.family() == AlgorithmFamily::Hmac {
+            return Err(KeyError::Pem("needs a public-key algorithm, not HMAC"));
         }
-        .map_err(unfit)?;
+        let key = pem_key(pem, algorithm.family()).ok_or(UNFIT)?;
         pem_strength(&key, algorithm)?;
         Ok(Self::fixed(algorithm, key))
     }
@@ -246,18 +249,38 @@ fn pem_strength(key: &DecodingKey, algorithm: Algorithm) -> Result<(), KeyError>
 
 /// Bits of a modulus count; its file's encoding is `RSAPublicKey` of RFC 8017.
 fn rsa_strength(der: &[u8]) -> Result<(), KeyError> {
-    let unfit = KeyError::Pem("does not fit the configured algorithm");
-    let blocks = simple_asn1::from_der(der).map_err(|_| unfit.clone())?;
-    let [ASN1Block::Sequence(_, members)] = blocks.as_slice() else {
-        return Err(unfit);
-    };
-    let [ASN1Block::Integer(_, modulus), ASN1Block::Integer(..)] = members.as_slice() else {
-        return Err(unfit);
-    };
-    if modulus.to_bytes_be().1.len() < RSA_BYTES_MIN {
-        return Err(KeyError::Pem("is shorter than 2048 bits"));
+    match modulus_bytes(der) {
+        Ok(bytes) if bytes < RSA_BYTES_MIN => Err(KeyError::Pem("is shorter than 2048 bits")),
+        Ok(_) => Ok(()),
+        Err(_) => Err(UNFIT),
     }
-    Ok(())
+}
+
+fn modulus_bytes(der: &[u8]) -> spki::der::Result<usize> {
+    let mut reader = SliceReader::new(der)?;
+    let bytes = reader.sequence(|members| {
+        let modulus = UintRef::decode(members)?;
+        UintRef::decode(members)?;
+        Ok(modulus.as_bytes().len())
+    })?;
+    reader.finish(bytes)
+}
+
+/// The key in a PEM file, if it is of this family: RSA's as its own encoding or, like those of
+/// the curves, within the one that names a key's kind.
+fn pem_key(pem: &[u8], family: AlgorithmFamily) -> Option<DecodingKey> {
+    let block = pem::parse(pem).ok()?;
+    if (block.tag(), family) == ("RSA PUBLIC KEY", AlgorithmFamily::Rsa) {
+        return Some(DecodingKey::from_rsa_der(block.contents()));
+    }
+    let info = SubjectPublicKeyInfoRef::try_from(block.contents()).ok()?;
+    let key = info.subject_public_key.as_bytes()?;
+    match (family, info.algorithm.oid) {
+        (AlgorithmFamily::Rsa, RSA) => Some(DecodingKey::from_rsa_der(key)),
+        (AlgorithmFamily::Ec, EC) => Some(DecodingKey::from_ec_der(key)),
+        (AlgorithmFamily::Ed, ED25519) => Some(DecodingKey::from_ed_der(key)),
+        _ => None,
+    }
 }
 
 fn jwks_entries(json: &[u8]) -> Result<Vec<Map<String, Value>>, KeyError> {

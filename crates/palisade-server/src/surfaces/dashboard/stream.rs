@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::Board;
 use super::sessions::{Sessions, Visitor};
-use crate::serve::Stop;
+use crate::serve::{Stop, task};
 
 /// Viewers at once.
 pub(super) const VIEWERS_MAX: usize = 64;
@@ -47,7 +47,7 @@ impl Stage {
         let seat = Arc::clone(&self.seats).try_acquire_owned().ok()?;
         let (sender, frames) = mpsc::channel(BEHIND_MAX);
         let (board, mut stop) = (Arc::clone(board), self.stop.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             let _seat = seat;
             tokio::select! {
                 () = tell(&board, &sender, session) => {}

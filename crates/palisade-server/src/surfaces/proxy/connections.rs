@@ -21,6 +21,7 @@ use super::body::Outgoing;
 use super::kept::{Arriving, Kept};
 use super::pool::{Address, Fault};
 use super::upstream::Upstream;
+use crate::serve::task;
 
 /// Idle connections of HTTP/1 are kept for so long.
 const POOL_IDLE: Duration = Duration::from_secs(60);
@@ -210,7 +211,7 @@ impl Connections {
             .handshake(stream)
             .await
             .map_err(|error| Unanswered::unreachable(&error))?;
-        tokio::spawn(connection);
+        task::spawn(async { drop(connection.await) });
         Ok(Spoken::Two(sender))
     }
 }

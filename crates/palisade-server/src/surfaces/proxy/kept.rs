@@ -24,6 +24,7 @@ use tower::Service;
 use super::body::Outgoing;
 use super::connections::Unanswered;
 use super::upstream::repeatable;
+use crate::serve::task;
 
 /// The connections of one worker to one instance.
 pub(super) struct Kept {
@@ -125,7 +126,7 @@ impl Kept {
         let made = http1::handshake(stream).await;
         let (sender, connection) = made.map_err(|error| Unanswered::unreachable(&error))?;
         // How it ends is what the request hears that is on it.
-        tokio::spawn(connection);
+        task::spawn(async { drop(connection.await) });
         Ok(sender)
     }
 
@@ -161,7 +162,7 @@ impl Kept {
             && let Ok(runtime) = Handle::try_current()
         {
             list.is_swept = true;
-            runtime.spawn(sweep(Arc::downgrade(self), self.idle_time));
+            runtime.spawn(task::boxed(sweep(Arc::downgrade(self), self.idle_time)));
         }
     }
 

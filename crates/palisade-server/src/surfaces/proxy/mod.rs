@@ -32,7 +32,7 @@ use palisade_policy::OutcomeRoute;
 use tokio::sync::RwLock;
 
 use crate::failure::Failure;
-use crate::serve::{Client, Early, Handler, On, Place, Surface};
+use crate::serve::{Client, Early, Handler, On, Place, Surface, task};
 use crate::surfaces::enforcer::{Admitted, Visit};
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
@@ -73,7 +73,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
     let doubts = Arc::<Doubts>::default();
     let pool = Arc::new(Pool::new(&upstream.addresses, clock, observer));
     let watch = health::watch(upstream.clone(), Arc::clone(&pool), given.stop.clone());
-    tokio::spawn(watch);
+    task::spawn(watch);
     let make = move || {
         Arc::new(Proxy {
             enforcer: Arc::clone(&enforcer),

@@ -21,6 +21,7 @@ use super::body::{Outgoing, Relayed};
 use super::empty;
 use super::headers::named_by_connection;
 use super::kept::Arriving;
+use crate::serve::task;
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 
@@ -63,7 +64,7 @@ pub(super) fn join(
         return Err(Problem::bad_gateway());
     };
     let upstream = hyper::upgrade::on(&mut response);
-    tokio::spawn(async move {
+    task::spawn(async move {
         if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
             tunnel(client, upstream, silence_max).await;
         }

@@ -11,7 +11,7 @@ use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::grpc::{self, Code, Failed, Frames};
-use crate::serve::Stop;
+use crate::serve::{Stop, task};
 use crate::surfaces::Enforcer;
 
 /// How often it is looked at, for all watchers at once.
@@ -118,7 +118,7 @@ impl Health {
         let condition = self.watched.condition.subscribe();
         if !self.watched.is_looking.swap(true, Ordering::AcqRel) {
             self.look();
-            tokio::spawn(self.clone().look_on());
+            task::spawn(self.clone().look_on());
         }
         condition
     }
