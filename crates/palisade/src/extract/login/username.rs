@@ -6,10 +6,10 @@
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use palisade_core::{FieldError, Id};
+use palisade_core::{FieldError, Id, spelling};
 use palisade_policy::UsernameSource;
 
-use super::{members, multipart, spelling};
+use super::{members, multipart};
 use crate::extract::authorization::Authorization;
 use crate::extract::{client_id, form, header};
 
