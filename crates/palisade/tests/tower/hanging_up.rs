@@ -33,6 +33,14 @@ where
     }
 }
 
+/// A gate whose store has every read wait for its turn.
+fn on_a_store_that_waits() -> (Gate<Engine<Shared>>, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::at(engine_support::START));
+    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+    let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
+    (Gate::new(engine(store, "", time)), clock)
+}
+
 /// Waits until nothing goes on that nobody waits for.
 async fn is_quiet() {
     while Handle::current().metrics().num_alive_tasks() > 0 {
@@ -69,10 +77,7 @@ async fn who_hangs_up_while_the_application_verifies_has_guessed() {
 
 #[tokio::test(start_paused = true)]
 async fn who_hangs_up_while_the_outcome_is_reported_has_guessed() {
-    let clock = Arc::new(VirtualClock::at(engine_support::START));
-    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-    let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
-    let gate = Gate::new(engine(store, "", time));
+    let (gate, clock) = on_a_store_that_waits();
     let reached = Reached::default();
     let service = LoginLayer::new(&gate, read).layer(verifies(&reached));
     for _ in 0..2 {
@@ -84,10 +89,7 @@ async fn who_hangs_up_while_the_outcome_is_reported_has_guessed() {
 
 #[tokio::test]
 async fn who_hangs_up_before_the_application_has_it_has_not_guessed() {
-    let clock = Arc::new(VirtualClock::at(engine_support::START));
-    let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-    let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
-    let gate = Gate::new(engine(store, "", time));
+    let (gate, _) = on_a_store_that_waits();
     let reached = Reached::default();
     let service = LoginLayer::new(&gate, read).layer(verifies(&reached));
     let mut asked = Box::pin(service.oneshot(login("wrong")));
