@@ -160,6 +160,49 @@ fn a_body_that_cannot_be_read_is_the_clients_fault() {
     }
 }
 
+/// Passed on without the coding's name, what is coded would be taken for something else.
+#[test]
+fn a_transfer_coding_that_nobody_undoes_here_is_refused_on_every_listener() {
+    let app = Upstream::start();
+    let server = proxy(&app);
+    for coding in [
+        "gzip, chunked",
+        "identity, chunked",
+        "chunked, chunked",
+        "gzip\r\nTransfer-Encoding: chunked",
+    ] {
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\nTransfer-Encoding: {coding}\r\n\r\n\
+             3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n"
+        );
+        for (name, address) in listeners(&server) {
+            let said = exchange(address, request.as_bytes());
+            assert_eq!(statuses(&said), ["501"], "{coding} on {name}: {said}");
+        }
+    }
+    assert_eq!(app.requests.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn an_answer_in_a_transfer_coding_that_nobody_asked_for_is_not_passed_on() {
+    for coding in [
+        "gzip, chunked",
+        "gzip",
+        "gzip\r\nTransfer-Encoding: chunked",
+    ] {
+        let url = answers_once(format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        ));
+        let server = Server::with(&Options {
+            args: &["--upstream", &url, "--proxy", "127.0.0.1:0"],
+            ..Options::default()
+        });
+        let head = b"GET / HTTP/1.1\r\nHost: t\r\nUser-Agent: t\r\n\r\n";
+        let said = exchange(server.proxy.unwrap(), head);
+        assert_eq!(statuses(&said), ["502"], "{coding}: {said}");
+    }
+}
+
 #[test]
 fn nobody_gets_a_tunnel_by_asking_to_connect() {
     let app = Upstream::start();
@@ -361,20 +404,27 @@ fn a_client_that_closes_its_half_gets_its_answer() {
     }
 }
 
-#[test]
-fn trailers_and_interim_answers_pass() {
+/// Where an application is that says this to the first request.
+fn answers_once(said: String) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.write_all(
-            b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n\
-              HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
-              3\r\nabc\r\n0\r\nX-Sum: 42\r\n\r\n",
-        );
+        let _ = stream.write_all(said.as_bytes());
         let _ = stream.read(&mut [0; 4096]);
     });
+    url
+}
+
+#[test]
+fn trailers_and_interim_answers_pass() {
+    let url = answers_once(
+        "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n\
+         HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3\r\nabc\r\n0\r\nX-Sum: 42\r\n\r\n"
+            .to_owned(),
+    );
     let server = Server::with(&Options {
         args: &["--upstream", &url, "--proxy", "127.0.0.1:0"],
         ..Options::default()

@@ -29,6 +29,7 @@ pub mod policy;
 pub mod receipt;
 pub mod record;
 pub mod rule;
+pub mod spelling;
 pub mod time;
 
 pub use decision::{Decision, Mode, Outcome};

@@ -12,6 +12,7 @@ pub mod cas;
 pub mod conformance;
 pub mod deadline;
 mod each;
+mod forward;
 pub mod memory;
 pub mod model;
 #[cfg(feature = "postgres")]
@@ -24,6 +25,8 @@ mod remote;
 use std::future::Future;
 use std::time::Duration;
 
+#[doc(hidden)]
+pub use palisade_core as core;
 use palisade_core::failure::FailureKind;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};

@@ -138,91 +138,14 @@ impl<S: Store> Calls for S {
     }
 }
 
-impl Buckets for Remote {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        self.0.charge(charges, take).await
-    }
-
-    async fn charge_each(
-        &self,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> Result<Vec<Charged>, StoreError> {
-        self.0.charge_each(charges, take).await
-    }
-
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        self.0.give_back(taken).await
-    }
-
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        self.0.refund(charges).await
-    }
-
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        self.0.reset(charges).await
-    }
+macro_rules! asked {
+    ($self:ident.$call:ident($($given:ident),*)) => { $self.0.$call($($given),*).await };
 }
 
-impl Records for Remote {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        self.0.load(keys).await
-    }
-
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        self.0.commit(writes).await
-    }
-
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        self.0.set_aside(key).await
-    }
-
-    async fn scan(
-        &self,
-        kind: RecordKind,
-        cursor: Option<&str>,
-        count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        self.0.scan(kind, cursor, count_max).await
-    }
+macro_rules! told {
+    ($self:ident.$call:ident()) => {
+        $self.0.$call()
+    };
 }
 
-impl Registries for Remote {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        self.0.put_entry(registry, entry).await
-    }
-
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        self.0.remove_entry(registry, id).await
-    }
-
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        self.0.entries(registry, seen).await
-    }
-}
-
-impl Vitals for Remote {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        self.0.probe().await
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        self.0.flush().await
-    }
-
-    fn stats(&self) -> StoreStats {
-        self.0.stats()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.0.is_shared()
-    }
-
-    fn never_waits(&self) -> bool {
-        self.0.never_waits()
-    }
-}
+crate::forward_store!([] Remote, asked, told);

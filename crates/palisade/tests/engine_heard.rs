@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use engine_support::{START, keyring, policy, request};
 use palisade::cases::{FaultStore, StoreState};
-use palisade::core::PolicySet;
 use palisade::core::facts::{GuardFacts, GuardOp};
-use palisade::core::record::{Flow, RecordKind, RecordWrite};
+use palisade::core::record::{Flow, Record, RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{Clock, DAY, SECOND};
+use palisade::core::{Id, PolicySet};
 use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
 use palisade::store::Records;
@@ -127,6 +127,12 @@ impl Heard {
             self.engine.run_due(due).await;
         }
         self.clock.advance_to(until);
+    }
+
+    /// A record as it is in the store.
+    async fn stored(&self, key: RecordKey) -> Option<Record> {
+        let mut loaded = self.engine.store().load(&[key]).await.unwrap();
+        loaded.records.remove(0)
     }
 
     async fn login(&self) -> palisade::core::Decision {
@@ -332,25 +338,25 @@ async fn f_fallback_counters_move_and_the_log_says_unavailable() {
     assert_eq!(heard.logged("store_failing").len(), 1);
 }
 
-/// A record of the address's heavy-API network that nobody can read.
-async fn spoil(heard: &Heard, bytes: Vec<u8>) {
+/// A record of this kind that nobody can read.
+async fn spoil(heard: &Heard, kind: RecordKind, bytes: Vec<u8>) -> RecordKey {
     let keys = heard.engine.records_of(&facts());
-    let network = RecordKind::Network(Flow::Api);
-    let key = *keys.iter().find(|key| key.kind == network).unwrap();
+    let key = *keys.iter().find(|key| key.kind == kind).unwrap();
     let write = RecordWrite {
         key,
-        expect: 0,
+        expect: heard.stored(key).await.map_or(0, |record| record.revision),
         bytes: Some(bytes),
         expires_at: heard.clock.now().plus(DAY),
     };
     heard.engine.store().commit(&[write]).await.unwrap();
+    key
 }
 
 #[tokio::test]
 async fn f_corrupt_and_f_version_let_heavy_hits_through_behind_the_caps() {
     for (bytes, rule) in [(vec![1], "F-CORRUPT"), (vec![255; 64], "F-VERSION")] {
         let heard = Heard::new();
-        spoil(&heard, bytes).await;
+        spoil(&heard, RecordKind::Network(Flow::Api), bytes).await;
         let answer = heard.engine.guard(GuardOp::ApiHit, &facts()).await.unwrap();
         let decision = answer.decision;
         assert!(decision.is_allowed(), "{rule}: {decision:?}");
@@ -360,4 +366,44 @@ async fn f_corrupt_and_f_version_let_heavy_hits_through_behind_the_caps() {
         let circuits = heard.engine.health().circuits;
         assert!(circuits.iter().all(|(_, state)| *state == "closed"));
     }
+}
+
+/// As an older node meets what newer ones write while nodes are upgraded one after another.
+#[tokio::test]
+async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_nothing() {
+    let heard = Heard::new();
+    for _ in 0..2 {
+        let failed = heard.engine.guard(GuardOp::LoginFailure, &facts()).await;
+        assert_eq!(failed.unwrap().decision.mode.name(), "normal");
+    }
+    let blocked = heard.login().await;
+    let kind = RecordKind::Account(Flow::Login);
+    let keys = heard.engine.records_of(&facts());
+    let key = *keys.iter().find(|key| key.kind == kind).unwrap();
+    let readable = heard.stored(key).await.unwrap().bytes;
+    let newer = [&[readable[0].max(3) + 1], &readable[1..]].concat();
+    spoil(&heard, kind, newer.clone()).await;
+    for op in [
+        GuardOp::LoginCheck,
+        GuardOp::LoginFailure,
+        GuardOp::LoginSuccess,
+    ] {
+        let refused = heard.engine.guard(op, &facts()).await.unwrap().decision;
+        assert_eq!(refused.mode.name(), "fail_closed", "{op:?}");
+        assert_eq!(refused.retry_after, Some(60), "{op:?}");
+        let rules: Vec<&str> = refused.reasons.iter().map(|r| r.rule.id()).collect();
+        assert_eq!(rules, ["F-VERSION"], "{op:?}");
+    }
+    assert_eq!(heard.stored(key).await.unwrap().bytes, newer, "left alone");
+    let circuits = heard.engine.health().circuits;
+    assert!(circuits.iter().all(|(_, state)| *state == "closed"));
+    let other = GuardFacts {
+        account: Id::new("account", "another").ok(),
+        ..facts()
+    };
+    let other = heard.engine.guard(GuardOp::LoginCheck, &other).await;
+    assert_eq!(other.unwrap().decision.mode.name(), "normal");
+
+    spoil(&heard, kind, readable).await;
+    assert_eq!(heard.login().await.reasons, blocked.reasons);
 }

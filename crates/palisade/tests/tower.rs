@@ -20,6 +20,8 @@ mod engine_support;
 mod examples;
 #[path = "tower/grpc.rs"]
 mod grpc;
+#[path = "tower/hanging_up.rs"]
+mod hanging_up;
 #[path = "tower/hyper.rs"]
 mod hyper;
 #[path = "tower/layers.rs"]

@@ -3,6 +3,7 @@
 use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
 use crate::key::{Domain, Keyring, Prefix, Rotating};
 
+use crate::spelling;
 use crate::time::Micros;
 
 use super::policy::GuardPolicy;
@@ -148,10 +149,10 @@ pub fn session_digest(keyring: &Keyring, account: &[u8], session: &[u8]) -> Rota
     keyring.hmac(Domain::Session, &[account, session])
 }
 
-/// The lockout's key. Names that differ only in case or surrounding space are one.
+/// The lockout's key. Spellings of one name are one, whoever reports it (A-SHARED).
 #[must_use]
 pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> Rotating {
-    let name = name.trim().to_lowercase();
+    let name = spelling::one(name);
     keyring.hmac(Domain::Username, &[name.as_bytes(), prefix.bytes()])
 }
 
@@ -340,15 +341,24 @@ mod tests {
         assert_ne!(of(GuardOp::LoginCheck), of(GuardOp::LoginFailure));
     }
 
+    /// Whoever reports it: the proxy and layers fold names before, hosts send them as typed.
     #[test]
-    fn lockout_names_ignore_case_and_belong_to_a_prefix() {
+    fn a_shared_spellings_of_a_name_are_one_lockout_and_belong_to_a_prefix() {
         let ring = ring();
         let at =
             |name: &str, ip: &str| username_digest(&ring, name, Prefix::of(ip.parse().unwrap()));
-        assert_eq!(
-            at("Bob@example.com ", "203.0.113.5"),
-            at("bob@example.com", "203.0.113.5")
-        );
+        for typed in [
+            "Bob@example.com ",
+            "b\u{f6}b@example.com",
+            "bo\u{ad}b@example.com",
+            "\u{ff42}ob@example.com",
+        ] {
+            assert_eq!(
+                at(typed, "203.0.113.5"),
+                at("bob@example.com", "203.0.113.5"),
+                "{typed:?}"
+            );
+        }
         assert_ne!(at("bob", "203.0.113.5"), at("bob", "203.0.113.6"));
     }
 }

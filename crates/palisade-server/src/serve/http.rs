@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderValue};
+use http::header::{CONNECTION, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
@@ -195,7 +195,10 @@ impl<H: Handler> Exchange<H> {
         let mut under_way = UnderWay::begin(&self.client.activity);
         let one_at_a_time = request.version() < Version::HTTP_2;
         if !names_one_host(&request) {
-            return Tracked::refusal(under_way);
+            return Tracked::refusal(StatusCode::BAD_REQUEST, under_way);
+        }
+        if !is_only_chunked(request.headers()) {
+            return Tracked::refusal(StatusCode::NOT_IMPLEMENTED, under_way);
         }
         let span = trace::span(&request);
         // Pinned where it is: handed over, kilobytes would be copied with every request.
@@ -223,6 +226,15 @@ fn names_one_host<B>(request: &Request<B>) -> bool {
     has_one && lines.next().is_none()
 }
 
+/// True if a body that was read is what its sender meant: of transfer codings the HTTP library
+/// undoes chunks and passes over the others (RFC 9112 §6.1).
+pub(crate) fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    lines.next().is_none_or(|line| {
+        line.as_bytes().eq_ignore_ascii_case(b"chunked") && lines.next().is_none()
+    })
+}
+
 /// A body that tells when it has been handed over or given up.
 struct Tracked<B> {
     /// None of a request that no handler was asked about.
@@ -237,9 +249,9 @@ impl<B> Tracked<B> {
     }
 
     /// As the HTTP library answers a head that it cannot read.
-    fn refusal(under_way: UnderWay) -> Response<Self> {
+    fn refusal(status: StatusCode, under_way: UnderWay) -> Response<Self> {
         let mut response = Response::new(Self::new(None, under_way));
-        *response.status_mut() = StatusCode::BAD_REQUEST;
+        *response.status_mut() = status;
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
         response

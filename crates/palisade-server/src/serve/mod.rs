@@ -55,7 +55,7 @@ use workers::Workers;
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, UnderWay, Verdict};
 pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup};
-pub(crate) use http::{Client, Handler, Lasting};
+pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
 pub(crate) use observers::audit_table;

@@ -2,15 +2,10 @@
 
 use std::sync::Arc;
 
-use palisade_core::plan::Charge;
-use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{Clock, Micros};
+use palisade_core::time::Clock;
+use palisade_store::forward_store;
 use palisade_store::memory::MemoryStore;
 use palisade_store::model::ModelStore;
-use palisade_store::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
-};
 
 /// The store of a replay.
 pub(super) enum Counted {
@@ -20,89 +15,22 @@ pub(super) enum Counted {
     Embedded(MemoryStore<Arc<dyn Clock>>),
 }
 
-/// Hands a call on to the store that was chosen.
-macro_rules! on_each {
-    ($self:ident, $store:ident => $call:expr) => {
+macro_rules! asked {
+    ($self:ident.$call:ident($($given:ident),*)) => {
         match $self {
-            Self::Plain($store) => $call,
-            Self::Embedded($store) => $call,
+            Self::Plain(store) => store.$call($($given),*).await,
+            Self::Embedded(store) => store.$call($($given),*).await,
         }
     };
 }
 
-impl Buckets for Counted {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        on_each!(self, store => store.charge(charges, take).await)
-    }
-
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        on_each!(self, store => store.give_back(taken).await)
-    }
-
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        on_each!(self, store => store.refund(charges).await)
-    }
-
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        on_each!(self, store => store.reset(charges).await)
-    }
+macro_rules! told {
+    ($self:ident.$call:ident()) => {
+        match $self {
+            Self::Plain(store) => store.$call(),
+            Self::Embedded(store) => store.$call(),
+        }
+    };
 }
 
-impl Records for Counted {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        on_each!(self, store => store.load(keys).await)
-    }
-
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        on_each!(self, store => store.commit(writes).await)
-    }
-
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        on_each!(self, store => store.set_aside(key).await)
-    }
-
-    async fn scan(
-        &self,
-        kind: RecordKind,
-        cursor: Option<&str>,
-        count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        on_each!(self, store => store.scan(kind, cursor, count_max).await)
-    }
-}
-
-impl Registries for Counted {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        on_each!(self, store => store.put_entry(registry, entry).await)
-    }
-
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        on_each!(self, store => store.remove_entry(registry, id).await)
-    }
-
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        on_each!(self, store => store.entries(registry, seen).await)
-    }
-}
-
-impl Vitals for Counted {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        on_each!(self, store => store.probe().await)
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        on_each!(self, store => store.flush().await)
-    }
-
-    fn stats(&self) -> StoreStats {
-        on_each!(self, store => store.stats())
-    }
-
-    fn is_shared(&self) -> bool {
-        on_each!(self, store => store.is_shared())
-    }
-}
+forward_store!([] Counted, asked, told);

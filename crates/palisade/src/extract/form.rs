@@ -33,9 +33,13 @@ pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     if count_alike(form, name, b"&;") > 1 {
         return wrong("must be sent only once");
     }
+    let mut pairs = form.split(|byte| b"&;".contains(byte)).map(halves);
+    if pairs.any(|(key, _)| has_wide_escape(key)) {
+        return wrong("is beside a field that not every reader reads alike");
+    }
     match exact(form, name) {
         Some(value) if value.contains(&b';') => wrong("must not hold a bare `;`"),
-        Some(value @ [_, ..]) => text(value, "username"),
+        Some(value @ [_, ..]) => plain_text(value, "username"),
         _ => wrong("is missing: a login must say who tries"),
     }
 }
@@ -62,7 +66,7 @@ pub(super) fn values_alike<'a>(query: &'a [u8], name: &str) -> impl Iterator<Ite
     });
     pairs
         .map(halves)
-        .filter(move |(key, _)| key_alike(key, name).is_some())
+        .filter(move |(key, _)| has_wide_escape(key) || key_alike(key, name).is_some())
         .map(|(_, value)| value)
 }
 
@@ -115,6 +119,22 @@ fn nested(name: &str) -> Vec<String> {
 fn dotted(name: &str) -> Vec<&str> {
     let parts = name.split(['.', '[', ']']);
     parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// Decoded text of `field`, which every reader decodes to the same.
+pub(super) fn plain_text(encoded: &[u8], field: &'static str) -> Result<String, FieldError> {
+    if has_wide_escape(encoded) {
+        return Err(FieldError::new(field, "must not be escaped with `%u`"));
+    }
+    text(encoded, field)
+}
+
+/// True for what nobody means well with: to ASP.NET `%u0061` is the letter `a`, to others six
+/// characters.
+fn has_wide_escape(encoded: &[u8]) -> bool {
+    encoded
+        .windows(2)
+        .any(|pair| pair.eq_ignore_ascii_case(b"%u"))
 }
 
 /// Decoded text of `field`.

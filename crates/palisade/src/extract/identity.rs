@@ -44,6 +44,12 @@ pub(super) struct Identity {
 }
 
 impl IdentityHeaders {
+    /// The headers themselves.
+    #[must_use]
+    pub const fn names(&self) -> [&HeaderName; 4] {
+        [&self.user, &self.org, &self.token, &self.scopes]
+    }
+
     /// What the proxy states. The caller has checked that it is trusted.
     pub(super) fn read(&self, headers: &HeaderMap) -> Result<Identity, FieldError> {
         Ok(Identity {

@@ -63,6 +63,6 @@ pub use edge::EdgeLayer;
 pub use gate::{Decided, Gate};
 pub use identity::IdentityLayer;
 pub use judge::{Judge, OneLimit};
-pub use login::{Attempt, LoginLayer, Outcome, by_status};
+pub use login::{Attempt, LoginLayer, LoginService, Outcome, by_status};
 pub use service::{Enforced, Enforcing};
 pub use who::Who;

@@ -48,17 +48,6 @@ pub trait Rule<B>: Clone + Send + Sync + 'static {
         &self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Passed<B, Self::Kept>, Refusal>> + Send;
-
-    /// Marks the application's answer to a request that [`Rule::before`] passed, or replaces
-    /// it. What is returned is held until the body has been sent.
-    fn after(
-        &self,
-        kept: Self::Kept,
-        parts: &mut Parts,
-    ) -> impl Future<Output = Result<Option<Box<dyn Any + Send + Sync>>, Refusal>> + Send {
-        let held = kept.mark(parts);
-        async { Ok(held) }
-    }
 }
 
 /// A service behind a rule: what an [`EdgeLayer`](super::EdgeLayer) and the others make of one.
@@ -138,10 +127,9 @@ where
             Err(refusal) => return Ok(refusal.answer(is_grpc)),
         };
         let (mut parts, body) = ready.call(request).await?.into_parts();
-        Ok(match rule.after(kept, &mut parts).await {
-            Ok(held) => Response::from_parts(parts, Guarded::application(body, held)),
-            Err(refusal) => refusal.answer(is_grpc),
-        })
+        let held = kept.mark(&mut parts);
+        let body = Guarded::application(body, held);
+        Ok(Response::from_parts(parts, body))
     })
 }
 

@@ -3,12 +3,13 @@
 use palisade::core::facts::DeviceFacts;
 use palisade::core::{FieldError, Id};
 use palisade::tower::{Attempt, Decided, LoginLayer, Outcome, by_status};
+use tokio::sync::Notify;
 use tower::Layer;
 
 use super::*;
 
 /// The password is the body; the name stands in a header.
-fn login(password: &str) -> Request<Body> {
+pub(super) fn login(password: &str) -> Request<Body> {
     let mut request = request("192.0.2.1", "/login").map(|_| Body::from(password.to_owned()));
     request
         .headers_mut()
@@ -16,7 +17,9 @@ fn login(password: &str) -> Request<Body> {
     request
 }
 
-async fn read(request: Request<Body>) -> Result<(Request<Body>, Option<Attempt>), FieldError> {
+pub(super) async fn read(
+    request: Request<Body>,
+) -> Result<(Request<Body>, Option<Attempt>), FieldError> {
     let Some(name) = request.headers().get("x-login") else {
         return Ok((request, None));
     };
@@ -30,7 +33,7 @@ async fn read(request: Request<Body>) -> Result<(Request<Body>, Option<Attempt>)
 }
 
 /// An application that verifies passwords.
-fn verifies(reached: &Reached) -> impl Application + use<> {
+pub(super) fn verifies(reached: &Reached) -> impl Application + use<> {
     let reached = reached.clone();
     tower::service_fn(move |request: Request<Body>| {
         reached.0.fetch_add(1, Ordering::SeqCst);
@@ -40,6 +43,21 @@ fn verifies(reached: &Reached) -> impl Application + use<> {
             if password != "right" {
                 *response.status_mut() = http::StatusCode::UNAUTHORIZED;
             }
+            Ok(response)
+        }
+    })
+}
+
+/// One to which every password is wrong, and which says so when it is let.
+pub(super) fn verifies_slowly(reached: &Reached, let_go: &Arc<Notify>) -> impl Application + use<> {
+    let (reached, let_go) = (reached.clone(), Arc::clone(let_go));
+    tower::service_fn(move |_| {
+        let (reached, let_go) = (reached.clone(), Arc::clone(&let_go));
+        async move {
+            reached.0.fetch_add(1, Ordering::SeqCst);
+            let_go.notified().await;
+            let mut response = Response::new(Body::default());
+            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
             Ok(response)
         }
     })
@@ -135,20 +153,8 @@ async fn a_backoff_the_delay_of_a_failure_is_waited_for_without_a_thread() {
 async fn g_pending_guesses_at_once_gain_nothing() {
     let rig = Rig::new("");
     let reached = Reached::default();
-    let hold = Arc::new(tokio::sync::Notify::new());
-    let held = Arc::clone(&hold);
-    let seen = reached.clone();
-    let application = tower::service_fn(move |_: Request<Body>| {
-        let (held, seen) = (Arc::clone(&held), seen.clone());
-        async move {
-            seen.0.fetch_add(1, Ordering::SeqCst);
-            held.notified().await;
-            let mut response = Response::new(Body::default());
-            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let service = LoginLayer::new(&rig.gate(), read).layer(application);
+    let hold = Arc::new(Notify::new());
+    let service = LoginLayer::new(&rig.gate(), read).layer(verifies_slowly(&reached, &hold));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..20 {
         tasks.spawn(service.clone().oneshot(login("wrong")));

@@ -178,6 +178,13 @@ impl Problem {
         )
     }
 
+    pub(crate) fn answer_coded() -> Self {
+        Self::new(
+            Kind::BadGateway,
+            "the application answered in a transfer coding that it was not asked for",
+        )
+    }
+
     pub(crate) fn gateway_timeout() -> Self {
         Self::new(
             Kind::GatewayTimeout,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::headers::trailers_only;
 use super::kept::Arriving;
 use super::upload::Upload;
 
@@ -70,7 +71,7 @@ impl Body for Outgoing {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<hyper::Error> {
         match self.get_mut() {
             Self::Streamed(body, upload) => {
-                let polled = Pin::new(&mut *body).poll_frame(cx);
+                let polled = Pin::new(&mut *body).poll_frame(cx).map_ok(trailers_only);
                 if let Some(upload) = upload {
                     upload.saw(&polled, body.is_end_stream());
                 }

@@ -9,6 +9,7 @@ use http::header::{
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
+use hyper::body::Frame;
 use palisade::engine::RequestAnswer;
 use palisade::extract::EdgeConfig;
 
@@ -116,13 +117,15 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// A peer that is no proxy of ours cannot say where a request came from.
+/// A peer that is no proxy of ours cannot say where a request came from, nor who asks.
 fn forward(headers: &mut HeaderMap, hop: &Hop<'_>) {
     if let Some(authority) = &hop.authority {
         headers.insert(HOST, authority.clone());
     }
     let is_trusted = hop.edge.trusted_proxies.contains(hop.peer);
-    let is_forged = |name: &&HeaderName| of_proxies(name.as_str(), is_trusted);
+    let is_forged = |name: &&HeaderName| {
+        of_proxies(name.as_str(), is_trusted) || states_identity(name, hop.edge, is_trusted)
+    };
     let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
     remove(headers, &forged);
     if let Ok(value) = HeaderValue::from_str(&chain(headers, hop.peer)) {
@@ -145,6 +148,17 @@ fn of_proxies(name: &str, by_trusted: bool) -> bool {
     let plain = name.replace('_', "-");
     let is_one = plain.starts_with("x-forwarded-") || OF_PROXIES.contains(&&*plain);
     is_one && (!by_trusted || plain != name)
+}
+
+/// The same of the headers in which a proxy of ours says who asks, if it does.
+fn states_identity(name: &HeaderName, edge: &EdgeConfig, by_trusted: bool) -> bool {
+    edge.identity_headers.as_ref().is_some_and(|stated| {
+        let is_one = |own: &HeaderName| {
+            own == name || own.as_str().replace('_', "-") == name.as_str().replace('_', "-")
+        };
+        let mut all = stated.names().into_iter();
+        all.any(|own| is_one(own) && (!by_trusted || own != name))
+    })
 }
 
 /// One line: applications that look at the first line only see all of it.
@@ -212,6 +226,18 @@ fn is_end_to_end(name: &HeaderName) -> bool {
     NAMES.contains(name) || text.starts_with("content-") || of_proxies(text, false)
 }
 
+/// A part of a request's body. Of its trailers those stay behind that only a head may have (RFC
+/// 9110 §6.5.1): some applications put both together, and a client could say there what was taken
+/// out of the head.
+pub(super) fn trailers_only<D>(mut part: Frame<D>) -> Frame<D> {
+    if let Some(trailers) = part.trailers_mut() {
+        let names = trailers.keys().filter(|name| is_end_to_end(name)).cloned();
+        let names: Vec<HeaderName> = names.chain(HOP_BY_HOP).collect();
+        remove(trailers, &names);
+    }
+    part
+}
+
 /// Most messages have hardly any of these, which a look at the names tells cheaper than a
 /// search for each.
 fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
@@ -234,6 +260,8 @@ pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 
 #[cfg(test)]
 mod tests {
+    use palisade::extract::identity::IdentityHeaders;
+
     use super::*;
 
     fn hop(edge: &EdgeConfig) -> Hop<'_> {
@@ -314,6 +342,48 @@ mod tests {
         }
         assert_eq!(headers["te"], "trailers");
         assert_eq!(headers["x-kept"], "1");
+    }
+
+    #[test]
+    fn what_only_a_head_may_say_is_no_trailer() {
+        let trailers = of(&[
+            ("x-sum", "42"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x_real_ip", "10.0.0.1"),
+            ("authorization", "Basic YTpi"),
+            ("cookie", "sid=1"),
+            ("content-encoding", "gzip"),
+            ("transfer-encoding", "chunked"),
+        ]);
+        let sent = trailers_only(Frame::<bytes::Bytes>::trailers(trailers));
+        assert_eq!(sent.into_trailers().ok(), Some(of(&[("x-sum", "42")])));
+        let data = trailers_only(Frame::data(bytes::Bytes::from_static(b"abc")));
+        assert_eq!(data.into_data().ok().as_deref(), Some(&b"abc"[..]));
+    }
+
+    #[test]
+    fn i_jwt_a_stranger_cannot_say_who_it_is_to_the_application_either() {
+        let stated = |name: &'static str, edge: &EdgeConfig| {
+            let mut headers = of(&[(name, "ann")]);
+            forward(&mut headers, &hop(edge));
+            headers.contains_key(name)
+        };
+        let stranger = EdgeConfig {
+            identity_headers: Some(IdentityHeaders::default()),
+            ..EdgeConfig::default()
+        };
+        let trusting = EdgeConfig {
+            trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()].into(),
+            ..stranger.clone()
+        };
+        for name in ["x-palisade-user", "x-palisade-org", "x-palisade-scopes"] {
+            assert!(!stated(name, &stranger), "{name}");
+            assert!(stated(name, &trusting), "{name}");
+            assert!(stated(name, &EdgeConfig::default()), "nobody reads it");
+        }
+        for edge in [&stranger, &trusting] {
+            assert!(!stated("x_palisade_user", edge));
+        }
     }
 
     #[test]

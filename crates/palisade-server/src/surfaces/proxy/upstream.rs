@@ -21,6 +21,7 @@ use super::pool::{Address, Fault, Pool};
 use crate::config::Config;
 use crate::connect::{self, Named};
 use crate::failure::Failure;
+use crate::serve::is_only_chunked;
 use crate::surfaces::exchange::ids::RequestId;
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::size;
@@ -177,7 +178,7 @@ impl Link {
             let fault = match asked {
                 Ok(response) => {
                     self.pool.answered(index);
-                    return Ok(response);
+                    return understood(response, id);
                 }
                 Err(Unanswered::Client) => return Err(Problem::body_broken()),
                 Err(Unanswered::Instance(fault)) => fault,
@@ -200,6 +201,19 @@ impl Link {
             "the application did not answer a request"
         );
     }
+}
+
+/// An answer whose body is what the application meant. A transfer coding that nobody asked for is
+/// no fault of its instance: who finds a page that has one could take the instance from others.
+fn understood(response: Response<Arriving>, id: &RequestId) -> Result<Response<Arriving>, Problem> {
+    if is_only_chunked(response.headers()) {
+        return Ok(response);
+    }
+    tracing::debug!(
+        request_id = id.as_str(),
+        "the application answered in a transfer coding that it was not asked for"
+    );
+    Err(Problem::answer_coded())
 }
 
 /// The path and query that the application is given: those that were judged.

@@ -5,7 +5,6 @@ mod members;
 mod multipart;
 mod outcome;
 mod proof;
-mod spelling;
 mod username;
 
 pub use outcome::{Asked, Ended, ended};

@@ -6,10 +6,10 @@
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use palisade_core::{FieldError, Id};
+use palisade_core::{FieldError, Id, spelling};
 use palisade_policy::UsernameSource;
 
-use super::{members, multipart, spelling};
+use super::{members, multipart};
 use crate::extract::authorization::Authorization;
 use crate::extract::{client_id, form, header};
 
@@ -52,7 +52,7 @@ pub fn username(
     if values.peek().is_none() {
         return found;
     }
-    let names = |value: &[u8]| counted(&form::text(value, FIELD).ok()?).ok();
+    let names = |value: &[u8]| counted(&form::plain_text(value, FIELD).ok()?).ok();
     let same = found
         .ok()
         .flatten()
@@ -142,6 +142,14 @@ pub(in crate::extract) fn plain(
     if headers.get_all(CONTENT_ENCODING).iter().any(coded) {
         return Err(Unreadable::Media("a login must not have a content coding"));
     }
+    if [CONTENT_ENCODING, CONTENT_TYPE]
+        .iter()
+        .any(|name| is_disguised(headers, name))
+    {
+        return Err(Unreadable::Media(
+            "a login must say what its body is only once",
+        ));
+    }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let only = types.next().filter(|_| types.next().is_none());
     let mut parts = only
@@ -178,6 +186,8 @@ pub(in crate::extract) fn is_harmless(parameter: &[u8]) -> bool {
         .strip_prefix(b"\"")
         .and_then(|rest| rest.strip_suffix(b"\""));
     let value = quoted.unwrap_or(value);
+    // `charset*` and `charset*0` are the same parameter (RFC 2231).
+    let name = name.split(|byte| *byte == b'*').next().unwrap_or_default();
     !name.trim_ascii().eq_ignore_ascii_case(b"charset")
         || value.eq_ignore_ascii_case(b"utf-8")
         || value.eq_ignore_ascii_case(b"us-ascii")
@@ -268,6 +278,45 @@ mod tests {
         }
         let plain = [FORM, ("content-encoding", "identity")];
         assert!(form(&plain, b"email=ann").is_ok());
+    }
+
+    /// To ASP.NET `%u0061` is the letter `a`: a name has as many of these spellings as one likes.
+    #[test]
+    fn an_escape_that_only_some_readers_know_is_refused() {
+        for body in [
+            "email=%u0061nn",
+            "email=%U0061nn",
+            "email=bob&%u0065mail=ann",
+            "email=bob;%u0065mail=ann",
+        ] {
+            let refused = form(&[FORM], body.as_bytes());
+            assert!(matches!(refused, Err(Unreadable::Field(_))), "{body}");
+        }
+        assert!(form(&[FORM], b"email=ann&password=100%u0061").is_ok());
+        let source = UsernameSource::Form("email".to_owned());
+        for (query, body) in [
+            ("%u0065mail=ann", "email=bob"),
+            ("email=%u0061", "email=%25u0061"),
+        ] {
+            let named = username(&source, Some(query), &headers(&[FORM]), body.as_bytes());
+            assert!(matches!(named, Err(Unreadable::Field(_))), "{query}");
+            assert!(is_in_query(&source, Some(query)), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_describes_a_body_is_said_in_one_way() {
+        let star = "application/x-www-form-urlencoded; charset*=us-ascii''utf-16";
+        let pieces = "application/x-www-form-urlencoded; charset*0=utf-16";
+        for pairs in [
+            &[("content-type", star)][..],
+            &[("content-type", pieces)],
+            &[FORM, ("content_encoding", "gzip")],
+            &[FORM, ("content_type", "application/json")],
+        ] {
+            let refused = form(pairs, b"email=ann");
+            assert!(matches!(refused, Err(Unreadable::Media(_))), "{pairs:?}");
+        }
     }
 
     #[test]

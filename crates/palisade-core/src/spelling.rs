@@ -9,8 +9,12 @@
 use unicode_normalization::UnicodeNormalization;
 
 /// The name without surrounding space, in lower case, in one Unicode spelling, without accents
-/// and without what cannot be seen.
-pub(super) fn one(name: &str) -> String {
+/// and without what cannot be seen: `Ànn ` is `ann`. Empty if nothing else was in it.
+#[must_use]
+pub fn one(name: &str) -> String {
+    if name.is_ascii() {
+        return name.trim().to_ascii_lowercase();
+    }
     let plain: String = name
         .nfkd()
         .filter(|c| !is_accent(*c) && !is_invisible(*c))

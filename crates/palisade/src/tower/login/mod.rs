@@ -1,0 +1,184 @@
+//! Around a login: the guard is asked before the password is verified, and told what came
+//! of it.
+
+mod attempt;
+mod finished;
+mod outcome;
+mod service;
+
+use std::sync::Arc;
+
+use http::response::Parts;
+use palisade_core::facts::GuardOp;
+use palisade_store::Store;
+use tower_layer::Layer;
+
+use super::gate::Gate;
+use crate::engine::Engine;
+
+pub use attempt::Attempt;
+pub use outcome::{Outcome, by_status};
+pub use service::LoginService;
+
+type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
+
+/// Guards a login. `read` finds out who tries: it gets the request, may look into its body,
+/// and gives it back; `None` is a request that verifies nothing, such as one for the form. One
+/// that may verify something and does not say whom is an error: it is refused, and never
+/// reaches the application unguarded.
+///
+/// What is blocked is answered in the application's place. The outcome is reported by its
+/// answer ([`by_status`], unless told otherwise), and the delay that the lockout asks for is
+/// waited here without holding a thread (A-BACKOFF).
+///
+/// Once the application has been asked it is waited for and the outcome reported, whatever the
+/// client does: if nobody waits for the answer any more, the rest goes on in a task of the
+/// runtime. Who hangs up early has guessed all the same. An attempt that ends without an outcome
+/// (the application failed, panicked, or its process ended) counts as pending until it expires
+/// (G-PENDING).
+///
+/// ```
+/// use palisade::core::FieldError;
+/// use palisade::tower::{Attempt, Gate, LoginLayer};
+/// use palisade::{Engine, EngineConfig};
+/// # use std::convert::Infallible;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use std::path::Path;
+/// # use std::sync::Arc;
+/// # use palisade::core::{Clock, Keyring};
+/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
+/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
+/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
+/// # let (env, flags) = Default::default();
+/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
+/// # let policy = (*loaded.policy).clone();
+/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
+/// # let application = service_fn(|_: Request<String>| async {
+/// #     let response = Response::builder().status(401);
+/// #     Ok::<_, Infallible>(response.body(String::new()).unwrap_or_default())
+/// # });
+/// # let mut request = Request::new(String::from("ann"));
+/// # request.extensions_mut().insert(std::net::IpAddr::from([203, 0, 113, 5]));
+/// /// The name is the body.
+/// async fn read(request: Request<String>) -> Result<(Request<String>, Option<Attempt>), FieldError> {
+///     let attempt = Attempt::by(request.body())?;
+///     Ok((request, Some(attempt)))
+/// }
+///
+/// let layer = LoginLayer::new(&Gate::new(Arc::new(engine)), read);
+/// let service = layer.layer(application);
+/// // Passwords that are wrong are answered so, until no more of them are verified.
+/// let mut statuses = Vec::new();
+/// for _ in 0..5 {
+///     statuses.push(service.clone().oneshot(request.clone()).await?.status());
+/// }
+/// assert_eq!((statuses[0].as_u16(), statuses[4].as_u16()), (401, 429));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LoginLayer<S, F>(Login<S, F>);
+
+/// Whom a layer asks, and how.
+struct Login<S, F> {
+    gate: Gate<Engine<S>>,
+    engine: Arc<Engine<S>>,
+    read: Arc<F>,
+    outcome: OutcomeOf,
+    ops: Ops,
+}
+
+/// The commands of one flow.
+#[derive(Clone, Copy, Debug)]
+struct Ops {
+    check: GuardOp,
+    failure: GuardOp,
+    success: GuardOp,
+}
+
+impl Ops {
+    /// What is reported where it ended so.
+    const fn of(self, outcome: Outcome) -> Option<GuardOp> {
+        match outcome {
+            Outcome::Success => Some(self.success),
+            Outcome::Failure => Some(self.failure),
+            Outcome::Neither => None,
+        }
+    }
+}
+
+const LOGIN: Ops = Ops {
+    check: GuardOp::LoginCheck,
+    failure: GuardOp::LoginFailure,
+    success: GuardOp::LoginSuccess,
+};
+const OTP: Ops = Ops {
+    check: GuardOp::OtpCheck,
+    failure: GuardOp::OtpFailure,
+    success: GuardOp::OtpSuccess,
+};
+
+impl<S, F> Clone for Login<S, F> {
+    fn clone(&self) -> Self {
+        Self {
+            gate: self.gate.clone(),
+            engine: Arc::clone(&self.engine),
+            read: Arc::clone(&self.read),
+            outcome: Arc::clone(&self.outcome),
+            ops: self.ops,
+        }
+    }
+}
+
+impl<S, F> Clone for LoginLayer<S, F> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S, F> std::fmt::Debug for LoginLayer<S, F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoginLayer").finish_non_exhaustive()
+    }
+}
+
+impl<S: Store, F> LoginLayer<S, F> {
+    /// A layer of this gate for passwords.
+    #[must_use]
+    pub fn new(gate: &Gate<Engine<S>>, read: F) -> Self {
+        Self(Login {
+            engine: gate.shared(),
+            gate: gate.clone(),
+            read: Arc::new(read),
+            outcome: Arc::new(by_status),
+            ops: LOGIN,
+        })
+    }
+
+    /// The same for one-time codes.
+    #[must_use]
+    pub fn otp(mut self) -> Self {
+        self.0.ops = OTP;
+        self
+    }
+
+    /// The same, which tells the outcome from the answer so: for applications that answer
+    /// with 200 or 302 either way.
+    #[must_use]
+    pub fn outcome(mut self, outcome: impl Fn(&Parts) -> Outcome + Send + Sync + 'static) -> Self {
+        self.0.outcome = Arc::new(outcome);
+        self
+    }
+}
+
+impl<T, S, F> Layer<T> for LoginLayer<S, F> {
+    type Service = LoginService<T, S, F>;
+
+    fn layer(&self, inner: T) -> Self::Service {
+        LoginService::new(inner, self.0.clone())
+    }
+}

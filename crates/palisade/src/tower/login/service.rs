@@ -1,0 +1,184 @@
+//! The service behind the guard: asked, verified, reported.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use palisade_core::facts::{GuardFacts, GuardOp};
+use palisade_core::{FieldError, Id};
+use palisade_store::Store;
+use tower_service::Service;
+
+use super::finished::Finished;
+use super::{Attempt, Login};
+use crate::tower::body::Guarded;
+use crate::tower::gate::Decided;
+use crate::tower::grpc;
+use crate::tower::refusal::Refusal;
+
+/// A service whose logins are guarded: what a [`LoginLayer`](super::LoginLayer) makes of one.
+pub struct LoginService<T, S, F> {
+    inner: T,
+    login: Login<S, F>,
+}
+
+impl<T, S, F> LoginService<T, S, F> {
+    pub(super) const fn new(inner: T, login: Login<S, F>) -> Self {
+        Self { inner, login }
+    }
+}
+
+impl<T: Clone, S, F> Clone for LoginService<T, S, F> {
+    fn clone(&self) -> Self {
+        Self::new(self.inner.clone(), self.login.clone())
+    }
+}
+
+impl<T, S, F> std::fmt::Debug for LoginService<T, S, F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoginService").finish_non_exhaustive()
+    }
+}
+
+impl<T, S, F, Read, B, A> Service<Request<B>> for LoginService<T, S, F>
+where
+    T: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
+    T::Future: Send,
+    S: Store,
+    F: Fn(Request<B>) -> Read + Send + Sync + 'static,
+    Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>> + Send,
+    B: Send + 'static,
+    A: Send + 'static,
+{
+    type Response = Response<Guarded<A>>;
+    type Error = T::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, T::Error>> + Send>>;
+
+    /// As ready as the service behind.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that was asked whether it is ready is called, and not its clone.
+        let next = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, next);
+        let login = self.login.clone();
+        Box::pin(async move {
+            let is_grpc = grpc::is_grpc(request.headers());
+            let answered = match login.admit(request).await {
+                Ok(admitted) => login.pass(ready, admitted).await?,
+                Err(refusal) => Err(refusal),
+            };
+            Ok(answered.map_or_else(
+                |refusal| refusal.answer(is_grpc),
+                |response| response.map(|body| Guarded::application(body, None)),
+            ))
+        })
+    }
+}
+
+/// A request that goes on to the application.
+struct Admitted<B> {
+    request: Request<B>,
+    /// Who tries, if somebody does.
+    tried: Option<Box<GuardFacts>>,
+}
+
+/// The application's answer, or what takes its place.
+type Answered<A> = Result<Response<A>, Refusal>;
+
+impl<S: Store, F> Login<S, F> {
+    /// Finds out who tries, and asks the guard about them.
+    async fn admit<B, Read>(&self, request: Request<B>) -> Result<Admitted<B>, Refusal>
+    where
+        F: Fn(Request<B>) -> Read,
+        Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>>,
+    {
+        let read = (self.read)(request).await;
+        let (request, attempt) = read.map_err(|error| Refusal::unreadable(&error.into()))?;
+        let Some(attempt) = attempt else {
+            let tried = None;
+            return Ok(Admitted { request, tried });
+        };
+        let (mut parts, body) = request.into_parts();
+        let ip = self.gate.client_of(&parts).await?;
+        let facts = attempt.facts(ip, &parts);
+        let decided = self.ask(self.ops.check, &facts).await?;
+        if !decided.decision().is_allowed() {
+            return Err(refused(decided, &facts));
+        }
+        decided.told(&mut parts.extensions);
+        Ok(Admitted {
+            request: Request::from_parts(parts, body),
+            tried: Some(Box::new(facts)),
+        })
+    }
+
+    /// The application's answer, after the wait that a failure leads to. What is tried is seen
+    /// to its end whoever waits for it; the wait is not.
+    async fn pass<T, B, A>(
+        self,
+        mut ready: T,
+        admitted: Admitted<B>,
+    ) -> Result<Answered<A>, T::Error>
+    where
+        T: Service<Request<B>, Response = Response<A>> + Send + 'static,
+        T::Future: Send,
+        B: Send + 'static,
+        A: Send + 'static,
+        F: Send + Sync + 'static,
+    {
+        let Admitted { request, tried } = admitted;
+        let Some(facts) = tried else {
+            return Ok(Ok(ready.call(request).await?));
+        };
+        let seen = Finished::new(async move {
+            let response = ready.call(request).await?;
+            Ok(self.report(&facts, response).await)
+        });
+        let (response, wait) = match seen.await? {
+            Ok(answered) => answered,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        if wait > Duration::ZERO {
+            tokio::time::sleep(wait).await;
+        }
+        Ok(Ok(response))
+    }
+
+    /// Tells the guard how it ended. A block that came in between takes the answer's place;
+    /// with a failure goes the time that its answer is to wait (A-BACKOFF).
+    async fn report<A>(
+        &self,
+        facts: &GuardFacts,
+        response: Response<A>,
+    ) -> Result<(Response<A>, Duration), Refusal> {
+        let (mut parts, body) = response.into_parts();
+        let mut wait = Duration::ZERO;
+        if let Some(op) = self.ops.of((self.outcome)(&parts)) {
+            let decided = self.ask(op, facts).await?;
+            if op == self.ops.success && !decided.decision().is_allowed() {
+                return Err(refused(decided, facts));
+            }
+            let wait_ms = decided.decision().delay_ms.unwrap_or_default();
+            wait = Duration::from_millis(wait_ms.into());
+            parts.extensions.insert(decided);
+        }
+        Ok((Response::from_parts(parts, body), wait))
+    }
+
+    async fn ask(&self, op: GuardOp, facts: &GuardFacts) -> Result<Decided, Refusal> {
+        let asked = self.engine.guard(op, facts).await;
+        asked
+            .map(Decided::new)
+            .map_err(|error| Refusal::unreadable(&error.into()))
+    }
+}
+
+fn refused(decided: Decided, facts: &GuardFacts) -> Refusal {
+    let id = facts.request_id.as_ref().map_or("", Id::as_str);
+    Refusal::of(decided, id)
+}
