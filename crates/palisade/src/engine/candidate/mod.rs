@@ -147,7 +147,7 @@ impl Candidate {
     fn request<'a>(&'a self, facts: &'a RequestFacts) -> Later<'a, Decision> {
         Box::pin(async move {
             let (answer, _) = self.engine.answer(facts, Take::Consume).await;
-            answer.decision
+            *answer.decision
         })
     }
 
@@ -162,7 +162,7 @@ impl Candidate {
     fn command<'a>(&'a self, op: GuardOp, facts: &'a GuardFacts) -> Later<'a, Option<Decision>> {
         Box::pin(async move {
             let (answer, _) = self.engine.answer_command(op, facts).await.ok()?;
-            Some(answer.decision)
+            Some(*answer.decision)
         })
     }
 
