@@ -10,7 +10,7 @@ use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
-use palisade_core::headers::{Field, Header, each_header, headers};
+use palisade_core::headers::{Header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
@@ -69,11 +69,6 @@ impl RequestAnswer {
         let mut all = headers(&self.decision, self.policy.settings.headers);
         all.extend(self.candidate.as_ref().and_then(|one| one.header()));
         all
-    }
-
-    /// Hands those of the decision to `put`, without the candidate's.
-    pub(crate) fn each_header(&self, put: impl FnMut(Field, &str)) {
-        each_header(&self.decision, self.policy.settings.headers, put);
     }
 }
 
@@ -211,12 +206,12 @@ impl<S: Store> Engine<S> {
             return (guessing.unwrap_or_else(refused), None);
         }
         if let Some(entry) = self.allowlisted(asked.facts) {
-        (self.judge(asked, has_failed).await, None)
             return (Box::new(bypass(self.now(), class)), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
             return (Box::new(refuse(refusal, class, self.now())), None);
         }
+        (self.judge(asked, has_failed).await, None)
     }
 
     /// What an address that tries API keys, or comes without one, gets when it has
