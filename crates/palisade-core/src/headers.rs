@@ -106,76 +106,89 @@ pub type Header = (&'static str, String);
 /// The headers of an answer, as [`each_header`] finds them.
 #[must_use]
 pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
-    let mut headers = Vec::with_capacity(8);
-    each_header(decision, families, |field, value| {
-        headers.push((field.name(), value.to_owned()));
-    });
-    headers
+    let mut listed = Listed {
+        headers: Vec::with_capacity(8),
+        text: String::new(),
+    };
+    each_header(decision, families, &mut listed);
+    listed.headers
 }
 
-/// Hands every header of an answer to `put`, with an ASCII value.
+/// Takes the headers of an answer, one after another.
+pub trait TakeHeaders {
+    /// `field` has the ASCII text that `write` appends. Who knows the text need not have it
+    /// written.
+    fn take(&mut self, field: Field, write: impl FnOnce(&mut String));
+}
+
+struct Listed {
+    headers: Vec<Header>,
+    /// What the last value was written in: it grows once, and each copy is as long as it needs.
+    text: String,
+}
+
+impl TakeHeaders for Listed {
+    fn take(&mut self, field: Field, write: impl FnOnce(&mut String)) {
+        self.text.clear();
+        write(&mut self.text);
+        self.headers.push((field.name(), self.text.clone()));
+    }
+}
+
+/// Hands every header of an answer to `taker`.
 /// They describe the most constraining bucket that can deny (L-CONSTRAINT), which is the
-/// first of [`Decision::limits`] that is not in shadow; without one they are left out. They
-/// are part of every answer: nothing is allocated but what the longer ones are written in.
-pub fn each_header(
-    decision: &Decision,
-    families: HeaderFamilies,
-    mut put: impl FnMut(Field, &str),
-) {
+/// first of [`Decision::limits`] that is not in shadow; without one they are left out.
+pub fn each_header(decision: &Decision, families: HeaderFamilies, taker: &mut impl TakeHeaders) {
     let enforced = decision.limits.iter().find(|reading| !reading.shadow);
     if let Some(reading) = enforced {
         if families.x_ratelimit {
-            put(Field::XRateLimitLimit, digits(reading.limit).as_str());
-            put(
-                Field::XRateLimitRemaining,
-                digits(reading.remaining).as_str(),
-            );
-            put(Field::XRateLimitReset, digits(reading.reset).as_str());
+            take_number(taker, Field::XRateLimitLimit, reading.limit);
+            take_number(taker, Field::XRateLimitRemaining, reading.remaining);
+            take_number(taker, Field::XRateLimitReset, reading.reset);
         }
-        let mut text = String::new();
         if families.ietf {
             let with_key = families.partition_key;
-            write_policies(&mut text, &decision.limits, with_key);
-            put(Field::RateLimitPolicy, &text);
-            text.clear();
-            write_current(&mut text, reading, decision, with_key);
-            put(Field::RateLimit, &text);
+            taker.take(Field::RateLimitPolicy, |text| {
+                write_policies(text, &decision.limits, with_key);
+            });
+            taker.take(Field::RateLimit, |text| {
+                write_current(text, reading, decision, with_key);
+            });
         }
         if families.org {
-            text.clear();
-            text.push_str(digits(reading.limit).as_str());
-            text.push_str(";w=");
-            text.push_str(digits(reading.window_seconds).as_str());
-            put(Field::RateLimitLimit, &text);
-            put(
-                Field::RateLimitRemaining,
-                digits(reading.remaining).as_str(),
-            );
-            put(Field::RateLimitReset, digits(reading.reset).as_str());
+            taker.take(Field::RateLimitLimit, |text| {
+                push_number(text, reading.limit);
+                text.push_str(";w=");
+                push_number(text, reading.window_seconds);
+            });
+            take_number(taker, Field::RateLimitRemaining, reading.remaining);
+            take_number(taker, Field::RateLimitReset, reading.reset);
         }
     }
     if let Some(seconds) = decision.wait() {
-        put(Field::RetryAfter, digits(seconds).as_str());
+        take_number(taker, Field::RetryAfter, seconds);
     }
-    put_quota(decision, &mut put);
-    put_status(decision, &mut put);
+    take_quota(decision, taker);
+    take_status(decision, taker);
 }
 
-/// A number as text, without an allocation.
-struct Digits {
-    buffer: itoa::Buffer,
-    number: u64,
+/// The limit of which the headers of an answer say the same again and again: its figures in
+/// [`Field::XRateLimitLimit`], [`Field::RateLimitPolicy`] and [`Field::RateLimitLimit`] change
+/// with its name, limit, window and unit only. `None` where several limits are listed, or the
+/// answer says whose limit it is.
+#[must_use]
+pub fn lasting(decision: &Decision, families: HeaderFamilies) -> Option<&LimitReading> {
+    let mut enforced = decision.limits.iter().filter(|reading| !reading.shadow);
+    let only = enforced.next().filter(|_| !families.partition_key)?;
+    enforced.next().is_none().then_some(only)
 }
 
-fn digits(number: u64) -> Digits {
-    let buffer = itoa::Buffer::new();
-    Digits { buffer, number }
+fn take_number(taker: &mut impl TakeHeaders, field: Field, number: u64) {
+    taker.take(field, |text| push_number(text, number));
 }
 
-impl Digits {
-    fn as_str(&mut self) -> &str {
-        self.buffer.format(self.number)
-    }
+fn push_number(text: &mut String, number: u64) {
+    text.push_str(itoa::Buffer::new().format(number));
 }
 
 /// What an entry of the IETF fields takes beside the limit's name, as a rule.
@@ -219,7 +232,7 @@ fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figure
     list.push('"');
     for (key, figure) in keys.into_iter().zip(figures) {
         list.push_str(key);
-        list.push_str(itoa::Buffer::new().format(figure));
+        push_number(list, figure);
     }
 }
 
@@ -259,23 +272,26 @@ fn write_current(text: &mut String, reading: &LimitReading, decision: &Decision,
     }
 }
 
-fn put_quota(decision: &Decision, mut put: impl FnMut(Field, &str)) {
+fn take_quota(decision: &Decision, taker: &mut impl TakeHeaders) {
     let Some(quota) = decision.quota else { return };
-    let mut show = |field, amount: Option<u64>| match amount {
-        Some(amount) => put(field, digits(amount).as_str()),
-        None => put(field, "unlimited"),
+    let mut show = |field, amount: Option<u64>| {
+        taker.take(field, |text| match amount {
+            Some(amount) => push_number(text, amount),
+            None => text.push_str("unlimited"),
+        });
     };
     show(Field::XQuotaLimit, quota.limit);
     show(Field::XQuotaRemaining, quota.remaining());
     show(Field::XQuotaReset, Some(quota.reset));
 }
 
-fn put_status(decision: &Decision, mut put: impl FnMut(Field, &str)) {
-    match decision.enforcement {
-        Enforcement::Full => {}
-        Enforcement::Degraded => put(Field::XRateLimitStatus, "degraded"),
-        Enforcement::Disabled => put(Field::XRateLimitStatus, "disabled"),
-    }
+fn take_status(decision: &Decision, taker: &mut impl TakeHeaders) {
+    let status = match decision.enforcement {
+        Enforcement::Full => return,
+        Enforcement::Degraded => "degraded",
+        Enforcement::Disabled => "disabled",
+    };
+    taker.take(Field::XRateLimitStatus, |text| text.push_str(status));
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! Decision → HTTP: the status, headers and body that an enforcing surface answers with,
 //! whichever it is.
 
+mod lasting;
+
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use palisade_core::bodies::body;
-use palisade_core::headers::Field;
+use palisade_core::headers::{Field, TakeHeaders, each_header};
 use serde::Serialize;
 
 use crate::engine::RequestAnswer;
 use crate::extract::ExtractError;
+use lasting::Lasting;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -33,13 +36,51 @@ pub fn enforced(answer: &RequestAnswer, request_id: &str) -> Response<Vec<u8>> {
 
 /// Puts a decision's headers on an answer.
 pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
-    answer.each_header(|field, value| {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            target.insert(header_name(field), value);
-        }
+    lasting::with(answer, |known| {
+        let mut headers = Headers {
+            target,
+            known,
+            text: String::with_capacity(TEXT_BYTES),
+        };
+        let families = answer.policy.settings.headers;
+        each_header(&answer.decision, families, &mut headers);
     });
     if let Some((name, value)) = candidate(answer) {
         target.insert(name, value);
+    }
+}
+
+/// Room for the longest of most answers' values.
+const TEXT_BYTES: usize = 96;
+
+/// The headers of an answer on their way into its map.
+struct Headers<'a> {
+    target: &'a mut HeaderMap,
+    known: Option<&'a mut Lasting>,
+    /// What the last value was written in.
+    text: String,
+}
+
+impl TakeHeaders for Headers<'_> {
+    fn take(&mut self, field: Field, write: impl FnOnce(&mut String)) {
+        let text = &mut self.text;
+        let made = || {
+            text.clear();
+            write(text);
+            HeaderValue::from_str(text).ok()
+        };
+        let known = self.known.as_mut().and_then(|known| known.place(field));
+        let value = match known {
+            Some(Some(known)) => Some(known.clone()),
+            Some(unknown) => {
+                *unknown = made();
+                unknown.clone()
+            }
+            None => made(),
+        };
+        if let Some(value) = value {
+            self.target.insert(header_name(field), value);
+        }
     }
 }
 

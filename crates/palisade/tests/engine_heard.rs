@@ -137,7 +137,7 @@ impl Heard {
 
     async fn login(&self) -> palisade::core::Decision {
         let answer = self.engine.guard(GuardOp::LoginCheck, &facts()).await;
-        answer.unwrap().decision
+        *answer.unwrap().decision
     }
 
     /// Three failed logins, and a store that is back at once.

@@ -68,7 +68,7 @@ async fn failure<S: Store>(engine: &Engine<S>, account: &str) -> Decision {
         account.len()
     ));
     let answer = engine.guard(GuardOp::LoginFailure, &facts).await;
-    answer.unwrap().decision
+    *answer.unwrap().decision
 }
 
 /// Every node in turn.
@@ -130,8 +130,8 @@ async fn scripted<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) -> Vec<Decis
     let mut answers = Vec::new();
     for (step, engine) in (0..40).zip(nodes.engines.iter().cycle()) {
         clock.advance(7 * SECOND + step * 3 * SECOND);
-        answers.push(engine.check(&request(AUTH)).await.decision);
-        answers.push(engine.check(&request(READ)).await.decision);
+        answers.push(*engine.check(&request(AUTH)).await.decision);
+        answers.push(*engine.check(&request(READ)).await.decision);
         answers.push(failure(engine, "victim").await);
     }
     // A remembered denial shows only the bucket that denies, which is the first.

@@ -148,7 +148,7 @@ impl Node {
         let facts = raw.into_facts().unwrap();
         let asked = deadline::now();
         let answer = self.engine.guard(op, &facts).await.unwrap();
-        (answer.decision, asked.elapsed())
+        (*answer.decision, asked.elapsed())
     }
 
     /// Somebody who has nothing to do with the flood.

@@ -197,7 +197,7 @@ pub struct Decided {
 impl From<RequestAnswer> for Decided {
     fn from(answer: RequestAnswer) -> Self {
         Self {
-            decision: answer.decision,
+            decision: *answer.decision,
             policy: answer.policy,
             call: None,
         }

@@ -242,13 +242,13 @@ impl<S: Store> Link<S> {
     /// One store call of a request that must be answered at `ends`. The call's own
     /// deadline starts when it is made: one that is cut short because the request's time
     /// went elsewhere says nothing about the store.
-    pub(super) async fn call<'l, T, F: Future<Output = Result<T, StoreError>>>(
+    pub(super) fn call<'l, T, F: Future<Output = Result<T, StoreError>>>(
         &'l self,
         whom: For,
         ends: Instant,
         call: impl FnOnce(&'l S) -> F,
-    ) -> Result<T, NoAnswer> {
-        self.call_in_run(whom, None, ends, call).await
+    ) -> impl Future<Output = Result<T, NoAnswer>> {
+        self.call_in_run(whom, None, ends, call)
     }
 
     /// The same in a run of calls that began at `began`: what the whole run takes is the

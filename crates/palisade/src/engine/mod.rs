@@ -13,12 +13,13 @@ mod limits;
 mod link;
 mod operators;
 mod ports;
+mod seldom;
 mod timing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::time::{Clock, Micros};
@@ -29,6 +30,7 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
+use seldom::Seldom;
 
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
@@ -153,7 +155,7 @@ pub struct Engine<S> {
     limits: Limits,
     guard: Guard,
     registries: Arc<Registries>,
-    candidate: ArcSwapOption<Candidate>,
+    candidate: Seldom<Candidate>,
 }
 
 impl<S: Store> Engine<S> {
@@ -180,7 +182,7 @@ impl<S: Store> Engine<S> {
             link: Link::new(store, clock, observer, deadline, settings),
             guard: Guard::default(),
             registries,
-            candidate: ArcSwapOption::empty(),
+            candidate: Seldom::default(),
             policy: ArcSwap::new(policy),
             keyring,
             tenants,
@@ -204,7 +206,7 @@ impl<S: Store> Engine<S> {
 
     /// True while a candidate policy decides beside the one in force.
     pub fn has_candidate(&self) -> bool {
-        self.candidate.load().is_some()
+        self.candidate.is_there()
     }
 
     /// Puts a new policy in force. Requests under way finish with the old one;

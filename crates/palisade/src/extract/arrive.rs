@@ -1,5 +1,6 @@
 //! What a request says at a look: nothing here costs more than a lookup (I-COST).
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use palisade_core::path::{NormalPath, normalise};
@@ -144,45 +145,39 @@ fn read<'a>(
         error,
         ip: request.peer,
     })?;
-    line.and_then(|line| looked_at(agent, config, request, ip, &line, now))
-        .map_err(|error| Refused {
-            error: error.into(),
-            ip,
-        })
+    let refused = |error: FieldError| Refused {
+        error: error.into(),
+        ip,
+    };
+    let line = line.map_err(refused)?;
+    let place = Place::of(config, request.policy, &line).map_err(refused)?;
+    // Made once and completed where it is: it is large, and to move it costs more than most
+    // of what is read.
+    let mut arrived = place.arrived(ip, line.query);
+    look_at(agent, config, request, &mut arrived, now).map_err(refused)?;
+    Ok(arrived)
 }
 
-fn looked_at<'a>(
+/// What the headers say, as far as it can be looked up.
+fn look_at<'a>(
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
-    ip: IpAddr,
-    line: &Line<'a>,
+    arrived: &mut Arrived<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, FieldError> {
+) -> Result<(), FieldError> {
     let headers = request.headers;
-    let method = super::normalise_method(line.method)?;
-    let (facts, forward_path) = placed(config, request, ip, &method, line)?;
+    let facts = &mut arrived.facts;
+    arrived.reads_body = config.oauth_routes.reads_body(&facts.method, &facts.path);
     let sent = Sent::of(headers, &config.api_key_header);
-    let authorization = match sent.authorization {
-        true => Authorization::read(headers)?,
-        false => Authorization::None,
-    };
-    let reads_body = config.oauth_routes.reads_body(&method, &facts.path);
-    let mut arrived = Arrived {
-        facts,
-        forward_path,
-        unknown_token: false,
-        reads_body,
-        recalled: None,
-        query: line.query,
-        authorization,
-    };
-    if let (Some(verifier), Authorization::Bearer(token)) = (&config.jwt, authorization) {
+    if sent.authorization {
+        arrived.authorization = Authorization::read(headers)?;
+    }
+    if let (Some(verifier), Authorization::Bearer(token)) = (&config.jwt, arrived.authorization) {
         arrived.recalled = verifier.recall(token, now);
         arrived.unknown_token = arrived.recalled.is_none();
-        arrived.facts.guess = arrived.unknown_token;
+        facts.guess = arrived.unknown_token;
     }
-    let facts = &mut arrived.facts;
     if sent.api_key && asks_for_api_keys(request.policy, facts) {
         facts.api_key = api_key::api_key(headers, &config.api_key_header)?;
     }
@@ -197,7 +192,7 @@ fn looked_at<'a>(
         facts.request_id = request_id::request_id(headers);
         facts.correlation_id = request_id::correlation_id(headers);
     }
-    Ok(arrived)
+    Ok(())
 }
 
 fn asks_for_api_keys(policy: &PolicySet, facts: &RequestFacts) -> bool {
@@ -215,33 +210,50 @@ fn differs_by_case(
     routes.differ_by_case(method, path) || config.oauth_routes.differ_by_case(path)
 }
 
-/// The request with its path in one spelling, and the path to pass on.
-fn placed(
-    config: &EdgeConfig,
-    request: EdgeRequest<'_>,
-    ip: IpAddr,
-    method: &str,
-    line: &Line<'_>,
-) -> Result<(RequestFacts, Option<Box<str>>), FieldError> {
-    let path = normalise(line.path, config.encoded_slash)?;
-    let readings = if line.as_written {
-        path.readings()
-    } else {
-        path.forwarded_reading()
-    };
-    let routes = request.policy.routes();
-    if !readings.is_empty() && !routes.agree(method, path.judged(), readings) {
-        return Err(FieldError::new(
-            "path",
-            "would be read differently by different applications: write it plainly",
-        ));
+/// What a request line asks for, in one spelling.
+struct Place<'a> {
+    method: Cow<'a, str>,
+    path: NormalPath<'a>,
+}
+
+impl<'a> Place<'a> {
+    fn of(config: &EdgeConfig, policy: &PolicySet, line: &Line<'a>) -> Result<Self, FieldError> {
+        let method = super::normalise_method(line.method)?;
+        let path = normalise(line.path, config.encoded_slash)?;
+        let readings = if line.as_written {
+            path.readings()
+        } else {
+            path.forwarded_reading()
+        };
+        let routes = policy.routes();
+        if !readings.is_empty() && !routes.agree(&method, path.judged(), readings) {
+            return Err(FieldError::new(
+                "path",
+                "would be read differently by different applications: write it plainly",
+            ));
+        }
+        if config.path_case == PathCase::Refused && differs_by_case(config, routes, &method, &path)
+        {
+            return Err(FieldError::new(
+                "path",
+                "leads to another route where letter case is ignored: write it as the route is \
+                 written",
+            ));
+        }
+        Ok(Self { method, path })
     }
-    if config.path_case == PathCase::Refused && differs_by_case(config, routes, method, &path) {
-        return Err(FieldError::new(
-            "path",
-            "leads to another route where letter case is ignored: write it as the route is written",
-        ));
+
+    /// A request of which nothing but this is known.
+    fn arrived(self, ip: IpAddr, query: Option<&'a [u8]>) -> Arrived<'a> {
+        let path = &self.path;
+        Arrived {
+            facts: RequestFacts::new(ip, &self.method, path.judged()),
+            forward_path: (!path.is_as_written()).then(|| path.forwarded().into()),
+            unknown_token: false,
+            reads_body: false,
+            recalled: None,
+            query,
+            authorization: Authorization::None,
+        }
     }
-    let forward = (!path.is_as_written()).then(|| path.forwarded().into());
-    Ok((RequestFacts::new(ip, method, path.judged()), forward))
 }

@@ -34,7 +34,6 @@ impl Default for IdentityHeaders {
 }
 
 /// Who asks, from whichever source counts.
-#[derive(Default)]
 pub(super) struct Identity {
     pub(super) user: Option<Id>,
     pub(super) org: Option<Id>,

@@ -244,7 +244,7 @@ pub(crate) fn complete(
     now: Micros,
 ) -> Result<(TokenStatus, Vec<Id>), ExtractError> {
     let (identity, token) = match arrived.recalled.take() {
-        Some(claims) => (claims.into(), TokenStatus::Verified),
+        Some(claims) => (Some(claims.into()), TokenStatus::Verified),
         None => identity_of(config, request, arrived.authorization, now)?,
     };
     let facts = &mut arrived.facts;
@@ -258,11 +258,17 @@ pub(crate) fn complete(
     let client = client_id::client_id(&config.oauth_routes, named)?;
     facts.client = client.map(|id| ClientFacts { id, kind: None });
     facts.guess = matches!(token, TokenStatus::Unverified(_));
+    let roles = identity.map(|identity| tell(identity, facts));
+    Ok((token, roles.unwrap_or_default()))
+}
+
+/// Who somebody is, among the facts; what is left are the roles.
+fn tell(identity: Identity, facts: &mut RequestFacts) -> Vec<Id> {
     facts.user = identity.user;
     facts.org = identity.org;
     facts.token = identity.token;
     facts.scopes = identity.scopes;
-    Ok((token, identity.roles))
+    identity.roles
 }
 
 /// Where keys are configured a bearer token decides alone, for good or ill:
@@ -272,18 +278,18 @@ fn identity_of(
     request: EdgeRequest<'_>,
     authorization: Authorization<'_>,
     now: Micros,
-) -> Result<(Identity, TokenStatus), FieldError> {
+) -> Result<(Option<Identity>, TokenStatus), FieldError> {
     if let (Some(verifier), Authorization::Bearer(token)) = (&config.jwt, authorization) {
         return Ok(match verifier.verify(token, now) {
-            Ok(claims) => (claims.into(), TokenStatus::Verified),
-            Err(refusal) => (Identity::default(), TokenStatus::Unverified(refusal)),
+            Ok(claims) => (Some(claims.into()), TokenStatus::Verified),
+            Err(refusal) => (None, TokenStatus::Unverified(refusal)),
         });
     }
     let identity = match &config.identity_headers {
         Some(names) if config.trusted_proxies.contains(request.peer) => {
-            names.read(request.headers)?
+            Some(names.read(request.headers)?)
         }
-        Some(_) | None => Identity::default(),
+        Some(_) | None => None,
     };
     Ok((identity, TokenStatus::Absent))
 }

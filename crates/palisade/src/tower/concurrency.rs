@@ -257,7 +257,7 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
         );
         decision.retry_after = Some(1);
         let decided = Decided::new(RequestAnswer {
-            decision,
+            decision: Box::new(decision),
             policy: judge.policy(),
             candidate: None,
         });

@@ -93,13 +93,7 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
         if gate.asked(request.extensions()).is_some() {
             return Some(Ok(None));
         }
-        let (facts, path) = gate.facts_at_once(Head::of(request), Layers::Edge)?;
-        let asked = gate.asking(request.extensions(), Question::Edge);
-        let admitted = gate.admit_at_once(&facts, asked)?;
-        Some(admitted.map(|decided| {
-            gate.pass(decided.clone(), request, path);
-            Some(decided)
-        }))
+        gate.decide_at_once(request, Layers::Edge, |_, _| Some(Question::Edge))
     }
 
     async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {

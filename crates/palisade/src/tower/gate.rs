@@ -327,13 +327,41 @@ impl<J: Judge> Gate<J> {
         }
     }
 
-    /// The same if it needs no waiting: a request that cannot be read, and one that is judged
-    /// before its token is verified, are left to [`Gate::facts`].
-    pub(super) fn facts_at_once(
+    /// Reads a request, decides about it and lets it pass, if that needs no waiting: a request
+    /// that cannot be read, and one that is judged before its token is verified, are left to
+    /// [`Gate::facts`]. `question` says what is to be asked, when the facts are known and may
+    /// be completed; without one the request passes unasked.
+    pub(super) fn decide_at_once<B>(
+        &self,
+        request: &mut Request<B>,
+        layers: Layers,
+        question: impl FnOnce(&Request<B>, &mut RequestFacts) -> Option<Question>,
+    ) -> Option<Result<Option<Decided>, Refusal>> {
+        let head = Head::of(request);
+        let decided = self.with_facts(head, layers, |facts, path| {
+            let Some(question) = question(request, facts) else {
+                return Some(Ok(None));
+            };
+            let asked = self.asking(request.extensions(), question);
+            let answer = self.judge.check_now(facts)?;
+            let decided = self.outcome(answer, facts, asked);
+            Some(decided.map(|decided| Some((decided, path))))
+        })??;
+        Some(decided.map(|passed| {
+            let (decided, path) = passed?;
+            self.pass(decided.clone(), request, path);
+            Some(decided)
+        }))
+    }
+
+    /// What `look` makes of a request's facts and of the path to go on with, if they are known
+    /// without waiting. The facts stay where they are read: they are large.
+    fn with_facts<T>(
         &self,
         head: Head<'_>,
         layers: Layers,
-    ) -> Option<(RequestFacts, Option<Box<str>>)> {
+        look: impl FnOnce(&mut RequestFacts, Option<Box<str>>) -> T,
+    ) -> Option<T> {
         if !self.judge.never_waits() {
             return None;
         }
@@ -345,13 +373,14 @@ impl<J: Judge> Gate<J> {
                 true => Agent::Asked,
                 false => Agent::NotAsked,
             };
-            let mut arrived = arrive_asking(agent, edge, request, now).ok()?;
+            let mut arrived = arrive_asking(agent, edge, request, now);
+            let arrived = arrived.as_mut().ok()?;
             arrived.facts.layers = layers;
             if arrived.unknown_token {
                 return None;
             }
-            complete(edge, request, &mut arrived, now).ok()?;
-            Some((arrived.facts, arrived.forward_path))
+            complete(edge, request, arrived, now).ok()?;
+            Some(look(&mut arrived.facts, arrived.forward_path.take()))
         })
     }
 
@@ -388,15 +417,6 @@ impl<J: Judge> Gate<J> {
         asked: Asked,
     ) -> Result<Decided, Refusal> {
         self.outcome(self.judge.check(facts).await, facts, asked)
-    }
-
-    /// The same, if it needs no waiting.
-    pub(super) fn admit_at_once(
-        &self,
-        facts: &RequestFacts,
-        asked: Asked,
-    ) -> Option<Result<Decided, Refusal>> {
-        Some(self.outcome(self.judge.check_now(facts)?, facts, asked))
     }
 
     fn outcome(

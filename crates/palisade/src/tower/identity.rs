@@ -89,17 +89,11 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
     fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Decided>, Refusal>> {
         let gate = &self.gate;
         let before = gate.asked(request.extensions());
-        let (mut facts, path) = gate.facts_at_once(Head::of(request), rest(before))?;
-        tell(request, &mut facts);
-        if before.is_some_and(|before| before.covers(&facts)) {
-            return Some(Ok(None));
-        }
-        let asked = gate.asking(request.extensions(), Question::about(&facts));
-        let admitted = gate.admit_at_once(&facts, asked)?;
-        Some(admitted.map(|decided| {
-            gate.pass(decided.clone(), request, path);
-            Some(decided)
-        }))
+        gate.decide_at_once(request, rest(before), |request, facts| {
+            tell(request, facts);
+            let is_asked = before.is_some_and(|before| before.covers(facts));
+            (!is_asked).then(|| Question::about(facts))
+        })
     }
 
     async fn before(&self, mut request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {

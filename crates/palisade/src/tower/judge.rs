@@ -160,7 +160,7 @@ impl<C: Clock> OneLimit<C> {
             now,
         };
         RequestAnswer {
-            decision: decide(None, &self.class, judged),
+            decision: Box::new(decide(None, &self.class, judged)),
             policy: Arc::clone(&self.policy),
             candidate: None,
         }
@@ -174,7 +174,7 @@ impl<C: Clock> OneLimit<C> {
             now: self.limiter.now(),
         };
         RequestAnswer {
-            decision: decide(None, &self.class, judged),
+            decision: Box::new(decide(None, &self.class, judged)),
             policy: Arc::clone(&self.policy),
             candidate: None,
         }

@@ -46,7 +46,7 @@ pub async fn attack<S: Store>(
                 tick();
                 let facts = attacker(task, n);
                 let answer = node.guard(GuardOp::LoginFailure, &facts).await.unwrap();
-                let decision = answer.decision;
+                let decision = *answer.decision;
                 answers.push(Answered { facts, decision });
             }
             answers

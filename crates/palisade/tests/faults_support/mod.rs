@@ -91,7 +91,7 @@ impl<S: Store> Bench<S> {
         let facts = format!(r#"{{"ip":"{ip}","method":"POST","path":"{path}"}}"#);
         let raw: RawRequest<'_> = wire::parse(facts.as_bytes()).unwrap();
         let facts = raw.into_facts().unwrap();
-        in_time(self.engine.check(&facts)).await.decision
+        *in_time(self.engine.check(&facts)).await.decision
     }
 
     pub async fn guard(&self, op: GuardOp, account: &str) -> Decision {
@@ -101,10 +101,8 @@ impl<S: Store> Bench<S> {
         );
         let raw: RawGuard<'_> = wire::parse(facts.as_bytes()).unwrap();
         let facts = raw.into_facts().unwrap();
-        in_time(self.engine.guard(op, &facts))
-            .await
-            .unwrap()
-            .decision
+        let answer = in_time(self.engine.guard(op, &facts)).await;
+        *answer.unwrap().decision
     }
 
     pub async fn modes(&self, op: GuardOp, account: &str, count: usize) -> Vec<String> {

@@ -96,7 +96,7 @@ impl<S: Store> Nodes<S> {
         let facts = request(facts);
         let mut answers = Vec::new();
         for engine in self.engines.iter().cycle().take(count) {
-            answers.push(engine.check(&facts).await.decision);
+            answers.push(*engine.check(&facts).await.decision);
         }
         answers
     }

@@ -147,7 +147,7 @@ impl Candidate {
     fn request<'a>(&'a self, facts: &'a RequestFacts) -> Later<'a, Decision> {
         Box::pin(async move {
             let (answer, _) = self.engine.answer(facts, Take::Consume).await;
-            answer.decision
+            *answer.decision
         })
     }
 
@@ -162,7 +162,7 @@ impl Candidate {
     fn command<'a>(&'a self, op: GuardOp, facts: &'a GuardFacts) -> Later<'a, Option<Decision>> {
         Box::pin(async move {
             let (answer, _) = self.engine.answer_command(op, facts).await.ok()?;
-            Some(answer.decision)
+            Some(*answer.decision)
         })
     }
 
@@ -211,23 +211,23 @@ impl<S: Store> Engine<S> {
     /// counted stays counted under a new one; the comparison starts anew.
     pub fn set_candidate(&self, bundle: Option<&CandidateBundle>) {
         let Some(bundle) = bundle else {
-            self.candidate.store(None);
+            self.candidate.take_away();
             return;
         };
-        match self.candidate.load_full() {
+        match self.candidate.get() {
             Some(before) if before.keys_max == bundle.keys_max => {
                 before.succeeded_by(self, bundle);
             }
             _ => {
                 let fresh = Candidate::new(self, bundle);
-                self.candidate.store(Some(Arc::new(fresh)));
+                self.candidate.put(Arc::new(fresh));
             }
         }
     }
 
     /// How the candidate has compared so far; `None` without one.
     pub fn candidate_report(&self) -> Option<CandidateReport> {
-        let candidate = self.candidate.load_full()?;
+        let candidate = self.candidate.get()?;
         let mut stats = candidate.engine.store().stats();
         let local = candidate.engine.limits.local().stats();
         stats.tracked_keys += local.tracked_keys;
@@ -241,7 +241,7 @@ impl<S: Store> Engine<S> {
         facts: &RequestFacts,
         decision: &Decision,
     ) -> Option<Box<CandidateAnswer>> {
-        let candidate = self.candidate.load_full()?;
+        let candidate = self.candidate.get()?;
         let mut would_be = candidate.request(facts).await;
         if let (Some(live), Some(own)) = (&decision.receipt, would_be.receipt.take()) {
             candidate.receipts.note(live, own);
@@ -255,7 +255,7 @@ impl<S: Store> Engine<S> {
         facts: &DescriptorFacts<'_>,
         answer: &DescriptorAnswer,
     ) -> Option<Box<CandidateAnswer>> {
-        let candidate = self.candidate.load_full()?;
+        let candidate = self.candidate.get()?;
         let would_be = candidate.call(facts).await;
         let subject = Subject::Descriptors(facts, &answer.statuses);
         candidate.compare(self, subject, &answer.decision, &would_be)
@@ -268,14 +268,14 @@ impl<S: Store> Engine<S> {
         facts: &GuardFacts,
         decision: &Decision,
     ) -> Option<Box<CandidateAnswer>> {
-        let candidate = self.candidate.load_full()?;
+        let candidate = self.candidate.get()?;
         let would_be = candidate.command(op, facts).await?;
         candidate.compare(self, Subject::Guard(op, facts), decision, &would_be)
     }
 
     /// The candidate's counters, for what holds for both. Nothing of them can fail.
     pub(super) fn beside(&self) -> Option<Beside> {
-        self.candidate.load_full().map(Beside)
+        self.candidate.get().map(Beside)
     }
 }
 

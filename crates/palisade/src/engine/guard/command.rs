@@ -128,7 +128,7 @@ impl<S: Store> Engine<S> {
             (disabled(self.now()), GuardNotes::default())
         };
         let answer = RequestAnswer {
-            decision,
+            decision: Box::new(decision),
             policy,
             candidate: None,
         };

@@ -10,7 +10,7 @@ use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
-use palisade_core::headers::{Field, Header, each_header, headers};
+use palisade_core::headers::{Header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
@@ -54,8 +54,8 @@ use super::near::WithoutAnswer;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RequestAnswer {
-    /// The decision.
-    pub decision: Decision,
+    /// The decision. It is large, and handed on by every step from here to the answer.
+    pub decision: Box<Decision>,
     /// The policy in force.
     pub policy: Arc<PolicySet>,
     /// Where the candidate policy would have decided otherwise (L-CANDIDATE).
@@ -69,11 +69,6 @@ impl RequestAnswer {
         let mut all = headers(&self.decision, self.policy.settings.headers);
         all.extend(self.candidate.as_ref().and_then(|one| one.header()));
         all
-    }
-
-    /// Hands those of the decision to `put`, without the candidate's.
-    pub(crate) fn each_header(&self, put: impl FnMut(Field, &str)) {
-        each_header(&self.decision, self.policy.settings.headers, put);
     }
 }
 
@@ -156,7 +151,7 @@ impl<S: Store> Engine<S> {
             take,
             ends,
         };
-        let (decision, bypassed) = self.decide(asked).await;
+        let (decision, bypassed) = self.decide(&asked).await;
         let answer = RequestAnswer {
             decision,
             policy,
@@ -195,54 +190,50 @@ impl<S: Store> Engine<S> {
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
-    async fn decide(&self, asked: Asked<'_>) -> (Decision, Option<String>) {
-        let Asked { plan, class, .. } = asked;
+    async fn decide(&self, asked: &Asked<'_>) -> (Box<Decision>, Option<String>) {
+        let Asked { plan, class, .. } = *asked;
         if !asked.policy.enabled {
-            return (disabled(self.now(), class), None);
+            return (Box::new(disabled(self.now(), class)), None);
         }
         let throttled = self.throttle(asked).await;
         if let Throttled::Shed(shed) = throttled {
-            return (*shed, None);
+            return (shed, None);
         }
         let has_failed = matches!(throttled, Throttled::WithoutStore);
         if let Some(refusal) = plan.refusal.filter(|refusal| refusal.denies_access()) {
             let guessing = self.limit_guesses(asked, has_failed).await;
-            let decision = guessing.unwrap_or_else(|| refuse(refusal, class, self.now()));
-            return (decision, None);
+            let refused = || Box::new(refuse(refusal, class, self.now()));
+            return (guessing.unwrap_or_else(refused), None);
         }
         if let Some(entry) = self.allowlisted(asked.facts) {
-            return (bypass(self.now(), class), Some(entry));
+            return (Box::new(bypass(self.now(), class)), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
-            return (refuse(refusal, class, self.now()), None);
+            return (Box::new(refuse(refusal, class, self.now())), None);
         }
-        (self.judge_after(has_failed, asked).await, None)
-    }
-
-    /// A store that has just failed this request is not asked twice by it.
-    async fn judge_after(&self, has_failed: bool, asked: Asked<'_>) -> Decision {
-        if has_failed {
-            self.counters().fall_back(asked)
-        } else {
-            self.judge(asked).await
-        }
+        (self.judge(asked, has_failed).await, None)
     }
 
     /// What an address that tries API keys, or comes without one, gets when it has
     /// used up its limits. The plan holds nothing but these.
-    async fn limit_guesses(&self, asked: Asked<'_>, has_failed: bool) -> Option<Decision> {
+    async fn limit_guesses(&self, asked: &Asked<'_>, has_failed: bool) -> Option<Box<Decision>> {
         let is_free = asked.plan.charges.is_empty() || self.allowlisted(asked.facts).is_some();
         if is_free {
             return None;
         }
-        let decision = self.judge_after(has_failed, asked).await;
+        let decision = self.judge(asked, has_failed).await;
         (!decision.is_allowed()).then_some(decision)
     }
 
-    pub(super) async fn judge(&self, asked: Asked<'_>) -> Decision {
-        let Asked { plan, class, .. } = asked;
+    /// What the buckets say. A store that has just failed this request is not asked twice by
+    /// it.
+    pub(super) async fn judge(&self, asked: &Asked<'_>, has_failed: bool) -> Box<Decision> {
+        let Asked { plan, class, .. } = *asked;
+        if has_failed {
+            return Box::new(self.counters().fall_back(*asked));
+        }
         if plan.charges.is_empty() {
-            return self.without_bucket(asked);
+            return Box::new(self.without_bucket(*asked));
         }
         let counters = self.counters().noting(asked.facts.receipt);
         match counters.charge(&plan.charges, asked.take, asked.ends).await {
@@ -255,7 +246,7 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                let mut decision = decide(plan.quota, class, judged);
+                let mut decision = Box::new(decide(plan.quota, class, judged));
                 if asked.facts.receipt && asked.take == Take::Consume {
                     let limits = &self.limits;
                     decision.receipt =
@@ -271,7 +262,7 @@ impl<S: Store> Engine<S> {
                 };
                 let quota = plan.quota.filter(|_| charge.limit.scope == Scope::ApiKey);
                 let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
-                decide(quota, class, judged)
+                Box::new(decide(quota, class, judged))
             }
             Ok(Answered::Near(charges, charged)) => {
                 let judged = Judged {
@@ -279,9 +270,9 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                decide(None, class, judged)
+                Box::new(decide(None, class, judged))
             }
-            Err(no_answer) => self.counters().without_answer(asked, &no_answer),
+            Err(no_answer) => Box::new(self.counters().without_answer(*asked, &no_answer)),
         }
     }
 
@@ -297,7 +288,7 @@ impl<S: Store> Engine<S> {
     /// The global throttle, taken before any other work (L-GLOBAL). While the store
     /// cannot be asked, the instance's own bucket still binds, and what all instances
     /// share is counted here.
-    async fn throttle(&self, asked: Asked<'_>) -> Throttled {
+    async fn throttle(&self, asked: &Asked<'_>) -> Throttled {
         let throttle = &asked.plan.throttle;
         if throttle.is_empty() {
             return Throttled::Passed;
@@ -310,7 +301,7 @@ impl<S: Store> Engine<S> {
                 return Throttled::shed(counters.conflict(asked.class));
             }
             Err(_) => {
-                let shed = counters.throttle_locally(asked);
+                let shed = counters.throttle_locally(*asked);
                 return shed.map_or(Throttled::WithoutStore, Throttled::shed);
             }
         };

@@ -72,21 +72,21 @@ impl<S: Store> Engine<S> {
     }
 
     /// What the throttle says, as far as this instance knows.
-    fn shed_here(&self, asked: Asked<'_>) -> Option<Decision> {
+    fn shed_here(&self, asked: Asked<'_>) -> Option<Box<Decision>> {
         let counters = self.counters();
         let throttle = &asked.plan.throttle;
         let known = counters.limits.denied_here(throttle, counters.link.now());
         match known {
             Some(known) => Some(known.decide(asked)),
-            None if self.is_cut_off() => counters.throttle_locally(asked),
+            None if self.is_cut_off() => counters.throttle_locally(asked).map(Box::new),
             None => None,
         }
     }
 
-    async fn known_denial(&self, asked: Asked<'_>) -> Option<Decision> {
+    async fn known_denial(&self, asked: Asked<'_>) -> Option<Box<Decision>> {
         let counters = self.counters();
         if !counters.limits.is_shared {
-            let decision = self.judge(asked).await;
+            let decision = self.judge(&asked, false).await;
             return (!decision.is_allowed()).then_some(decision);
         }
         let (charges, now) = (&asked.plan.charges, counters.link.now());
@@ -99,7 +99,7 @@ impl<S: Store> Engine<S> {
         // is on the allowlist: who that is, is not known yet.
         let decision = self.is_cut_off().then(|| counters.fall_back(asked))?;
         let is_over = !decision.is_allowed() && decision.mode != Mode::FailClosed;
-        is_over.then_some(decision)
+        is_over.then(|| Box::new(decision))
     }
 
     fn is_cut_off(&self) -> bool {
@@ -115,13 +115,13 @@ struct Denying<'p> {
 }
 
 impl Denying<'_> {
-    fn decide(&self, asked: Asked<'_>) -> Decision {
+    fn decide(&self, asked: Asked<'_>) -> Box<Decision> {
         let judged = Judged {
             charges: &self.charges,
             readings: &self.readings,
             now: self.now,
         };
-        decide(None, asked.class, judged)
+        Box::new(decide(None, asked.class, judged))
     }
 }
 

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use palisade_core::facts::{FieldError, Id, RequestFacts};
 use palisade_core::key::{Digest, Domain, Keyring, anonymised};
@@ -15,6 +14,7 @@ use palisade_store::{Entry, Registry, Store, StoreError, Vitals};
 use serde::{Deserialize, Serialize};
 
 use super::super::Engine;
+use super::super::seldom::Seldom;
 
 /// What an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +93,8 @@ impl From<FieldError> for AllowlistError {
 /// What a node knows of the allowlist.
 #[derive(Default)]
 pub(in crate::engine) struct Allowlist {
-    copy: ArcSwap<Copy>,
+    /// Not there while the list is empty.
+    copy: Seldom<Copy>,
     version: AtomicU64,
     /// How far the store's clock is ahead of this node's: entries end by the store's
     /// (F-CLOCK).
@@ -123,10 +124,8 @@ impl Allowlist {
         facts: &RequestFacts,
         now: impl FnOnce() -> Micros,
     ) -> Option<String> {
-        let copy = self.copy.load();
-        if copy.by_id.is_empty() {
-            return None;
-        }
+        let copy = self.copy.look()?;
+        let copy = copy.as_ref()?;
         let now = now().moved(self.ahead_us.load(Ordering::Relaxed));
         copy.find_user(keyring, facts, now)
             .or_else(|| copy.find_address(keyring, facts.address()?, now))
@@ -378,10 +377,13 @@ impl<S: Store> Engine<S> {
             for entry in decode(&all.entries) {
                 copy.insert(&entry);
             }
-            allowlist.copy.store(Arc::new(copy));
+            match copy.by_id.is_empty() {
+                true => allowlist.copy.take_away(),
+                false => allowlist.copy.put(Arc::new(copy)),
+            }
             allowlist.version.store(all.version + 1, Ordering::Release);
         }
-        if allowlist.copy.load().has_ends {
+        if allowlist.copy.get().is_some_and(|copy| copy.has_ends) {
             self.compare_clocks().await?;
         }
         Ok(())

@@ -1,0 +1,192 @@
+//! Header values that are the same in every answer about a limit: made once, and shared.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use http::HeaderValue;
+use palisade_core::decision::LimitReading;
+use palisade_core::headers::{Field, lasting};
+use palisade_core::policy::QuotaUnit;
+
+use crate::engine::RequestAnswer;
+
+/// So many limits are remembered on each thread, those seen last: most services have fewer, and
+/// to look through them all must cost less than to write two values.
+const LIMITS_MAX: usize = 8;
+
+thread_local! {
+    static KNOWN: RefCell<ArrayVec<Lasting, LIMITS_MAX>> = const {
+        RefCell::new(ArrayVec::new_const())
+    };
+}
+
+/// What is known of a limit's values; one that is not there has not been asked for.
+pub(super) struct Lasting {
+    name: Arc<str>,
+    figures: (u64, u64, QuotaUnit),
+    limit: Option<HeaderValue>,
+    policy: Option<HeaderValue>,
+    limit_in_window: Option<HeaderValue>,
+}
+
+impl Lasting {
+    fn of(reading: &LimitReading) -> Self {
+        Self {
+            name: Arc::clone(&reading.name),
+            figures: figures(reading),
+            limit: None,
+            policy: None,
+            limit_in_window: None,
+        }
+    }
+
+    /// The name is compared by its place: it lives as long as it is remembered here, and a
+    /// policy that is loaded anew has names of its own.
+    fn is_of(&self, reading: &LimitReading) -> bool {
+        Arc::ptr_eq(&self.name, &reading.name) && self.figures == figures(reading)
+    }
+
+    /// Where the value of `field` is kept, if it is one that lasts.
+    pub(super) const fn place(&mut self, field: Field) -> Option<&mut Option<HeaderValue>> {
+        match field {
+            Field::XRateLimitLimit => Some(&mut self.limit),
+            Field::RateLimitPolicy => Some(&mut self.policy),
+            Field::RateLimitLimit => Some(&mut self.limit_in_window),
+            _ => None,
+        }
+    }
+}
+
+const fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
+    (reading.limit, reading.window_seconds, reading.unit)
+}
+
+/// Calls `then` with what is known of the limit that an answer is about, if it is about one.
+pub(super) fn with<T>(answer: &RequestAnswer, then: impl FnOnce(Option<&mut Lasting>) -> T) -> T {
+    let families = answer.policy.settings.headers;
+    let Some(reading) = lasting(&answer.decision, families) else {
+        return then(None);
+    };
+    KNOWN.with_borrow_mut(|known| {
+        let place = known.iter().position(|one| one.is_of(reading));
+        let place = place.unwrap_or_else(|| {
+            if known.is_full() {
+                known.remove(0);
+            }
+            known.push(Lasting::of(reading));
+            known.len() - 1
+        });
+        then(known.get_mut(place))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::headers::HeaderFamilies;
+    use palisade_core::key::Digest;
+    use palisade_core::{Decision, Micros, PolicySet};
+
+    use super::*;
+    use crate::answer::apply_headers;
+
+    const ALL: HeaderFamilies = HeaderFamilies {
+        x_ratelimit: true,
+        ietf: true,
+        org: true,
+        partition_key: false,
+    };
+
+    fn reading(name: &Arc<str>, limit: u64, window_seconds: u64) -> LimitReading {
+        LimitReading {
+            name: Arc::clone(name),
+            scope: "ip",
+            class: Arc::clone(name),
+            limit,
+            remaining: limit - 1,
+            reset: 1_735_934_400,
+            retry_after: None,
+            window_seconds,
+            unit: QuotaUnit::Requests,
+            partition: Digest(7),
+            shadow: false,
+        }
+    }
+
+    /// What is put on an answer is what the headers of its decision are, in their order.
+    fn assert_told(families: HeaderFamilies, limits: Vec<LimitReading>) {
+        let mut policy = PolicySet::empty();
+        policy.settings.headers = families;
+        let mut decision = Decision::allow(Micros(1_735_934_355_000_000));
+        decision.limits = limits;
+        let answer = RequestAnswer {
+            decision: Box::new(decision),
+            policy: Arc::new(policy),
+            candidate: None,
+        };
+        let mut put = http::HeaderMap::new();
+        apply_headers(&mut put, &answer);
+        let told: Vec<(String, &str)> = put
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap()))
+            .collect();
+        let headers = answer.headers();
+        let expected: Vec<(String, &str)> = headers
+            .iter()
+            .map(|(name, value)| (name.to_lowercase(), value.as_str()))
+            .collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn l_constraint_headers_follow_a_limit_whose_figures_change() {
+        let name: Arc<str> = "per-address".into();
+        for (limit, window_seconds) in [(10, 60), (10, 60), (20, 60), (20, 3_600), (10, 60)] {
+            assert_told(ALL, vec![reading(&name, limit, window_seconds)]);
+        }
+        let mut bytes = reading(&name, 10, 60);
+        bytes.unit = QuotaUnit::ContentBytes;
+        assert_told(ALL, vec![bytes]);
+        let same: Arc<str> = "per-user".into();
+        assert_told(ALL, vec![reading(&same, 10, 60)]);
+    }
+
+    #[test]
+    fn l_constraint_more_limits_than_are_remembered_have_each_their_own_headers() {
+        let names: Vec<Arc<str>> = (0..3 * LIMITS_MAX)
+            .map(|number| format!("limit-{number}").into())
+            .collect();
+        for _ in 0..2 {
+            for (name, limit) in names.iter().zip(10..) {
+                assert_told(ALL, vec![reading(name, limit, 60)]);
+            }
+        }
+        KNOWN.with_borrow(|known| assert_eq!(known.len(), LIMITS_MAX));
+    }
+
+    #[test]
+    fn l_constraint_what_an_answer_lists_besides_is_not_left_out() {
+        let names: [Arc<str>; 2] = ["per-address".into(), "per-user".into()];
+        let [first, second] = names.each_ref().map(|name| reading(name, 10, 60));
+        let in_shadow = LimitReading {
+            shadow: true,
+            ..second.clone()
+        };
+        let of_another = LimitReading {
+            partition: Digest(8),
+            ..first.clone()
+        };
+        assert_told(ALL, vec![first.clone()]);
+        assert_told(ALL, vec![first.clone(), second.clone()]);
+        assert_told(ALL, vec![second, first.clone()]);
+        assert_told(ALL, vec![in_shadow.clone(), first.clone()]);
+        assert_told(ALL, vec![in_shadow]);
+        let with_key = HeaderFamilies {
+            partition_key: true,
+            ..ALL
+        };
+        assert_told(with_key, vec![first]);
+        assert_told(with_key, vec![of_another]);
+        assert_told(ALL, Vec::new());
+    }
+}
