@@ -10,6 +10,9 @@ use crate::limit::BucketSpec;
 use crate::policy::{Limit, RouteMatch};
 use crate::rule::Rule;
 
+/// Room for the name of a bucket of one or two identifiers.
+pub const KEY_BYTES: usize = 128;
+
 /// What happens when a bucket is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExceed {
@@ -66,25 +69,37 @@ impl Charge<'_> {
     /// input can forge another key.
     #[must_use]
     pub fn key(&self) -> String {
-        let mut key = String::with_capacity(128);
-        key.push_str(self.limit.family.prefix());
-        key.push_str(":{");
-        key.push_str(&self.hash_tag());
-        key.push('}');
-        for segment in self.segments.iter().filter(|s| s.kind != SegmentKind::Org) {
-            let _ = write!(key, ":{}:{:032x}", segment.kind.name(), segment.digest.0);
-        }
-        key.push_str(&self.limit.key_suffix);
+        let mut key = String::with_capacity(KEY_BYTES);
+        self.push_key(&mut key);
         key
+    }
+
+    /// Adds [`Charge::key`] to `text`.
+    pub fn push_key(&self, text: &mut String) {
+        text.push_str(self.limit.family.prefix());
+        text.push_str(":{");
+        self.push_hash_tag(text);
+        text.push('}');
+        for segment in self.segments.iter().filter(|s| s.kind != SegmentKind::Org) {
+            text.push(':');
+            segment.push_to(text);
+        }
+        text.push_str(&self.limit.key_suffix);
     }
 
     /// What decides the Redis Cluster slot.
     #[must_use]
     pub fn hash_tag(&self) -> String {
+        let mut tag = String::with_capacity(KEY_BYTES / 2);
+        self.push_hash_tag(&mut tag);
+        tag
+    }
+
+    fn push_hash_tag(&self, text: &mut String) {
         match self.segments.first() {
-            Some(segment) if segment.kind == SegmentKind::Org => segment.digest.hex(),
-            Some(segment) => format!("{}:{:032x}", segment.kind.name(), segment.digest.0),
-            None => escape(&self.limit.name),
+            Some(segment) if segment.kind == SegmentKind::Org => segment.digest.push_hex(text),
+            Some(segment) => segment.push_to(text),
+            None => text.push_str(&escape(&self.limit.name)),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The connections of one surface on one worker: accepted within a bound, watched,
 //! and drained at the end.
 
-use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,12 +9,13 @@ use std::time::Duration;
 
 use palisade::engine::Observer;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::activity::{Live, Patience};
 use super::line::{Line, Stream};
 use super::sockets::{Accepting, Listener};
+use super::spread::{Accepted, Desk};
 use super::stop::Stop;
 use super::surface::Protocol;
 use super::task;
@@ -58,9 +58,16 @@ impl Bounds {
     }
 }
 
+/// Where connections reach a worker.
+pub(super) struct Entrance {
+    pub(super) socket: Listener,
+    /// Its place among the workers, if they share connections evenly.
+    pub(super) desk: Option<Desk>,
+}
+
 /// Accepts until the process ends, then waits for what is under way.
-pub(crate) async fn run<P: Protocol>(
-    socket: Listener,
+pub(super) async fn run<P: Protocol>(
+    Entrance { socket, desk }: Entrance,
     protocol: Arc<P>,
     tls: Option<Secured>,
     bounds: Bounds,
@@ -83,7 +90,7 @@ pub(crate) async fn run<P: Protocol>(
         live: &live,
     };
     tokio::select! {
-        () = door.serve(listener) => {}
+        () = door.serve(listener, desk) => {}
         () = watch(&live, patience, stop) => {}
     }
 }
@@ -105,8 +112,6 @@ async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
     }
 }
 
-type Accepted = (Stream, SocketAddr, OwnedSemaphorePermit);
-
 /// Where connections come in.
 struct Door<'a, P> {
     protocol: Arc<P>,
@@ -117,7 +122,7 @@ struct Door<'a, P> {
 }
 
 impl<P: Protocol> Door<'_, P> {
-    async fn serve(&self, listener: Accepting) {
+    async fn serve(&self, listener: Accepting, mut desk: Option<Desk>) {
         let mut connections = JoinSet::new();
         let mut stop = self.stop.clone();
         loop {
@@ -125,10 +130,16 @@ impl<P: Protocol> Door<'_, P> {
                 biased;
                 () = stop.draining() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = self.accept(&listener) => self.start(&mut connections, accepted),
+                moved = arrived(&mut desk) => self.start(&mut connections, moved),
+                accepted = self.accept(&listener) => {
+                    self.start(&mut connections, placed(desk.as_ref(), accepted));
+                }
             }
         }
         self.sweep(&listener, &mut connections);
+        while let Some(moved) = desk.as_mut().and_then(Desk::last) {
+            self.start(&mut connections, Some(moved));
+        }
         drop(listener);
         let drained = async {
             while connections.join_next().await.is_some() {}
@@ -145,7 +156,7 @@ impl<P: Protocol> Door<'_, P> {
     async fn accept(&self, listener: &Accepting) -> Option<Accepted> {
         let permit = Arc::clone(&self.bounds.gate).acquire_owned().await.ok()?;
         match poll_fn(|cx| listener.poll(cx)).await {
-            Ok((stream, peer)) => Some((stream, peer, permit)),
+            Ok((stream, peer)) => Some(Accepted::new(stream, peer, permit)),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -160,7 +171,8 @@ impl<P: Protocol> Door<'_, P> {
         while let Ok(permit) = Arc::clone(&self.bounds.gate).try_acquire_owned() {
             match listener.poll(&mut context) {
                 Poll::Ready(Ok((stream, peer))) => {
-                    self.start(connections, Some((stream, peer, permit)));
+                    let accepted = Accepted::new(stream, peer, permit);
+                    self.start(connections, Some(accepted));
                 }
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }
@@ -168,9 +180,15 @@ impl<P: Protocol> Door<'_, P> {
     }
 
     fn start(&self, connections: &mut JoinSet<()>, accepted: Option<Accepted>) {
-        let Some((stream, peer, permit)) = accepted else {
+        let Some(accepted) = accepted else {
             return;
         };
+        let Accepted {
+            stream,
+            peer,
+            permit,
+            seat,
+        } = accepted;
         let activity = self.live.add(&self.bounds.patience);
         let stop = self.stop.clone();
         let protocol = Arc::clone(&self.protocol);
@@ -178,17 +196,37 @@ impl<P: Protocol> Door<'_, P> {
             (Stream::Plain(stream), Some(tls)) => (stream, tls),
             (stream, _) => {
                 let line = Line::new(stream, peer, permit, activity, stop);
-                connections.spawn(task::boxed(protocol.converse(line)));
+                connections.spawn(task::boxed(async move {
+                    let _seat = seat;
+                    protocol.converse(line).await;
+                }));
                 return;
             }
         };
         let (tls, handshake) = (tls.clone(), self.bounds.handshake);
         connections.spawn(task::boxed(async move {
+            let _seat = seat;
             if let Some(stream) = tls.agree(stream, handshake, &stop).await {
                 let line = Line::new(stream, peer, permit, activity, stop);
                 protocol.converse(line).await;
             }
         }));
+    }
+}
+
+/// The next connection that another worker has accepted for this one.
+async fn arrived(desk: &mut Option<Desk>) -> Option<Accepted> {
+    match desk {
+        Some(desk) => desk.arrived().await,
+        None => pending().await,
+    }
+}
+
+/// A connection that this worker has accepted, if it is to serve it, too.
+fn placed(desk: Option<&Desk>, accepted: Option<Accepted>) -> Option<Accepted> {
+    match desk {
+        Some(desk) => desk.place(accepted?),
+        None => accepted,
     }
 }
 

@@ -16,6 +16,7 @@ mod passed;
 mod reload;
 mod socket_file;
 mod sockets;
+mod spread;
 mod stop;
 mod surface;
 pub(crate) mod task;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use palisade::engine::Observer;
 
-use super::accept::{self, Bounds, Secured};
+use super::accept::{self, Bounds, Entrance, Secured};
 use super::line::Line;
 use super::passed::Passed;
 use super::sockets::{self, Bound};
+use super::spread::{self, Desk};
 use super::stop::Stop;
 use super::task::{self, Task};
 use super::tls::Tls;
@@ -90,7 +91,9 @@ pub(crate) struct On<P, M> {
     bounds: Bounds,
     tls: Option<Secured>,
     workers: Share,
+    is_even: bool,
     bound: Option<Bound>,
+    desks: Vec<Desk>,
     of: std::marker::PhantomData<fn() -> P>,
 }
 
@@ -104,7 +107,9 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
             bounds,
             tls: None,
             workers: Share::All,
+            is_even: false,
             bound: None,
+            desks: Vec::new(),
             of: std::marker::PhantomData,
         }
     }
@@ -112,6 +117,13 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
     /// The same on a part of the workers.
     pub(crate) const fn on(mut self, workers: Share) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// The same with as many connections on each worker, for callers that open a few and keep
+    /// them.
+    pub(crate) const fn evenly(mut self) -> Self {
+        self.is_even = true;
         self
     }
 
@@ -139,15 +151,21 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
     fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure> {
         let bound = sockets::bind(&self.place, self.workers.of(workers), passed)?;
         self.place.address = bound.address.clone();
+        if self.is_even {
+            self.desks = spread::desks(bound.sockets.len());
+        }
         self.bound = Some(bound);
         Ok(())
     }
 
     fn serve(&mut self, stop: &Stop) -> Option<Task> {
-        let socket = self.bound.as_mut()?.sockets.pop()?;
+        let entrance = Entrance {
+            socket: self.bound.as_mut()?.sockets.pop()?,
+            desk: self.desks.pop(),
+        };
         let protocol = (self.make)();
         Some(task::boxed(accept::run(
-            socket,
+            entrance,
             protocol,
             self.tls.clone(),
             self.bounds.clone(),

@@ -275,22 +275,24 @@ pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, V
 #[derive(Default)]
 struct Places {
     keys: Vec<String>,
-    by_hash: HashTable<usize>,
+    /// Their hashes, which are not made again when the table grows, and where they stand.
+    by_hash: HashTable<(u64, usize)>,
     hasher: RandomState,
 }
 
 impl Places {
     /// Where `key` stands, from 1.
     fn place_of(&mut self, key: String) -> u16 {
-        let (keys, hasher) = (&mut self.keys, &self.hasher);
-        let hash = hasher.hash_one(&key);
-        if let Some(known) = self.by_hash.find(hash, |place| keys[*place] == key) {
+        let keys = &mut self.keys;
+        let hash = self.hasher.hash_one(&key);
+        let is_same = |(_, place): &(u64, usize)| keys[*place] == key;
+        if let Some((_, known)) = self.by_hash.find(hash, is_same) {
             return number(known + 1);
         }
         keys.push(key);
         let place = keys.len() - 1;
-        let rehash = |place: &usize| hasher.hash_one(&keys[*place]);
-        self.by_hash.insert_unique(hash, place, rehash);
+        self.by_hash
+            .insert_unique(hash, (hash, place), |(hash, _)| *hash);
         number(place + 1)
     }
 }

@@ -1,7 +1,7 @@
 //! Names in Redis. The braces hold what decides the cluster slot.
 
 use palisade_core::Digest;
-use palisade_core::plan::Charge;
+use palisade_core::plan::{Charge, KEY_BYTES};
 use palisade_core::record::{RecordKey, RecordKind};
 
 use crate::Registry;
@@ -19,12 +19,10 @@ impl Keys {
 
     /// A bucket: `rl:{…}:…` or `rq:{…}:…` (T-KEYS).
     pub(super) fn bucket(&self, charge: &Charge<'_>) -> String {
-        let key = charge.key();
-        if self.prefix.is_empty() {
-            key
-        } else {
-            format!("{}{key}", self.prefix)
-        }
+        let mut key = String::with_capacity(self.prefix.len() + KEY_BYTES);
+        key.push_str(&self.prefix);
+        charge.push_key(&mut key);
+        key
     }
 
     /// A record: `rec:{digest}:account-login`.

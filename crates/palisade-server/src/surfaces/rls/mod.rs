@@ -66,7 +66,8 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
         scheme: "http",
         address: server.grpc.clone(),
     };
-    let surface = On::new(address, given.bounds(), move || Arc::clone(&service));
+    // Envoy opens a connection for each of its threads and keeps it.
+    let surface = On::new(address, given.bounds(), move || Arc::clone(&service)).evenly();
     // Who may open a socket file is on this machine and known to it: nobody else listens.
     let tls = match &server.grpc {
         config::Address::Network(_) => given.tls.callers.clone(),

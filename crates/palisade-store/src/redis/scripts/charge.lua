@@ -500,13 +500,13 @@ do
 end
 
 local bytes = call('MGET', unpack(KEYS))
-local before, ends = {}, {}
+-- A copy is made at its full length; a table that grows is made anew at each power of two.
+local before, ends = { unpack(bytes) }, {}
 
 -- `ending`: the instant at which the bytes end; false leaves the end they have.
 local function put(place, raw, ending)
-  local earlier = ends[place]
-  if earlier == nil then before[place] = bytes[place] end
-  bytes[place], ends[place] = raw, ending or earlier or false
+  bytes[place] = raw
+  if ending then ends[place] = ending end
 end
 
 -- Judges a bucket in a way that is not usual: it holds another algorithm's state, or
@@ -544,8 +544,9 @@ end
 
 local asked = ARGV[2]
 local clock = false
--- What is answered, in order: the clock and, of each decision, its header and its buckets.
-local said, length, late, injected = { false }, 1, {}, false
+-- What is answered, in order: the clock and, of each decision, its header and its buckets. The
+-- table has room at once for as many entries as most calls need; what fills it means nothing.
+local said, length, late, injected = { byte(asked, 1, 64) }, 1, {}, false
 local places, news, endings = {}, {}, {}
 
 -- A decision's operation, its number of buckets, its instant (false: the server's clock) and
@@ -629,9 +630,9 @@ while at <= #asked do
 end
 
 for place = 1, #KEYS do
-  local ending = ends[place]
-  if ending ~= nil then
-    local key, raw, was = KEYS[place], bytes[place], before[place]
+  local raw, was = bytes[place], before[place]
+  if raw ~= was then
+    local key, ending = KEYS[place], ends[place]
     if not raw then
       if was then call('DEL', key) end
     elseif was and not ending then
@@ -674,4 +675,4 @@ end
 for _, place in ipairs(late) do rebuilt_by_first(place) end
 
 said[1] = pack('<d', clock or 0)
-return table.concat(said)
+return table.concat(said, '', 1, length)

@@ -1,0 +1,267 @@
+//! As many connections of a surface on each of its workers.
+//!
+//! The kernel spreads connections over the workers' sockets by a hash of their addresses. Of
+//! many connections each worker gets about as many. Of the few that a proxy opens and keeps,
+//! all may be one worker's while the others have nothing to do: of four on two workers, two and
+//! two in three of eight cases. So whoever accepts a connection hands it to the worker that has
+//! the fewest.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::line::Stream;
+
+/// A connection as it was accepted.
+pub(super) struct Accepted {
+    pub(super) stream: Stream,
+    pub(super) peer: SocketAddr,
+    pub(super) permit: OwnedSemaphorePermit,
+    /// Where it counts, on a surface whose connections are spread.
+    pub(super) seat: Option<Seat>,
+}
+
+/// What the workers of one surface share.
+struct Spread {
+    /// The connections of each worker, those on their way to it included.
+    held: Mutex<Vec<usize>>,
+    /// The way to each. What is on it has its permit: there are no more than connections.
+    ways: Vec<UnboundedSender<Moved>>,
+}
+
+/// One worker's place.
+pub(super) struct Desk {
+    spread: Arc<Spread>,
+    own: usize,
+    arriving: UnboundedReceiver<Moved>,
+}
+
+/// A place for each of so many workers.
+pub(super) fn desks(count: usize) -> Vec<Desk> {
+    let (ways, arriving): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded_channel()).unzip();
+    let held = Mutex::new(vec![0; count]);
+    let spread = Arc::new(Spread { held, ways });
+    let desk = |(own, arriving)| Desk {
+        spread: Arc::clone(&spread),
+        own,
+        arriving,
+    };
+    arriving.into_iter().enumerate().map(desk).collect()
+}
+
+impl Desk {
+    /// Gives a connection that was accepted here its worker: returned if that is this one, on
+    /// its way to another else.
+    pub(super) fn place(&self, accepted: Accepted) -> Option<Accepted> {
+        let seat = Seat::least(&self.spread, self.own);
+        if seat.worker == self.own {
+            return Some(accepted.at(seat));
+        }
+        let way = &self.spread.ways[seat.worker];
+        let moved = Moved::new(accepted.at(seat)).ok()?;
+        // A worker that has ended takes nothing: the connection stays here.
+        let refused = way.send(moved).err()?.0;
+        let accepted = refused.arrived().ok()?;
+        Some(accepted.at(Seat::of(&self.spread, self.own)))
+    }
+
+    /// The next connection that another worker has accepted for this one.
+    pub(super) async fn arrived(&mut self) -> Option<Accepted> {
+        self.arriving.recv().await?.arrived().ok()
+    }
+
+    /// The same, if one is there; from now on no more come.
+    pub(super) fn last(&mut self) -> Option<Accepted> {
+        self.arriving.close();
+        self.arriving.try_recv().ok()?.arrived().ok()
+    }
+}
+
+impl Accepted {
+    /// A connection that has no seat yet.
+    pub(super) const fn new(
+        stream: Stream,
+        peer: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self {
+            stream,
+            peer,
+            permit,
+            seat: None,
+        }
+    }
+
+    fn at(self, seat: Seat) -> Self {
+        Self {
+            seat: Some(seat),
+            ..self
+        }
+    }
+}
+
+/// Counts as a connection of its worker until it is dropped.
+pub(super) struct Seat {
+    spread: Arc<Spread>,
+    worker: usize,
+}
+
+impl Seat {
+    /// At the worker with the fewest connections; at `own` if none has fewer.
+    fn least(spread: &Arc<Spread>, own: usize) -> Self {
+        let mut held = spread.held.lock();
+        let fewest = (0..held.len()).min_by_key(|worker| (held[*worker], *worker != own));
+        let worker = fewest.unwrap_or(own);
+        held[worker] += 1;
+        Self {
+            spread: Arc::clone(spread),
+            worker,
+        }
+    }
+
+    fn of(spread: &Arc<Spread>, worker: usize) -> Self {
+        spread.held.lock()[worker] += 1;
+        Self {
+            spread: Arc::clone(spread),
+            worker,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.spread.held.lock()[self.worker] -= 1;
+    }
+}
+
+/// A connection that no runtime knows: on its way to the one that will serve it.
+struct Moved {
+    stream: Unknown,
+    peer: SocketAddr,
+    permit: OwnedSemaphorePermit,
+    seat: Option<Seat>,
+}
+
+enum Unknown {
+    Network(std::net::TcpStream),
+    File(std::os::unix::net::UnixStream),
+}
+
+impl Moved {
+    fn new(accepted: Accepted) -> io::Result<Self> {
+        let stream = match accepted.stream {
+            Stream::Plain(stream) => Unknown::Network(stream.into_std()?),
+            Stream::File(stream) => Unknown::File(stream.into_std()?),
+            // TLS is agreed on by the worker that serves.
+            Stream::Secure(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Self {
+            stream,
+            peer: accepted.peer,
+            permit: accepted.permit,
+            seat: accepted.seat,
+        })
+    }
+
+    /// Needs the runtime that is to serve it.
+    fn arrived(self) -> io::Result<Accepted> {
+        let stream = match self.stream {
+            Unknown::Network(stream) => Stream::Plain(tokio::net::TcpStream::from_std(stream)?),
+            Unknown::File(stream) => Stream::File(tokio::net::UnixStream::from_std(stream)?),
+        };
+        Ok(Accepted {
+            stream,
+            peer: self.peer,
+            permit: self.permit,
+            seat: self.seat,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// A connection that was accepted, and its other end.
+    async fn accepted() -> (Accepted, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap());
+        let far = far.await.unwrap();
+        let (near, peer) = listener.accept().await.unwrap();
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        (Accepted::new(Stream::Plain(near), peer, permit), far)
+    }
+
+    fn held(desk: &Desk) -> Vec<usize> {
+        desk.spread.held.lock().clone()
+    }
+
+    #[tokio::test]
+    async fn connections_that_one_worker_accepts_are_spread_over_all() {
+        let mut desks = desks(2);
+        let mut second = desks.pop().unwrap();
+        let first = desks.pop().unwrap();
+        let mut served = Vec::new();
+        let mut fars = Vec::new();
+        for _ in 0..4 {
+            let (near, far) = accepted().await;
+            fars.push(far);
+            match first.place(near) {
+                Some(here) => served.push((here.peer, 0, here)),
+                None => {
+                    let there = second.arrived().await.unwrap();
+                    served.push((there.peer, 1, there));
+                }
+            }
+        }
+        let workers: Vec<usize> = served.iter().map(|(_, worker, _)| *worker).collect();
+        assert_eq!(workers, [0, 1, 0, 1]);
+        let peers = served.iter().map(|(peer, ..)| *peer);
+        assert!(peers.eq(fars.iter().map(|far| far.local_addr().unwrap())));
+        assert_eq!(held(&first), [2, 2]);
+        served.truncate(1);
+        assert_eq!(held(&first), [1, 0], "who has ended does not count");
+        let (near, _far) = accepted().await;
+        assert!(second.place(near).is_some(), "it has the fewest itself");
+    }
+
+    #[tokio::test]
+    async fn a_connection_for_a_worker_that_has_ended_stays() {
+        let mut desks = desks(2);
+        let second = desks.pop().unwrap();
+        let first = desks.pop().unwrap();
+        let (near, _far) = accepted().await;
+        let kept = first.place(near).unwrap();
+        drop(second);
+        let (near, far) = accepted().await;
+        let stays = first.place(near).unwrap();
+        assert_eq!(stays.peer, far.local_addr().unwrap());
+        assert_eq!(held(&first), [2, 0]);
+        drop((kept, stays));
+        assert_eq!(held(&first), [0, 0]);
+    }
+
+    #[tokio::test]
+    async fn what_was_on_its_way_at_the_end_still_arrives() {
+        let mut desks = desks(2);
+        let mut second = desks.pop().unwrap();
+        let first = desks.pop().unwrap();
+        let (near, _one) = accepted().await;
+        let _kept = first.place(near).unwrap();
+        let (near, two) = accepted().await;
+        assert!(first.place(near).is_none());
+        let last = second.last().unwrap();
+        assert_eq!(last.peer, two.local_addr().unwrap());
+        assert!(second.last().is_none());
+        drop(last);
+        let (near, _three) = accepted().await;
+        assert!(first.place(near).is_some(), "no more come");
+    }
+}
