@@ -27,6 +27,8 @@ use serde_json::{Value, json};
 
 const RSA_PRIVATE: &[u8] = include_bytes!("keys/rsa.private.pem");
 const RSA_PUBLIC: &[u8] = include_bytes!("keys/rsa.public.pem");
+/// The same key in the encoding that only RSA has.
+const RSA_PUBLIC_PKCS1: &[u8] = include_bytes!("keys/rsa.pkcs1.public.pem");
 const RSA_OTHER: &[u8] = include_bytes!("keys/rsa-other.private.pem");
 const RSA_WEAK: &[u8] = include_bytes!("keys/rsa-1024.public.pem");
 const EC_PRIVATE: &[u8] = include_bytes!("keys/ec.private.pem");
@@ -213,6 +215,21 @@ fn i_jwt_the_algorithm_is_pinned_within_its_family_too() {
         assert_eq!(
             rsa_set(&["k1"]).verify(&token, now()).unwrap_err(),
             TokenRefusal::Algorithm
+        );
+    }
+}
+
+#[test]
+fn i_jwt_an_rsa_key_may_be_a_file_of_its_own_kind() {
+    let token = signed(Algorithm::RS256, None, &rsa_key(), &good_claims());
+    let keys = JwtKeys::from_pem(RSA_PUBLIC_PKCS1, Algorithm::RS256).unwrap();
+    let verifier = TokenVerifier::new(keys, JwtRules::default());
+    assert!(verifier.verify(&token, now()).is_ok());
+    let unfit = KeyError::Pem("does not fit the configured algorithm");
+    for algorithm in [Algorithm::ES256, Algorithm::EdDSA] {
+        assert_eq!(
+            JwtKeys::from_pem(RSA_PUBLIC_PKCS1, algorithm).unwrap_err(),
+            unfit
         );
     }
 }
