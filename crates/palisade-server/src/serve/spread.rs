@@ -74,10 +74,11 @@ impl Desk {
         self.arriving.recv().await?.arrived().ok()
     }
 
-    /// The same, if one is there; from now on no more come.
+    /// The same, if one is there; from now on no more come. One that cannot be taken in does not
+    /// hide those behind it.
     pub(super) fn last(&mut self) -> Option<Accepted> {
         self.arriving.close();
-        self.arriving.try_recv().ok()?.arrived().ok()
+        std::iter::from_fn(|| self.arriving.try_recv().ok()).find_map(|moved| moved.arrived().ok())
     }
 }
 
