@@ -273,6 +273,31 @@ async fn l_atomic_a_node_that_ends_gives_its_tokens_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn l_atomic_a_node_that_sees_for_the_first_time_that_nothing_was_reset_keeps_its_tokens() {
+    let bench = Bench::supplied().await;
+    assert_eq!(bench.admitted(5).await, 5);
+    bench.engine.refresh_resets().await.unwrap();
+    assert_eq!(bench.admitted(5).await, 5);
+    assert_eq!(bench.used().await, 21, "from the batch at hand");
+    bench.clock.advance(100 * MS);
+    bench.settle().await;
+    assert_eq!(bench.used().await, 10, "the rest went back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_give_back_tokens_that_a_new_policy_finds_unused_go_back() {
+    let bench = Bench::supplied().await;
+    assert_eq!(bench.admitted(5).await, 5);
+    assert_eq!(bench.used().await, 21);
+    bench.engine.set_policy(policy(SHARED, &Env::default()));
+    bench.settle().await;
+    assert_eq!(bench.used().await, 5);
+    bench.clock.advance(SECOND);
+    bench.settle().await;
+    assert_eq!(bench.used().await, 5, "once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn l_atomic_without_a_task_the_request_refills() {
     let bench = Bench::new(SHARED);
     assert_eq!(bench.admitted(60).await, 60);

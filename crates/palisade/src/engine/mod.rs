@@ -210,12 +210,12 @@ impl<S: Store> Engine<S> {
     }
 
     /// Puts a new policy in force. Requests under way finish with the old one;
-    /// what was used stays used.
+    /// what was used stays used, and tokens of leased limits that nobody used go back.
     pub fn set_policy(&self, policy: Arc<PolicySet>) {
         self.link.reconfigure(&policy.settings);
         self.limits.reconfigure(&policy.settings.fallback);
         let before = self.policy.swap(policy);
-        self.limits.forget_cached();
+        self.limits.retire();
         self.observer()
             .policy_changed(Some(&before), &self.policy.load(), self.now());
     }

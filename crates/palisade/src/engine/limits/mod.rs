@@ -69,9 +69,16 @@ impl Limits {
         }
     }
 
-    /// Takes over the figures of a new policy; what was known under the old one goes.
+    /// Takes over the figures of a new policy.
     pub(super) fn reconfigure(&self, fallback: &FallbackPolicy) {
         self.cap_limits.store(Arc::new(CapLimits::new(fallback)));
+    }
+
+    /// What is known under a policy that has gone goes, too; leased tokens go back.
+    pub(super) fn retire(&self) {
+        self.leases.retire();
+        self.denials.clear();
+        self.beside.clear();
     }
 
     /// Drops cached denials and leased tokens: the next request asks the store.

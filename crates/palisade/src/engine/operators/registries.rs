@@ -52,7 +52,9 @@ impl<S: Store> Engine<S> {
         Ok(())
     }
 
-    /// Drops remembered denials and leases if another node has announced a reset.
+    /// Drops remembered denials and leases if another node has announced a reset. Who looks for
+    /// the first time cannot tell whether the last one was before or after its first lease; that
+    /// there was none it can.
     ///
     /// # Errors
     /// The store's; what is remembered stays.
@@ -70,7 +72,9 @@ impl<S: Store> Engine<S> {
             self.registries
                 .resets_seen
                 .store(all.version + 1, Ordering::Release);
-            self.limits.forget_cached();
+            if seen.is_some() || all.version > 0 {
+                self.limits.forget_cached();
+            }
         }
         Ok(())
     }

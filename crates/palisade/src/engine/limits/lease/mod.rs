@@ -204,7 +204,23 @@ impl Leases {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    /// Forgets every cached denial and token, as after a reset.
+    /// Ends every lease. Tokens that nobody used go back if somebody does what is due.
+    pub(super) fn retire(&self) {
+        let is_attended = self.is_attended();
+        for shard in &self.shards {
+            for (_, lease) in shard.write().drain() {
+                let unused = lease.drain();
+                if is_attended {
+                    unused
+                        .into_iter()
+                        .for_each(|unused| self.return_later(&lease, unused));
+                }
+            }
+        }
+    }
+
+    /// Forgets every cached denial and token, as after a reset: the store does not count these
+    /// tokens any more, and what went back for them would be another's.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             shard.write().clear();
