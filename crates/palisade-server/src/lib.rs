@@ -5,6 +5,7 @@
 pub mod config;
 pub mod connect;
 pub mod failure;
+pub mod load;
 pub mod output;
 pub mod serve;
 pub mod store;

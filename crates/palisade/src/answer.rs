@@ -3,6 +3,8 @@
 
 mod lasting;
 
+use std::cell::Cell;
+
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use palisade_core::bodies::body;
@@ -40,18 +42,22 @@ pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
         let mut headers = Headers {
             target,
             known,
-            text: String::with_capacity(TEXT_BYTES),
+            text: TEXT.take(),
         };
         let families = answer.policy.settings.headers;
         each_header(&answer.decision, families, &mut headers);
+        TEXT.set(headers.text);
     });
     if let Some((name, value)) = candidate(answer) {
         target.insert(name, value);
     }
 }
 
-/// Room for the longest of most answers' values.
-const TEXT_BYTES: usize = 96;
+thread_local! {
+    /// What values are written in, which is there for the next answer; as long as the longest
+    /// value so far, which a policy bounds.
+    static TEXT: Cell<String> = const { Cell::new(String::new()) };
+}
 
 /// The headers of an answer on their way into its map.
 struct Headers<'a> {

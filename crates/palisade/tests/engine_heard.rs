@@ -21,11 +21,12 @@ use palisade::cases::{FaultStore, StoreState};
 use palisade::core::facts::{GuardFacts, GuardOp};
 use palisade::core::record::{Flow, Record, RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{Clock, DAY, SECOND};
-use palisade::core::{Id, PolicySet};
+use palisade::core::{Id, Mode, PolicySet};
 use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
-use palisade::store::Records;
+use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::store::model::ModelStore;
+use palisade::store::{Records, Store, Vitals};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 use parking_lot::Mutex;
@@ -406,4 +407,49 @@ async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_n
 
     spoil(&heard, kind, readable).await;
     assert_eq!(heard.login().await.reasons, blocked.reasons);
+}
+
+/// On a store that is asked without leave while it answers, the breaker opens after as many
+/// failures in a row as on any other, and a success between them starts the row anew.
+#[tokio::test(start_paused = true)]
+async fn f_breakers_a_store_in_this_process_trips_after_as_many_failures_in_a_row() {
+    async fn modes<S: Store>(store: S, clock: Arc<VirtualClock>) -> Vec<(Mode, usize)> {
+        let time: Arc<dyn Clock> = clock;
+        let heard = Arc::new(engine_support::Heard::default());
+        let store = FaultStore::new(store);
+        let text = "[policy]\ndefaults = false\n[[limit]]\nname = \"all\"\nby = []\n\
+            rate = \"100000/min\"\n";
+        let engine = Engine::new(EngineConfig {
+            policy: policy(text, &Env::default()),
+            observer: Arc::<engine_support::Heard>::clone(&heard),
+            ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
+        });
+        let facts = request(r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#);
+        let mut modes = Vec::new();
+        for (state, count) in [
+            (StoreState::Up, 30),
+            (StoreState::Down, 4),
+            (StoreState::Up, 1),
+            (StoreState::Down, 4),
+            (StoreState::Up, 20),
+            (StoreState::Down, 30),
+        ] {
+            engine.store().set(state);
+            for _ in 0..count {
+                let mode = engine.check(&facts).await.decision.mode;
+                let opened = heard.failures.lock().len();
+                modes.push((mode, opened));
+            }
+        }
+        let calls = heard.store_calls.load(std::sync::atomic::Ordering::SeqCst);
+        modes.push((Mode::Normal, calls));
+        modes
+    }
+    let clock = || Arc::new(VirtualClock::at(START));
+    let (here, there) = (clock(), clock());
+    let memory = MemoryStore::new(Arc::<VirtualClock>::clone(&here), &MemoryConfig::default());
+    assert!(memory.never_waits());
+    let model = ModelStore::new(Arc::<VirtualClock>::clone(&there));
+    assert!(!model.never_waits());
+    assert_eq!(modes(memory, here).await, modes(model, there).await);
 }

@@ -97,7 +97,7 @@ impl Observer for Heard {
         self.changes.lock().push(said);
     }
 
-    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
+    fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use palisade::SystemClock;
 use palisade::core::time::Clock;
 use palisade_server::failure::Failure;
+use palisade_server::load::{Report, Tally};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::super::offline;
 use super::Bench;
-use super::load::{Report, Tally};
 
 /// Where the caller token is, unless a file was named.
 const TOKEN_VARIABLE: &str = "PALISADE_CALLER_TOKEN";

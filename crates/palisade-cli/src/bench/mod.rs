@@ -2,14 +2,13 @@
 //! running service.
 
 mod http;
-mod load;
-mod store;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use palisade_server::failure::{Ending, Failure};
+use palisade_server::load::{self, Load};
 use palisade_server::output;
 
 /// Measures decisions per second, latency, and whether one too many was admitted.
@@ -69,18 +68,27 @@ impl Bench {
             .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
         let report = match &self.target {
             Some(target) => runtime.block_on(http::run(&self, target))?,
-            None => runtime.block_on(store::run(&self))?,
+            None => runtime.block_on(load::run(&self.of_an_engine()))?,
         };
         if self.json {
             output::json(&report.as_json());
         } else {
             output::print(&report.as_text());
         }
-        let is_within = report.over_admitted.is_none_or(|count| count == 0);
-        Ok(if is_within && report.errors == 0 {
-            Ending::Done
-        } else {
-            Ending::Negative
+        Ok(match report.is_sound() {
+            true => Ending::Done,
+            false => Ending::Negative,
         })
+    }
+
+    fn of_an_engine(&self) -> Load {
+        Load {
+            store: self.store.clone(),
+            keys: self.keys,
+            limit: self.limit,
+            concurrency: self.concurrency,
+            threads: self.threads,
+            seconds: self.seconds,
+        }
     }
 }

@@ -231,6 +231,10 @@ impl Breaker for AvailabilityBreaker {
         self.prolonged_at().filter(|_| !self.prolonged_said)
     }
 
+    fn is_calm(&self) -> bool {
+        matches!(self.state, State::Closed { failures: 0 })
+    }
+
     fn circuit(&self) -> Circuit {
         match self.state {
             State::Closed { .. } => Circuit::Closed,

@@ -185,6 +185,11 @@ pub trait Breaker {
         false
     }
 
+    /// True if a call that succeeds would change nothing.
+    fn is_calm(&self) -> bool {
+        false
+    }
+
     /// True if a probe may start now.
     fn probe_due(&self, now: Micros) -> bool {
         self.next_probe_at().is_some_and(|at| at <= now)

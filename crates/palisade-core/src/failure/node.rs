@@ -227,6 +227,13 @@ impl NodeModes {
         self.breaker(policy).admit(now)
     }
 
+    /// True if a call of `policy` would be admitted, and its answer would change nothing but
+    /// what is known of latencies: who makes many need not report each of them.
+    #[must_use]
+    pub fn is_calm(&self, policy: Policy) -> bool {
+        self.health.failing_since().is_none() && self.breaker(policy).is_calm()
+    }
+
     /// An admitted call of `policy` was answered after `latency_us`.
     pub fn on_success(
         &mut self,

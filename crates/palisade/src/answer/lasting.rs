@@ -1,4 +1,5 @@
-//! Header values that are the same in every answer about a limit: made once, and shared.
+//! Header values that are the same in every answer about a limit, or in those of the same
+//! second: made once, and shared.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ pub(super) struct Lasting {
     limit: Option<HeaderValue>,
     policy: Option<HeaderValue>,
     limit_in_window: Option<HeaderValue>,
+    /// The reset that was told last, in seconds: buckets that are used now mostly have the same.
+    reset_at: u64,
+    reset: Option<HeaderValue>,
 }
 
 impl Lasting {
@@ -38,7 +42,17 @@ impl Lasting {
             limit: None,
             policy: None,
             limit_in_window: None,
+            reset_at: reading.reset,
+            reset: None,
         }
+    }
+
+    /// Forgets what was told of another reset.
+    fn at(&mut self, reset: u64) -> &mut Self {
+        if self.reset_at != reset {
+            (self.reset_at, self.reset) = (reset, None);
+        }
+        self
     }
 
     /// The name is compared by its place: it lives as long as it is remembered here, and a
@@ -53,6 +67,7 @@ impl Lasting {
             Field::XRateLimitLimit => Some(&mut self.limit),
             Field::RateLimitPolicy => Some(&mut self.policy),
             Field::RateLimitLimit => Some(&mut self.limit_in_window),
+            Field::XRateLimitReset | Field::RateLimitReset => Some(&mut self.reset),
             _ => None,
         }
     }
@@ -77,7 +92,7 @@ pub(super) fn with<T>(answer: &RequestAnswer, then: impl FnOnce(Option<&mut Last
             known.push(Lasting::of(reading));
             known.len() - 1
         });
-        then(known.get_mut(place))
+        then(known.get_mut(place).map(|known| known.at(reading.reset)))
     })
 }
 
@@ -149,6 +164,18 @@ mod tests {
         assert_told(ALL, vec![bytes]);
         let same: Arc<str> = "per-user".into();
         assert_told(ALL, vec![reading(&same, 10, 60)]);
+    }
+
+    #[test]
+    fn l_constraint_headers_follow_a_limit_whose_reset_moves() {
+        let name: Arc<str> = "per-address".into();
+        for reset in [1_735_934_400, 1_735_934_400, 1_735_934_401, 1_735_934_400] {
+            let moved = LimitReading {
+                reset,
+                ..reading(&name, 10, 60)
+            };
+            assert_told(ALL, vec![moved]);
+        }
     }
 
     #[test]

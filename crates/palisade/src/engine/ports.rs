@@ -183,8 +183,9 @@ pub trait Observer: Send + Sync + 'static {
     /// once per change.
     fn store_changed(&self, _error: Option<&StoreError>, _now: Micros) {}
 
-    /// A store call ended: its duration and, if it failed, why.
-    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {}
+    /// A store call ended: its duration, if it was measured, and why, if it failed. Of a store
+    /// in this process one call in a few is measured.
+    fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {}
 
     /// Buckets had to be rebuilt from zero, or a record was set aside (F-CORRUPT).
     fn rebuilt(&self, _what: &'static str, _count: u32) {}

@@ -124,7 +124,7 @@ impl Observer for Fanout {
         self.each().for_each(|one| one.store_changed(error, now));
     }
 
-    fn store_call(&self, took_us: u64, error: Option<&StoreError>) {
+    fn store_call(&self, took_us: Option<u64>, error: Option<&StoreError>) {
         self.metrics.store_call(took_us, error);
     }
 

@@ -70,7 +70,7 @@ impl Observer for Heard {
         self.told.lock().push(told);
     }
 
-    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
+    fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {
         self.store_calls.fetch_add(1, Ordering::SeqCst);
     }
 

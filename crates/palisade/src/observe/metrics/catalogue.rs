@@ -100,7 +100,8 @@ catalogue! {
     STORE_HEALTHY = Gauge "rate_limiter_redis_healthy" []
         "1 while the store answers, whichever store it is";
     STORE_LATENCY = Histogram "rate_limiter_redis_latency_ms" []
-        "Latency of store calls in milliseconds, whichever store it is";
+        "Latency of store calls in milliseconds, whichever store it is; \
+         of calls of limits to the embedded store one in eight";
     STORE_ERRORS = Counter "rate_limiter_store_errors_total" ["kind"]
         "Store calls that failed";
     BREAKER_STATE = Gauge "rate_limiter_circuit_breaker_state" ["resource"]

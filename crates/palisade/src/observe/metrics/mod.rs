@@ -325,8 +325,10 @@ impl Observer for Metrics {
         }
     }
 
-    fn store_call(&self, took_us: u64, error: Option<&StoreError>) {
-        self.latency.observe_us(took_us);
+    fn store_call(&self, took_us: Option<u64>, error: Option<&StoreError>) {
+        if let Some(took_us) = took_us {
+            self.latency.observe_us(took_us);
+        }
         if let Some(error) = error {
             self.bump(&names::STORE_ERRORS, &[error.kind().name()], 1);
         }

@@ -63,8 +63,8 @@ async fn busy() -> Watched {
         watched.check_n(&canary(path), 3).await;
     }
     let observer = watched.engine.observer();
-    observer.store_call(2_000, None);
-    observer.store_call(100_000, Some(&StoreError::TimedOut));
+    observer.store_call(Some(2_000), None);
+    observer.store_call(Some(100_000), Some(&StoreError::TimedOut));
     observer.not_asked(Policy::Limits);
     observer.refilled(800);
     observer.rebuilt("bucket", 2);
@@ -184,8 +184,8 @@ async fn metrics_say_when_a_request_was_last_refused_for_want_of_a_limit() {
 #[test]
 fn metrics_latency_buckets_are_those_of_the_contract() {
     let metrics = bare();
-    metrics.store_call(1_000, None);
-    metrics.store_call(600_000, None);
+    metrics.store_call(Some(1_000), None);
+    metrics.store_call(Some(600_000), None);
     let text = metrics.render(&Figures::default());
     let bounds: Vec<&str> = text
         .lines()

@@ -1,6 +1,7 @@
 //! The engine in this process, on any store.
 
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,22 +15,47 @@ use palisade::engine::{ModeChange, Observer, Seen};
 use palisade::store::{StoreError, Vitals};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
-use palisade_server::failure::Failure;
-use palisade_server::store::AnyStore;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Bench;
-use super::load::{Report, Tally};
+use super::{Report, Tally};
+use crate::failure::Failure;
+use crate::store::AnyStore;
 
 /// A slow answer is a figure here, not an outage: no breaker is to open.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
-    let overrides = Overrides::default().with("--store", "store.url", Some(bench.store.clone()));
-    let mut config = palisade_server::config::load(None, &Env::from_process(), &overrides)?;
+/// A load of an engine.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Its store's URL.
+    pub store: String,
+    /// Distinct callers.
+    pub keys: u32,
+    /// What each of them may have; the window is longer than the load.
+    pub limit: u32,
+    /// Requests under way at once.
+    pub concurrency: u32,
+    /// Threads of the runtime, which the report names.
+    pub threads: usize,
+    /// How long it lasts.
+    pub seconds: u64,
+}
+
+/// Loads an engine of this process, and removes what was counted. Boxed: it is compiled here,
+/// not where it is called.
+///
+/// # Errors
+/// Says what cannot be opened or removed.
+pub fn run(load: &Load) -> Pin<Box<dyn Future<Output = Result<Report, Failure>> + Send + '_>> {
+    Box::pin(measured(load))
+}
+
+async fn measured(load: &Load) -> Result<Report, Failure> {
+    let overrides = Overrides::default().with("--store", "store.url", Some(load.store.clone()));
+    let mut config = crate::config::load(None, &Env::from_process(), &overrides)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     config.store.timeout = DEADLINE;
-    let store = palisade_server::store::open(&config.store, &clock).await?;
+    let store = crate::store::open(&config.store, &clock).await?;
     store.probe().await.map_err(|error| {
         Failure::unavailable(error.to_string(), "start the server, or correct `--store`")
     })?;
@@ -37,14 +63,14 @@ pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
     // A new secret for each run: buckets of an earlier run do not count.
     let keyring = Keyring::new(&rand::random::<[u8; 32]>(), None)
         .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
-    let mut engine = EngineConfig::new(store, policy(bench.limit)?, keyring, Arc::clone(&clock));
+    let mut engine = EngineConfig::new(store, policy(load.limit)?, keyring, Arc::clone(&clock));
     engine.observer = Arc::<Calls>::clone(&calls);
     engine.deadline = DEADLINE;
     let engine = Arc::new(Engine::new(engine));
-    let tally = Arc::new(Tally::new(bench.keys, &*clock, bench.seconds));
-    let tasks: Vec<_> = (0..bench.concurrency)
+    let tally = Arc::new(Tally::new(load.keys, &*clock, load.seconds));
+    let tasks: Vec<_> = (0..load.concurrency)
         .map(|task| {
-            let work = work(Arc::clone(&engine), Arc::clone(&tally), task, bench.keys);
+            let work = work(Arc::clone(&engine), Arc::clone(&tally), task, load.keys);
             tokio::spawn(work)
         })
         .collect();
@@ -54,13 +80,13 @@ pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
     }
     interrupted.abort();
     let ended = clock.now();
-    clean(&engine, &tally, bench.concurrency).await?;
-    let scheme = bench.store.split(':').next().unwrap_or_default();
+    clean(&engine, &tally, load.concurrency).await?;
+    let scheme = load.store.split(':').next().unwrap_or_default();
     let what = format!(
         "engine on {scheme}, one exact limit, {} keys, {} at once, {} threads",
-        bench.keys, bench.concurrency, bench.threads
+        load.keys, load.concurrency, load.threads
     );
-    let mut report = tally.report(what, Some(bench.limit), ended);
+    let mut report = tally.report(what, Some(load.limit), ended);
     report.store_calls = Some(calls.0.load(Ordering::Relaxed));
     Ok(report)
 }
@@ -123,7 +149,7 @@ struct Calls(AtomicU64);
 impl Observer for Calls {
     fn decided(&self, _seen: &Seen<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
-    fn store_call(&self, _took_us: u64, _error: Option<&StoreError>) {
+    fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,28 +1,35 @@
-//! What every load counts.
+//! What `palisade bench` counts, whatever it loads, and its load of an engine in this process.
+//! That one is here because here an engine is compiled anyway.
+
+mod engine;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use palisade_core::time::{Clock, Micros, SECOND};
+use palisade::core::time::{Clock, Micros, SECOND};
 use serde_json::{Value, json};
+
+pub use engine::{Load, run};
 
 /// Latencies in powers of two of a microsecond, 16 steps each: within 6 %.
 const STEPS: usize = 16;
 const BUCKETS: usize = 40 * STEPS;
 
 /// Counters that all tasks share.
-pub(super) struct Tally {
+pub struct Tally {
     latencies: Vec<AtomicU64>,
     admitted: Vec<AtomicU32>,
-    pub(super) decisions: AtomicU64,
-    pub(super) denied: AtomicU64,
-    pub(super) errors: AtomicU64,
+    decisions: AtomicU64,
+    denied: AtomicU64,
+    /// Requests without a decision.
+    pub errors: AtomicU64,
     started: Micros,
     ends: Micros,
     interrupted: AtomicBool,
 }
 
 impl Tally {
-    pub(super) fn new(keys: u32, clock: &dyn Clock, seconds: u64) -> Self {
+    /// Nothing counted yet, of so many callers and for so long.
+    pub fn new(keys: u32, clock: &dyn Clock, seconds: u64) -> Self {
         let started = clock.now();
         Self {
             latencies: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
@@ -36,17 +43,18 @@ impl Tally {
         }
     }
 
-    pub(super) fn is_over(&self, now: Micros) -> bool {
+    /// Whether the load has ended.
+    pub fn is_over(&self, now: Micros) -> bool {
         now >= self.ends || self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Ends the load before its time.
-    pub(super) fn interrupt(&self) {
+    pub fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
     }
 
     /// Callers of whom something was counted.
-    pub(super) fn callers(&self) -> Vec<u32> {
+    pub fn callers(&self) -> Vec<u32> {
         let counted = |key: &u32| {
             let admitted = self.admitted.get(*key as usize);
             admitted.is_some_and(|count| count.load(Ordering::Relaxed) > 0)
@@ -55,7 +63,8 @@ impl Tally {
         (0..all).filter(counted).collect()
     }
 
-    pub(super) fn decided(&self, key: u32, allowed: bool, took_us: u64) {
+    /// Counts a decision.
+    pub fn decided(&self, key: u32, allowed: bool, took_us: u64) {
         self.decisions.fetch_add(1, Ordering::Relaxed);
         self.latencies[bucket(took_us)].fetch_add(1, Ordering::Relaxed);
         if allowed {
@@ -66,7 +75,7 @@ impl Tally {
     }
 
     /// What it led to; `limit` is what each caller may have, if that is known.
-    pub(super) fn report(&self, what: String, limit: Option<u32>, now: Micros) -> Report {
+    pub fn report(&self, what: String, limit: Option<u32>, now: Micros) -> Report {
         let counts: Vec<u64> = self
             .latencies
             .iter()
@@ -135,21 +144,26 @@ fn quantile(counts: &[u64], total: u64, permille: u64) -> u64 {
 }
 
 /// What a load led to.
-pub(super) struct Report {
-    pub(super) what: String,
-    pub(super) seconds: f64,
-    pub(super) decisions: u64,
-    pub(super) denied: u64,
-    pub(super) errors: u64,
-    pub(super) p50_us: u64,
-    pub(super) p99_us: u64,
-    pub(super) p999_us: u64,
+pub struct Report {
+    what: String,
+    seconds: f64,
+    decisions: u64,
+    denied: u64,
+    errors: u64,
+    p50_us: u64,
+    p99_us: u64,
+    p999_us: u64,
     /// `None` if nobody here knows what was allowed.
-    pub(super) over_admitted: Option<u64>,
-    pub(super) store_calls: Option<u64>,
+    over_admitted: Option<u64>,
+    store_calls: Option<u64>,
 }
 
 impl Report {
+    /// Whether every request was decided, and none was admitted beyond its limit.
+    pub fn is_sound(&self) -> bool {
+        self.errors == 0 && self.over_admitted.is_none_or(|count| count == 0)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     fn per_second(&self) -> f64 {
         self.decisions as f64 / self.seconds.max(1e-9)
@@ -162,7 +176,8 @@ impl Report {
         (self.decisions > 0).then(|| calls / self.decisions as f64)
     }
 
-    pub(super) fn as_json(&self) -> Value {
+    /// For programs.
+    pub fn as_json(&self) -> Value {
         json!({"what": self.what, "seconds": self.seconds, "decisions": self.decisions,
             "per_second": self.per_second(), "denied": self.denied, "errors": self.errors,
             "p50_us": self.p50_us, "p99_us": self.p99_us, "p999_us": self.p999_us,
@@ -170,7 +185,8 @@ impl Report {
             "store_calls_per_decision": self.calls_per_decision()})
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// For people.
+    pub fn as_text(&self) -> String {
         let calls = self.calls_per_decision().map_or(String::new(), |calls| {
             format!("\nstore calls     {calls:.3} per decision")
         });
