@@ -25,12 +25,16 @@ use postgres_server::{PostgresServer, change_owner};
 
 /// A certificate of its own for the loopback address.
 fn certify(folder: &Path) -> [String; 2] {
+    certify_by(folder, &["rsa:2048"])
+}
+
+/// The same with a key of another kind, or another digest.
+fn certify_by(folder: &Path, key_and_digest: &[&str]) -> [String; 2] {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let [certificate, key] = ["server.crt", "server.key"].map(|name| folder.join(name));
     let made = Command::new("openssl")
-        .args([
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-        ])
+        .args(["req", "-x509", "-nodes", "-days", "2", "-newkey"])
+        .args(key_and_digest)
         .args(["-subj", "/CN=palisade test"])
         .args(["-addext", "subjectAltName=IP:127.0.0.1"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
@@ -46,31 +50,70 @@ fn certify(folder: &Path) -> [String; 2] {
     [certificate, key].map(|path| path.display().to_string())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tls_is_used_and_an_untrusted_certificate_is_refused() {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let [certificate, key] = certify(folder.path());
+/// A server with this certificate and key, and its port.
+async fn encrypted([certificate, key]: [&str; 2], access: Option<&Path>) -> (PostgresServer, u16) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let settings = [
+    let mut settings = vec![
         "ssl=on".to_owned(),
         format!("ssl_cert_file={certificate}"),
         format!("ssl_key_file={key}"),
         "listen_addresses=127.0.0.1".to_owned(),
         format!("port={port}"),
     ];
-    let server = PostgresServer::start(&settings.each_ref().map(String::as_str)).await;
-    let url = format!("postgres://palisade@127.0.0.1:{port}/postgres?sslmode=require");
-    let mut config = PostgresConfig::parse(&url).unwrap();
+    settings.extend(access.map(|access| format!("hba_file={}", access.display())));
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    (PostgresServer::start(&settings).await, port)
+}
+
+fn patient(url: &str, certificate: &str) -> PostgresConfig {
+    let mut config = PostgresConfig::parse(url).unwrap();
     config.schema = SchemaPolicy::Migrate;
     config.deadline = Duration::from_secs(20);
     config.connect_timeout = config.deadline;
-
     config.ca_file = Some(certificate.into());
+    config
+}
+
+/// A password is bound to the server's certificate, whatever that is signed with: an address
+/// that requires the binding connects, and one with another password does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_bound_to_the_certificate() {
+    const KEYS: [&[&str]; 3] = [
+        &["rsa:2048", "-sha256"],
+        &["ec", "-pkeyopt", "ec_paramgen_curve:secp384r1", "-sha384"],
+        &["rsa:2048", "-sha512"],
+    ];
+    for key_and_digest in KEYS {
+        let folder = tempfile::tempdir().unwrap();
+        let [certificate, key] = certify_by(folder.path(), key_and_digest);
+        let access = folder.path().join("pg_hba.conf");
+        let lines = "local all all trust\nhostssl all bound 127.0.0.1/32 scram-sha-256\n";
+        fs::write(&access, lines).unwrap();
+        let (server, port) = encrypted([&certificate, &key], Some(&access)).await;
+        let role = "CREATE ROLE bound LOGIN SUPERUSER PASSWORD 'right'";
+        server.sql("postgres", role).await;
+        let url = |password: &str| {
+            format!(
+                "postgres://bound:{password}@127.0.0.1:{port}/postgres\
+                 ?sslmode=require&channel_binding=require"
+            )
+        };
+        let store = PostgresStore::connect(&patient(&url("right"), &certificate)).await;
+        store.unwrap().probe().await.unwrap();
+        let refused = PostgresStore::connect(&patient(&url("wrong"), &certificate)).await;
+        assert!(matches!(refused, Err(StartError::Store(_))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_used_and_an_untrusted_certificate_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key] = certify(folder.path());
+    let (server, port) = encrypted([&certificate, &key], None).await;
+    let url = format!("postgres://palisade@127.0.0.1:{port}/postgres?sslmode=require");
+    let mut config = patient(&url, &certificate);
     let store = PostgresStore::connect(&config).await.unwrap();
     store.probe().await.unwrap();
     let encrypted = "SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl

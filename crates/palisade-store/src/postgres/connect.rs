@@ -10,19 +10,15 @@ use deadpool_postgres::{
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config as Address, Error, NoTls, Row};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Config as Address, Error, Row};
 
 use super::config::{PostgresConfig, StartError};
 use super::error;
+use super::tls::Tls;
 use crate::StoreError;
 
 /// A whole registry, a page of records or a sweep may take longer than a decision.
@@ -66,14 +62,10 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn new(config: &PostgresConfig) -> Result<Self, StartError> {
         let connect = Connector {
-            tls: config.wants_tls().then(|| tls(config)).transpose()?,
+            tls: Tls::of(config)?,
             settings: settings(config.deadline),
         };
-        let mut address = config.address.clone();
-        address.ssl_mode(match connect.tls {
-            Some(_) => SslMode::Require,
-            None => SslMode::Disable,
-        });
+        let address = connect.address(config);
         let manager = Manager::from_connect(
             address,
             connect,
@@ -102,14 +94,10 @@ impl Connections {
     /// A connection of its own, outside the pool and its statement time-out.
     pub(super) async fn unpooled(config: &PostgresConfig) -> Result<Unpooled, StartError> {
         let connector = Connector {
-            tls: config.wants_tls().then(|| tls(config)).transpose()?,
+            tls: Tls::of(config)?,
             settings: String::new(),
         };
-        let mut address = config.address.clone();
-        address.ssl_mode(match connector.tls {
-            Some(_) => SslMode::Require,
-            None => SslMode::Disable,
-        });
+        let address = connector.address(config);
         let patience = DEADLINE_START.max(config.connect_timeout);
         let (client, task) = tokio::time::timeout(patience, connector.open(address))
             .await
@@ -120,10 +108,7 @@ impl Connections {
 
     /// Fails now if TLS is wanted and could not be had later.
     pub(super) fn check_tls(config: &PostgresConfig) -> Result<(), StartError> {
-        match config.wants_tls() {
-            true => tls(config).map(drop),
-            false => Ok(()),
-        }
+        Tls::of(config).map(drop)
     }
 
     /// Takes a connection. Waiting for one and making one are told apart, so that a
@@ -306,25 +291,27 @@ impl Drop for Unpooled {
 }
 
 struct Connector {
-    tls: Option<MakeRustlsConnect>,
+    tls: Tls,
     settings: String,
 }
 
 impl Connector {
+    /// The server's address: encrypted or not, never one for want of the other.
+    fn address(&self, config: &PostgresConfig) -> Address {
+        let mut address = config.address.clone();
+        address.ssl_mode(match self.tls.is_wanted() {
+            true => SslMode::Require,
+            false => SslMode::Disable,
+        });
+        address
+    }
+
     /// Boxed, so that the whole of connecting is compiled once, and here.
     fn open(&self, address: Address) -> Opening<'_> {
         // What breaks a connection is reported to its callers; the task has no more to say.
         Box::pin(async move {
-            match self.tls.clone() {
-                Some(tls) => {
-                    let (client, connection) = address.connect(tls).await?;
-                    Ok((client, tokio::spawn(async { drop(connection.await) })))
-                }
-                None => {
-                    let (client, connection) = address.connect(NoTls).await?;
-                    Ok((client, tokio::spawn(async { drop(connection.await) })))
-                }
-            }
+            let (client, connection) = address.connect(self.tls.clone()).await?;
+            Ok((client, tokio::spawn(async { drop(connection.await) })))
         })
     }
 }
@@ -355,37 +342,4 @@ fn settings(deadline: Duration) -> String {
 
 fn statement_timeout(deadline: Duration) -> String {
     format!("SET statement_timeout = {}", deadline.as_millis().max(1))
-}
-
-fn tls(config: &PostgresConfig) -> Result<MakeRustlsConnect, StartError> {
-    let refused = |why: String| StartError::Tls(why);
-    let provider = CryptoProvider::get_default()
-        .cloned()
-        .unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
-    let mut roots = RootCertStore::empty();
-    match &config.ca_file {
-        Some(path) => {
-            let certificates = CertificateDer::pem_file_iter(path)
-                .map_err(|_| refused("`ca_file` cannot be read".to_owned()))?;
-            for certificate in certificates {
-                let certificate =
-                    certificate.map_err(|_| refused("`ca_file` is not PEM".to_owned()))?;
-                roots
-                    .add(certificate)
-                    .map_err(|_| refused("`ca_file` holds no certificate".to_owned()))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    if roots.is_empty() {
-        return Err(refused("there is no certificate to trust".to_owned()));
-    }
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|_| refused("the provider supports no protocol version".to_owned()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(client))
 }

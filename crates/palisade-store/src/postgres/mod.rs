@@ -19,6 +19,7 @@ mod lanes;
 mod records;
 mod schema;
 mod sweep;
+mod tls;
 
 use std::sync::Arc;
 
