@@ -412,7 +412,7 @@ async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_n
 /// On a store that is asked without leave while it answers, the breaker opens after as many
 /// failures in a row as on any other, and a success between them starts the row anew.
 #[tokio::test(start_paused = true)]
-async fn f_breakers_a_store_in_this_process_trips_after_as_many_failures_in_a_row() {
+async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_row() {
     async fn modes<S: Store>(store: S, clock: Arc<VirtualClock>) -> Vec<(Mode, usize)> {
         let time: Arc<dyn Clock> = clock;
         let heard = Arc::new(engine_support::Heard::default());

@@ -26,12 +26,12 @@ pub(crate) struct RedisServer {
     dir: TempDir,
 }
 
-/// A port that was free a moment ago, low enough for a cluster's second port.
+/// A port that was free a moment ago, and so was a cluster's second port, 10,000 above it.
 pub(crate) fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("a bound socket").port();
-        if port < 55_000 {
+        if port < 55_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
             return port;
         }
     }
@@ -63,7 +63,12 @@ impl RedisServer {
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             dir: tempfile::tempdir().expect("a directory"),
         };
-        server.spawn();
+        eventually("the server's start", || {
+            server.is_started() || {
+                server.port = free_port();
+                false
+            }
+        });
         server
     }
 
@@ -76,7 +81,8 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    fn spawn(&mut self) {
+    /// Starts it; false if it ended at once, as where somebody has taken its port meanwhile.
+    fn is_started(&mut self) -> bool {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string()])
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -86,12 +92,17 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|_| panic!("{MISSING}"));
+        let own = format!("process_id:{}\r\n", child.id());
         self.child = Some(child);
-        eventually("the server's start", || {
-            ["PONG", "NOAUTH"]
-                .iter()
-                .any(|sign| self.says(&["PING"]).contains(sign))
+        let mut has_ended = false;
+        eventually("the server's first answer", || {
+            // Of a server that lets nobody look no more is seen than that one answers.
+            let answer = self.says(&["INFO", "server"]);
+            let ended = self.child.as_mut().map(Child::try_wait);
+            has_ended = !matches!(ended, Some(Ok(None)));
+            has_ended || answer.contains(&own) || answer.starts_with("-NO")
         });
+        !has_ended
     }
 
     /// Its process, while it runs.
@@ -110,7 +121,7 @@ impl RedisServer {
     /// Starts it again on the same port, empty.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.spawn();
+        eventually("the server's new start", || self.is_started());
     }
 
     /// Stops the process without ending it: connections stay open, nothing answers.
