@@ -21,6 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::ports::{ModeChange, Observer};
+use super::timing::is_measured;
 use crate::deadline::{TimeIsUp, until};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
@@ -30,11 +31,8 @@ pub(super) type LocalStore = MemoryStore<Arc<dyn Clock>>;
 /// than the deadline, and a call that it makes then still has this much.
 const GRACE: Duration = Duration::from_millis(40);
 
-/// So many calls of a store in this process are made for one that is measured, on each thread:
-/// to look at the time twice would be a noticeable part of them.
-const MEASURED_PER: u32 = 8;
-
 thread_local! {
+    /// Calls of a store in this process, of which one in a few is measured.
     static TURN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -314,9 +312,7 @@ impl<S: Store> Link<S> {
         {
             return false;
         }
-        let turn = TURN.get();
-        TURN.set(turn.wrapping_add(1));
-        !turn.is_multiple_of(MEASURED_PER)
+        !is_measured(&TURN)
     }
 
     /// The failure of a call that was made without leave. Whether the breaker has opened
