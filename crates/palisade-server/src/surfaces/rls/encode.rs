@@ -1,30 +1,78 @@
-//! An answer → the response's message.
+//! An answer → the response's message, as it is sent.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use palisade::engine::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
 use palisade_core::Decision;
 use palisade_core::bodies::body;
+use palisade_core::headers::{Field, TakeHeaders, each_header};
 use palisade_core::limit::Window;
 use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
 use prost_types::value::Kind;
-use prost_types::{Duration, ListValue, Struct, Value};
+use prost_types::{ListValue, Struct, Value};
 
-use super::messages::{Code, Header, Limit, Response, Status, Unit};
+use super::fields::Fields;
+use super::grpc;
+use super::messages::{Code, Unit};
 
-/// The response to a call.
-pub(super) fn response(answer: &DescriptorAnswer, request_id: &str) -> Response {
+/// Numbers of fields, as [`messages`](super::messages) has them.
+mod number {
+    pub(super) mod response {
+        pub(crate) const OVERALL_CODE: u8 = 1;
+        pub(crate) const STATUSES: u8 = 2;
+        pub(crate) const RESPONSE_HEADERS_TO_ADD: u8 = 3;
+        pub(crate) const RAW_BODY: u8 = 5;
+        pub(crate) const DYNAMIC_METADATA: u8 = 6;
+    }
+    pub(super) mod status {
+        pub(crate) const CODE: u8 = 1;
+        pub(crate) const CURRENT_LIMIT: u8 = 2;
+        pub(crate) const LIMIT_REMAINING: u8 = 3;
+        pub(crate) const DURATION_UNTIL_RESET: u8 = 4;
+    }
+    pub(super) mod limit {
+        pub(crate) const REQUESTS_PER_UNIT: u8 = 1;
+        pub(crate) const UNIT: u8 = 2;
+        pub(crate) const NAME: u8 = 3;
+    }
+    pub(super) mod header {
+        pub(crate) const KEY: u8 = 1;
+        pub(crate) const VALUE: u8 = 2;
+    }
+    pub(super) mod duration {
+        pub(crate) const SECONDS: u8 = 1;
+        pub(crate) const NANOS: u8 = 2;
+    }
+}
+use number::{duration, header, limit, response, status};
+
+/// The response to a call, with its prefix.
+pub(super) fn framed(answer: &DescriptorAnswer, request_id: &str) -> Bytes {
+    grpc::framed_as(USUAL_BYTES, |bytes| write(answer, request_id, bytes))
+}
+
+/// What an answer about one descriptor takes, as a rule.
+const USUAL_BYTES: usize = 384;
+
+/// The fields in the order of their numbers.
+fn write(answer: &DescriptorAnswer, request_id: &str, bytes: &mut Vec<u8>) {
     let decision = &answer.decision;
     let settings = &answer.policy.settings;
     let body = body(decision, &settings.urls, request_id);
     let body = body.and_then(|body| serde_json::to_vec(&body).ok());
-    Response {
-        overall_code: overall(decision) as i32,
-        statuses: answer.statuses.iter().map(status).collect(),
-        response_headers_to_add: response_headers(answer, body.is_some()),
-        request_headers_to_add: Vec::new(),
-        raw_body: body.unwrap_or_default(),
-        dynamic_metadata: settings.rls.metadata.then(|| metadata(answer)),
+    let mut fields = Fields::new(bytes);
+    fields.number(response::OVERALL_CODE, overall(decision) as u64);
+    for found in &answer.statuses {
+        fields.message(response::STATUSES, |fields| write_status(found, fields));
+    }
+    write_headers(answer, body.is_some(), &mut fields);
+    fields.bytes(response::RAW_BODY, &body.unwrap_or_default());
+    if settings.rls.metadata {
+        let metadata = metadata(answer);
+        fields.message(response::DYNAMIC_METADATA, |fields| {
+            fields.all_of(&metadata)
+        });
     }
 }
 
@@ -36,46 +84,64 @@ const fn overall(decision: &Decision) -> Code {
 }
 
 /// R-HEADERS: the families of the policy, for the limit that denied or stands closest.
-fn response_headers(answer: &DescriptorAnswer, has_body: bool) -> Vec<Header> {
-    let of_body = has_body.then(|| ("Content-Type", "application/json".to_owned()));
-    answer
-        .headers()
-        .into_iter()
-        .chain(of_body)
-        .map(|(key, value)| Header {
-            key: key.to_owned(),
-            value,
-        })
-        .collect()
+fn write_headers(answer: &DescriptorAnswer, has_body: bool, fields: &mut Fields<'_>) {
+    let families = answer.policy.settings.headers;
+    let mut headers = Headers {
+        fields,
+        text: String::with_capacity(64),
+    };
+    each_header(&answer.decision, families, &mut headers);
+    if let Some((key, value)) = answer.candidate.as_ref().and_then(|one| one.header()) {
+        write_header(key, &value, fields);
+    }
+    if has_body {
+        write_header("Content-Type", "application/json", fields);
+    }
+}
+
+fn write_header(key: &str, value: &str, fields: &mut Fields<'_>) {
+    fields.message(response::RESPONSE_HEADERS_TO_ADD, |fields| {
+        fields.bytes(header::KEY, key.as_bytes());
+        fields.bytes(header::VALUE, value.as_bytes());
+    });
+}
+
+/// The headers of an answer on their way into its message.
+struct Headers<'a, 'b> {
+    fields: &'a mut Fields<'b>,
+    /// What the last value was written in.
+    text: String,
+}
+
+impl TakeHeaders for Headers<'_, '_> {
+    fn take(&mut self, field: Field, write: impl FnOnce(&mut String)) {
+        self.text.clear();
+        write(&mut self.text);
+        write_header(field.name(), &self.text, self.fields);
+    }
 }
 
 /// R-STATUS.
-fn status(found: &DescriptorStatus) -> Status {
+fn write_status(found: &DescriptorStatus, fields: &mut Fields<'_>) {
     let code = match found.verdict {
         Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => Code::Ok,
         Verdict::Denied => Code::OverLimit,
     };
-    let current_limit = found.limit.as_ref().zip(found.figure);
-    Status {
-        code: code as i32,
-        current_limit: current_limit.map(|(name, figure)| {
-            let (requests_per_unit, unit) = in_units(figure);
-            Limit {
-                requests_per_unit,
-                unit: unit as i32,
-                name: name.as_ref().to_owned(),
-            }
-        }),
-        limit_remaining: found.remaining,
-        duration_until_reset: found.reset_us.map(duration),
+    fields.number(status::CODE, code as u64);
+    if let Some((name, figure)) = found.limit.as_ref().zip(found.figure) {
+        let (requests_per_unit, unit) = in_units(figure);
+        fields.message(status::CURRENT_LIMIT, |fields| {
+            fields.number(limit::REQUESTS_PER_UNIT, requests_per_unit.into());
+            fields.number(limit::UNIT, unit as u64);
+            fields.bytes(limit::NAME, name.as_bytes());
+        });
     }
-}
-
-fn duration(us: u64) -> Duration {
-    let nanos = us % SECOND * 1_000;
-    Duration {
-        seconds: i64::try_from(us / SECOND).unwrap_or(i64::MAX),
-        nanos: i32::try_from(nanos).unwrap_or_default(),
+    fields.number(status::LIMIT_REMAINING, found.remaining.into());
+    if let Some(us) = found.reset_us {
+        fields.message(status::DURATION_UNTIL_RESET, |fields| {
+            fields.number(duration::SECONDS, us / SECOND);
+            fields.number(duration::NANOS, us % SECOND * 1_000);
+        });
     }
 }
 
@@ -176,3 +242,6 @@ const fn number(number: f64) -> Value {
 const fn list(values: Vec<Value>) -> Value {
     value(Kind::ListValue(ListValue { values }))
 }
+
+#[cfg(test)]
+mod tests;

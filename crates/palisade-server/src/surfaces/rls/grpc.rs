@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::Stream;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
@@ -278,18 +278,25 @@ async fn ended(body: &mut Incoming) -> Result<bool, Failed> {
 
 /// A message with its prefix.
 pub(crate) fn framed(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
-    bytes.put_u8(0);
-    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // The buffer grows: encoding into it does not fail.
-    let _ = message.encode(&mut bytes);
-    bytes.freeze()
+    framed_as(message.encoded_len(), |bytes| {
+        // The buffer grows: encoding into it does not fail.
+        let _ = message.encode(bytes);
+    })
 }
 
-/// The answer of a call that ends well.
-pub(crate) fn unary(message: &impl Message) -> Response<Answer> {
-    with_body(Answer::Unary(Some(framed(message)), false))
+/// The message that `write` appends, with its prefix; it has `usual` bytes or so.
+pub(crate) fn framed_as(usual: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut bytes = Vec::with_capacity(PREFIX_BYTES + usual);
+    bytes.extend_from_slice(&[0; PREFIX_BYTES]);
+    write(&mut bytes);
+    let length = u32::try_from(bytes.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
+    bytes[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    bytes.into()
+}
+
+/// The answer of a call that ends well, with this message.
+pub(crate) fn answered(framed: Bytes) -> Response<Answer> {
+    with_body(Answer::Unary(Some(framed), false))
 }
 
 /// An answer of several messages, whose end may never come.

@@ -1,8 +1,10 @@
 //! The messages of the rate-limit service as they are on the wire. Numbers of fields are
-//! those that proxies use; what is read of a client are bytes, text or not.
+//! those that proxies use; what is read of a client are bytes, text or not. Responses are
+//! written field by field (`encode`), and read as these by tests.
 
 use bytes::Bytes;
 use prost::Message;
+#[cfg(test)]
 use prost_types::{Duration, Struct};
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
@@ -71,6 +73,7 @@ pub(crate) enum Code {
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse`.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Response {
     #[prost(enumeration = "Code", tag = "1")]
@@ -88,6 +91,7 @@ pub(crate) struct Response {
 }
 
 /// What one descriptor is told.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Status {
     #[prost(enumeration = "Code", tag = "1")]
@@ -101,6 +105,7 @@ pub(crate) struct Status {
 }
 
 /// The limit that answers a descriptor.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Limit {
     #[prost(uint32, tag = "1")]
@@ -112,6 +117,7 @@ pub(crate) struct Limit {
 }
 
 /// A header that the proxy is to add.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Header {
     #[prost(string, tag = "1")]

@@ -3,6 +3,7 @@
 
 mod decode;
 mod encode;
+mod fields;
 mod grpc;
 mod health;
 mod messages;
@@ -112,7 +113,7 @@ impl RateLimits {
             // Supervisors have no token to show, and learn nothing but whether it serves.
             "/grpc.health.v1.Health/Check" => {
                 let request = self.read(request, "HealthCheckRequest").await?;
-                Ok(grpc::unary(&self.health.check(&request)?))
+                Ok(grpc::answered(grpc::framed(&self.health.check(&request)?)))
             }
             "/grpc.health.v1.Health/Watch" => {
                 let request = self.read(request, "HealthCheckRequest").await?;
@@ -163,6 +164,6 @@ impl RateLimits {
             facts.map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
         facts.request_id = id.id();
         let answer = self.health.enforcer.engine.check_descriptors(&facts).await;
-        Ok(grpc::unary(&encode::response(&answer, id.as_str())))
+        Ok(grpc::answered(encode::framed(&answer, id.as_str())))
     }
 }
