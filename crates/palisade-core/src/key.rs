@@ -25,6 +25,7 @@ use sha2::Sha256;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use zeroize::Zeroizing;
 
+use crate::hex;
 pub use namer::Namer;
 use sip::Sip;
 
@@ -42,22 +43,12 @@ impl Digest {
     /// Lower-case hexadecimal, 32 characters.
     #[must_use]
     pub fn hex(self) -> String {
-        let mut text = String::with_capacity(32);
-        self.push_hex(&mut text);
-        text
+        hex::text(self.0)
     }
 
-    /// Adds [`Digest::hex`] to `text`. By hand: each bucket of a decision has a key with one or
-    /// two digests, and `write!` takes several times as long.
+    /// Adds [`Digest::hex`] to `text`.
     pub fn push_hex(self, text: &mut String) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut hex = [0; 32];
-        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.to_bytes()) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
-        // Digits are text.
-        text.push_str(std::str::from_utf8(&hex).unwrap_or_default());
+        hex::push(text, self.0);
     }
 
     /// Reads what [`Digest::hex`] wrote.

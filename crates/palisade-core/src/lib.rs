@@ -20,6 +20,7 @@ pub mod facts;
 pub mod failure;
 pub mod guard;
 pub mod headers;
+pub mod hex;
 pub mod key;
 pub mod limit;
 pub mod lockout;

@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use palisade::extract::request_id::REQUEST_ID_BYTES_MAX;
-use palisade_core::{Id, RequestFacts};
+use palisade_core::{Id, RequestFacts, hex};
 
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -11,29 +11,10 @@ const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id")
 #[derive(Clone)]
 pub(crate) struct RequestId(Box<str>);
 
-/// The two hexadecimal digits of every byte.
-const PAIRS: [[u8; 2]; 256] = {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < pairs.len() {
-        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
-
 impl RequestId {
     /// A new random id, 32 hexadecimal characters.
     pub(crate) fn generate() -> Self {
-        // One number, not sixteen: each byte by itself would be drawn by itself.
-        let random = rand::random::<u128>().to_ne_bytes();
-        let pairs = random.map(|byte| PAIRS[usize::from(byte)]);
-        Self(
-            std::str::from_utf8(pairs.as_flattened())
-                .unwrap_or_default()
-                .into(),
-        )
+        Self(hex::text(rand::random()).into())
     }
 
     /// The id of the request's header, or a new one.

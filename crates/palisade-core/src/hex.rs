@@ -1,0 +1,41 @@
+//! Hexadecimal digits, which every key of a store and every request id consists of: by a table,
+//! since `write!` takes several times as long.
+
+/// The two digits of every byte.
+const PAIRS: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// Adds the 32 lower-case digits of `number` to `text`.
+pub fn push(text: &mut String, number: u128) {
+    let pairs = number.to_be_bytes().map(|byte| PAIRS[usize::from(byte)]);
+    // Digits are text.
+    text.push_str(std::str::from_utf8(pairs.as_flattened()).unwrap_or_default());
+}
+
+/// The 32 lower-case digits of `number`.
+#[must_use]
+pub fn text(number: u128) -> String {
+    let mut text = String::with_capacity(32);
+    push(&mut text, number);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_those_that_formatting_writes() {
+        for number in [0, 1, 0x10, u128::MAX, 0x0123_4567_89ab_cdef << 60] {
+            assert_eq!(text(number), format!("{number:032x}"));
+        }
+    }
+}
