@@ -127,7 +127,11 @@ impl<H: Handler> Protocol for H {
                 // pointer, not kilobytes.
                 let service = service_fn(move |request| {
                     let exchange = Arc::clone(&exchange);
-                    Box::pin(async move { Ok::<_, Infallible>(exchange.answer(request).await) })
+                    // Made where it stays: the place is there before the future is, which is
+                    // then not copied.
+                    Box::into_pin(Box::write(Box::new_uninit(), async move {
+                        Ok::<_, Infallible>(exchange.answer(request).await)
+                    }))
                 });
                 let io = TokioIo::new(if H::IS_SHORT { stream.joined() } else { stream });
                 let connection = http2::Builder::new(TokioExecutor::new())
