@@ -7,10 +7,10 @@
 //! shared.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::oneshot;
@@ -230,11 +230,12 @@ impl Lane {
 async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     let mut waiting = Vec::with_capacity(jobs.len());
     let effect = jobs.iter().map(|job| job.effect).max();
-    let decisions_of = jobs.into_iter().flat_map(|job| {
+    let mut decisions = Vec::with_capacity(jobs.len());
+    for job in jobs {
         waiting.push((job.reply, job.decisions.len()));
-        job.decisions
-    });
-    let (call, expected) = charge_call(decisions_of);
+        decisions.extend(job.decisions);
+    }
+    let (call, expected) = charge_call(decisions.into_iter());
     let due = deadline::after(options.deadline);
     let result = match link.script(&call, options.replicas_of(effect), due).await {
         Ok(value) => decided(value, &expected),
@@ -259,7 +260,7 @@ async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
 /// once, so that each sees what the ones before it did; a limit that several have, so that
 /// it is read once.
 pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, Vec<Expected>) {
-    let mut keys = Places::default();
+    let mut keys = Places::for_about(decisions.size_hint().0);
     let mut limits: Vec<Limit> = Vec::new();
     let (mut asked, mut expected) = (Vec::new(), Vec::new());
     for decision in decisions {
@@ -272,15 +273,23 @@ pub(super) fn charge_call(decisions: impl Iterator<Item = Decision>) -> (Call, V
 }
 
 /// Keys in order, each once.
-#[derive(Default)]
 struct Places {
     keys: Vec<String>,
     /// Their hashes, which are not made again when the table grows, and where they stand.
     by_hash: HashTable<(u64, usize)>,
-    hasher: RandomState,
+    /// Nobody chooses keys: they are digests by a secret.
+    hasher: DefaultHashBuilder,
 }
 
 impl Places {
+    fn for_about(count: usize) -> Self {
+        Self {
+            keys: Vec::with_capacity(count),
+            by_hash: HashTable::with_capacity(count),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+
     /// Where `key` stands, from 1.
     fn place_of(&mut self, key: String) -> u16 {
         let keys = &mut self.keys;

@@ -389,14 +389,18 @@ impl Decided {
         charges
             .zip(&self.found)
             .map(|(charge, found)| {
-                let mut state = found.state.clone();
                 let is_due = found.shown == Shown::Found && found.is_taken(charge.on_exceed);
-                if takes && is_due {
-                    charge.spec.take(&mut state, self.now, charge.cost);
-                }
+                let read = match takes && is_due {
+                    true => {
+                        let mut state = found.state.clone();
+                        charge.spec.take(&mut state, self.now, charge.cost);
+                        charge.spec.read(&state, self.now, charge.cost)
+                    }
+                    false => charge.spec.read(&found.state, self.now, charge.cost),
+                };
                 Reading {
                     retry_at: found.wait,
-                    ..charge.spec.read(&state, self.now, charge.cost)
+                    ..read
                 }
             })
             .collect()

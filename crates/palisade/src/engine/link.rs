@@ -138,7 +138,8 @@ impl<'l, S: Store> Calls<'l, S> {
         let Self {
             link, whom, began, ..
         } = self;
-        link.call_in_run(whom, Some(began), self.ends, call).await
+        link.call_in_run(whom, (None, Some(began)), self.ends, call)
+            .await
     }
 }
 
@@ -258,7 +259,19 @@ impl<S: Store> Link<S> {
         ends: Instant,
         call: impl FnOnce(&'l S) -> F,
     ) -> impl Future<Output = Result<T, NoAnswer>> {
-        self.call_in_run(whom, None, ends, call)
+        self.call_from(None, whom, ends, call)
+    }
+
+    /// The same of one that starts now, if the clock has been looked at: `started` is what it
+    /// showed.
+    pub(super) fn call_from<'l, T, F: Future<Output = Result<T, StoreError>>>(
+        &'l self,
+        started: Option<Micros>,
+        whom: For,
+        ends: Instant,
+        call: impl FnOnce(&'l S) -> F,
+    ) -> impl Future<Output = Result<T, NoAnswer>> {
+        self.call_in_run(whom, (started, None), ends, call)
     }
 
     /// The same in a run of calls that began at `began`: what the whole run takes is the
@@ -266,7 +279,7 @@ impl<S: Store> Link<S> {
     async fn call_in_run<'l, T, F: Future<Output = Result<T, StoreError>>>(
         &'l self,
         whom: For,
-        began: Option<Instant>,
+        (started, began): (Option<Micros>, Option<Instant>),
         ends: Instant,
         call: impl FnOnce(&'l S) -> F,
     ) -> Result<T, NoAnswer> {
@@ -279,7 +292,7 @@ impl<S: Store> Link<S> {
                 Err(error) => Err(self.failed_at_once(whom, error)),
             };
         }
-        let started = self.now();
+        let started = started.unwrap_or_else(|| self.now());
         let permit = self.permit(whom, started)?;
         if self.never_waits() {
             let result = call(&self.store).await;

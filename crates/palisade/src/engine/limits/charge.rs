@@ -83,8 +83,8 @@ impl<S: Store> Counters<'_, S> {
         take: Take,
         ends: Instant,
     ) -> Result<Answered<'c, 'p>, NoAnswer> {
-        if self.limits.is_shared && !self.asks_all {
-            let now = self.link.now();
+        let started = self.started();
+        if let Some(now) = started.filter(|_| !self.asks_all) {
             if let Some((charge, reading, now)) = self.limits.denials.find(charges, now) {
                 return Ok(Answered::Denied(charge, reading, now));
             }
@@ -93,7 +93,8 @@ impl<S: Store> Counters<'_, S> {
             }
         }
         if charges.iter().all(|charge| self.limits.is_exact(charge)) {
-            return self.ask(charges, take, ends).await.map(Answered::All);
+            let asked = self.ask_from(started, charges, take, ends).await;
+            return asked.map(Answered::All);
         }
         let now = self.link.now();
         let places: Vec<Place> = charges.iter().map(|c| self.place(c, take, now)).collect();
@@ -174,11 +175,26 @@ impl<S: Store> Counters<'_, S> {
         take: Take,
         ends: Instant,
     ) -> Result<Charged, NoAnswer> {
-        let is_shared = self.limits.is_shared;
-        let asked = is_shared.then(|| (self.link.now(), self.limits.denials.epoch()));
+        self.ask_from(self.started(), charges, take, ends).await
+    }
+
+    /// When a call that is made now starts, where anybody wants to know: what a shared store
+    /// denies is remembered from then on.
+    fn started(self) -> Option<Micros> {
+        self.limits.is_shared.then(|| self.link.now())
+    }
+
+    async fn ask_from(
+        self,
+        started: Option<Micros>,
+        charges: &[Charge<'_>],
+        take: Take,
+        ends: Instant,
+    ) -> Result<Charged, NoAnswer> {
+        let asked = started.map(|now| (now, self.limits.denials.epoch()));
         let charged = self
             .link
-            .call(LIMITS, ends, |store| store.charge(charges, take))
+            .call_from(started, LIMITS, ends, |store| store.charge(charges, take))
             .await?;
         if let Some((asked_at, epoch)) = asked {
             let limits = self.limits;

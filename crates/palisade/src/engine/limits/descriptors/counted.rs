@@ -1,11 +1,13 @@
 //! What the counters said to a call, and the decision that follows.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use palisade_core::decide::{Judged, decide, refuse};
 use palisade_core::decision::Decision;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed, Refusal};
+use palisade_core::policy::DescriptorPlan;
 use palisade_core::time::Micros;
 use palisade_store::Charged;
 
@@ -130,24 +132,14 @@ impl Counted {
     }
 
     /// The decision on a call whose parts were counted; `now` where no bucket was asked.
-    pub(super) fn of(call: Call<'_>, now: Micros, parts: [Part; 3]) -> Self {
+    pub(super) fn of(call: Call<'_>, now: impl FnOnce() -> Micros, parts: [Part; 3]) -> Self {
         let judging = parts.iter().find_map(|part| part.now);
-        let now = judging.unwrap_or(now);
+        let now = judging.unwrap_or_else(now);
         let rebuilt = parts.iter().map(|part| part.rebuilt).sum();
         let [charges, looks, refunds] = parts.map(|part| part.readings);
-        let plan = call.plan;
-        let pairs = known(&plan.charges, &charges).chain(known(&plan.looks, &looks));
-        let mut found: (Vec<Charge<'_>>, Vec<Reading>) = pairs.unzip();
-        let zeros = plan
-            .denied
-            .iter()
-            .filter(|charge| charge.limit.denies_all());
-        for charge in zeros {
-            found.0.push(charge.clone());
-            found.1.push(zero(charge, now));
-        }
+        let (found, readings) = found(call.plan, &charges, &looks, now);
         Self {
-            decision: judge(call, &found.0, &found.1, now),
+            decision: judge(call, &found, &readings, now),
             charges,
             looks,
             refunds,
@@ -157,6 +149,29 @@ impl Counted {
             rebuilt,
         }
     }
+}
+
+/// Every bucket that is known and can have a say, and what it says.
+fn found<'p>(
+    plan: &'p DescriptorPlan<'p>,
+    charges: &[Option<Reading>],
+    looks: &[Option<Reading>],
+    now: Micros,
+) -> (Cow<'p, [Charge<'p>]>, Vec<Reading>) {
+    let all: Vec<Reading> = charges.iter().copied().flatten().collect();
+    let are_all = all.len() == plan.charges.len();
+    if are_all && plan.looks.is_empty() && plan.denied.is_empty() {
+        // As a rule: the charges are what was found, and they are large.
+        return (Cow::Borrowed(&plan.charges), all);
+    }
+    let pairs = known(&plan.charges, charges).chain(known(&plan.looks, looks));
+    let zeros = plan
+        .denied
+        .iter()
+        .filter(|charge| charge.limit.denies_all());
+    let zeros = zeros.map(|charge| (charge.clone(), zero(charge, now)));
+    let (found, readings): (Vec<Charge<'_>>, Vec<Reading>) = pairs.chain(zeros).unzip();
+    (found.into(), readings)
 }
 
 fn known<'c, 'p>(

@@ -173,7 +173,7 @@ impl<S: Store> Engine<S> {
         };
         Ok(Counted {
             has_refunded: gives_back,
-            ..Counted::of(call, self.now(), [charges, looks, refunds])
+            ..Counted::of(call, || self.now(), [charges, looks, refunds])
         })
     }
 

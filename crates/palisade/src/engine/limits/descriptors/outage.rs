@@ -91,7 +91,7 @@ impl<S: Store> Engine<S> {
         let cap_charges: Vec<Charge<'_>> = charges[capped..].to_vec();
         let (known, charged) = counters.charge_here(charges, take);
         let own = Part::sorted(&plan.charges, &known, &charged);
-        let mut counted = Counted::of(call, charged.now, [own, looks, Part::empty()]);
+        let mut counted = Counted::of(call, || charged.now, [own, looks, Part::empty()]);
         let of_caps = Part::sorted(&cap_charges, &known, &charged);
         if counted.decision.is_allowed() && of_caps.is_over(&cap_charges) {
             let judged = Judged {
