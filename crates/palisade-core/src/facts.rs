@@ -205,6 +205,7 @@ const USUAL_METHODS: [&str; 6] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH
 
 /// The usual spelling of `method`, if it is a usual one.
 #[must_use]
+#[inline]
 pub fn usual_method(method: &str) -> Option<&'static str> {
     USUAL_METHODS.into_iter().find(|usual| *usual == method)
 }
@@ -260,6 +261,7 @@ pub struct RequestFacts {
 impl RequestFacts {
     /// The facts of a bare request.
     #[must_use]
+    #[inline]
     pub fn new(ip: IpAddr, method: &str, path: &str) -> Self {
         Self {
             ip: ip.to_canonical(),

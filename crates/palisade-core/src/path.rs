@@ -46,7 +46,15 @@ pub struct NormalPath<'a> {
     readings: Vec<String>,
 }
 
-impl NormalPath<'_> {
+impl<'a> NormalPath<'a> {
+    /// A path that is spelt as it should be.
+    const fn as_written(text: &'a str) -> Self {
+        Self {
+            judged: Cow::Borrowed(text),
+            forwarded: None,
+            readings: Vec::new(),
+        }
+    }
     /// What routes are found by: without `;parameters` and trailing slash.
     #[must_use]
     pub fn judged(&self) -> &str {
@@ -94,12 +102,10 @@ pub fn normalise(path: &[u8], slash: EncodedSlash) -> Result<NormalPath<'_>, Fie
     if path.len() > PATH_BYTES_MAX {
         return Err(refused("is too long"));
     }
-    if let Some(text) = already_normal(path) {
-        return Ok(NormalPath {
-            judged: Cow::Borrowed(text),
-            forwarded: None,
-            readings: Vec::new(),
-        });
+    if is_normal(path)
+        && let Ok(text) = std::str::from_utf8(path)
+    {
+        return Ok(NormalPath::as_written(text));
     }
     let path = before_query(path);
     let segments = segments(path, slash)?;
@@ -112,6 +118,17 @@ pub fn normalise(path: &[u8], slash: EncodedSlash) -> Result<NormalPath<'_>, Fie
         forwarded: (forwarded != judged).then_some(forwarded),
         judged: Cow::Owned(judged),
     })
+}
+
+/// [`normalise`] of what is known to be text: most requests' paths are.
+///
+/// # Errors
+/// As [`normalise`].
+pub fn normalise_text(path: &str, slash: EncodedSlash) -> Result<NormalPath<'_>, FieldError> {
+    match path.len() <= PATH_BYTES_MAX && is_normal(path.as_bytes()) {
+        true => Ok(NormalPath::as_written(path)),
+        false => normalise(path.as_bytes(), slash),
+    }
 }
 
 /// The one spelling of a route pattern's literal part; `open` if anything may follow.
@@ -162,16 +179,36 @@ const fn is_plain(byte: u8) -> bool {
         | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@')
 }
 
-/// The text itself if nothing can need rewriting: most requests end here.
-fn already_normal(path: &[u8]) -> Option<&str> {
-    if path == b"/" {
-        return Some("/");
+/// Whether nothing can need rewriting, which ends most requests' reading: no byte but plain
+/// ones, no segment but names. Every path goes through here, so that bytes are looked up.
+fn is_normal(path: &[u8]) -> bool {
+    const IN_NAMES: [bool; 256] = {
+        let mut plain = [false; 256];
+        let mut byte = 0;
+        while byte < u8::MAX {
+            plain[byte as usize] = is_plain(byte) && byte != b'.';
+            byte += 1;
+        }
+        plain
+    };
+    let Some(rest) = path.strip_prefix(b"/") else {
+        return false;
+    };
+    // Dots that the segment has so far; with nothing else, more than two are a name.
+    let mut dots = 0_usize;
+    let mut is_name = false;
+    for byte in rest {
+        if IN_NAMES[usize::from(*byte)] {
+            is_name = true;
+        } else if *byte == b'.' {
+            dots += 1;
+        } else if *byte == b'/' && (is_name || dots > 2) {
+            (dots, is_name) = (0, false);
+        } else {
+            return false;
+        }
     }
-    let mut segments = path.strip_prefix(b"/")?.split(|byte| *byte == b'/');
-    let plain = segments.all(|segment| {
-        !matches!(segment, b"" | b"." | b"..") && segment.iter().all(|byte| is_plain(*byte))
-    });
-    plain.then(|| std::str::from_utf8(path).ok()).flatten()
+    is_name || dots > 2 || rest.is_empty()
 }
 
 /// What stands between the slashes; the last may be empty (a trailing slash).

@@ -261,7 +261,8 @@ proptest! {
 
     #[test]
     fn i_path_the_short_cut_agrees_with_the_long_way(path in pathlike()) {
-        if let Some(text) = already_normal(&path) {
+        if is_normal(&path) {
+            let text = std::str::from_utf8(&path).unwrap();
             let segments = segments(&path, EncodedSlash::Refused).unwrap();
             prop_assert_eq!(resolved(&segments), (text.to_owned(), text.to_owned()));
         }

@@ -54,6 +54,7 @@ pub fn resolve<'p>(
 }
 
 /// The buckets of whoever asks, the quota last.
+#[inline]
 fn charge_who<'p>(
     policy: &'p PolicySet,
     tenant: Option<&'p TenantPolicy>,
@@ -69,6 +70,7 @@ fn charge_who<'p>(
 
 /// A job that names no path has no route: it is of the class of other requests, and
 /// needs nothing that a route needs.
+#[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
     let route = policy.routes.find(&facts.method, &facts.path);
     if !facts.path.is_empty() {
@@ -83,6 +85,7 @@ fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p>
 
 /// What is charged though the request is refused, or not. Before authentication nobody
 /// is refused for who they are.
+#[inline]
 fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
     match refused {
         None => {}
@@ -97,12 +100,14 @@ fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
     }
 }
 
+#[inline]
 fn is_at_the_edge(charge: &Charge<'_>) -> bool {
     charge.limit.scope <= Scope::Client
 }
 
 /// L-LAYERS: a plan is made whole and cut afterwards, so that two calls with the same
 /// facts charge what one would have charged.
+#[inline]
 fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
     match facts.layers {
         Layers::All => return,
@@ -124,6 +129,7 @@ fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
 }
 
 /// L-DEFAULT-DENY: a class that the policy does not know has no limits of its own.
+#[inline]
 fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     let class = facts.class.as_ref()?;
     (!policy.knows_class(class.as_str())).then_some(Refusal::NoLimit)
@@ -131,6 +137,7 @@ fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
 
 /// Scopes are known once somebody is authenticated, not before. An API key stands for
 /// them: of a request its own scopes are judged with its quota, which a job has none of.
+#[inline]
 fn scope_refusal(
     policy: &PolicySet,
     route: &RouteMatch<'_>,
@@ -184,6 +191,7 @@ fn charge_limits<'p>(
 }
 
 /// The class and the operation that a request counts as.
+#[inline]
 fn judged_as<'a>(route: &RouteMatch<'a>, facts: &'a RequestFacts) -> (&'a str, Option<&'a str>) {
     let class = facts.class.as_ref().map_or_else(
         || route.class.map_or("", |class| &**class),
@@ -312,6 +320,7 @@ fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
 }
 
 /// L-COST: what no bucket may be asked for.
+#[inline]
 fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
     let is_too_dear = plan.charges.iter().any(|charge| {
         charge.on_exceed == crate::plan::OnExceed::Deny && charge.cost > charge.spec.capacity()

@@ -219,10 +219,18 @@ impl Routes {
     /// What applies to a request.
     #[must_use]
     pub fn find(&self, method: &str, path: &str) -> RouteMatch<'_> {
-        let exact = self.exact.get(path).into_iter().flatten();
-        let open = self.open.iter().filter(|route| route.covers(path));
-        let found = exact.chain(open);
-        RouteMatch::of(found.filter(|route| route.covers_method(method)))
+        let mut found = RouteMatch::default();
+        for route in self.exact.get(path).map_or(&[][..], Vec::as_slice) {
+            if route.covers_method(method) {
+                found.follow(route);
+            }
+        }
+        for route in &self.open {
+            if route.covers(path) && route.covers_method(method) {
+                found.follow(route);
+            }
+        }
+        found
     }
 }
 
@@ -231,20 +239,28 @@ impl<'p> RouteMatch<'p> {
     fn of(routes: impl IntoIterator<Item = &'p Route>) -> Self {
         let mut found = Self::default();
         for route in routes {
-            if found.pattern.is_none() {
-                found.pattern = Some(&route.pattern);
-                found.scope = route.scope.as_deref();
-                found.api_key_required = route.api_key_required;
-            }
-            found.class = found.class.or(route.class.as_ref());
-            found.operation = found.operation.or(route.operation.as_ref());
+            found.follow(route);
         }
         found
+    }
+
+    /// Takes over from a less specific route what is not said yet.
+    #[inline]
+    fn follow(&mut self, route: &'p Route) {
+        if self.pattern.is_none() {
+            self.pattern = Some(&route.pattern);
+            self.scope = route.scope.as_deref();
+            self.api_key_required = route.api_key_required;
+        }
+        self.class = self.class.or(route.class.as_ref());
+        self.operation = self.operation.or(route.operation.as_ref());
     }
 }
 
 fn has_capitals(text: &str) -> bool {
-    text.bytes().any(|byte| byte.is_ascii_uppercase())
+    // To the end in any case: a branch for each byte takes longer.
+    text.bytes()
+        .fold(false, |found, byte| found | byte.is_ascii_uppercase())
 }
 
 fn without_trailing_slash(path: &str) -> &str {

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use palisade_core::path::{NormalPath, normalise};
+use palisade_core::facts::usual_method;
+use palisade_core::path::{EncodedSlash, NormalPath, normalise, normalise_text};
 use palisade_core::policy::Routes;
 use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
 
@@ -42,6 +43,20 @@ pub struct Arrived<'a> {
 }
 
 impl Arrived<'_> {
+    /// A request of which nothing but its peer is known, to be read by [`arrive_at`].
+    #[inline]
+    pub(crate) fn from_peer(peer: IpAddr) -> Self {
+        Self {
+            facts: RequestFacts::new(peer, "GET", ""),
+            forward_path: None,
+            unknown_token: false,
+            reads_body: false,
+            recalled: None,
+            query: None,
+            authorization: Authorization::None,
+        }
+    }
+
     /// True if [`super::identify`] has more to do than to look things up.
     #[must_use]
     pub const fn is_costly(&self) -> bool {
@@ -52,10 +67,25 @@ impl Arrived<'_> {
 /// The request line that counts.
 struct Line<'a> {
     method: &'a str,
-    path: &'a [u8],
+    path: Written<'a>,
     query: Option<&'a [u8]>,
     /// Whether the application gets the client's own bytes.
     as_written: bool,
+}
+
+/// A path as it came.
+enum Written<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Written<'a> {
+    fn normal(&self, slash: EncodedSlash) -> Result<NormalPath<'a>, FieldError> {
+        match self {
+            Self::Text(path) => normalise_text(path, slash),
+            Self::Bytes(path) => normalise(path, slash),
+        }
+    }
 }
 
 /// A request that reached an enforcing surface itself, and that goes on with
@@ -69,7 +99,9 @@ pub fn arrive<'a>(
     request: EdgeRequest<'a>,
     now: Micros,
 ) -> Result<Arrived<'a>, Refused> {
-    arrive_asking(Agent::Asked, config, request, now)
+    let mut arrived = Arrived::from_peer(request.peer);
+    arrive_at(&mut arrived, Agent::Asked, config, request, now)?;
+    Ok(arrived)
 }
 
 /// Whether anybody asks which program the client is.
@@ -82,20 +114,22 @@ pub(crate) enum Agent {
     NotAsked,
 }
 
-/// [`arrive`] for who may not ask for the user agent.
-pub(crate) fn arrive_asking<'a>(
+/// [`arrive`] for who may not ask for the user agent, in place: a request is large, and to move
+/// it costs more than most of what is read.
+pub(crate) fn arrive_at<'a>(
+    arrived: &mut Arrived<'a>,
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     now: Micros,
-) -> Result<Arrived<'a>, Refused> {
+) -> Result<(), Refused> {
     let line = Line {
         method: request.method.as_str(),
-        path: request.uri.path().as_bytes(),
+        path: Written::Text(request.uri.path()),
         query: request.uri.query().map(str::as_bytes),
         as_written: false,
     };
-    read(agent, config, request, Ok(line), now)
+    read(arrived, agent, config, request, Ok(line), now)
 }
 
 /// The original request that a proxy asks about, and that goes on as it came.
@@ -119,21 +153,24 @@ pub fn arrive_forward_auth<'a>(
         let (path, query) = path::split_target(original.target.as_bytes());
         Line {
             method: original.method.unwrap_or(request.method.as_str()),
-            path,
+            path: Written::Bytes(path),
             query,
             as_written: true,
         }
     });
-    read(Agent::Asked, config, request, line, now)
+    let mut arrived = Arrived::from_peer(request.peer);
+    read(&mut arrived, Agent::Asked, config, request, line, now)?;
+    Ok(arrived)
 }
 
 fn read<'a>(
+    arrived: &mut Arrived<'a>,
     agent: Agent,
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
     line: Result<Line<'a>, FieldError>,
     now: Micros,
-) -> Result<Arrived<'a>, Refused> {
+) -> Result<(), Refused> {
     let ip = client_ip::client_ip(
         request.headers,
         request.peer,
@@ -151,11 +188,9 @@ fn read<'a>(
     };
     let line = line.map_err(refused)?;
     let place = Place::of(config, request.policy, &line).map_err(refused)?;
-    // Made once and completed where it is: it is large, and to move it costs more than most
-    // of what is read.
-    let mut arrived = place.arrived(ip, line.query);
-    look_at(agent, config, request, &mut arrived, now).map_err(refused)?;
-    Ok(arrived)
+    place.tell(ip, arrived);
+    arrived.query = line.query;
+    look_at(agent, config, request, arrived, now).map_err(refused)
 }
 
 /// What the headers say, as far as it can be looked up.
@@ -212,14 +247,14 @@ fn differs_by_case(
 
 /// What a request line asks for, in one spelling.
 struct Place<'a> {
-    method: Cow<'a, str>,
+    method: Cow<'static, str>,
     path: NormalPath<'a>,
 }
 
 impl<'a> Place<'a> {
     fn of(config: &EdgeConfig, policy: &PolicySet, line: &Line<'a>) -> Result<Self, FieldError> {
-        let method = super::normalise_method(line.method)?;
-        let path = normalise(line.path, config.encoded_slash)?;
+        let method = method_of(line.method)?;
+        let path = line.path.normal(config.encoded_slash)?;
         let readings = if line.as_written {
             path.readings()
         } else {
@@ -243,17 +278,22 @@ impl<'a> Place<'a> {
         Ok(Self { method, path })
     }
 
-    /// A request of which nothing but this is known.
-    fn arrived(self, ip: IpAddr, query: Option<&'a [u8]>) -> Arrived<'a> {
-        let path = &self.path;
-        Arrived {
-            facts: RequestFacts::new(ip, &self.method, path.judged()),
-            forward_path: (!path.is_as_written()).then(|| path.forwarded().into()),
-            unknown_token: false,
-            reads_body: false,
-            recalled: None,
-            query,
-            authorization: Authorization::None,
+    /// Where a request comes from and what it asks for, among its facts.
+    fn tell(self, ip: IpAddr, arrived: &mut Arrived<'_>) {
+        let facts = &mut arrived.facts;
+        facts.ip = ip;
+        facts.method = self.method;
+        facts.path = self.path.judged().into();
+        if !self.path.is_as_written() {
+            arrived.forward_path = Some(self.path.forwarded().into());
         }
+    }
+}
+
+/// The method in capitals; most are known and need no copy.
+fn method_of(method: &str) -> Result<Cow<'static, str>, FieldError> {
+    match usual_method(method) {
+        Some(usual) => Ok(Cow::Borrowed(usual)),
+        None => Ok(Cow::Owned(super::normalise_method(method)?.into_owned())),
     }
 }

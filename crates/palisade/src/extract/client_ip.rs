@@ -29,6 +29,9 @@ impl TrustedProxies {
     /// True if `ip` is one of the proxies.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
         let ip = ip.to_canonical();
         self.0.iter().any(|network| network.contains(&ip))
     }

@@ -61,7 +61,7 @@ use path::{EncodedSlash, PathCase};
 
 pub use api_key::hash_api_key;
 #[cfg(feature = "tower")]
-pub(crate) use arrive::{Agent, arrive_asking};
+pub(crate) use arrive::{Agent, arrive_at};
 pub use arrive::{Arrived, Refused, arrive, arrive_forward_auth};
 pub use error::ExtractError;
 
@@ -243,10 +243,7 @@ pub(crate) fn complete(
     arrived: &mut Arrived<'_>,
     now: Micros,
 ) -> Result<(TokenStatus, Vec<Id>), ExtractError> {
-    let (identity, token) = match arrived.recalled.take() {
-        Some(claims) => (Some(claims.into()), TokenStatus::Verified),
-        None => identity_of(config, request, arrived.authorization, now)?,
-    };
+    let (token, roles) = authenticate(config, request, arrived, now)?;
     let facts = &mut arrived.facts;
     let named = Named {
         path: &facts.path,
@@ -258,7 +255,25 @@ pub(crate) fn complete(
     let client = client_id::client_id(&config.oauth_routes, named)?;
     facts.client = client.map(|id| ClientFacts { id, kind: None });
     facts.guess = matches!(token, TokenStatus::Unverified(_));
-    let roles = identity.map(|identity| tell(identity, facts));
+    Ok((token, roles))
+}
+
+/// Who somebody is by token or headers, told among the facts; what became of the token, and
+/// the roles.
+fn authenticate(
+    config: &EdgeConfig,
+    request: EdgeRequest<'_>,
+    arrived: &mut Arrived<'_>,
+    now: Micros,
+) -> Result<(TokenStatus, Vec<Id>), FieldError> {
+    if config.jwt.is_none() && config.identity_headers.is_none() {
+        return Ok((TokenStatus::Absent, Vec::new()));
+    }
+    let (identity, token) = match arrived.recalled.take() {
+        Some(claims) => (Some(claims.into()), TokenStatus::Verified),
+        None => identity_of(config, request, arrived.authorization, now)?,
+    };
+    let roles = identity.map(|identity| tell(identity, &mut arrived.facts));
     Ok((token, roles.unwrap_or_default()))
 }
 

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use crate::engine::{Engine, RequestAnswer};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
-    Agent, EdgeConfig, EdgeRequest, Refused, arrive, arrive_asking, complete, identify,
+    Agent, Arrived, EdgeConfig, EdgeRequest, Refused, arrive, arrive_at, complete, identify,
 };
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
@@ -373,13 +373,13 @@ impl<J: Judge> Gate<J> {
                 true => Agent::Asked,
                 false => Agent::NotAsked,
             };
-            let mut arrived = arrive_asking(agent, edge, request, now);
-            let arrived = arrived.as_mut().ok()?;
+            let mut arrived = Arrived::from_peer(peer);
+            arrive_at(&mut arrived, agent, edge, request, now).ok()?;
             arrived.facts.layers = layers;
             if arrived.unknown_token {
                 return None;
             }
-            complete(edge, request, arrived, now).ok()?;
+            complete(edge, request, &mut arrived, now).ok()?;
             Some(look(&mut arrived.facts, arrived.forward_path.take()))
         })
     }
