@@ -259,6 +259,13 @@ pub trait Buckets: Send + Sync + 'static {
         take: Take,
     ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
 
+    /// [`Buckets::charge`] of one bucket by a store that never has to be waited for: its
+    /// reading, and when. `None`, and nothing is charged, by any other, and where there is
+    /// more to do than to take from a bucket that is known.
+    fn charge_one_now(&self, _charge: &Charge<'_>, _take: Take) -> Option<(Reading, Micros)> {
+        None
+    }
+
     /// Evaluates decisions of one bucket each, apart from each other and in this order:
     /// one that has the bucket of an earlier one finds what that left. A store that can
     /// makes them in one call.

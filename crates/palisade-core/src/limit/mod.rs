@@ -60,6 +60,7 @@ impl BucketSpec {
     /// A cost above [`BucketSpec::capacity`] never fits; callers refuse it first
     /// (L-COST), and it is answered with the end of time here.
     #[must_use]
+    #[inline]
     pub fn fits(&self, state: &State, now: Micros, cost: u32) -> Option<Micros> {
         if cost > self.capacity() {
             return Some(Micros(u64::MAX));
@@ -127,6 +128,13 @@ impl BucketSpec {
     /// Reads the bucket as a request of `cost` finds it.
     #[must_use]
     pub fn read(&self, state: &State, now: Micros, cost: u32) -> Reading {
+        self.read_waiting(state, now, self.fits(state, now, cost))
+    }
+
+    /// Reads the bucket for a request of which [`BucketSpec::fits`] is known: `retry_at`.
+    #[must_use]
+    #[inline]
+    pub fn read_waiting(&self, state: &State, now: Micros, retry_at: Option<Micros>) -> Reading {
         let (used, reset_at) = match state {
             State::Empty => (0, now),
             State::Hits(hits) => hits.used(self, now),
@@ -137,12 +145,13 @@ impl BucketSpec {
             used,
             remaining: u64::from(self.capacity()).saturating_sub(used),
             reset_at,
-            retry_at: self.fits(state, now, cost),
+            retry_at,
         }
     }
 
     /// When the state no longer matters and may be forgotten.
     #[must_use]
+    #[inline]
     pub fn expires_at(&self, state: &State) -> Micros {
         match state {
             State::Empty => Micros(0),

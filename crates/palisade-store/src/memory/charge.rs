@@ -136,19 +136,28 @@ impl Table {
         lifetime: Lifetime,
     ) -> (bool, Vec<Reading>) {
         if let ([charge], Take::Consume) = (charges, take)
-            && is_simple(charge, lifetime)
-            && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
-        {
-            let reading = taken.reading(charge.spec, now, charge.cost);
-            return (reading.retry_at.is_none(), vec![reading]);
-        }
-        if let ([charge], Take::Consume) = (charges, take)
-            && let Some(reading) = self.charge_known(charge, now, lifetime)
+            && let Some(reading) = self.charge_one(charge, now, lifetime)
         {
             let admitted = reading.retry_at.is_none() || charge.on_exceed != OnExceed::Deny;
             return (admitted, vec![reading]);
         }
         self.charge_locked(charges, take, now, lifetime)
+    }
+
+    /// Takes from one bucket that has its place already; `None`, and nothing is taken, if it
+    /// has none.
+    pub(crate) fn charge_one(
+        &self,
+        charge: &Charge<'_>,
+        now: Micros,
+        lifetime: Lifetime,
+    ) -> Option<Reading> {
+        if is_simple(charge, lifetime)
+            && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
+        {
+            return Some(taken.reading(charge.spec, now));
+        }
+        self.charge_known(charge, now, lifetime)
     }
 
     /// Charges one bucket that has its place already, as most decisions do: nothing has to be
@@ -160,18 +169,23 @@ impl Table {
         lifetime: Lifetime,
     ) -> Option<Reading> {
         let (segment, mut body) = self.lock(charge.id)?;
-        let slot = segment.find(charge.id)?;
-        let (word, mut state) = segment.take(&mut body, slot);
+        let (slot, word) = segment.look(charge.id)?;
         let spec = charge.spec;
+        if spec.algorithm() != Algorithm::TokenBucket {
+            let durability = durability(charge, lifetime);
+            let charged = |kept: &mut Kept| charge_kept(charge, kept, now);
+            let reading = segment.change_kept(&mut body, word, durability, charged);
+            if reading.is_some() {
+                return reading;
+            }
+        }
+        let (word, mut state) = segment.take(&mut body, slot);
         let wait = spec.fits(&state, now, charge.cost);
         let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
         if takes {
             spec.take(&mut state, now, charge.cost);
         }
-        let reading = Reading {
-            retry_at: wait,
-            ..spec.read(&state, now, charge.cost)
-        };
+        let reading = spec.read_waiting(&state, now, wait);
         if takes {
             let kept = keep(charge.id, spec, state, durability(charge, lifetime));
             segment.put(&mut body, (slot, word), kept);
@@ -523,6 +537,18 @@ impl<'t> Decision<'t> {
         }
         inserted
     }
+}
+
+/// Charges a bucket where its state is kept; its reading, and whether anything was taken.
+fn charge_kept(charge: &Charge<'_>, kept: &mut Kept, now: Micros) -> (Reading, bool) {
+    let (spec, state) = (charge.spec, &mut kept.state);
+    let wait = spec.fits(state, now, charge.cost);
+    let takes = wait.is_none() || charge.on_exceed == OnExceed::Count;
+    if takes {
+        spec.take(state, now, charge.cost);
+        kept.expires_at = spec.expires_at(state);
+    }
+    (spec.read_waiting(state, now, wait), takes)
 }
 
 /// True if the lock-free path may serve it: that path marks nothing as changed.

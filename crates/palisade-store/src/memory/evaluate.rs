@@ -35,10 +35,7 @@ pub(super) fn evaluate(
         .iter()
         .zip(&*states)
         .zip(waits)
-        .map(|((charge, state), wait)| Reading {
-            retry_at: wait,
-            ..charge.spec.read(state, now, charge.cost)
-        })
+        .map(|((charge, state), wait)| charge.spec.read_waiting(state, now, wait))
         .collect();
     (admitted, readings)
 }

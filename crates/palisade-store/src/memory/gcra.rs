@@ -17,16 +17,13 @@ pub(crate) enum Taken {
 }
 
 impl Taken {
-    /// The bucket after that, as a request of `cost` finds it that came at `now`.
-    pub(crate) fn reading(self, spec: &BucketSpec, now: Micros, cost: u32) -> Reading {
+    /// The bucket after that, as the request finds it that came at `now`.
+    pub(crate) fn reading(self, spec: &BucketSpec, now: Micros) -> Reading {
         let (arrival, retry_at) = match self {
             Self::Admitted(arrival) => (arrival, None),
             Self::Denied(arrival, retry_at) => (arrival, Some(retry_at)),
         };
-        Reading {
-            retry_at,
-            ..spec.read(&State::Gcra(arrival), now, cost)
-        }
+        spec.read_waiting(&State::Gcra(arrival), now, retry_at)
     }
 }
 

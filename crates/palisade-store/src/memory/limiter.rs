@@ -109,7 +109,7 @@ impl<C: Clock> Limiter<C> {
         if self.spec.algorithm() == Algorithm::TokenBucket
             && let Some(taken) = table.take_unlocked(id, &self.spec, 1, now)
         {
-            let reading = taken.reading(&self.spec, now, 1);
+            let reading = taken.reading(&self.spec, now);
             return Checked { reading, now };
         }
         let verdict = self.take(id, 1, now);

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use palisade_core::Digest;
 use palisade_core::key::Keyring;
-use palisade_core::limit::{BucketSpec, State};
+use palisade_core::limit::{BucketSpec, Reading, State};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Family;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
@@ -247,6 +247,17 @@ impl<C: Clock> Inner<C> {
 impl<C: Clock> Buckets for MemoryStore<C> {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         Ok(self.charge_now(charges, take))
+    }
+
+    fn charge_one_now(&self, charge: &Charge<'_>, take: Take) -> Option<(Reading, Micros)> {
+        if take == Take::Peek {
+            return None;
+        }
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let reading = inner.table.charge_one(charge, now, inner.lifetime)?;
+        self.note_charges(std::slice::from_ref(charge));
+        Some((reading, now))
     }
 
     async fn charge_each(

@@ -256,6 +256,34 @@ impl Segment {
         slot.unlock(word);
     }
 
+    /// Changes a state where it is kept, if that is behind the lock; what `change` returns, and
+    /// whether it has changed anything. No slot is locked: only who holds the segment's lock
+    /// changes a word that leads there.
+    pub(crate) fn change_kept<T>(
+        &self,
+        body: &mut Body,
+        word: Word,
+        durability: Durability,
+        change: impl FnOnce(&mut Kept) -> (T, bool),
+    ) -> Option<T> {
+        let Held::Slab(index) = word.held() else {
+            return None;
+        };
+        let kept = body.kept_mut(index)?;
+        let was_dirty = kept.family == Durability::Dirty;
+        let (changed, has_changed) = change(kept);
+        if has_changed {
+            kept.family = durability;
+            let (id, expires_at) = (kept.id, kept.expires_at);
+            body.next_expiry = body.next_expiry.min(expires_at);
+            if durability == Durability::Dirty && !was_dirty {
+                body.dirty.push(id);
+                self.has_dirty.store(true, Ordering::Release);
+            }
+        }
+        Some(changed)
+    }
+
     /// Puts back what [`Segment::take`] took, as it was.
     pub(crate) fn put_back(&self, body: &mut Body, slot: &Slot, word: Word, state: State) {
         if let Held::Slab(index) = word.held()
