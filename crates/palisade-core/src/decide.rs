@@ -29,6 +29,28 @@ const FEW: usize = 8;
 /// The decision on a request whose buckets were read.
 #[must_use]
 pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) -> Decision {
+    let mut decision = Decision::allow(judged.now);
+    fill(&mut decision, quota, class, judged);
+    decision
+}
+
+/// [`decide`] in place, for who hands the decision on: it is large.
+#[must_use]
+pub fn decide_boxed(
+    quota: Option<QuotaPlan>,
+    class: &Arc<str>,
+    judged: Judged<'_>,
+) -> Box<Decision> {
+    let mut decision = Box::write(Box::new_uninit(), Decision::allow(judged.now));
+    fill(&mut decision, quota, class, judged);
+    decision
+}
+
+/// Makes the decision of one that allows.
+fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
+    if let ([charge], [reading]) = (judged.charges, judged.readings) {
+        return tell(decision, &[Found { charge, reading }], quota, class, judged);
+    }
     let each = judged.charges.iter().zip(judged.readings);
     let each = each.map(|(charge, reading)| Found { charge, reading });
     let mut few = ArrayVec::<Found<'_>, FEW>::new();
@@ -41,10 +63,21 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
         many.as_mut_slice()
     };
     found.sort_by(Found::order);
-    let mut decision = match found.first().filter(|first| first.denies()) {
-        Some(first) => first.refuse(judged.now),
-        None => Decision::allow(judged.now),
-    };
+    tell(decision, found, quota, class, judged);
+}
+
+/// Makes the decision of one that allows, of buckets in their order.
+#[inline]
+fn tell(
+    decision: &mut Decision,
+    found: &[Found<'_>],
+    quota: Option<QuotaPlan>,
+    class: &Arc<str>,
+    judged: Judged<'_>,
+) {
+    if let Some(first) = found.first().filter(|first| first.denies()) {
+        *decision = first.refuse(judged.now);
+    }
     decision.reasons = found
         .iter()
         .filter(|one| one.denies())
@@ -56,7 +89,6 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
         .map(|one| one.show(class, judged.now))
         .collect();
     decision.class = Some(Arc::clone(class));
-    decision
 }
 
 /// The decision on a request that was refused before anything was counted.

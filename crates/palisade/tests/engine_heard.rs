@@ -22,11 +22,12 @@ use palisade::core::facts::{GuardFacts, GuardOp};
 use palisade::core::record::{Flow, Record, RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{Clock, DAY, SECOND};
 use palisade::core::{Id, Mode, PolicySet};
+use palisade::engine::{ModeChange, Observer, Seen};
 use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
 use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::store::model::ModelStore;
-use palisade::store::{Records, Store, Vitals};
+use palisade::store::{Records, Store, StoreError, Vitals};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 use parking_lot::Mutex;
@@ -452,4 +453,46 @@ async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_ro
     let model = ModelStore::new(Arc::<VirtualClock>::clone(&there));
     assert!(!model.never_waits());
     assert_eq!(modes(memory, here).await, modes(model, there).await);
+}
+
+/// Whether each call of the store was measured.
+#[derive(Default)]
+struct Measured(Mutex<Vec<bool>>);
+
+impl Observer for Measured {
+    fn decided(&self, _seen: &Seen<'_>) {}
+
+    fn failure(&self, _change: &ModeChange<'_>) {}
+
+    fn store_call(&self, took_us: Option<u64>, _error: Option<&StoreError>) {
+        self.0.lock().push(took_us.is_some());
+    }
+}
+
+/// Most decisions on a store in this process are made at once, and those count as calls, too:
+/// each request is one call, and every eighth is measured.
+#[tokio::test]
+async fn f_heard_one_call_in_eight_of_a_store_in_this_process_is_measured() {
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::at(START));
+    let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+    let measured = Arc::new(Measured::default());
+    let text = "[policy]\ndefaults = false\n[[limit]]\nname = \"all\"\nby = []\n\
+        rate = \"100000/min\"\n";
+    let engine = Engine::new(EngineConfig {
+        policy: policy(text, &Env::default()),
+        observer: Arc::<Measured>::clone(&measured),
+        ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+    });
+    let facts = request(r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#);
+    for number in 0..40 {
+        let answer = engine.check_now(&facts).unwrap();
+        assert_eq!(answer.decision.limits[0].remaining, 99_999 - number);
+    }
+    let calls = measured.0.lock();
+    assert_eq!(calls.len(), 40);
+    // The first ones show that the store answers.
+    let settled = calls.iter().position(|is_measured| !is_measured).unwrap();
+    let rest = &calls[settled..];
+    let turns: Vec<usize> = (0..rest.len()).filter(|call| rest[*call]).collect();
+    assert_eq!(turns, [7, 15, 23, 31]);
 }

@@ -21,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::ports::{ModeChange, Observer};
-use super::timing::is_measured;
+use super::timing::{self, is_measured, is_next_measured};
 use crate::deadline::{TimeIsUp, until};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
@@ -315,17 +315,30 @@ impl<S: Store> Link<S> {
         result.map_err(NoAnswer::Failed)
     }
 
+    /// The same without a future, of a store that answers at once. `None`, and nothing is
+    /// charged, if it does not, or if there is more to a call than the answer.
+    pub(super) fn call_now<T>(&self, whom: For, call: impl FnOnce(&S) -> Option<T>) -> Option<T> {
+        if is_next_measured(&TURN) || !self.is_unasked(whom) {
+            return None;
+        }
+        let answer = call(&self.store)?;
+        timing::count(&TURN);
+        self.observer.store_call(None, None);
+        Some(answer)
+    }
+
     /// Whether a call is made without asking for leave, and nobody hears of its answer but who
     /// counts: most calls of a store in this process, while it has not failed.
     fn goes_without_saying(&self, whom: For) -> bool {
-        if whom != For::Decision(Policy::Limits)
-            || !self.never_waits()
-            || !self.is_calm.load(Ordering::Acquire)
-            || !self.answers()
-        {
-            return false;
-        }
-        !is_measured(&TURN)
+        self.is_unasked(whom) && !is_measured(&TURN)
+    }
+
+    /// Whether a call needs no leave, and its answer is no news.
+    fn is_unasked(&self, whom: For) -> bool {
+        whom == For::Decision(Policy::Limits)
+            && self.never_waits()
+            && self.is_calm.load(Ordering::Acquire)
+            && self.answers()
     }
 
     /// The failure of a call that was made without leave. Whether the breaker has opened

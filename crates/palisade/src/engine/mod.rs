@@ -195,7 +195,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// A look at the policy in force.
-    pub fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+    pub fn with_policy<T>(&self, look: impl FnOnce(&Arc<PolicySet>) -> T) -> T {
         look(&self.policy.load())
     }
 

@@ -176,6 +176,11 @@ pub trait Observer: Send + Sync + 'static {
     /// A decision took so long from its facts to its answer; told of one in a few.
     fn timed(&self, _took_us: u64) {}
 
+    /// Whether [`Observer::timed`] is heard: where it is not, nothing is measured for it.
+    fn hears_times(&self) -> bool {
+        true
+    }
+
     /// The failure machinery changed state.
     fn failure(&self, change: &ModeChange<'_>);
 
@@ -381,4 +386,8 @@ pub struct NoObserver;
 impl Observer for NoObserver {
     fn decided(&self, _seen: &Seen<'_>) {}
     fn failure(&self, _change: &ModeChange<'_>) {}
+
+    fn hears_times(&self) -> bool {
+        false
+    }
 }

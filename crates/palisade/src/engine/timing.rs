@@ -17,16 +17,30 @@ thread_local! {
 }
 
 /// Whether it is the turn of the one that is counted now.
+#[inline]
 pub(in crate::engine) fn is_measured(turns: &'static LocalKey<Cell<u32>>) -> bool {
-    let turn = turns.get();
-    turns.set(turn.wrapping_add(1));
-    turn.is_multiple_of(MEASURED_PER)
+    let is_measured = is_next_measured(turns);
+    count(turns);
+    is_measured
+}
+
+/// Whether the next one is measured; nothing is counted yet.
+#[inline]
+pub(in crate::engine) fn is_next_measured(turns: &'static LocalKey<Cell<u32>>) -> bool {
+    turns.get().is_multiple_of(MEASURED_PER)
+}
+
+/// One has had its turn.
+#[inline]
+pub(in crate::engine) fn count(turns: &'static LocalKey<Cell<u32>>) {
+    turns.set(turns.get().wrapping_add(1));
 }
 
 impl<S: Store> Engine<S> {
     /// When a decision that is to be measured began.
     pub(in crate::engine) fn begin_timing(&self) -> Option<Micros> {
-        is_measured(&TURN).then(|| self.now())
+        let is_measured = is_measured(&TURN) && self.observer().hears_times();
+        is_measured.then(|| self.now())
     }
 
     /// Tells how long it took.

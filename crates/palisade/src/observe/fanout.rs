@@ -106,6 +106,10 @@ impl Observer for Fanout {
         }
     }
 
+    fn hears_times(&self) -> bool {
+        self.lookout.is_some()
+    }
+
     fn keyed(&self, answers: &[KeyedAnswer]) {
         self.metrics.keyed(answers);
         if let Some(lookout) = &self.lookout {

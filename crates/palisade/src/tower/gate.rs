@@ -338,12 +338,12 @@ impl<J: Judge> Gate<J> {
         question: impl FnOnce(&Request<B>, &mut RequestFacts) -> Option<Question>,
     ) -> Option<Result<Option<Decided>, Refusal>> {
         let head = Head::of(request);
-        let decided = self.with_facts(head, layers, |facts, path| {
+        let decided = self.with_facts(head, layers, |policy, facts, path| {
             let Some(question) = question(request, facts) else {
                 return Some(Ok(None));
             };
             let asked = self.asking(request.extensions(), question);
-            let answer = self.judge.check_now(facts)?;
+            let answer = self.judge.check_now_under(policy, facts)?;
             let decided = self.outcome(answer, facts, asked);
             Some(decided.map(|decided| Some((decided, path))))
         })??;
@@ -360,7 +360,7 @@ impl<J: Judge> Gate<J> {
         &self,
         head: Head<'_>,
         layers: Layers,
-        look: impl FnOnce(&mut RequestFacts, Option<Box<str>>) -> T,
+        look: impl FnOnce(&Arc<PolicySet>, &mut RequestFacts, Option<Box<str>>) -> T,
     ) -> Option<T> {
         if !self.judge.never_waits() {
             return None;
@@ -380,7 +380,8 @@ impl<J: Judge> Gate<J> {
                 return None;
             }
             complete(edge, request, &mut arrived, now).ok()?;
-            Some(look(&mut arrived.facts, arrived.forward_path.take()))
+            let path = arrived.forward_path.take();
+            Some(look(policy, &mut arrived.facts, path))
         })
     }
 

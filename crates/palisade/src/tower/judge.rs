@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{Judged, decide_boxed};
 use palisade_core::facts::{ID_BYTES_MAX, Layers};
 use palisade_core::key::{Digest, Prefix};
 use palisade_core::plan::{Charge, OnExceed};
@@ -42,6 +42,16 @@ pub trait Judge: Send + Sync + 'static {
         None
     }
 
+    /// [`Judge::check_now`] under the policy that the facts were read for: who knows it need
+    /// not look for it again.
+    fn check_now_under(
+        &self,
+        _policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> Option<RequestAnswer> {
+        self.check_now(facts)
+    }
+
     /// What a request has coming before anything costly is done for it (I-COST).
     fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
 
@@ -49,7 +59,7 @@ pub trait Judge: Send + Sync + 'static {
     fn policy(&self) -> Arc<PolicySet>;
 
     /// The same for a look.
-    fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+    fn with_policy<T>(&self, look: impl FnOnce(&Arc<PolicySet>) -> T) -> T {
         look(&self.policy())
     }
 
@@ -79,6 +89,14 @@ impl<S: Store> Judge for Engine<S> {
         Self::check_now(self, facts)
     }
 
+    fn check_now_under(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> Option<RequestAnswer> {
+        Self::check_now_under(self, policy, facts)
+    }
+
     async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
         Self::foresee(self, facts).await
     }
@@ -87,7 +105,7 @@ impl<S: Store> Judge for Engine<S> {
         Self::policy(self)
     }
 
-    fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+    fn with_policy<T>(&self, look: impl FnOnce(&Arc<PolicySet>) -> T) -> T {
         Self::with_policy(self, look)
     }
 
@@ -160,7 +178,7 @@ impl<C: Clock> OneLimit<C> {
             now,
         };
         RequestAnswer {
-            decision: Box::new(decide(None, &self.class, judged)),
+            decision: decide_boxed(None, &self.class, judged),
             policy: Arc::clone(&self.policy),
             candidate: None,
         }
@@ -174,7 +192,7 @@ impl<C: Clock> OneLimit<C> {
             now: self.limiter.now(),
         };
         RequestAnswer {
-            decision: Box::new(decide(None, &self.class, judged)),
+            decision: decide_boxed(None, &self.class, judged),
             policy: Arc::clone(&self.policy),
             candidate: None,
         }
@@ -237,7 +255,7 @@ impl<C: Clock> Judge for OneLimit<C> {
         Arc::clone(&self.policy)
     }
 
-    fn with_policy<T>(&self, look: impl FnOnce(&PolicySet) -> T) -> T {
+    fn with_policy<T>(&self, look: impl FnOnce(&Arc<PolicySet>) -> T) -> T {
         look(&self.policy)
     }
 

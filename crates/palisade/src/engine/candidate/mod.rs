@@ -146,7 +146,10 @@ impl Candidate {
 
     fn request<'a>(&'a self, facts: &'a RequestFacts) -> Later<'a, Decision> {
         Box::pin(async move {
-            let (answer, _) = self.engine.answer(facts, Take::Consume).await;
+            let (answer, _) = self
+                .engine
+                .answer(self.engine.policy(), facts, Take::Consume)
+                .await;
             *answer.decision
         })
     }

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use palisade_core::decide::{Judged, decide, refuse};
+use palisade_core::decide::{Judged, decide, decide_boxed, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
@@ -15,11 +15,12 @@ use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
 use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
 use palisade_core::rule::Rule;
+use palisade_core::time::Micros;
 use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
-use super::charge::Answered;
+use super::charge::{Answered, LIMITS};
 use super::near::WithoutAnswer;
 
 /// The answer to a request, with the policy it was found under (for headers and
@@ -88,57 +89,98 @@ pub(super) struct Asked<'a> {
 impl<S: Store> Engine<S> {
     /// Decides a request and charges what it costs.
     pub async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
-        self.run(facts, Take::Consume).await
+        self.run(self.policy(), facts, Take::Consume).await
     }
 
     /// [`Engine::check`] without the wait, on a store that never has to be waited for; `None`
     /// on any other.
     #[must_use]
     pub fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
+        self.check_now_under(&self.policy.load(), facts)
+    }
+
+    /// The same under the policy that the facts were read for.
+    pub(crate) fn check_now_under(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> Option<RequestAnswer> {
         if !self.never_waits() {
             return None;
         }
-        // Pinned where it is made: it is large, and moving it would cost more than its start.
-        let check = pin!(self.check(facts));
-        match check.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
+        let began = self.begin_timing();
+        let tenant = self.tenant(facts);
+        let plan = self.plan(policy, tenant.as_deref(), facts);
+        let class = class_of(&plan, facts);
+        let asked = Asked {
+            policy,
+            plan: &plan,
+            class: &class,
+            facts,
+            keyring: &self.keyring,
+            take: Take::Consume,
+            ends: self.link.request_ends(),
+        };
+        let (decision, bypassed) = match self.decide_at_once(&asked) {
+            Some(decision) => (decision, None),
+            None => at_once(pin!(self.decide(&asked)))?,
+        };
+        let mut answer = RequestAnswer {
+            decision,
+            policy: Arc::clone(policy),
+            candidate: None,
+        };
+        self.note(began, facts, &answer, bypassed.as_deref());
+        if self.has_candidate() {
+            answer.candidate = at_once(pin!(self.beside_request(facts, &answer.decision)))?;
         }
+        Some(answer)
     }
 
     /// Decides a request and charges nothing.
     pub async fn peek(&self, facts: &RequestFacts) -> RequestAnswer {
-        self.run(facts, Take::Peek).await
+        self.run(self.policy(), facts, Take::Peek).await
     }
 
-    async fn run(&self, facts: &RequestFacts, take: Take) -> RequestAnswer {
+    async fn run(&self, policy: Arc<PolicySet>, facts: &RequestFacts, take: Take) -> RequestAnswer {
         let began = self.begin_timing();
-        let (mut answer, bypassed) = self.answer(facts, take).await;
+        let (mut answer, bypassed) = self.answer(policy, facts, take).await;
         if take == Take::Consume {
-            self.end_timing(began);
-            let decision = &answer.decision;
-            if decision.quota.is_some() {
-                self.note_overage(&answer.policy, facts, decision);
-            }
-            self.link.observer().decided(&Seen {
-                subject: Subject::Request(facts),
-                decision,
-                bypassed: bypassed.as_deref(),
-                guard: None,
-            });
-            answer.candidate = self.beside_request(facts, decision).await;
+            self.note(began, facts, &answer, bypassed.as_deref());
+            answer.candidate = self.beside_request(facts, &answer.decision).await;
         }
         answer
+    }
+
+    /// Tells whoever counts and bills what was decided about a request that began then.
+    fn note(
+        &self,
+        began: Option<Micros>,
+        facts: &RequestFacts,
+        answer: &RequestAnswer,
+        bypassed: Option<&str>,
+    ) {
+        self.end_timing(began);
+        let decision = &answer.decision;
+        if decision.quota.is_some() {
+            self.note_overage(&answer.policy, facts, decision);
+        }
+        self.link.observer().decided(&Seen {
+            subject: Subject::Request(facts),
+            decision,
+            bypassed,
+            guard: None,
+        });
     }
 
     /// The answer, and the allowlist entry that let it pass; nobody is told.
     pub(in crate::engine) async fn answer(
         &self,
+        policy: Arc<PolicySet>,
         facts: &RequestFacts,
         take: Take,
     ) -> (RequestAnswer, Option<String>) {
         let ends = self.link.request_ends();
-        let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let class = class_of(&plan, facts);
@@ -151,7 +193,10 @@ impl<S: Store> Engine<S> {
             take,
             ends,
         };
-        let (decision, bypassed) = self.decide(&asked).await;
+        let (decision, bypassed) = match self.decide_at_once(&asked) {
+            Some(decision) => (decision, None),
+            None => self.decide(&asked).await,
+        };
         let answer = RequestAnswer {
             decision,
             policy,
@@ -187,6 +232,32 @@ impl<S: Store> Engine<S> {
     pub(in crate::engine) fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
         let allowlist = self.registries.allowlist();
         allowlist.find(&self.keyring, facts, || self.now())
+    }
+
+    /// [`Engine::decide`] where a single bucket of a store in this process has the say, as of
+    /// most requests: there is nothing to gather, and nothing to wait for. `None`, and nothing
+    /// is charged, where there is more to it.
+    fn decide_at_once(&self, asked: &Asked<'_>) -> Option<Box<Decision>> {
+        let Asked { plan, class, .. } = *asked;
+        let [charge] = plan.charges.as_slice() else {
+            return None;
+        };
+        let is_simple = asked.policy.enabled
+            && plan.throttle.is_empty()
+            && plan.refusal.is_none()
+            && !asked.facts.receipt
+            && self.limits.is_in_this_store(charge);
+        if !is_simple || self.allowlisted(asked.facts).is_some() {
+            return None;
+        }
+        let call = |store: &S| store.charge_one_now(charge, asked.take);
+        let (reading, now) = self.link.call_now(LIMITS, call)?;
+        let judged = Judged {
+            charges: std::slice::from_ref(charge),
+            readings: &[reading],
+            now,
+        };
+        Some(decide_boxed(plan.quota, class, judged))
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
@@ -246,7 +317,7 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                let mut decision = Box::new(decide(plan.quota, class, judged));
+                let mut decision = decide_boxed(plan.quota, class, judged);
                 if asked.facts.receipt && asked.take == Take::Consume {
                     let limits = &self.limits;
                     decision.receipt =
@@ -262,7 +333,7 @@ impl<S: Store> Engine<S> {
                 };
                 let quota = plan.quota.filter(|_| charge.limit.scope == Scope::ApiKey);
                 let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
-                Box::new(decide(quota, class, judged))
+                decide_boxed(quota, class, judged)
             }
             Ok(Answered::Near(charges, charged)) => {
                 let judged = Judged {
@@ -270,7 +341,7 @@ impl<S: Store> Engine<S> {
                     readings: &charged.readings,
                     now: charged.now,
                 };
-                Box::new(decide(None, class, judged))
+                decide_boxed(None, class, judged)
             }
             Err(no_answer) => Box::new(self.counters().without_answer(*asked, &no_answer)),
         }
@@ -317,6 +388,14 @@ impl<S: Store> Engine<S> {
     }
 }
 
+/// What comes of a future that has nothing to wait for.
+fn at_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
 /// What the global throttle said.
 enum Throttled {
     Passed,
@@ -339,7 +418,7 @@ pub(super) fn class_of<'p>(plan: &Plan<'p>, facts: &RequestFacts) -> Cow<'p, Arc
     }
 }
 
-fn disabled(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
+fn disabled(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
         enforcement: Enforcement::Disabled,
         class: Some(Arc::clone(class)),
@@ -347,7 +426,7 @@ fn disabled(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
     }
 }
 
-fn unlimited(class: &Arc<str>, now: palisade_core::Micros) -> Decision {
+fn unlimited(class: &Arc<str>, now: Micros) -> Decision {
     let judged = Judged {
         charges: &[],
         readings: &[],
@@ -356,7 +435,7 @@ fn unlimited(class: &Arc<str>, now: palisade_core::Micros) -> Decision {
     decide(None, class, judged)
 }
 
-fn bypass(now: palisade_core::Micros, class: &Arc<str>) -> Decision {
+fn bypass(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
         mode: Mode::Normal,
         class: Some(Arc::clone(class)),

@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 
-use palisade_core::decide::{Judged, decide};
+use palisade_core::decide::{Judged, decide_boxed};
 use palisade_core::decision::{Decision, Mode};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
@@ -121,7 +121,7 @@ impl Denying<'_> {
             readings: &self.readings,
             now: self.now,
         };
-        Box::new(decide(None, asked.class, judged))
+        decide_boxed(None, asked.class, judged)
     }
 }
 
