@@ -67,26 +67,43 @@ struct Headers<'a> {
     text: String,
 }
 
-impl TakeHeaders for Headers<'_> {
-    fn take(&mut self, field: Field, write: impl FnOnce(&mut String)) {
-        let text = &mut self.text;
-        let made = || {
-            text.clear();
-            write(text);
-            HeaderValue::from_str(text).ok()
-        };
+impl Headers<'_> {
+    /// Puts a header where it belongs: with the value that is known, or with the one that is
+    /// made. Inlined wherever a header is taken: which one it is, and where it is kept, is then
+    /// known when this is compiled.
+    #[inline(always)]
+    fn put(&mut self, field: Field, made: impl FnOnce(&mut String) -> Option<HeaderValue>) {
         let known = self.known.as_mut().and_then(|known| known.place(field));
         let value = match known {
             Some(Some(known)) => Some(known.clone()),
             Some(unknown) => {
-                *unknown = made();
+                *unknown = made(&mut self.text);
                 unknown.clone()
             }
-            None => made(),
+            None => made(&mut self.text),
         };
         if let Some(value) = value {
             self.target.insert(header_name(field), value);
         }
+    }
+}
+
+impl TakeHeaders for Headers<'_> {
+    #[inline(always)]
+    fn take(&mut self, field: Field, write: impl FnOnce(&mut String)) {
+        self.put(field, |text| {
+            text.clear();
+            write(text);
+            HeaderValue::from_str(text).ok()
+        });
+    }
+
+    #[inline(always)]
+    fn take_number(&mut self, field: Field, number: u64) {
+        self.put(field, |_| {
+            let mut digits = itoa::Buffer::new();
+            HeaderValue::from_str(digits.format(number)).ok()
+        });
     }
 }
 
