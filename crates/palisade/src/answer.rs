@@ -77,7 +77,7 @@ impl Headers<'_> {
         let value = match known {
             Some(Some(known)) => Some(known.clone()),
             Some(unknown) => {
-                *unknown = made(&mut self.text);
+                *unknown = made(&mut self.text).map(|value| lasting::kept(field, value));
                 unknown.clone()
             }
             None => made(&mut self.text),

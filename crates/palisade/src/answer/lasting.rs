@@ -2,13 +2,15 @@
 //! second: made once, and shared.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrayvec::ArrayVec;
+use hashbrown::HashSet;
 use http::HeaderValue;
 use palisade_core::decision::LimitReading;
 use palisade_core::headers::{Field, lasting};
 use palisade_core::policy::QuotaUnit;
+use parking_lot::Mutex;
 
 use crate::engine::RequestAnswer;
 
@@ -71,6 +73,40 @@ impl Lasting {
             _ => None,
         }
     }
+}
+
+/// So many texts live as long as the process, each of so many bytes at most: as many as the
+/// limits of a policy that is loaded anew a few times have.
+const TEXTS_MAX: usize = 1_024;
+const TEXT_BYTES_MAX: usize = 256;
+
+/// What limits are told to be, each once.
+static TEXTS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
+
+/// The value to remember for `field`. What lasts as long as its limit is a text of the process,
+/// while there is room: to copy one, and to forget it, touches nothing that threads share.
+#[cold]
+pub(super) fn kept(field: Field, value: HeaderValue) -> HeaderValue {
+    match field {
+        Field::XRateLimitLimit | Field::RateLimitPolicy | Field::RateLimitLimit => {
+            let text = value.to_str().ok().and_then(text_of_process);
+            text.map_or(value, HeaderValue::from_static)
+        }
+        _ => value,
+    }
+}
+
+fn text_of_process(text: &str) -> Option<&'static str> {
+    let mut texts = TEXTS.lock();
+    if let Some(known) = texts.get(text) {
+        return Some(known);
+    }
+    if texts.len() >= TEXTS_MAX || text.len() > TEXT_BYTES_MAX {
+        return None;
+    }
+    let text: &'static str = text.to_owned().leak();
+    texts.insert(text);
+    Some(text)
 }
 
 const fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
@@ -189,6 +225,19 @@ mod tests {
             }
         }
         KNOWN.with_borrow(|known| assert_eq!(known.len(), LIMITS_MAX));
+    }
+
+    #[test]
+    fn l_constraint_limits_of_more_texts_than_are_kept_have_each_their_own_headers() {
+        let name: Arc<str> = "per-address".into();
+        for limit in 10_000..10_000 + 2 * u64::try_from(TEXTS_MAX).unwrap() {
+            assert_told(ALL, vec![reading(&name, limit, 60)]);
+        }
+        let long: Arc<str> = "x".repeat(TEXT_BYTES_MAX).into();
+        assert_told(ALL, vec![reading(&long, 10, 60)]);
+        let texts = TEXTS.lock();
+        assert_eq!(texts.len(), TEXTS_MAX);
+        assert!(texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX));
     }
 
     #[test]

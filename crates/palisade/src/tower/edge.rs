@@ -8,11 +8,10 @@ use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
 use super::asked::Question;
-use super::gate::{Decided, Gate, Head};
+use super::gate::{Gate, Head, Marks};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Kept, Passed, Rule};
-use crate::answer;
 use crate::extract::EdgeConfig;
 
 /// Decides before anybody is authenticated. The outermost of the layers: behind another one
@@ -86,9 +85,9 @@ impl<S, J> Layer<S> for EdgeLayer<J> {
 }
 
 impl<B: Send, J: Judge> Rule<B> for Edge<J> {
-    type Kept = Option<Decided>;
+    type Kept = Option<Marks>;
 
-    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Decided>, Refusal>> {
+    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Marks>, Refusal>> {
         let gate = &self.gate;
         if gate.asked(request.extensions()).is_some() {
             return Some(Ok(None));
@@ -105,37 +104,19 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
             });
         }
         let (facts, path) = gate.facts(Head::of(&request), Layers::Edge).await?;
-        let asked = gate.asking(request.extensions(), Question::Edge);
+        let asked = (request.extensions(), Question::Edge);
         let decided = gate.admit(&facts, asked).await?;
-        gate.pass(decided.clone(), &mut request, path);
-        Ok(Passed {
-            request,
-            kept: Some(decided),
-        })
+        let kept = Some(gate.pass(decided, &mut request, path));
+        Ok(Passed { request, kept })
     }
 }
 
 /// What a layer decided, unless it had nothing to ask.
-impl Kept for Option<Decided> {
+impl Kept for Option<Marks> {
     fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
-        if let Some(decided) = self {
-            show(decided, parts);
+        if let Some(marks) = self {
+            marks.put(parts);
         }
         None
-    }
-}
-
-/// Headers and extension of a decision, unless a layer within has said something tighter,
-/// or has refused (L-CONSTRAINT).
-fn show(decided: Decided, parts: &mut Parts) {
-    let within = parts.extensions.get::<Decided>();
-    let is_told = within
-        .is_some_and(|within| !within.decision().is_allowed() || !decided.is_tighter_than(within));
-    if is_told {
-        // The candidate may differ in either layer.
-        answer::add_candidate(&mut parts.headers, decided.answer());
-    } else {
-        answer::apply_headers(&mut parts.headers, decided.answer());
-        parts.extensions.insert(decided);
     }
 }

@@ -6,7 +6,7 @@ use palisade_core::facts::Layers;
 use tower_layer::Layer;
 
 use super::asked::Question;
-use super::gate::{Decided, Gate, Head};
+use super::gate::{Gate, Head, Marks};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Passed, Rule};
@@ -84,9 +84,9 @@ impl<S, J> Layer<S> for IdentityLayer<J> {
 }
 
 impl<B: Send, J: Judge> Rule<B> for Identity<J> {
-    type Kept = Option<Decided>;
+    type Kept = Option<Marks>;
 
-    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Decided>, Refusal>> {
+    fn at_once(&self, request: &mut Request<B>) -> Option<Result<Option<Marks>, Refusal>> {
         let gate = &self.gate;
         let before = gate.asked(request.extensions());
         gate.decide_at_once(request, rest(before), |request, facts| {
@@ -107,13 +107,10 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
                 kept: None,
             });
         }
-        let asked = gate.asking(request.extensions(), Question::about(&facts));
+        let asked = (request.extensions(), Question::about(&facts));
         let decided = gate.admit(&facts, asked).await?;
-        gate.pass(decided.clone(), &mut request, path);
-        Ok(Passed {
-            request,
-            kept: Some(decided),
-        })
+        let kept = Some(gate.pass(decided, &mut request, path));
+        Ok(Passed { request, kept })
     }
 }
 

@@ -41,8 +41,9 @@
 //! ```
 //!
 //! A refused request never reaches the service behind; what was decided is an extension
-//! ([`Decided`]) of the request and of the response, and both allowed and refused answers
-//! carry the headers. To gRPC clients a refusal is a gRPC status.
+//! ([`Decided`]) of the request, and of responses that refuse or that the gate is asked to mark.
+//! Both allowed and refused answers carry the headers. To gRPC clients a refusal is a gRPC
+//! status.
 
 mod asked;
 mod body;

@@ -44,7 +44,9 @@ type Seen = (u16, HeaderMap, Option<String>, bool);
 
 /// What becomes of `requests` behind both layers.
 async fn answers<J: Judge>(gate: Gate<J>, requests: &[Request<Body>]) -> Vec<Seen> {
-    let gate = gate.trusting(["198.51.100.0/24".parse().unwrap()]);
+    let gate = gate
+        .trusting(["198.51.100.0/24".parse().unwrap()])
+        .marking_responses();
     let service = ServiceBuilder::new()
         .layer(EdgeLayer::new(&gate))
         .layer(IdentityLayer::new(&gate))

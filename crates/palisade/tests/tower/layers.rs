@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use palisade::cases::StoreState;
-use palisade::tower::{Decided, EdgeLayer, IdentityLayer, Who};
+use palisade::tower::{Decided, EdgeLayer, IdentityLayer, LoginLayer, Who};
 use palisade::{Limiter, LimiterConfig, Quota, SystemClock};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, ServiceBuilder};
 
+use super::login::{login, read};
 use super::*;
 
 const POLICY: &str = r#"
@@ -79,9 +80,10 @@ async fn l_layers_an_edge_alone_counts_no_user() {
 async fn l_constraint_the_tighter_of_two_layers_speaks_and_a_refusal_before_all() {
     let rig = Rig::new(POLICY);
     let reached = Reached::default();
+    let gate = rig.gate().marking_responses();
     let service = ServiceBuilder::new()
-        .layer(EdgeLayer::new(&rig.gate()))
-        .layer(IdentityLayer::new(&rig.gate()))
+        .layer(EdgeLayer::new(&gate))
+        .layer(IdentityLayer::new(&gate))
         .service(application(&reached));
     let allowed = ask(&service, of_ann("/x")).await;
     assert_eq!(header(&allowed, "x-ratelimit-limit"), "4");
@@ -113,6 +115,49 @@ async fn l_constraint_the_tighter_of_two_layers_speaks_and_a_refusal_before_all(
     assert!(body.contains("rate_limit_exceeded"), "{body}");
     assert!(!body.contains("192.0.2.1"), "{body}");
     assert_eq!(reached.count(), 10);
+}
+
+/// Three limits in any order: the innermost may be told by the one in the middle, which stands
+/// back, and a layer that speaks in no headers may stand between. What the layers say to each
+/// other does not depend on the answer's extensions.
+#[tokio::test]
+async fn l_constraint_the_tightest_of_many_layers_speaks_whoever_stands_between() {
+    for [outer, middle, inner] in [
+        [3, 5, 7],
+        [3, 7, 5],
+        [5, 3, 7],
+        [5, 7, 3],
+        [7, 3, 5],
+        [7, 5, 3],
+    ] {
+        for marks in [false, true] {
+            let layer = |limit: u32| {
+                let quota = Quota::sliding(limit, Duration::from_secs(60)).unwrap();
+                let gate = Gate::limited(&format!("of-{limit}"), Limiter::new(quota));
+                EdgeLayer::new(&if marks {
+                    gate.marking_responses()
+                } else {
+                    gate
+                })
+            };
+            let rig = Rig::new("");
+            let service = ServiceBuilder::new()
+                .layer(layer(outer))
+                .layer(LoginLayer::new(&rig.gate(), read))
+                .layer(layer(middle))
+                .layer(layer(inner))
+                .service(application(&Reached::default()));
+            for left in (0..3).rev() {
+                let answer = ask(&service, login("right")).await;
+                assert_eq!(header(&answer, "x-ratelimit-limit"), "3");
+                assert_eq!(header(&answer, "x-ratelimit-remaining"), left.to_string());
+            }
+            let refused = ask(&service, login("right")).await;
+            assert_eq!(refused.status(), 429);
+            assert_eq!(header(&refused, "x-ratelimit-limit"), "3");
+            assert!(refused.extensions().get::<Decided>().is_some());
+        }
+    }
 }
 
 #[tokio::test]
