@@ -260,7 +260,7 @@ mod tests {
         let mut over = refused(Rule::L_IP, ErrorCode::RateLimitExceeded);
         let mut trial = reading("trial", Some(5));
         trial.shadow = true;
-        over.limits = vec![reading("ip-auth", Some(45)), reading("ip-all", None), trial];
+        over.limits = vec![reading("ip-auth", Some(45)), reading("ip-all", None), trial].into();
         let quota = (
             Some("quota-exceeded".to_owned()),
             serde_json::json!(["ip-auth"]),

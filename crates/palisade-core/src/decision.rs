@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::key::Digest;
 use crate::policy::QuotaUnit;
@@ -382,6 +383,9 @@ pub enum Enforcement {
     Disabled,
 }
 
+/// The buckets of a decision. One is kept in the decision itself: most have no more.
+pub type Readings = SmallVec<[LimitReading; 1]>;
+
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -397,8 +401,8 @@ pub struct Decision {
     pub rule: Option<Rule>,
     /// Every candidate.
     pub reasons: Vec<Reason>,
-    /// Every bucket that was read, most constraining first.
-    pub limits: Vec<LimitReading>,
+    /// Every bucket that was read, most constraining first; as a rule there is one.
+    pub limits: Readings,
     /// Machine-readable error; `None` for allow.
     pub error: Option<ErrorCode>,
     /// HTTP status an enforcing surface answers with.
@@ -465,7 +469,7 @@ impl Decision {
             mode: Mode::Normal,
             rule: None,
             reasons: Vec::new(),
-            limits: Vec::new(),
+            limits: Readings::new_const(),
             error: None,
             status: 200,
             delay_ms: None,

@@ -322,7 +322,8 @@ mod tests {
             unit: QuotaUnit::Requests,
             partition: Digest(7),
             shadow: false,
-        }];
+        }]
+        .into();
         decision
     }
 

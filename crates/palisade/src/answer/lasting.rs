@@ -169,7 +169,7 @@ mod tests {
         let mut policy = PolicySet::empty();
         policy.settings.headers = families;
         let mut decision = Decision::allow(Micros(1_735_934_355_000_000));
-        decision.limits = limits;
+        decision.limits = limits.into();
         let answer = RequestAnswer {
             decision: Box::new(decision),
             policy: Arc::new(policy),

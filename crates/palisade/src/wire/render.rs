@@ -221,7 +221,7 @@ mod tests {
 
     fn allowed(limits: Vec<LimitReading>) -> Decision {
         Decision {
-            limits,
+            limits: limits.into(),
             ..Decision::allow(Micros(1_799_999_990 * SECOND))
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         let mut shadow = reading("shadow", "all");
         shadow.shadow = true;
         shadow.retry_after = Some(7);
-        refused.limits = vec![shadow, reading("other", "all")];
+        refused.limits = vec![shadow, reading("other", "all")].into();
         refused
     }
 

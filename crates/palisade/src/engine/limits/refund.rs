@@ -130,7 +130,7 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitRea
         readings: &charged.readings,
         now: charged.now,
     };
-    decide(None, &class.into(), judged).limits
+    decide(None, &class.into(), judged).limits.into_vec()
 }
 
 /// The limit that a line names, if the policy still has it.

@@ -138,7 +138,7 @@ prop_compose! {
             true => Decision::refuse(at, Outcome::Deny, Rule::L_IP, code),
             false => Decision::allow(at),
         };
-        decision.limits = limits;
+        decision.limits = limits.into();
         let mut policy = PolicySet::empty();
         policy.settings.rls.metadata = metadata;
         policy.settings.headers.org = org;
