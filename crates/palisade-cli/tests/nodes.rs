@@ -201,3 +201,22 @@ async fn l_atomic_three_services_on_postgres_admit_250_of_300() {
         .await
         .unwrap();
 }
+
+/// Each worker has a socket of its own on an address. One that waits for a store leaves its core
+/// to another.
+#[test]
+fn a_node_has_a_worker_for_each_core_and_two_more_if_they_wait_for_a_store() {
+    let cores = thread::available_parallelism().unwrap().get();
+    let redis = RedisServer::start();
+    for (store, expected) in [("memory:", cores), (&redis.url(), cores + 2)] {
+        let config = policy(store, "");
+        let server = Server::with(&Options {
+            config: Some(&config),
+            env: &[SECRET],
+            ..Options::default()
+        });
+        let listens = format!(":{:04X} 00000000:0000 0A ", server.listen.port());
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        assert_eq!(table.matches(&listens).count(), expected, "{store}");
+    }
+}

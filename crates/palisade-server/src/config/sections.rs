@@ -61,7 +61,8 @@ section! {
         connection_age_max: Option<Duration> where "1s"..="24h";
         /// Time that running requests get when the process is asked to stop.
         drain_timeout: Duration = "10s" where "0s"..="5min";
-        /// Worker threads; one per core if it is left out.
+        /// Worker threads; if it is left out, one per core, and two more where they wait for
+        /// Redis or Postgres.
         workers: Option<u16> where "1"..="1024";
         /// How many of them serve Redis clients; all but one if it is left out, so that who
         /// asks from the same machine has a core, too.

@@ -322,9 +322,17 @@ async fn background(engine: Arc<Engine<AnyStore>>, board: Arc<Board>) {
     );
 }
 
+/// Workers beyond one per core, where they wait for a store: what two have asked for together
+/// comes back together, and a core whose worker waits has another to run meanwhile. A few are
+/// enough, and with more of them fewer decisions would go to the store at once.
+const WAITING: usize = 2;
+
 fn workers_of(config: &Config) -> usize {
-    config.server.workers.map_or_else(
-        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        usize::from,
-    )
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let beside = match config.store.url.is_shared() {
+        true => WAITING,
+        false => 0,
+    };
+    let chosen = config.server.workers;
+    chosen.map_or(cores + beside, usize::from)
 }

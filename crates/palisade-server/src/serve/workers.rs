@@ -1,4 +1,4 @@
-//! One thread and one runtime per core. Each has a socket of every surface: a
+//! One thread and one runtime per worker, about one per core. Each has a socket of every surface: a
 //! connection stays on its worker, and workers share nothing but the engine.
 
 use std::sync::Arc;
