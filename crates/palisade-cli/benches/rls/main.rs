@@ -1,6 +1,6 @@
 //! `ShouldRateLimit` beside bare tonic services that answer the same messages, on the same
-//! layout (one current-thread runtime per core, one port), each a process of its own, in one
-//! run with one load generator. On Redis the services beside it read the counters and then
+//! layout (one current-thread runtime per core, on Redis Palisade's two more, and one port), each
+//! a process of its own, in one run with one load generator. On Redis the services beside it read the counters and then
 //! add to them: in the fewest commands, and in those of limitador 0.14's Redis storage.
 //!
 //! `cargo bench -p palisade-cli --bench rls [-- PART… CONNECTIONSxSTREAMS… rounds=N]`. Parts
