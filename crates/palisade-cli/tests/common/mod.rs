@@ -144,12 +144,25 @@ impl Drop for Server {
     }
 }
 
-/// Sends a signal to a process of ours.
+/// Sends a signal to a process of ours. One that is stopped has stopped afterwards: a thread of
+/// it may go on for a moment, and answer.
 pub(crate) fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill")
         .args([&format!("-{name}"), &pid.to_string()])
         .status();
     assert!(sent.unwrap().success());
+    if name == "STOP" {
+        eventually("it has stopped", || has_stopped(pid));
+    }
+}
+
+/// Whether every thread of a process is stopped.
+fn has_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("status"));
+        status.is_ok_and(|status| status.contains("State:\tT"))
+    })
 }
 
 /// Waits for a child within [`PATIENCE`].
