@@ -55,6 +55,7 @@ impl<'a> NormalPath<'a> {
             readings: Vec::new(),
         }
     }
+
     /// What routes are found by: without `;parameters` and trailing slash.
     #[must_use]
     pub fn judged(&self) -> &str {

@@ -210,7 +210,7 @@ pub fn unavailable(detail: &str, request_id: &str) -> Response<Vec<u8>> {
 /// A new random request id, 32 hexadecimal characters.
 #[must_use]
 pub fn new_request_id() -> String {
-    format!("{:032x}", rand::random::<u128>())
+    palisade_core::hex::text(rand::random())
 }
 
 #[cfg(test)]

@@ -75,22 +75,20 @@ struct Told {
 
 impl Decided {
     pub(super) fn new(answer: RequestAnswer) -> Self {
-        Self(Arc::new(Told {
-            answer,
-            asked: Asked::default(),
-            outside: None,
-            speaks: false,
-            within: Mutex::default(),
-            has_within: AtomicBool::new(false),
-        }))
+        Self::told_by(false, (Asked::default(), None), answer)
     }
 
-    fn after_asking(asked: Asked, outside: Option<Weak<Told>>, answer: RequestAnswer) -> Self {
+    /// By a layer that speaks in headers, or not, after what was asked before by those outside.
+    fn told_by(
+        speaks: bool,
+        (asked, outside): (Asked, Option<Weak<Told>>),
+        answer: RequestAnswer,
+    ) -> Self {
         Self(Arc::new(Told {
             answer,
             asked,
             outside,
-            speaks: true,
+            speaks,
             within: Mutex::default(),
             has_within: AtomicBool::new(false),
         }))
@@ -495,9 +493,9 @@ impl<J: Judge> Gate<J> {
         &self,
         answer: RequestAnswer,
         facts: &RequestFacts,
-        (asked, outside): (Asked, Option<Weak<Told>>),
+        before: (Asked, Option<Weak<Told>>),
     ) -> Result<Decided, Refusal> {
-        let decided = Decided::after_asking(asked, outside, answer);
+        let decided = Decided::told_by(true, before, answer);
         match decided.decision().is_allowed() {
             true => Ok(decided),
             false => Err(self.refuse(decided, facts)),

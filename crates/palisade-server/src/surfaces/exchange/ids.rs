@@ -1,8 +1,9 @@
 //! Request ids: taken over if they are plain, made otherwise.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use palisade::answer::new_request_id;
 use palisade::extract::request_id::REQUEST_ID_BYTES_MAX;
-use palisade_core::{Id, RequestFacts, hex};
+use palisade_core::{Id, RequestFacts};
 
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -14,7 +15,7 @@ pub(crate) struct RequestId(Box<str>);
 impl RequestId {
     /// A new random id, 32 hexadecimal characters.
     pub(crate) fn generate() -> Self {
-        Self(hex::text(rand::random()).into())
+        Self(new_request_id().into())
     }
 
     /// The id of the request's header, or a new one.
