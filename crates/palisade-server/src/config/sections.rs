@@ -64,8 +64,8 @@ section! {
         /// Worker threads; if it is left out, one per core, and two more where they wait for
         /// Redis or Postgres.
         workers: Option<u16> where "1"..="1024";
-        /// How many of them serve Redis clients; all but one if it is left out, so that who
-        /// asks from the same machine has a core, too.
+        /// How many of them serve Redis clients; all but one if it is left out, so that on
+        /// the embedded store who asks from the same machine has a core, too.
         resp_workers: Option<u16> where "1"..="1024";
     }
 }
