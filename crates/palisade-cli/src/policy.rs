@@ -1,12 +1,13 @@
 //! `palisade policy`.
 
 use std::fmt::Write;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use palisade_core::path::normalise;
-use palisade_core::policy::{Limit, PolicySet, TenantPolicy};
+use palisade_core::policy::{Host, Limit, PolicySet, TenantPolicy};
 use palisade_policy::document::Figure;
 use palisade_policy::{Env, Place};
 use palisade_server::config::{self, Config, words};
@@ -37,6 +38,9 @@ pub(crate) struct Policy {
     /// Method of that request
     #[arg(long, default_value = "GET", requires = "path")]
     method: String,
+    /// Host of that request, for routes that name one
+    #[arg(long, requires = "path")]
+    host: Option<String>,
     /// Also the figures that nobody changed
     #[arg(long)]
     all: bool,
@@ -57,6 +61,8 @@ struct Shown {
 impl Policy {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let env = Env::from_process();
+        let read = |path| Target::read(&self.method, self.host.as_deref(), path);
+        let target = self.path.as_deref().map(read).transpose()?;
         let (config, figures) =
             config::list(self.config.as_deref(), &env, &self.flags.overrides())?;
         let tenant = match &self.tenant {
@@ -68,13 +74,32 @@ impl Policy {
             figures,
             tenant,
         };
-        match (&self.path, self.json) {
+        match (&target, self.json) {
             (None, false) => output::print(&shown.whole(self.all)),
             (None, true) => output::json(&shown.whole_as_json()),
-            (Some(path), false) => output::print(&shown.request(&self.method, path)?),
-            (Some(path), true) => output::json(&shown.request_as_json(&self.method, path)?),
+            (Some(target), false) => output::print(&shown.request(target)?),
+            (Some(target), true) => output::json(&shown.request_as_json(target)?),
         }
         Ok(Ending::Done)
+    }
+}
+
+/// The request that is asked about.
+struct Target<'a> {
+    method: &'a str,
+    host: Option<Host>,
+    path: &'a str,
+}
+
+impl<'a> Target<'a> {
+    fn read(method: &'a str, host: Option<&str>, path: &'a str) -> Result<Self, Failure> {
+        let not_a_host = || Failure::usage("`--host` is not a host name", "such as `shop.example`");
+        let parse = |host| Host::parse(host).ok_or_else(not_a_host);
+        Ok(Self {
+            method,
+            host: host.map(parse).transpose()?,
+            path,
+        })
     }
 }
 
@@ -209,25 +234,26 @@ impl Shown {
         })
     }
 
-    fn met(&self, method: &str, path: &str) -> Result<Met<'_>, Failure> {
+    fn met(&self, target: &Target<'_>) -> Result<Met<'_>, Failure> {
         let policy = self.policy();
         let slash = policy.settings.encoded_slash;
-        let normal = normalise(path.as_bytes(), slash).map_err(|error| {
+        let normal = normalise(target.path.as_bytes(), slash).map_err(|error| {
             Failure::usage(
                 error.to_string(),
                 "such a request is refused before any limit is asked",
             )
         })?;
         let path = normal.judged().to_owned();
-        let method = method.to_ascii_uppercase();
-        let route = policy.routes().find(&method, &path);
+        let method = target.method.to_ascii_uppercase();
+        let route = policy.routes().find(&method, target.host.as_ref(), &path);
         let class = route.class.map(ToString::to_string);
         let operation = route.operation.map(ToString::to_string);
         let of = |filter: &[String], value: &Option<String>| {
             filter.is_empty() || value.as_ref().is_some_and(|value| filter.contains(value))
         };
         let limits = policy.limits().iter().filter(|limit| {
-            limit.is_of_requests()
+            !route.exempt
+                && limit.is_of_requests()
                 && of(&limit.def.classes, &class)
                 && of(&limit.def.operations, &operation)
         });
@@ -236,6 +262,8 @@ impl Shown {
             pattern: route.pattern.map(ToOwned::to_owned),
             scope: route.scope.map(ToOwned::to_owned),
             api_key: route.api_key_required,
+            cost: route.cost.map_or(1, NonZeroU32::get),
+            exempt: route.exempt,
             class,
             operation,
             method,
@@ -243,8 +271,8 @@ impl Shown {
         })
     }
 
-    fn request(&self, method: &str, path: &str) -> Result<String, Failure> {
-        let met = self.met(method, path)?;
+    fn request(&self, target: &Target<'_>) -> Result<String, Failure> {
+        let met = self.met(target)?;
         let mut text = format!("{} {}\n", met.method, met.path);
         let mut row = |name: &str, value: String| {
             let _ = writeln!(text, "  {name:<11}{value}");
@@ -267,6 +295,9 @@ impl Shown {
         if met.api_key {
             row("needs", "an API key".to_owned());
         }
+        if met.cost > 1 {
+            row("cost", met.cost.to_string());
+        }
         let mut table = Table::new(["LIMIT", "RATE", "BUCKET", "FOR", "FROM"]);
         for limit in &met.limits {
             let (rate, from) = self.figure(limit);
@@ -279,6 +310,9 @@ impl Shown {
             ]);
         }
         match table.is_empty() {
+            true if met.exempt => {
+                text.push_str("\nthe route is exempt: no limit counts it while the store answers\n")
+            }
             true => text.push_str("\nno limit counts it: it is answered with 503\n"),
             false => {
                 let _ = write!(
@@ -291,8 +325,8 @@ impl Shown {
         Ok(text)
     }
 
-    fn request_as_json(&self, method: &str, path: &str) -> Result<Value, Failure> {
-        let met = self.met(method, path)?;
+    fn request_as_json(&self, target: &Target<'_>) -> Result<Value, Failure> {
+        let met = self.met(target)?;
         let limits: Vec<Value> = met.limits.iter().map(|limit| self.limit(limit)).collect();
         Ok(json!({
             "method": met.method,
@@ -302,6 +336,8 @@ impl Shown {
             "operation": met.operation,
             "scope": met.scope,
             "api_key_required": met.api_key,
+            "cost": met.cost,
+            "exempt": met.exempt,
             "limits": limits,
         }))
     }
@@ -316,6 +352,8 @@ struct Met<'a> {
     operation: Option<String>,
     scope: Option<String>,
     api_key: bool,
+    cost: u32,
+    exempt: bool,
     limits: Vec<&'a Limit>,
 }
 

@@ -220,6 +220,8 @@ pub struct RequestFacts {
     pub method: Cow<'static, str>,
     /// Path without query; empty for a job that has none.
     pub path: Box<str>,
+    /// Host that the request names; read only where a route asks for hosts (I-ROUTE).
+    pub host: Option<crate::policy::Host>,
     /// Class given by the caller; otherwise the route decides.
     pub class: Option<Id>,
     /// User agent, if the caller passed one.
@@ -268,6 +270,7 @@ impl RequestFacts {
             method: usual_method(method)
                 .map_or_else(|| Cow::Owned(method.to_owned()), Cow::Borrowed),
             path: path.into(),
+            host: None,
             class: None,
             user_agent: None,
             org: None,

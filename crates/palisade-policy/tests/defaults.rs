@@ -138,7 +138,7 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
     let config = defaults();
     for line in TABLE.lines().filter(|line| !line.trim().is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let found = config.policy.routes().find(words[0], words[1]);
+        let found = config.policy.routes().find(words[0], None, words[1]);
         let class = found.class.map_or("-", |class| class);
         let operation = found.operation.map_or("-", |operation| operation);
         assert_eq!([class, operation], words[2..], "{line}");

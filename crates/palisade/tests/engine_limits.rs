@@ -22,6 +22,8 @@ mod layers;
 mod leased;
 #[path = "engine_limits/order.rs"]
 mod order;
+#[path = "engine_limits/routes.rs"]
+mod routes;
 #[path = "engine_limits/tenancy.rs"]
 mod tenancy;
 

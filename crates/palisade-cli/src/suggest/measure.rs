@@ -236,7 +236,7 @@ fn class_of(policy: &PolicySet, facts: &RequestFacts) -> Option<Arc<str>> {
     let found = || {
         policy
             .routes()
-            .find(&facts.method, &facts.path)
+            .find(&facts.method, facts.host.as_ref(), &facts.path)
             .class
             .cloned()
     };

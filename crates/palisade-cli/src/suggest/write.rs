@@ -21,6 +21,15 @@ pub(super) fn policy(suggestion: &Suggestion, measured: &Measured, routes: &Poli
         for (key, value) in [method, class, operation].into_iter().flatten() {
             let _ = writeln!(text, "{key} = {}", quoted(value));
         }
+        if let Some(host) = &route.host {
+            let _ = writeln!(text, "host = {}", quoted(&host.to_string()));
+        }
+        if let Some(cost) = route.cost {
+            let _ = writeln!(text, "cost = {cost}");
+        }
+        if route.exempt {
+            text.push_str("exempt = true\n");
+        }
     }
     for limit in &suggestion.limits {
         text.push_str(&block(limit));

@@ -173,7 +173,7 @@ fn i_path_bytes_that_go_on_as_they_came_must_lead_every_reader_to_one_route() {
     let routes = Routes::new(routes.map(|text| Route::new(text).unwrap()).into());
     let agree = |path: &str| {
         let normal = normalise(path.as_bytes(), EncodedSlash::Refused).unwrap();
-        routes.agree("GET", normal.judged(), normal.readings())
+        routes.agree("GET", None, normal.judged(), normal.readings())
     };
     for path in [
         "/auth/token",

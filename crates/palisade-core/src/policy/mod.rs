@@ -4,6 +4,7 @@
 mod debug;
 mod descriptor;
 mod domains;
+mod host;
 mod limits;
 mod resolve;
 mod route;
@@ -22,11 +23,14 @@ use tiers::bind_tiers;
 
 pub use descriptor::{DescriptorRule, EntryMatch, RlsSettings, Standing, ValueMatch};
 pub use domains::{Asked, DescriptorPlan, Instead, orgs_of, own_figures, resolve_descriptors};
+pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
     Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
     Scope,
 };
-pub use resolve::{api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve};
+pub use resolve::{
+    api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
+};
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::TenantPolicy;
 pub use tiers::{ApiKey, Overage, Tier};

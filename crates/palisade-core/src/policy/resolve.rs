@@ -23,6 +23,33 @@ pub fn resolve<'p>(
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) -> Plan<'p> {
     let route = find_route(policy, facts);
+    resolve_on(policy, tenant, keyring, facts, route, tier_of)
+}
+
+/// [`resolve`] for an outage: an exempt route is counted like any other of its class, since
+/// nobody may be without a bound then (F-BOUNDED).
+pub fn resolve_without_exemption<'p>(
+    policy: &'p PolicySet,
+    tenant: Option<&'p TenantPolicy>,
+    keyring: &Keyring,
+    facts: &RequestFacts,
+    tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
+) -> Plan<'p> {
+    let route = RouteMatch {
+        exempt: false,
+        ..find_route(policy, facts)
+    };
+    resolve_on(policy, tenant, keyring, facts, route, tier_of)
+}
+
+fn resolve_on<'p>(
+    policy: &'p PolicySet,
+    tenant: Option<&'p TenantPolicy>,
+    keyring: &Keyring,
+    facts: &RequestFacts,
+    route: RouteMatch<'p>,
+    tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
+) -> Plan<'p> {
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
     // Load is requests, whatever they cost: one that costs more than the throttle holds
     // would otherwise be told to come back for ever (L-COST).
@@ -40,6 +67,7 @@ pub fn resolve<'p>(
     plan.refusal =
         scope_refusal(policy, &plan.route, &identity).or_else(|| unknown_class(policy, facts));
     match plan.refusal {
+        None if plan.route.exempt => charge_guess(policy, &mut identity, facts, &mut plan),
         None => charge_who(policy, tenant, &mut identity, facts, &mut plan, tier_of),
         // A guess is no token that lacks a scope: it counts against where it comes from,
         // whatever its route would have needed (I-JWT).
@@ -72,7 +100,9 @@ fn charge_who<'p>(
 /// needs nothing that a route needs.
 #[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
-    let route = policy.routes.find(&facts.method, &facts.path);
+    let route = policy
+        .routes
+        .find(&facts.method, facts.host.as_ref(), &facts.path);
     if !facts.path.is_empty() {
         return route;
     }
@@ -171,6 +201,7 @@ fn charge_limits<'p>(
     plan: &mut Plan<'p>,
 ) {
     let (class, operation) = judged_as(&plan.route, facts);
+    let cost = weight(&plan.route, facts);
     let candidates = policy.candidates(class);
     // A charge is large: room for more than most plans have would be a dear allocation.
     let most = candidates.size_hint().0.min(CHARGES_AT_FIRST);
@@ -180,13 +211,20 @@ fn charge_limits<'p>(
             facts.kind == RequestKind::Http || matches!(limit.scope, Scope::Org | Scope::Token);
         if in_kind
             && limit.applies_to(class, operation)
-            && let Some(charge) = identity.charge(limit, tenant, facts.cost)
+            && let Some(charge) = identity.charge(limit, tenant, cost)
         {
             plan.charges.push(charge);
         }
     }
-    if facts.guess {
-        charge_guess(policy, identity, facts, plan);
+    charge_guess(policy, identity, facts, plan);
+}
+
+/// The weight of a request: what its caller says, times what its route says (I-ROUTE).
+#[inline]
+fn weight(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<NonZeroU32> {
+    match (route.cost, facts.cost) {
+        (Some(of_route), Some(of_caller)) => Some(of_route.saturating_mul(of_caller)),
+        (of_route, of_caller) => of_route.or(of_caller),
     }
 }
 
@@ -219,14 +257,15 @@ pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
 const GUESS_CLASS: &str = "auth";
 
 /// I-JWT: a token that proves nothing counts like a guessed password, besides what its
-/// request counts as, and in no bucket twice.
+/// request counts as, and in no bucket twice. An exempt route is no exception: it would be the
+/// place to guess tokens at.
 fn charge_guess<'p>(
     policy: &'p PolicySet,
     identity: &mut Identity<'_>,
     facts: &RequestFacts,
     plan: &mut Plan<'p>,
 ) {
-    if policy.class_kind(GUESS_CLASS) != ClassKind::Auth {
+    if !facts.guess || policy.class_kind(GUESS_CLASS) != ClassKind::Auth {
         return;
     }
     for limit in policy.candidates(GUESS_CLASS) {
@@ -271,7 +310,7 @@ fn charge_quota<'p>(
     let Some(tier) = tier_of(&hash).or_else(|| policy.tier(&registered.tier)) else {
         return Some(Refusal::NoLimit);
     };
-    if let Some(mut charge) = identity.charge(&tier.limit, None, facts.cost) {
+    if let Some(mut charge) = identity.charge(&tier.limit, None, weight(&plan.route, facts)) {
         charge.id = quota_id(&tier.limit, &charge.segments);
         plan.quota = Some(QuotaPlan {
             charge: plan.charges.len(),

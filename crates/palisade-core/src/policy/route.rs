@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::host::{Host, HostPattern};
 use crate::path::{has_escaped_slash, normalise_pattern};
 
 /// Why a pattern cannot be.
@@ -32,6 +34,8 @@ pub struct Route {
     open: bool,
     /// Upper-case method; `None` is any.
     pub method: Option<Box<str>>,
+    /// The hosts it is about; `None` is any, and requests that name none.
+    pub host: Option<HostPattern>,
     /// The class it assigns; `None` leaves it to a less specific route.
     pub class: Option<Arc<str>>,
     /// The operation it assigns; `None` leaves it to a less specific route.
@@ -40,6 +44,11 @@ pub struct Route {
     pub scope: Option<Box<str>>,
     /// Whether an API key is required (I-APIKEY).
     pub api_key_required: bool,
+    /// The weight of a request in every bucket (I-ROUTE); `None` leaves it to a less specific
+    /// route.
+    pub cost: Option<NonZeroU32>,
+    /// Whether no limit counts its requests (I-ROUTE).
+    pub exempt: bool,
     pattern: Arc<str>,
 }
 
@@ -70,10 +79,13 @@ impl Route {
             literal: literal.into(),
             open,
             method: None,
+            host: None,
             class: None,
             operation: None,
             scope: None,
             api_key_required: false,
+            cost: None,
+            exempt: false,
             pattern: pattern.into(),
         })
     }
@@ -94,7 +106,13 @@ impl Route {
     /// True if it is about this request, whatever the case of the path's letters: some
     /// applications do not tell `/Login` from `/login`, and neither must who guards it.
     #[must_use]
-    pub fn covers_any_case(&self, method: &str, path: &str) -> bool {
+    pub fn covers_any_case(&self, method: &str, host: Option<&Host>, path: &str) -> bool {
+        self.covers_on_any_host(method, path) && self.covers_host(host)
+    }
+
+    /// [`Route::covers_any_case`], whatever host the request names.
+    #[must_use]
+    pub fn covers_on_any_host(&self, method: &str, path: &str) -> bool {
         let start = path.get(..self.literal.len());
         let is_under = start.is_some_and(|start| start.eq_ignore_ascii_case(&self.literal));
         let covers = match self.open {
@@ -130,14 +148,32 @@ impl Route {
         }
     }
 
+    /// True if `later` is about the same requests, so that a file can override a default.
+    fn is_replaced_by(&self, later: &Self) -> bool {
+        let same = self.literal == later.literal && self.open == later.open;
+        same && self.method == later.method && self.host == later.host
+    }
+
     fn covers_method(&self, method: &str) -> bool {
         self.method.as_deref().is_none_or(|own| own == method)
     }
 
-    fn rank(&self) -> (bool, usize, bool) {
-        (!self.open, self.literal.len(), self.method.is_some())
+    /// A route of one host is not about requests of which no host is known.
+    fn covers_host(&self, host: Option<&Host>) -> bool {
+        let own = self.host.as_ref();
+        own.is_none_or(|own| host.is_some_and(|host| own.covers(host)))
+    }
+
+    /// The path counts first, then the host, then the method. So a host's `/*` does not take a
+    /// login away from the routes that guard it on every host.
+    fn rank(&self) -> Rank {
+        let host = self.host.as_ref().map(HostPattern::rank);
+        (!self.open, self.literal.len(), host, self.method.is_some())
     }
 }
+
+/// See [`Route::rank`].
+type Rank = (bool, usize, Option<(bool, usize)>, bool);
 
 /// All routes, ordered so that the first match is the most specific.
 #[derive(Clone, Debug, Default)]
@@ -146,6 +182,8 @@ pub struct Routes {
     open: Vec<Route>,
     /// Some pattern has a capital letter: a path without one may be in other letters.
     has_capitals: bool,
+    /// Some route is about certain hosts.
+    has_hosts: bool,
 }
 
 /// What the routes say about one request.
@@ -159,6 +197,10 @@ pub struct RouteMatch<'p> {
     pub scope: Option<&'p str>,
     /// Whether the most specific route needs an API key.
     pub api_key_required: bool,
+    /// The weight of the request in every bucket.
+    pub cost: Option<NonZeroU32>,
+    /// Whether the most specific route is free of limits.
+    pub exempt: bool,
     /// The most specific pattern: what `endpoint` counts by.
     pub pattern: Option<&'p str>,
 }
@@ -170,6 +212,7 @@ impl Routes {
     pub fn new(routes: Vec<Route>) -> Self {
         let mut all = Self {
             has_capitals: routes.iter().any(|route| has_capitals(&route.literal)),
+            has_hosts: routes.iter().any(|route| route.host.is_some()),
             ..Self::default()
         };
         for route in routes {
@@ -178,7 +221,7 @@ impl Routes {
             } else {
                 all.exact.entry(route.literal.clone()).or_default()
             };
-            list.retain(|old| old.literal != route.literal || old.method != route.method);
+            list.retain(|old| !old.is_replaced_by(&route));
             list.push(route);
         }
         all.open.sort_by_key(|route| Reverse(route.rank()));
@@ -193,40 +236,52 @@ impl Routes {
         self.exact.values().flatten().chain(&self.open)
     }
 
+    /// True if it matters which host a request names: reading it is worth nothing elsewhere.
+    #[must_use]
+    pub const fn has_hosts(&self) -> bool {
+        self.has_hosts
+    }
+
     /// True if each of `readings` leads where `path` leads: whoever reads them, the
     /// request is the one that was judged.
     #[must_use]
-    pub fn agree(&self, method: &str, path: &str, readings: &[String]) -> bool {
-        let judged = self.find(method, path);
+    pub fn agree(
+        &self,
+        method: &str,
+        host: Option<&Host>,
+        path: &str,
+        readings: &[String],
+    ) -> bool {
+        let judged = self.find(method, host, path);
         readings
             .iter()
-            .all(|reading| self.find(method, without_trailing_slash(reading)) == judged)
+            .all(|reading| self.find(method, host, without_trailing_slash(reading)) == judged)
     }
 
     /// True if a reader that does not look at the case of letters is led elsewhere than
     /// `path` leads. Routes that are written in both cases are told apart.
     #[must_use]
-    pub fn differ_by_case(&self, method: &str, path: &str) -> bool {
+    pub fn differ_by_case(&self, method: &str, host: Option<&Host>, path: &str) -> bool {
         if !self.has_capitals && !has_capitals(path) {
             return false;
         }
-        let is_in_any_case = |route: &&Route| route.covers_any_case(method, path);
+        let is_in_any_case = |route: &&Route| route.covers_any_case(method, host, path);
         let mut found: Vec<&Route> = self.iter().filter(is_in_any_case).collect();
         found.sort_by_key(|route| Reverse((route.rank(), route.covers_as_written(path))));
-        RouteMatch::of(found) != self.find(method, path)
+        RouteMatch::of(found) != self.find(method, host, path)
     }
 
     /// What applies to a request.
     #[must_use]
-    pub fn find(&self, method: &str, path: &str) -> RouteMatch<'_> {
+    pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> RouteMatch<'_> {
         let mut found = RouteMatch::default();
         for route in self.exact.get(path).map_or(&[][..], Vec::as_slice) {
-            if route.covers_method(method) {
+            if route.covers_method(method) && route.covers_host(host) {
                 found.follow(route);
             }
         }
         for route in &self.open {
-            if route.covers(path) && route.covers_method(method) {
+            if route.covers(path) && route.covers_method(method) && route.covers_host(host) {
                 found.follow(route);
             }
         }
@@ -251,9 +306,11 @@ impl<'p> RouteMatch<'p> {
             self.pattern = Some(&route.pattern);
             self.scope = route.scope.as_deref();
             self.api_key_required = route.api_key_required;
+            self.exempt = route.exempt;
         }
         self.class = self.class.or(route.class.as_ref());
         self.operation = self.operation.or(route.operation.as_ref());
+        self.cost = self.cost.or(route.cost);
     }
 }
 
@@ -285,7 +342,10 @@ mod tests {
 
     fn class_of(routes: &[&str], method: &str, path: &str) -> Option<String> {
         let routes = Routes::new(routes.iter().map(|text| route(text)).collect());
-        routes.find(method, path).class.map(ToString::to_string)
+        routes
+            .find(method, None, path)
+            .class
+            .map(ToString::to_string)
     }
 
     #[test]
@@ -327,7 +387,7 @@ mod tests {
             (&open, "/AUTH", true),
             (&open, "/authority", false),
         ] {
-            assert_eq!(route.covers_any_case("POST", path), covered, "{path}");
+            assert_eq!(route.covers_any_case("POST", None, path), covered, "{path}");
         }
     }
 
@@ -357,7 +417,33 @@ mod tests {
             ("/a", false),
             ("/A", false),
         ] {
-            assert_eq!(routes.differ_by_case("GET", path), differs, "{path}");
+            assert_eq!(routes.differ_by_case("GET", None, path), differs, "{path}");
+        }
+    }
+
+    #[test]
+    fn i_route_of_two_routes_with_one_path_the_one_of_the_host_counts() {
+        let of = |text: &str, host: Option<&str>| Route {
+            host: host.map(|host| HostPattern::parse(host).unwrap()),
+            ..route(text)
+        };
+        let routes = Routes::new(vec![
+            of("ANY /* -> any", None),
+            of("ANY /* -> shop", Some("shop.example")),
+            of("ANY /* -> sub", Some("*.example")),
+            of("POST /login -> auth", None),
+        ]);
+        assert!(routes.has_hosts());
+        for (method, host, path, class) in [
+            ("GET", Some("shop.example"), "/x", "shop"),
+            ("GET", Some("api.example"), "/x", "sub"),
+            ("GET", Some("elsewhere"), "/x", "any"),
+            ("GET", None, "/x", "any"),
+            ("POST", Some("shop.example"), "/login", "auth"),
+        ] {
+            let host = host.map(|host| Host::parse(host).unwrap());
+            let found = routes.find(method, host.as_ref(), path).class.unwrap();
+            assert_eq!(&**found, class, "{method} {host:?} {path}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::error::{Sink, shown};
 use super::tree::{Node, Table, Value, member_origin};
 
-/// The identity of a member: its name, or path and method of a route.
+/// The identity of a member: its name, or method, host and path of a route.
 pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
     match array {
         "route" => {
@@ -16,7 +16,9 @@ pub(crate) fn identity(array: &str, item: &Node) -> Option<String> {
                 path => path,
             };
             let method = item.member("method").unwrap_or_default();
-            Some(format!("{} {path}", method.to_ascii_uppercase()))
+            let host = item.member("host").unwrap_or_default();
+            let host = host.trim_end_matches('.').to_ascii_lowercase();
+            Some(format!("{} {host}{path}", method.to_ascii_uppercase()))
         }
         _ => item.member(key_of(array)?).map(str::to_owned),
     }
@@ -57,7 +59,7 @@ pub(crate) fn duplicates(root: &Table, sink: &mut Sink) {
                     "limit" | "class" | "tier" => {
                         format!("duplicate {array} name `{}`", shown(&id))
                     }
-                    "route" => "duplicate route: the same `path` and `method`".to_owned(),
+                    "route" => "duplicate route: the same `path`, `method` and `host`".to_owned(),
                     _ => format!("duplicate `{array}.{key}`"),
                 };
                 sink.report_both(&origin, first, what, "keep one of them, or rename one");

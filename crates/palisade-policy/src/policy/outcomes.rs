@@ -1,7 +1,7 @@
 //! Routes on which a proxy sees how a login ended: what it looks at in the request and in
 //! the application's answer.
 
-use palisade_core::policy::Route;
+use palisade_core::policy::{Host, Route};
 use palisade_core::record::Flow;
 
 use crate::document::decode::{Decode, Problem, Problems, text_of, wrong};
@@ -60,10 +60,15 @@ impl Outcomes {
 
     /// The route that a request is a login by, if it is one. Letters of the path may be of
     /// either case.
+    ///
+    /// `host` chooses among routes and frees from none: an application that answers to every
+    /// host would otherwise be guessed at under another name.
     #[must_use]
-    pub fn find(&self, method: &str, path: &str) -> Option<&OutcomeRoute> {
-        let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, path);
-        self.0.iter().find(covers)
+    pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> Option<&OutcomeRoute> {
+        let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, host, path);
+        let on_any_host = |route: &&OutcomeRoute| route.route.covers_on_any_host(method, path);
+        let found = self.0.iter().find(covers);
+        found.or_else(|| self.0.iter().find(on_any_host))
     }
 
     /// All of them.
@@ -370,7 +375,7 @@ mod tests {
             at("/a/b", "old"),
             at("/a/b", "new"),
         ]);
-        let found = |path: &str| outcomes.find("POST", path)?.device_cookie.clone();
+        let found = |path: &str| outcomes.find("POST", None, path)?.device_cookie.clone();
         assert_eq!(found("/a/b").as_deref(), Some("new"));
         assert_eq!(found("/A/B").as_deref(), Some("new"));
         assert_eq!(found("/a/c").as_deref(), Some("open"));

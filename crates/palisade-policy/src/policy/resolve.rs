@@ -2,13 +2,18 @@
 //! check that needs to see more than one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use palisade_core::path::EncodedSlash;
-use palisade_core::policy::{ApiKey, Class, ClassKind, LimitDef, PolicyParts, Route, Settings};
+use palisade_core::plan::OnExceed;
+use palisade_core::policy::{
+    ApiKey, Class, ClassKind, HostPattern, LimitDef, PolicyParts, Route, Routes, Settings,
+};
 
-use crate::document::error::{Sink, nearest};
+use crate::document::error::{Origin, Sink, nearest};
 use crate::document::schema::read_array;
-use crate::document::tree::{Table, member_origin};
+use crate::document::tree::{Node, Table, member_origin};
 use crate::policy::limits;
 use crate::policy::outcomes::{self, Outcomes};
 use crate::policy::sections::Bots;
@@ -39,11 +44,16 @@ pub(crate) fn resolve(
     enabled: bool,
     sink: &mut Sink,
 ) -> Resolved {
-    let (mut routes, outcomes) = routes(root, settings.encoded_slash, sink);
+    let RouteTables {
+        mut routes,
+        outcomes,
+        heavy,
+    } = routes(root, settings.encoded_slash, sink);
     add_default_class(&mut routes, default_class);
     let classes = classes(root, sink);
     let known = known(&routes, &classes);
     let limits: Vec<LimitDef> = limits::read(root, &known, sink);
+    report_heavy_routes(&routes, &heavy, &limits, sink);
     let tiers = tiers(root, sink);
     let patterns = bots
         .patterns
@@ -66,9 +76,18 @@ pub(crate) fn resolve(
     Resolved { parts, outcomes }
 }
 
-fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Outcomes) {
+/// What `[[route]]` says.
+struct RouteTables {
+    routes: Vec<Route>,
+    outcomes: Outcomes,
+    /// Routes with a `cost`, and where it is written.
+    heavy: Vec<(Route, Origin)>,
+}
+
+fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
     let mut routes = Vec::new();
     let mut outcomes = Vec::new();
+    let mut heavy = Vec::new();
     for (table, item) in read_array::<RouteTable>(root, sink) {
         let mut route = match Route::new(&table.path) {
             Ok(route) => route,
@@ -84,6 +103,10 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Ou
             sink.report(&member_origin(item, "path"), message.to_owned());
         }
         route.method = table.method.as_ref().map(|method| method.0.as_str().into());
+        route.host = table.host.as_ref().map(|host| host.0.clone());
+        route.cost = table.cost;
+        route.exempt = table.exempt;
+        report_idle_exemption(&table, item, sink);
         route.class = table.class.as_deref().map(Into::into);
         route.operation = table.operation.as_deref().map(Into::into);
         route.scope = table.scope.as_deref().map(Into::into);
@@ -91,9 +114,76 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> (Vec<Route>, Ou
         if let Some(outcome) = outcomes::read(&table, &route, item, sink) {
             outcomes.push(outcome);
         }
+        if route.cost.is_some() {
+            heavy.push((route.clone(), member_origin(item, "cost")));
+        }
         routes.push(route);
     }
-    (routes, Outcomes::new(outcomes))
+    RouteTables {
+        routes,
+        outcomes: Outcomes::new(outcomes),
+        heavy,
+    }
+}
+
+/// An exempt route asks no limit, so that whoever may use it cannot depend on one: guesses at
+/// what it protects would be unlimited.
+fn report_idle_exemption(table: &RouteTable, item: &Node, sink: &mut Sink) {
+    if !table.exempt {
+        return;
+    }
+    let keys = [
+        ("scope", table.scope.is_some()),
+        ("api_key", table.api_key),
+        ("outcome", table.outcome.is_some()),
+        ("cost", table.cost.is_some()),
+    ];
+    for (key, _) in keys.into_iter().filter(|(_, is_set)| *is_set) {
+        sink.report_with(
+            &member_origin(item, "exempt"),
+            format!("`route.exempt` does not go with `route.{key}`"),
+            "leave one of them out: an exempt route has no limits",
+        );
+    }
+}
+
+/// Refuses a route whose every request would be refused, because it weighs more than a limit
+/// holds (L-COST).
+fn report_heavy_routes(
+    routes: &[Route],
+    heavy: &[(Route, Origin)],
+    limits: &[LimitDef],
+    sink: &mut Sink,
+) {
+    let all = Routes::new(routes.to_vec());
+    for (route, origin) in heavy {
+        let host = route.host.as_ref().map(HostPattern::example);
+        let method = route.method.as_deref().unwrap_or("POST");
+        let path = route.pattern().trim_end_matches('*');
+        let found = all.find(method, host.as_ref(), path);
+        let cost = route.cost.map_or(1, NonZeroU32::get);
+        let covers = |filter: &[String], value: Option<&Arc<str>>| {
+            filter.is_empty()
+                || value.is_some_and(|value| filter.iter().any(|one| **one == **value))
+        };
+        let refuses = |limit: &&LimitDef| {
+            let of_everybody = limit.client_type.is_none() && !limit.bots_only;
+            of_everybody
+                && covers(&limit.classes, found.class)
+                && covers(&limit.operations, found.operation)
+                && limit.descriptor.is_none()
+                && !limit.throttle
+                && limit.on_exceed == OnExceed::Deny
+                && limit.cost.get().saturating_mul(cost) > limit.spec.capacity()
+        };
+        if let Some(limit) = limits.iter().find(refuses) {
+            let message = format!(
+                "`route.cost` is more than `{}` ever holds: no request is admitted",
+                limit.name
+            );
+            sink.report_with(origin, message, "lower the cost, or raise that limit");
+        }
+    }
 }
 
 /// The default class is what the least specific route assigns.
@@ -101,7 +191,7 @@ fn add_default_class(routes: &mut Vec<Route>, class: Option<&str>) {
     let Some(class) = class else { return };
     let everything = routes
         .iter_mut()
-        .find(|route| route.pattern() == "/*" && route.method.is_none());
+        .find(|route| route.pattern() == "/*" && route.method.is_none() && route.host.is_none());
     match everything {
         Some(route) => {
             route.class.get_or_insert_with(|| class.into());

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use palisade_core::facts::ClientType;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{
-    Accuracy, ClassKind, Dimension, EntryMatch, Family, OnStoreFailure, Overage, QuotaUnit,
-    ValueMatch,
+    Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnStoreFailure, Overage,
+    QuotaUnit, ValueMatch,
 };
 
 use crate::document::decode::{Decode, Problem, Problems, integer, text_of, wrong};
@@ -27,6 +27,8 @@ section! {
         path: String;
         /// Method; any if left out.
         method: Option<Method>;
+        /// Host, or `*.` and the end of one: `shop.example`, `*.example.com`. Any if left out.
+        host: Option<RouteHost>;
         /// Class; left to a less specific route if left out.
         class: Option<String>;
         /// Operation; left to a less specific route if left out.
@@ -35,6 +37,11 @@ section! {
         scope: Option<String>;
         /// Whether an API key is required.
         api_key: bool = "false";
+        /// What one request weighs in every bucket; left to a less specific route if left out.
+        cost: Option<NonZeroU32>;
+        /// Whether its requests are free of limits, as probes of liveness and static files are.
+        /// The throttle, the guard and the bounds of an outage still hold.
+        exempt: bool = "false";
         /// What tells the proxy how a login ended: `status` is the application's answer.
         outcome: Option<Outcome>;
         /// Which flow of the guard an `outcome` reports to.
@@ -271,6 +278,25 @@ impl Decode for Method {
                 Problem::new("must be a single HTTP method").hint("leave it out for any method"),
             ])
         }
+    }
+}
+
+/// The hosts of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RouteHost(pub(crate) HostPattern);
+
+impl Decode for RouteHost {
+    fn kind() -> String {
+        "host".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        HostPattern::parse(text_of(node)?).map(Self).ok_or_else(|| {
+            vec![
+                Problem::new("must be a host name without a port")
+                    .hint("for example `shop.example`, or `*.example.com` for all below it"),
+            ]
+        })
     }
 }
 

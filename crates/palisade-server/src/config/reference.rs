@@ -25,6 +25,6 @@ An unknown key, a duplicate name or a limit that can never match is an error; `p
 shows all of them at once. The constants of the guard's own breaker and of its degraded mode are
 fixed and have no key.
 
-With `defaults = true` a `[[limit]]`, `[[class]]`, `[[tier]]` or `[[route]]` (same path and method)
+With `defaults = true` a `[[limit]]`, `[[class]]`, `[[tier]]` or `[[route]]` (same path, method and host)
 of the file replaces the one of the embedded policy as a whole.
 ";

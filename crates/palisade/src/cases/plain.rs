@@ -26,6 +26,8 @@ struct PlainRequest<'a> {
     #[serde(borrow, default, deserialize_with = "text")]
     path: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "text")]
+    host: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "text")]
     class: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "text")]
     user_agent: Option<Text<'a>>,
@@ -64,6 +66,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         ip: plain.ip,
         method: plain.method,
         path: plain.path,
+        host: plain.host,
         class: plain.class,
         user_agent: plain.user_agent,
         org: plain.org,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use palisade_core::facts::usual_method;
 use palisade_core::path::{EncodedSlash, NormalPath, normalise, normalise_text};
-use palisade_core::policy::Routes;
+use palisade_core::policy::{Host, Routes};
 use palisade_core::{FieldError, Micros, PolicySet, RequestFacts};
 
 use super::authorization::Authorization;
@@ -13,7 +13,7 @@ use super::error::ExtractError;
 use super::header::Sent;
 use super::jwt::Claims;
 use super::path::PathCase;
-use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, path, request_id};
+use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, host, path, request_id};
 
 /// A request that was refused before it had facts, and whom that is charged to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ impl Arrived<'_> {
 /// The request line that counts.
 struct Line<'a> {
     method: &'a str,
+    /// The authority that it names, read only where routes ask for hosts.
+    host: Option<Host>,
     path: Written<'a>,
     query: Option<&'a [u8]>,
     /// Whether the application gets the client's own bytes.
@@ -123,13 +125,18 @@ pub(crate) fn arrive_at<'a>(
     request: EdgeRequest<'a>,
     now: Micros,
 ) -> Result<(), Refused> {
-    let line = Line {
+    let host = match request.policy.routes().has_hosts() {
+        true => host::of_request(request.uri, request.headers),
+        false => Ok(None),
+    };
+    let line = host.map(|host| Line {
         method: request.method.as_str(),
+        host,
         path: Written::Text(request.uri.path()),
         query: request.uri.query().map(str::as_bytes),
         as_written: false,
-    };
-    read(arrived, agent, config, request, Ok(line), now)
+    });
+    read(arrived, agent, config, request, line, now)
 }
 
 /// The original request that a proxy asks about, and that goes on as it came.
@@ -149,14 +156,19 @@ pub fn arrive_forward_auth<'a>(
         });
     }
     let original = forward_auth::original(request.headers, config.original_headers);
-    let line = original.map(|original| {
+    let line = original.and_then(|original| {
         let (path, query) = path::split_target(original.target.as_bytes());
-        Line {
+        let host = match request.policy.routes().has_hosts() {
+            true => Some(host::of_forwarded(request.headers)?),
+            false => None,
+        };
+        Ok(Line {
             method: original.method.unwrap_or(request.method.as_str()),
+            host,
             path: Written::Bytes(path),
             query,
             as_written: true,
-        }
+        })
     });
     let mut arrived = Arrived::from_peer(request.peer);
     read(&mut arrived, Agent::Asked, config, request, line, now)?;
@@ -187,9 +199,10 @@ fn read<'a>(
         ip,
     };
     let line = line.map_err(refused)?;
-    let place = Place::of(config, request.policy, &line).map_err(refused)?;
+    let query = line.query;
+    let place = Place::of(config, request.policy, line).map_err(refused)?;
     place.tell(ip, arrived);
-    arrived.query = line.query;
+    arrived.query = query;
     look_at(agent, config, request, arrived, now).map_err(refused)
 }
 
@@ -231,7 +244,10 @@ fn look_at<'a>(
 }
 
 fn asks_for_api_keys(policy: &PolicySet, facts: &RequestFacts) -> bool {
-    let route = || policy.routes().find(&facts.method, &facts.path);
+    let route = || {
+        let routes = policy.routes();
+        routes.find(&facts.method, facts.host.as_ref(), &facts.path)
+    };
     policy.has_api_keys() || route().api_key_required
 }
 
@@ -239,20 +255,22 @@ fn differs_by_case(
     config: &EdgeConfig,
     routes: &Routes,
     method: &str,
+    host: Option<&Host>,
     path: &NormalPath<'_>,
 ) -> bool {
     let path = path.judged();
-    routes.differ_by_case(method, path) || config.oauth_routes.differ_by_case(path)
+    routes.differ_by_case(method, host, path) || config.oauth_routes.differ_by_case(path)
 }
 
 /// What a request line asks for, in one spelling.
 struct Place<'a> {
     method: Cow<'static, str>,
+    host: Option<Host>,
     path: NormalPath<'a>,
 }
 
 impl<'a> Place<'a> {
-    fn of(config: &EdgeConfig, policy: &PolicySet, line: &Line<'a>) -> Result<Self, FieldError> {
+    fn of(config: &EdgeConfig, policy: &PolicySet, line: Line<'a>) -> Result<Self, FieldError> {
         let method = method_of(line.method)?;
         let path = line.path.normal(config.encoded_slash)?;
         let readings = if line.as_written {
@@ -260,14 +278,15 @@ impl<'a> Place<'a> {
         } else {
             path.forwarded_reading()
         };
-        let routes = policy.routes();
-        if !readings.is_empty() && !routes.agree(&method, path.judged(), readings) {
+        let (routes, host) = (policy.routes(), line.host.as_ref());
+        if !readings.is_empty() && !routes.agree(&method, host, path.judged(), readings) {
             return Err(FieldError::new(
                 "path",
                 "would be read differently by different applications: write it plainly",
             ));
         }
-        if config.path_case == PathCase::Refused && differs_by_case(config, routes, &method, &path)
+        if config.path_case == PathCase::Refused
+            && differs_by_case(config, routes, &method, host, &path)
         {
             return Err(FieldError::new(
                 "path",
@@ -275,7 +294,11 @@ impl<'a> Place<'a> {
                  written",
             ));
         }
-        Ok(Self { method, path })
+        Ok(Self {
+            method,
+            host: line.host,
+            path,
+        })
     }
 
     /// Where a request comes from and what it asks for, among its facts.
@@ -284,6 +307,7 @@ impl<'a> Place<'a> {
         facts.ip = ip;
         facts.method = self.method;
         facts.path = self.path.judged().into();
+        facts.host = self.host;
         if !self.path.is_as_written() {
             arrived.forward_path = Some(self.path.forwarded().into());
         }

@@ -16,6 +16,7 @@
 //! | user, org, token, scopes | a verified JWT ([`jwt`]); only without a bearer token, headers of a trusted proxy ([`identity`]) |
 //! | client | query, body or Basic header of OAuth routes ([`client_id`]) |
 //! | API key | `X-API-Key`, where the policy has keys or the route asks for one ([`api_key`]) |
+//! | host | the target, else `Host`; where a route names a host ([`palisade_core::policy::Host`]) |
 //! | path | normalised, so that one resource has one spelling ([`path`]) |
 
 pub mod api_key;
@@ -30,6 +31,7 @@ mod form;
 pub mod forward_auth;
 mod forwarded;
 pub(crate) mod header;
+mod host;
 pub mod identity;
 mod json;
 pub mod jwt;

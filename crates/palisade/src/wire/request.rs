@@ -9,6 +9,7 @@ use palisade_core::facts::{
     RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
 };
 use palisade_core::path::{EncodedSlash, normalise};
+use palisade_core::policy::Host;
 use serde::Deserialize;
 
 use super::{Text, text};
@@ -47,6 +48,10 @@ pub struct RawRequest<'a> {
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = true, min_length = 1, max_length = 8192))]
     pub path: Option<Text<'a>>,
+    /// Host that the request names, for routes that ask for one.
+    #[serde(borrow, default, deserialize_with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 255))]
+    pub host: Option<Text<'a>>,
     /// Overrides the route's class.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
@@ -176,6 +181,7 @@ impl RawRequest<'_> {
             ip,
             method,
             path,
+            host: host(self.host.as_deref())?,
             class: id("class", self.class.as_deref())?,
             user_agent: header("user_agent", self.user_agent.as_deref())?,
             org: id("org", self.org.as_deref())?,
@@ -235,6 +241,11 @@ pub(super) fn address(text: Option<&str>) -> Result<IpAddr, FieldError> {
     text.parse::<IpAddr>()
         .map(|ip| ip.to_canonical())
         .map_err(|_| FieldError::new("ip", "is not an IP address"))
+}
+
+fn host(text: Option<&str>) -> Result<Option<Host>, FieldError> {
+    let read = |text| Host::parse(text).ok_or(FieldError::new("host", "is not a host name"));
+    text.map(read).transpose()
 }
 
 fn method(text: Option<&str>) -> Result<Cow<'static, str>, FieldError> {

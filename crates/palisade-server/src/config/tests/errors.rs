@@ -443,3 +443,29 @@ fn many_errors_are_counted_not_all_shown() {
         &shown[shown.len() - 80..]
     );
 }
+
+#[test]
+fn i_route_what_a_route_cannot_be_is_an_error_of_its_key() {
+    insta::assert_snapshot!(errors(
+        r#"
+[[route]]
+path = "/a"
+host = "shop.example:8443"
+
+[[route]]
+path = "/b"
+exempt = true
+cost = 2
+scope = "b"
+
+[[route]]
+path = "/c"
+cost = 0
+
+[[route]]
+path = "/d"
+class = "admin"
+cost = 11
+"#
+    ));
+}

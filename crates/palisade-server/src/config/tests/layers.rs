@@ -86,7 +86,7 @@ tier = "starter"
 fn the_documented_example_loads_and_means_what_it_says() {
     let config = file(EXAMPLE);
     let policy = config.policy();
-    let found = policy.routes().find("POST", "/reports/1");
+    let found = policy.routes().find("POST", None, "/reports/1");
     assert_eq!(found.class.map(AsRef::as_ref), Some("reports"));
     assert_eq!(found.operation.map(AsRef::as_ref), Some("export"));
     assert_eq!(found.scope, Some("reports:write"));
@@ -160,7 +160,7 @@ fn a_route_of_the_file_replaces_the_default_with_its_path_and_method() {
         "[[route]]\npath = \"/auth/token\"\nclass = \"read\"\n[[route]]\npath = \"/vc/issue\"\nmethod = \"post\"\nclass = \"write\"\n",
     );
     let class = |method: &str, path: &str| {
-        let found = config.policy().routes().find(method, path);
+        let found = config.policy().routes().find(method, None, path);
         (
             found.class.map(ToString::to_string),
             found.operation.map(ToString::to_string),
@@ -180,7 +180,7 @@ fn without_defaults_only_the_file_counts() {
     );
     let policy = config.policy();
     assert_eq!(policy.limits().len(), 1);
-    assert!(policy.routes().find("GET", "/x").class.is_none());
+    assert!(policy.routes().find("GET", None, "/x").class.is_none());
     assert!(policy.tier("free").is_none());
     let env = Env::from([("PALISADE_POLICY__DEFAULTS", "false")]);
     let config = with("", &env, &Overrides::default());
@@ -193,7 +193,7 @@ fn an_unmatched_route_has_the_configured_default_class() {
         "[policy]\ndefaults = false\ndefault_class = \"other\"\n[[route]]\npath = \"/a\"\nclass = \"x\"\n",
     );
     let class = |path: &str| {
-        let found = config.policy().routes().find("PUT", path);
+        let found = config.policy().routes().find("PUT", None, path);
         found.class.map(ToString::to_string)
     };
     assert_eq!(class("/a").as_deref(), Some("x"));
@@ -236,7 +236,7 @@ fn variables_reach_named_tables_lists_and_nested_tables() {
     let class = |method, path| {
         policy
             .routes()
-            .find(method, path)
+            .find(method, None, path)
             .class
             .unwrap()
             .to_string()
@@ -321,7 +321,7 @@ fn the_proxy_learns_outcomes_of_login_routes() {
     let config = file(
         "[[route]]\npath = \"/login\"\nmethod = \"POST\"\nclass = \"auth\"\noutcome = \"status\"\nusername = \"json:email\"\n[[route]]\npath = \"/otp\"\nclass = \"auth\"\noutcome = \"status\"\nflow = \"otp\"\nusername = \"header:X-User\"\nfailure_status = [422]\n",
     );
-    let find = |path| config.bundle.outcomes.find("POST", path).unwrap();
+    let find = |path| config.bundle.outcomes.find("POST", None, path).unwrap();
     let (login, otp) = (find("/login"), find("/otp"));
     assert_eq!(login.route.pattern(), "/login");
     assert_eq!(login.flow, Flow::Login);

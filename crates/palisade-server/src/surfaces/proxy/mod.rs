@@ -228,7 +228,8 @@ impl Proxy {
         body: &Incoming,
     ) -> Option<OutcomeRoute> {
         let outcomes = self.enforcer.outcomes.load();
-        let route = outcomes.find(&arrived.facts.method, &arrived.facts.path)?;
+        let facts = &arrived.facts;
+        let route = outcomes.find(&facts.method, facts.host.as_ref(), &facts.path)?;
         if !login::is_attempt(route, parts, body) {
             return None;
         }

@@ -13,7 +13,9 @@ use palisade_core::failure::Policy;
 use palisade_core::headers::{Header, headers};
 use palisade_core::key::Keyring;
 use palisade_core::plan::{Plan, QuotaPlan};
-use palisade_core::policy::{PolicySet, Scope, TenantPolicy, Tier, resolve};
+use palisade_core::policy::{
+    PolicySet, Scope, TenantPolicy, Tier, resolve, resolve_without_exemption,
+};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::{Store, Take};
@@ -350,10 +352,32 @@ impl<S: Store> Engine<S> {
     /// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
     /// In an outage the cap of whoever asks counts it, which is the second call's.
     fn without_bucket(&self, asked: Asked<'_>) -> Decision {
+        if asked.plan.route.exempt && self.link.is_cut_off(Policy::Limits) {
+            return self.bound_exempt(asked);
+        }
         if asked.facts.layers == Layers::Identity && self.link.is_cut_off(Policy::Limits) {
             return self.counters().fall_back(asked);
         }
         unlimited(asked.class, self.now())
+    }
+
+    /// An exempt route in an outage: its requests have the bounds that others of their class
+    /// have, since nobody may be without one (F-BOUNDED, D36).
+    fn bound_exempt(&self, asked: Asked<'_>) -> Decision {
+        let tenant = self.tenant(asked.facts);
+        let tier_of = |hash: &str| self.tier_of(asked.policy, hash);
+        let plan = resolve_without_exemption(
+            asked.policy,
+            tenant.as_deref(),
+            &self.keyring,
+            asked.facts,
+            tier_of,
+        );
+        let asked = Asked {
+            plan: &plan,
+            ..asked
+        };
+        self.counters().fall_back(asked)
     }
 
     /// The global throttle, taken before any other work (L-GLOBAL). While the store

@@ -251,7 +251,7 @@ fn patterns_of<'a>(policy: &'a PolicySet, path: &'a str) -> Vec<&'a str> {
     let methods = routes.iter().filter_map(|route| route.method.as_deref());
     let mut found: Vec<&str> = methods
         .chain([""])
-        .map(|method| routes.find(method, path).pattern.unwrap_or(path))
+        .map(|method| routes.find(method, None, path).pattern.unwrap_or(path))
         .collect();
     found.sort_unstable();
     found.dedup();

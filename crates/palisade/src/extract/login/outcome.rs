@@ -155,7 +155,11 @@ mod tests {
         );
         let (env, flags) = (Env::default(), Overrides::default());
         let loaded = load_text("p.toml".as_ref(), &text, &env, &flags).unwrap();
-        loaded.outcomes.find("POST", "/login").unwrap().clone()
+        loaded
+            .outcomes
+            .find("POST", None, "/login")
+            .unwrap()
+            .clone()
     }
 
     fn headers(pairs: Pairs<'_>) -> HeaderMap {
