@@ -168,7 +168,31 @@ pub struct Verdict {
     pub changed: bool,
 }
 
+/// What a record refuses, and for how long from now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What is left of a lock, in microseconds (A-HARD).
+    pub lock_us: u64,
+    /// How long the window stays full, in microseconds (A-WINDOW).
+    pub window_us: u64,
+    /// The required challenge, and how long it stands (A-CAPTCHA).
+    pub challenge: Option<(Challenge, u64)>,
+}
+
 impl Lockout {
+    /// What is refused from now on.
+    #[must_use]
+    pub fn standing(&self, policy: &LockoutPolicy, now: Micros) -> Standing {
+        let left = |until: Micros| until.since(now);
+        let required = policy.challenge_mode == ChallengeMode::Require;
+        let challenge = self.challenged_until(policy).filter(|_| required);
+        Standing {
+            lock_us: left(self.locked_until),
+            window_us: left(self.window_frees_at(policy)),
+            challenge: challenge.map(|until| (policy.challenge, left(until))),
+        }
+    }
+
     /// True if an attempt would be denied now.
     #[must_use]
     pub fn is_denying(&self, policy: &LockoutPolicy, now: Micros) -> bool {

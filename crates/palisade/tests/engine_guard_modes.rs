@@ -125,3 +125,120 @@ async fn g_spray_wide_a_sprayed_24_is_asked_for_a_challenge_when_switched_on() {
         assert_eq!(answer["decision"], "allow");
     }
 }
+
+const PRESENT: &str = "198.51.100.7";
+
+fn named(ip: &str, name: &str) -> Value {
+    let mut facts = attempt(ip, name, &stranger());
+    facts["username"] = json!(name);
+    facts
+}
+
+/// Without the guard, whose own blocks would refuse the same attempts.
+async fn lockout_bench(more: &str) -> Bench {
+    Bench::with(&format!(
+        "[guard.login]\nenabled = false\n[guard.otp]\nenabled = false\n{more}"
+    ))
+}
+
+async fn fail(bench: &Bench, times: usize) {
+    for _ in 0..times {
+        let facts = named(PRESENT, "ann").to_string();
+        bench.guard("login.failure", &facts).await;
+    }
+}
+
+/// Takes the store away and opens the breaker of both flows.
+async fn lose_the_store(bench: &Bench) {
+    bench.store(palisade::cases::StoreState::Down);
+    for op in ["login.check", "otp.check"] {
+        for n in 0..3 {
+            let facts = named(&format!("192.0.2.{n}"), "somebody").to_string();
+            bench.guard(op, &facts).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn f_blocks_a_full_window_that_was_seen_binds_in_an_outage_until_its_end() {
+    let bench = lockout_bench("").await;
+    fail(&bench, 5).await;
+    lose_the_store(&bench).await;
+    let facts = named(PRESENT, "ann").to_string();
+    for op in ["login.check", "login.success", "otp.check"] {
+        let answer = bench.guard(op, &facts).await;
+        assert_eq!(
+            (&answer["decision"], &answer["rule"], &answer["mode"]),
+            (&json!("deny"), &json!("A-WINDOW"), &json!("degraded")),
+            "{op}"
+        );
+        assert_eq!(answer["body"]["error"], "account_locked", "{answer}");
+        assert_eq!(answer["retry_after"], 900, "{op}");
+    }
+    let elsewhere = named("198.51.100.8", "ann").to_string();
+    let answer = bench.guard("login.check", &elsewhere).await;
+    assert_eq!(answer["decision"], "allow", "another address is free");
+    bench.sleep(15 * MINUTE).await;
+    let answer = bench.guard("login.check", &facts).await;
+    assert_eq!(answer["decision"], "allow", "the window has passed");
+}
+
+#[tokio::test]
+async fn f_blocks_a_hard_lock_binds_in_an_outage_and_a_lifted_one_does_not() {
+    let bench = lockout_bench("[lockout]\nwindow_failures = 16\n").await;
+    fail(&bench, 10).await;
+    lose_the_store(&bench).await;
+    let facts = named(PRESENT, "ann").to_string();
+    let answer = bench.guard("login.check", &facts).await;
+    assert_eq!(
+        (&answer["decision"], &answer["rule"]),
+        (&json!("deny"), &json!("A-HARD"))
+    );
+    bench.store(palisade::cases::StoreState::Up);
+    let subject = palisade::engine::LiftSubject {
+        ip: Some(PRESENT.parse().unwrap()),
+        username: Some(palisade::core::Id::new("username", "ann").unwrap()),
+        ..Default::default()
+    };
+    bench
+        .engine
+        .lift_of(&subject, palisade::engine::Score::Keep)
+        .await
+        .unwrap();
+    let answer = bench.guard("login.check", &facts).await;
+    assert_eq!(answer["decision"], "allow", "{answer}");
+}
+
+#[tokio::test]
+async fn f_blocks_a_required_challenge_binds_in_an_outage_until_it_is_passed() {
+    let bench = lockout_bench("[lockout]\nwindow_failures = 16\nhard_failures = 1\n").await;
+    fail(&bench, 3).await;
+    bench.sleep(16 * MINUTE).await;
+    let facts = named(PRESENT, "ann");
+    let answer = bench.guard("login.check", &facts.to_string()).await;
+    assert_eq!(answer["rule"], "A-CAPTCHA", "{answer}");
+    lose_the_store(&bench).await;
+    let answer = bench.guard("login.check", &facts.to_string()).await;
+    assert_eq!(
+        (&answer["rule"], &answer["challenge"], &answer["mode"]),
+        (&json!("A-CAPTCHA"), &json!("captcha"), &json!("degraded"))
+    );
+    assert_eq!(answer["body"]["error"], "challenge_required");
+    let mut passed = facts.clone();
+    passed["challenge_passed"] = json!(true);
+    let answer = bench.guard("login.check", &passed.to_string()).await;
+    assert_eq!(answer["decision"], "allow", "{answer}");
+    let answer = bench.guard("login.check", &facts.to_string()).await;
+    assert_eq!(answer["decision"], "allow", "passed once");
+}
+
+#[tokio::test]
+async fn f_blocks_a_lockout_of_shadow_mode_binds_nobody_in_an_outage() {
+    let bench = Bench::with("[guard]\nmode = \"shadow\"\n");
+    fail(&bench, 5).await;
+    lose_the_store(&bench).await;
+    let answer = bench
+        .guard("login.check", &named(PRESENT, "ann").to_string())
+        .await;
+    assert_eq!(answer["decision"], "allow", "{answer}");
+}

@@ -176,6 +176,7 @@ const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> boo
         }
         KeyKind::Account | KeyKind::AccountDevice => !matches!(flow, Flow::Api),
         KeyKind::PrefixDevice | KeyKind::Device => true,
+        // Names are kept apart: a lockout is no HARD block.
         KeyKind::Lockout => false,
     }
 }

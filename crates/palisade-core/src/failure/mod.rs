@@ -15,6 +15,7 @@ pub mod breaker;
 pub mod caps;
 pub mod fallback;
 pub mod level;
+pub mod lockouts;
 pub mod modes;
 pub mod node;
 pub mod security;

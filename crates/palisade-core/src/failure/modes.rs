@@ -1,11 +1,13 @@
 //! What a guard operation gets when the store could not be asked. Selected per
 //! flow, explicit in the answer, never written anywhere shared.
 
-use super::blocks::{BlockCache, SeenBlock};
+use super::blocks::BlockCache;
 use super::breaker::PolicyMode;
 use super::caps::{CapKeys, CapTable, DegradedCaps, Exceeded};
+use super::lockouts::LockoutCache;
 use crate::decision::{Decision, Enforcement, ErrorCode, KeyKind, Level, Mode, Outcome, Reason};
 use crate::facts::Attempt;
+use crate::guard::aggregate::{Answer, Candidate};
 use crate::key::Digest;
 use crate::record::Flow;
 use crate::rule::Rule;
@@ -32,16 +34,21 @@ pub struct DegradedKeys {
     pub account: Option<Digest>,
     /// Fingerprint; with the prefix K3, with the account K5, alone the device.
     pub fingerprint: Option<Digest>,
+    /// Username with prefix, where the lockout is enforced.
+    pub lockout: Option<Digest>,
+    /// No challenge stands before this request: it was passed, or none is required.
+    pub challenge_passed: bool,
     /// Trusted session or not.
     pub trust: Trust,
 }
 
-/// Local protection of one flow: its caps and the blocks it has seen.
+/// Local protection of one flow: its caps, and the blocks and lockouts it has seen.
 #[derive(Clone, Debug)]
 pub struct DegradedGuard {
     flow: Flow,
     caps: DegradedCaps,
     blocks: BlockCache,
+    lockouts: LockoutCache,
 }
 
 impl DegradedGuard {
@@ -52,6 +59,7 @@ impl DegradedGuard {
             flow,
             caps: DegradedCaps::new(CapTable::of(flow)),
             blocks: BlockCache::default(),
+            lockouts: LockoutCache::default(),
         }
     }
 
@@ -80,22 +88,28 @@ impl DegradedGuard {
         &mut self.blocks
     }
 
+    /// The lockouts this node has seen.
+    pub const fn lockouts(&mut self) -> &mut LockoutCache {
+        &mut self.lockouts
+    }
+
     /// The local counters.
     #[must_use]
     pub const fn caps(&self) -> &DegradedCaps {
         &self.caps
     }
 
-    /// Counters and blocks kept now.
+    /// Counters, blocks and lockouts kept now.
     #[must_use]
     pub fn tracked(&self) -> usize {
-        self.caps.len() + self.blocks.len()
+        self.caps.len() + self.blocks.len() + self.lockouts.len()
     }
 
     /// Gives back memory that no longer matters.
     pub fn release(&mut self, now: Micros) {
         self.caps.release(now);
         self.blocks.expire(now);
+        self.lockouts.expire(now);
     }
 
     fn locally(
@@ -105,10 +119,11 @@ impl DegradedGuard {
         mode: Mode,
         now: Micros,
     ) -> Decision {
-        if let Some((kind, block)) = self.blocks.binding(self.flow, attempt, keys, now) {
-            return seen(kind, block, mode, now);
+        if let Some(refusal) = self.seen(attempt, keys, mode, now) {
+            return refusal;
         }
         if attempt == Attempt::Success {
+            self.passed(keys, now);
             return allowed(mode, now);
         }
         let counted = CapKeys {
@@ -121,6 +136,45 @@ impl DegradedGuard {
             allowed(mode, now)
         } else {
             over_cap(&exceeded, mode, now)
+        }
+    }
+
+    /// F-BLOCKS: the refusal by what this node has seen, put together as the store's own
+    /// records would have it.
+    fn seen(
+        &mut self,
+        attempt: Attempt,
+        keys: &DegradedKeys,
+        mode: Mode,
+        now: Micros,
+    ) -> Option<Decision> {
+        if keys.challenge_passed {
+            self.passed(keys, now);
+        }
+        let block = self.blocks.binding(self.flow, attempt, keys, now);
+        let block = block.map(|(key, block)| Candidate {
+            rule: block.rule,
+            key,
+            outcome: Outcome::HardBlock,
+            level: Some(block.level),
+            retry_after: retry_after_seconds(block.until.since(now)),
+        });
+        let lockouts = self.lockouts.binding(attempt, keys, now);
+        let candidates: Vec<Candidate> = block.into_iter().chain(lockouts).collect();
+        let answer = Answer {
+            challenge: self.lockouts.challenge(keys, now),
+            ..Answer::of(candidates)
+        };
+        (answer.outcome != Outcome::Allow).then(|| Decision {
+            mode,
+            enforcement: Enforcement::Degraded,
+            ..answer.decision(now)
+        })
+    }
+
+    fn passed(&mut self, keys: &DegradedKeys, now: Micros) {
+        if let Some(name) = keys.lockout {
+            self.lockouts.pass(name, now);
         }
     }
 }
@@ -168,20 +222,6 @@ fn over_cap(exceeded: &Exceeded, mode: Mode, now: Micros) -> Decision {
             error: ErrorCode::RateLimitExceeded,
         },
         &keys,
-        now,
-    )
-}
-
-fn seen(kind: KeyKind, block: SeenBlock, mode: Mode, now: Micros) -> Decision {
-    blocked(
-        Refusal {
-            rule: block.rule,
-            level: block.level,
-            seconds: retry_after_seconds(block.until.since(now)),
-            mode,
-            error: ErrorCode::RateLimitExceeded,
-        },
-        &[Some(kind)],
         now,
     )
 }

@@ -41,6 +41,8 @@
 //!     user_agent: Digest(2),
 //!     account: Some(Digest(3)),
 //!     fingerprint: None,
+//!     lockout: None,
+//!     challenge_passed: false,
 //!     trust: Trust::Untrusted,
 //! };
 //! let mut node = NodeModes::default();
@@ -62,6 +64,8 @@ use super::modes::{DegradedGuard, DegradedKeys, fail_closed};
 use super::security::SecurityBreaker;
 use crate::decision::{Decision, Mode, Reason};
 use crate::facts::Attempt;
+use crate::key::Digest;
+use crate::lockout::Standing;
 use crate::record::Flow;
 use crate::rule::Rule;
 use crate::time::{MINUTE, Micros};
@@ -306,6 +310,20 @@ impl NodeModes {
     ) {
         let blocks = self.guard_modes(flow).guard().blocks();
         blocks.saw_decision(keys, decision, now);
+    }
+
+    /// Remembers what a name's record says (F-BLOCKS). Login and OTP share it (A-SHARED).
+    pub fn saw_lockout(&mut self, name: Digest, standing: &Standing, now: Micros) {
+        for modes in [&mut self.login, &mut self.otp] {
+            modes.guard.lockouts().saw(name, standing, now);
+        }
+    }
+
+    /// Forgets a name that an operator freed.
+    pub fn lift_lockout(&mut self, name: Digest) {
+        for modes in [&mut self.login, &mut self.otp] {
+            modes.guard.lockouts().lift(name);
+        }
     }
 
     /// The caps and seen blocks of a flow.

@@ -250,6 +250,8 @@ fn keys(words: &[&str]) -> DegradedKeys {
         user_agent: digest("ua"),
         account: None,
         fingerprint: None,
+        lockout: None,
+        challenge_passed: false,
         trust: Trust::Untrusted,
     };
     for word in words {

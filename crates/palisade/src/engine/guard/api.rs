@@ -148,6 +148,7 @@ fn applied(
             .flatten()
             .filter_map(|block| seen_hard(signals, block, now))
             .collect(),
+        standing: None,
     }
 }
 
@@ -161,5 +162,6 @@ fn replayed(loaded: &Loaded, answer: &palisade_core::guard::Answer) -> Applied {
             ..GuardNotes::default()
         },
         seen: Vec::new(),
+        standing: None,
     }
 }

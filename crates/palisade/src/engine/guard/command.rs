@@ -9,7 +9,7 @@ use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
 use palisade_core::guard::policy::GuardMode;
 use palisade_core::guard::{Candidate, GuardKeys, Signals};
 use palisade_core::key::{Digest, Keyring};
-use palisade_core::lockout::LockoutKey;
+use palisade_core::lockout::{ChallengeMode, LockoutKey, Standing};
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
@@ -41,6 +41,8 @@ pub(super) struct Applied {
     pub(super) decision: Decision,
     pub(super) notes: GuardNotes,
     pub(super) seen: Vec<SeenHard>,
+    /// What the name's record refuses from now on, if the lockout was asked.
+    pub(super) standing: Option<Standing>,
 }
 
 /// A HARD block in the records of this command, to be remembered for an outage.
@@ -170,7 +172,7 @@ impl<S: Store> Engine<S> {
         };
         let applied = self.guard.run(&command).await;
         let now = self.now();
-        let keys = degraded_keys(signals);
+        let keys = degraded_keys(policy, flow, signals);
         match applied {
             // What shadow mode did not enforce must not bind in an outage either.
             Ok(applied) if policy.settings.guard.mode(flow) == GuardMode::Shadow => {
@@ -194,10 +196,14 @@ impl<S: Store> Engine<S> {
 
     /// F-BLOCKS: what binds now must bind in an outage too.
     fn remember_blocks(&self, flow: Flow, keys: DegradedKeys, applied: &Applied, now: Micros) {
-        if applied.seen.is_empty() {
+        let lockout = keys.lockout.zip(applied.standing.as_ref());
+        if applied.seen.is_empty() && lockout.is_none() {
             return;
         }
         let mut modes = self.link.modes();
+        if let Some((name, standing)) = lockout {
+            modes.saw_lockout(name, standing, now);
+        }
         let blocks = modes.guard(flow).blocks();
         for seen in &applied.seen {
             let keys = match (seen.kind, seen.member) {
@@ -245,12 +251,18 @@ fn disabled(now: Micros) -> Decision {
 
 /// What is left of the signals without the records: only the host's word gives
 /// trust.
-fn degraded_keys(signals: &Signals) -> DegradedKeys {
+fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedKeys {
+    let lockout = &policy.settings.lockout;
+    let is_enforced = policy.settings.guard.mode(flow) == GuardMode::Enforce;
+    let is_required = lockout.challenge_mode == ChallengeMode::Require;
+    let name = signals.username.map(|name| name.current);
     DegradedKeys {
         prefix: signals.prefix.current,
         user_agent: signals.user_agent.current,
         account: signals.account.map(|account| account.current),
         fingerprint: signals.fingerprint.map(|found| found.digest.current),
+        lockout: name.filter(|_| lockout.enabled && is_enforced),
+        challenge_passed: signals.challenge_passed || !is_required,
         trust: if signals.trusted {
             Trust::Trusted
         } else {

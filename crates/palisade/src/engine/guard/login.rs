@@ -67,7 +67,7 @@ impl<S: Store> Command<'_, S> {
                 Commit::Done => {
                     written.extend(wanted);
                     turn.leave(pairs, || known.after(&written));
-                    return Ok(applied(self.signals, &known.loaded, &written, found));
+                    return Ok(self.applied(&known.loaded, &written, found));
                 }
                 Commit::Part(done) => {
                     written.extend(wanted.into_iter().take(done));
@@ -101,6 +101,38 @@ impl<S: Store> Command<'_, S> {
     fn writes(&self, loaded: &Loaded, found: &Evaluation) -> Vec<RecordWrite> {
         writes(&self.policy.settings, self.op.flow(), loaded, found)
     }
+
+    fn applied(&self, loaded: &Loaded, writes: &[RecordWrite], found: Evaluation) -> Applied {
+        let now = loaded.now;
+        let mut decision = found.answer.decision(now);
+        decision.revisions = loaded.revisions(writes);
+        let is_hard = decision.outcome == Outcome::HardBlock;
+        let lockout = &found.records.lockout;
+        let has_name = self.signals.username.is_some();
+        Applied {
+            seen: match is_hard {
+                true => seen_blocks(self.signals, &found.records, now),
+                false => Vec::new(),
+            },
+            standing: has_name.then(|| lockout.standing(&self.policy.settings.lockout, now)),
+            decision,
+            notes: GuardNotes {
+                issued: found.issued,
+                locked: found.locked,
+                replayed: found.replayed,
+            },
+        }
+    }
+}
+
+fn seen_blocks(signals: &Signals, records: &Records, now: Micros) -> Vec<SeenHard> {
+    let account = records.account.active_blocks(now).into_iter();
+    let network = records.network.active_blocks(now);
+    let device = records.device.active_blocks(now);
+    let blocks = account.chain(network).chain(device);
+    blocks
+        .filter_map(|block| seen_hard(signals, &block, now))
+        .collect()
 }
 
 async fn known<S: Store>(calls: Calls<'_, S>, pairs: Pairs) -> Result<Known, NoAnswer> {
@@ -150,37 +182,6 @@ fn writes(
         writes.extend(loaded.writes(LOCKOUT, records.lockout.encode(), until));
     }
     writes
-}
-
-fn applied(
-    signals: &Signals,
-    loaded: &Loaded,
-    writes: &[RecordWrite],
-    found: Evaluation,
-) -> Applied {
-    let now = loaded.now;
-    let mut decision = found.answer.decision(now);
-    decision.revisions = loaded.revisions(writes);
-    let seen = if decision.outcome == Outcome::HardBlock {
-        let records = &found.records;
-        let blocks = records.account.active_blocks(now).into_iter();
-        blocks
-            .chain(records.network.active_blocks(now))
-            .chain(records.device.active_blocks(now))
-            .filter_map(|block| seen_hard(signals, &block, now))
-            .collect()
-    } else {
-        Vec::new()
-    };
-    Applied {
-        decision,
-        notes: GuardNotes {
-            issued: found.issued,
-            locked: found.locked,
-            replayed: found.replayed,
-        },
-        seen,
-    }
 }
 
 /// A running HARD block of the records, if it can be told whom it binds. Members of

@@ -162,13 +162,16 @@ impl<S: Store> Engine<S> {
                 &[KeyKind::Prefix, KeyKind::PrefixAgent, KeyKind::PrefixDevice],
             ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
-            RecordKind::Lockout | RecordKind::Bucket => return,
+            RecordKind::Lockout => return self.link.modes().lift_lockout(id),
+            RecordKind::Bucket => return,
         };
         let keys = DegradedKeys {
             prefix: id,
             user_agent: member.unwrap_or_default(),
             account: Some(id),
             fingerprint: member.or(Some(id)),
+            lockout: None,
+            challenge_passed: false,
             trust: Trust::Untrusted,
         };
         let mut modes = self.link.modes();

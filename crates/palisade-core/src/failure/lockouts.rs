@@ -1,0 +1,163 @@
+//! F-BLOCKS for names: lockouts and required challenges that this node has seen
+//! bind while the store cannot be asked, until their own end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::modes::DegradedKeys;
+use crate::decision::{Challenge, KeyKind, Outcome};
+use crate::facts::Attempt;
+use crate::guard::aggregate::Candidate;
+use crate::key::Digest;
+use crate::lockout::Standing;
+use crate::rule::Rule;
+use crate::time::{Micros, retry_after_seconds};
+
+/// Names kept per flow. Past that the one that ends first leaves.
+pub const LOCKOUTS_MAX: usize = 100_000;
+
+/// The ends of what one name is refused for, by this node's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ends {
+    lock: Micros,
+    window: Micros,
+    challenge: Option<(Challenge, Micros)>,
+}
+
+impl Ends {
+    fn last(&self) -> Micros {
+        let challenge = self.challenge.map_or(Micros(0), |(_, until)| until);
+        self.lock.max(self.window).max(challenge)
+    }
+}
+
+/// The locked-out names of one flow, bounded.
+#[derive(Clone, Debug)]
+pub struct LockoutCache {
+    capacity: usize,
+    names: BTreeMap<Digest, Ends>,
+    by_end: BTreeSet<(Micros, Digest)>,
+}
+
+impl Default for LockoutCache {
+    fn default() -> Self {
+        Self::new(LOCKOUTS_MAX)
+    }
+}
+
+impl LockoutCache {
+    /// An empty cache for at most `capacity` names.
+    #[must_use]
+    pub const fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            names: BTreeMap::new(),
+            by_end: BTreeSet::new(),
+        }
+    }
+
+    /// Takes over what a name's record says now. One that refuses nothing is forgotten.
+    pub fn saw(&mut self, name: Digest, standing: &Standing, now: Micros) {
+        self.expire(now);
+        let challenge = standing.challenge;
+        self.put(
+            name,
+            Ends {
+                lock: now.plus(standing.lock_us),
+                window: now.plus(standing.window_us),
+                challenge: challenge.map(|(which, left_us)| (which, now.plus(left_us))),
+            },
+            now,
+        );
+    }
+
+    /// Every refusal of this request.
+    #[must_use]
+    pub fn binding(&self, attempt: Attempt, keys: &DegradedKeys, now: Micros) -> Vec<Candidate> {
+        let Some(ends) = self.ends(keys) else {
+            return Vec::new();
+        };
+        // A challenge stands before a check only, and waiting does not help against it.
+        let challenge = ends.challenge.filter(|_| attempt == Attempt::Check);
+        let challenge_until = challenge.map_or(Micros(0), |(_, until)| until);
+        let until = [
+            (Rule::A_HARD, ends.lock),
+            (Rule::A_WINDOW, ends.window),
+            (Rule::A_CAPTCHA, challenge_until),
+        ];
+        let running = until.into_iter().filter(|(_, until)| *until > now);
+        running
+            .map(|(rule, until)| Candidate {
+                rule,
+                key: KeyKind::Lockout,
+                outcome: Outcome::Deny,
+                level: None,
+                retry_after: match rule {
+                    Rule::A_CAPTCHA => 1,
+                    _ => retry_after_seconds(until.since(now)),
+                },
+            })
+            .collect()
+    }
+
+    /// The challenge that this request's name has not passed.
+    #[must_use]
+    pub fn challenge(&self, keys: &DegradedKeys, now: Micros) -> Option<Challenge> {
+        let (which, until) = self.ends(keys)?.challenge?;
+        (now < until).then_some(which)
+    }
+
+    /// Asks a name for no challenge any more: it was passed.
+    pub fn pass(&mut self, name: Digest, now: Micros) {
+        if let Some(ends) = self.names.get(&name).copied() {
+            let challenge = None;
+            self.put(name, Ends { challenge, ..ends }, now);
+        }
+    }
+
+    /// Forgets a name: an operator freed it.
+    pub fn lift(&mut self, name: Digest) {
+        if let Some(old) = self.names.remove(&name) {
+            self.by_end.remove(&(old.last(), name));
+        }
+    }
+
+    /// Forgets names that nothing refuses any more.
+    pub fn expire(&mut self, now: Micros) {
+        while let Some((end, name)) = self.by_end.first().copied()
+            && end <= now
+        {
+            self.by_end.pop_first();
+            self.names.remove(&name);
+        }
+    }
+
+    /// Names kept now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True if none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    fn ends(&self, keys: &DegradedKeys) -> Option<&Ends> {
+        self.names.get(&keys.lockout?)
+    }
+
+    fn put(&mut self, name: Digest, ends: Ends, now: Micros) {
+        self.lift(name);
+        if ends.last() <= now {
+            return;
+        }
+        self.names.insert(name, ends);
+        self.by_end.insert((ends.last(), name));
+        if self.names.len() > self.capacity
+            && let Some((_, first)) = self.by_end.pop_first()
+        {
+            self.names.remove(&first);
+        }
+    }
+}
