@@ -158,6 +158,10 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// The client of a form: `None` if nobody finds one there, and an error if not everybody
 /// finds the same.
 fn form_value(form: &[u8]) -> Result<Option<String>, FieldError> {
+    if form::has_unclear_name(form) {
+        let problem = "is beside a field that not every reader reads alike";
+        return Err(FieldError::new(FIELD, problem));
+    }
     match (
         form::count_alike(form, FIELD, b"&;"),
         form::exact(form, FIELD),

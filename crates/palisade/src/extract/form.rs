@@ -2,7 +2,7 @@
 
 use palisade_core::FieldError;
 
-use super::path::next_byte;
+use super::field_name::{self, decoded};
 
 /// The value of parameter `name`: decoded, `None` if absent or empty.
 ///
@@ -25,7 +25,7 @@ pub(super) fn value(form: &[u8], name: &'static str) -> Result<Option<String>, F
 
 /// The only value of field `name`, which must be there.
 ///
-/// Stricter than [`value`]: names that some frameworks take for the same count as the same, and
+/// Stricter than [`value`]: names that some readers take for the same count as the same, and
 /// `;` separates fields as it does for some, so that no reader can find another value than this
 /// one.
 pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
@@ -33,12 +33,14 @@ pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     if count_alike(form, name, b"&;") > 1 {
         return wrong("must be sent only once");
     }
-    let mut pairs = form.split(|byte| b"&;".contains(byte)).map(halves);
-    if pairs.any(|(key, _)| has_wide_escape(key)) {
+    if has_unclear_name(form) || names_charset(form) {
         return wrong("is beside a field that not every reader reads alike");
     }
     match exact(form, name) {
-        Some(value) if value.contains(&b';') => wrong("must not hold a bare `;`"),
+        // To some `;` ends a field, and to `qs` a name goes on to a later `]=`.
+        Some(value) if value.iter().any(|byte| b";=".contains(byte)) => {
+            wrong("must not hold a bare `;` or `=`")
+        }
         Some(value @ [_, ..]) => plain_text(value, "username"),
         _ => wrong("is missing: a login must say who tries"),
     }
@@ -54,8 +56,13 @@ pub(super) fn exact<'a>(form: &'a [u8], name: &str) -> Option<&'a [u8]> {
 /// How many fields some reader takes for `name` that cuts a form at these marks.
 pub(super) fn count_alike(form: &[u8], name: &str, marks: &[u8]) -> usize {
     let pairs = form.split(|byte| marks.contains(byte));
-    let alike = |pair: &&[u8]| key_alike(halves(pair).0, name).is_some();
-    pairs.filter(alike).count()
+    pairs.filter(|pair| key_alike(halves(pair).0, name)).count()
+}
+
+/// True if readers do not agree on the name of some field, whichever it is.
+pub(super) fn has_unclear_name(form: &[u8]) -> bool {
+    let mut pairs = form.split(|byte| b"&;".contains(byte)).map(halves);
+    pairs.any(|(key, _)| field_name::is_unclear(key))
 }
 
 /// The values of every field that some reader takes for `name`, as each of them cuts a query.
@@ -66,7 +73,7 @@ pub(super) fn values_alike<'a>(query: &'a [u8], name: &str) -> impl Iterator<Ite
     });
     pairs
         .map(halves)
-        .filter(move |(key, _)| has_wide_escape(key) || key_alike(key, name).is_some())
+        .filter(move |(key, _)| field_name::is_unclear(key) || key_alike(key, name))
         .map(|(_, value)| value)
 }
 
@@ -76,81 +83,41 @@ fn halves(pair: &[u8]) -> (&[u8], &[u8]) {
     equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]))
 }
 
-/// The decoded key, if some reader takes it for `name`.
-fn key_alike(key: &[u8], name: &str) -> Option<Vec<u8>> {
-    let key = decoded(key);
-    is_read_as(&String::from_utf8_lossy(&key), name).then_some(key)
+/// True if some reader takes the encoded key for `name`.
+fn key_alike(key: &[u8], name: &str) -> bool {
+    field_name::is_alike(&String::from_utf8_lossy(&decoded(key)), name)
 }
 
-/// True if some reader takes one name for the other, whether or not it decodes it.
-pub(super) fn is_alike(key: &str, name: &str) -> bool {
-    let decoded = decoded(key.as_bytes());
-    is_read_as(key, name) || is_read_as(&String::from_utf8_lossy(&decoded), name)
+/// True if some field tells readers that know it to decode the others by another charset.
+fn names_charset(form: &[u8]) -> bool {
+    let mut pairs = form.split(|byte| b"&;".contains(byte)).map(halves);
+    pairs.any(|(key, value)| {
+        let key = String::from_utf8_lossy(&decoded(key)).into_owned();
+        is_other_charset(&key, &decoded(value))
+    })
 }
 
-/// True if the loosest readers take `key` for `name`, or for what holds it or is in it.
-fn is_read_as(key: &str, name: &str) -> bool {
-    let (key, name) = (key.trim_start().to_lowercase(), name.to_lowercase());
-    let (nested, wanted) = (nested(&key), nested(&name));
-    // `name[]` may be any member.
-    let within = |(a, b): (&String, &String)| a == b || a.is_empty();
-    let holds = nested.iter().zip(&wanted).skip(1).all(within);
-    (nested.first() == wanted.first() && holds) || dotted(&key) == dotted(&name)
-}
-
-/// The path of names that PHP and qs read, to which `name[]` is `name` with something in it. PHP
-/// reads dots, spaces and a bracket that stays open as `_`.
-fn nested(name: &str) -> Vec<String> {
-    let plain = |text: &str| text.replace([' ', '.', '\0', '['], "_");
-    let mut path = Vec::new();
-    let (start, mut rest) = match name.find('[') {
-        Some(at) if name[at..].contains(']') => name.split_at(at),
-        _ => (name, ""),
-    };
-    path.push(plain(start));
-    while let Some((inner, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        path.push(inner.trim().to_owned());
-        rest = after;
-    }
-    path
-}
-
-/// The path of names to readers that take `a[b]` for `a.b` (ASP.NET does).
-fn dotted(name: &str) -> Vec<&str> {
-    let parts = name.split(['.', '[', ']']);
-    parts.filter(|part| !part.is_empty()).collect()
+/// True for a field that announces another charset than UTF-8: HTML's `_charset_`, and the
+/// `utf8` of Rails and `qs`, whose check mark becomes an entity where it cannot be written.
+pub(super) fn is_other_charset(key: &str, value: &[u8]) -> bool {
+    (field_name::is_alike(key, "_charset_") && !value.eq_ignore_ascii_case(b"utf-8"))
+        || (field_name::is_alike(key, "utf8") && value.starts_with(b"&#"))
 }
 
 /// Decoded text of `field`, which every reader decodes to the same.
 pub(super) fn plain_text(encoded: &[u8], field: &'static str) -> Result<String, FieldError> {
-    if has_wide_escape(encoded) {
-        return Err(FieldError::new(field, "must not be escaped with `%u`"));
+    if field_name::has_odd_escape(encoded) {
+        return Err(FieldError::new(
+            field,
+            "must not have a `%` that is no escape",
+        ));
     }
     text(encoded, field)
-}
-
-/// True for what nobody means well with: to ASP.NET `%u0061` is the letter `a`, to others six
-/// characters.
-fn has_wide_escape(encoded: &[u8]) -> bool {
-    encoded
-        .windows(2)
-        .any(|pair| pair.eq_ignore_ascii_case(b"%u"))
 }
 
 /// Decoded text of `field`.
 pub(super) fn text(encoded: &[u8], field: &'static str) -> Result<String, FieldError> {
     String::from_utf8(decoded(encoded)).map_err(|_| FieldError::new(field, "must be UTF-8"))
-}
-
-/// Without escapes.
-pub(super) fn decoded(encoded: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded;
-    while let Some((byte, after)) = next_byte(rest) {
-        bytes.push(if rest[0] == b'+' { b' ' } else { byte });
-        rest = after;
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -182,29 +149,31 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_taken_for_another_if_some_reader_does_so() {
-        for (name, key, is) in [
-            ("email", "email", true),
-            ("email", " EMAIL[]", true),
-            ("email", "email[0]x", true),
-            ("email", "emails", false),
-            ("email", "user[email]", false),
-            ("user_email", "user.email", true),
-            ("user_email", "user email", true),
-            ("user_email", "user[email", true),
-            ("user[email]", "user[email]", true),
-            ("user[email]", "User[ email ][]", true),
-            ("user[email]", "user", true),
-            ("user[email]", "user[]", true),
-            ("user[email]", "user.email", true),
-            ("user[email]", "user[password]", false),
-            ("user[email]", "user[password][email]", false),
-            ("user[email]", "user_id", false),
-            ("user.email", "user[email]", true),
-            ("user.email", "user.password", false),
-            ("user.email", "user", false),
+    fn s2_a_name_hidden_from_some_reader_is_refused() {
+        for form in [
+            "email=decoy&email%00=ann",
+            "email%00=ann&email=decoy",
+            "email=decoy&x%00email=ann",
+            "email=decoy&email%0a=ann",
+            "email=decoy&model.email=ann",
+            "email=decoy&+email=ann",
+            "email=decoy&email.=ann",
+            "email=decoy&e%mail=ann",
+            "email=decoy&email%ff=ann",
+            "email=decoy&_charset_=utf-7",
+            "email=decoy&utf8=%26%2310003%3B",
+            "email=a%nn",
+            "email=a%unn",
+            "email=a]=b",
         ] {
-            assert_eq!(is_alike(key, name), is, "{key} for {name}");
+            assert!(only(form.as_bytes(), "email").is_err(), "{form}");
+        }
+        for form in [
+            "utf8=%E2%9C%93&email=x&a.b[c]=100%",
+            "email=x&_charset_=UTF-8",
+            "email=x&password=a=b;c",
+        ] {
+            assert_eq!(only(form.as_bytes(), "email").as_deref(), Ok("x"), "{form}");
         }
     }
 

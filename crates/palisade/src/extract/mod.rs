@@ -27,6 +27,7 @@ mod claims;
 pub mod client_id;
 pub mod client_ip;
 mod error;
+mod field_name;
 mod form;
 pub mod forward_auth;
 mod forwarded;

@@ -1,53 +1,128 @@
 //! A member of a JSON body, at any depth, that no reader can find twice.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use palisade_core::FieldError;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use palisade_core::{FieldError, spelling};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 const FIELD: &str = "username";
 
-/// The text at `path`, outermost member first. A member that is there twice is refused, in
-/// letters of either case too: some readers take the last, and some do not tell them apart.
+/// The text at `path`, outermost member first.
+///
+/// A member that is there twice is refused, in other letters or with other punctuation too: some
+/// readers take the last, and some do not tell them apart. So is the same path below another
+/// member, where Rails finds it (`wrap_parameters`), and a name that C cuts at its NUL.
 pub(super) fn text(body: &[u8], path: &[String]) -> Result<String, FieldError> {
     let wrong = |problem| FieldError::new(FIELD, problem);
-    let mut reader = serde_json::Deserializer::from_slice(body);
-    let found = Seek(path).deserialize(&mut reader);
+    // The parser does not look at text that it skips; other readers stumble over it.
+    let Ok(body) = std::str::from_utf8(body) else {
+        return Err(wrong("cannot be read: the body is not UTF-8"));
+    };
+    let mut reader = serde_json::Deserializer::from_str(body);
+    let found = Seek::root(path).deserialize(&mut reader);
     let found = found.and_then(|found| reader.end().map(|()| found));
     match found {
         Ok(Found::Text(text)) if !text.is_empty() => Ok(text),
         Ok(Found::Text(_) | Found::Nothing) => Err(wrong("is missing: a login must say who tries")),
-        Ok(Found::Twice) => Err(wrong("must be sent only once")),
+        Ok(Found::Twice) => Err(wrong("must be sent only once, by its own name")),
         Ok(Found::NoText) => Err(wrong("must be text")),
+        Ok(Found::Unclear) => Err(wrong(
+            "is beside a member that not every reader reads alike",
+        )),
         Err(_) => Err(wrong("cannot be read: the body is no JSON")),
     }
 }
 
+/// A search's result below one value.
 enum Found {
     Text(String),
     Nothing,
-    Twice,
     NoText,
+    Twice,
+    Unclear,
 }
 
-/// What is left of the path below a value.
-struct Seek<'p>(&'p [String]);
+impl Found {
+    /// The result for an object with two such members.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unclear, _) | (_, Self::Unclear) => Self::Unclear,
+            (Self::Nothing, found) | (found, Self::Nothing) => found,
+            _ => Self::Twice,
+        }
+    }
+}
+
+/// The search for a path below one value.
+struct Seek<'p> {
+    path: &'p [String],
+    /// How much of the path leads here; `None` off the path.
+    exact: Option<usize>,
+    /// How much of it leads here to readers that begin at another member, or read names loosely.
+    loose: Vec<usize>,
+}
+
+impl<'p> Seek<'p> {
+    const fn root(path: &'p [String]) -> Self {
+        Self {
+            path,
+            exact: Some(0),
+            loose: Vec::new(),
+        }
+    }
+
+    /// The search below member `key`.
+    fn below(&self, key: &str) -> Self {
+        let is = |at: usize| self.path.get(at).is_some_and(|name| name == key);
+        let alike = |at: &usize| self.path.get(*at).is_some_and(|name| is_alike(name, key));
+        let exact = self.exact.filter(|at| is(*at)).map(|at| at + 1);
+        let here = self.exact.into_iter().chain(self.loose.iter().copied());
+        let mut loose: Vec<usize> = here.chain([0]).filter(alike).map(|at| at + 1).collect();
+        loose.sort_unstable();
+        loose.dedup();
+        loose.retain(|at| Some(*at) != exact);
+        Self {
+            exact,
+            loose,
+            ..*self
+        }
+    }
+
+    /// A search off the path.
+    const fn elsewhere(&self) -> Self {
+        Self {
+            path: self.path,
+            exact: None,
+            loose: Vec::new(),
+        }
+    }
+
+    /// A value that is no object: what is looked for, if the path ends here.
+    fn plain(&self, text: impl FnOnce() -> String) -> Found {
+        let end = self.path.len();
+        match self.exact {
+            _ if self.loose.contains(&end) => Found::Twice,
+            Some(at) if at == end => Found::Text(text()),
+            Some(1..) => Found::NoText,
+            Some(0) | None => Found::Nothing,
+        }
+    }
+
+    /// A value that can be no name.
+    fn no_text(&self) -> Found {
+        match self.plain(String::new) {
+            Found::Text(_) => Found::NoText,
+            found => found,
+        }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Seek<'_> {
     type Value = Found;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Found, D::Error> {
         reader.deserialize_any(self)
-    }
-}
-
-impl Seek<'_> {
-    /// A value that is no object: what is looked for, if the path ends here.
-    fn plain(&self, text: impl FnOnce() -> String) -> Found {
-        match self.0 {
-            [] => Found::Text(text()),
-            [_, ..] => Found::NoText,
-        }
     }
 }
 
@@ -71,46 +146,116 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<Found, E> {
-        Ok(Found::NoText)
+        Ok(self.no_text())
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Found, E> {
-        Ok(Found::NoText)
+        Ok(self.no_text())
     }
 
     fn visit_unit<E>(self) -> Result<Found, E> {
-        Ok(Found::Nothing)
+        Ok(match self.no_text() {
+            Found::NoText => Found::Nothing,
+            found => found,
+        })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Found, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Found::NoText)
+        let mut found = self.no_text();
+        while let Some(inner) = items.next_element_seed(self.elsewhere())? {
+            found = found.and(inner);
+        }
+        Ok(found)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
-        let mut found = Found::Nothing;
-        let mut alike = 0_u8;
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            let name = self.0.first().filter(|name| folded(name) == folded(&key));
-            alike = alike.saturating_add(u8::from(name.is_some()));
-            match (name, self.0) {
-                (Some(name), [_, rest @ ..]) if **name == *key => {
-                    found = map.next_value_seed(Seek(rest))?;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+        let end = self.path.len();
+        let mut found = match self.exact {
+            Some(at) if at == end => Found::NoText,
+            _ if self.loose.contains(&end) => Found::Twice,
+            _ => Found::Nothing,
+        };
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key.contains(char::is_control) {
+                found = Found::Unclear;
             }
+            found = found.and(map.next_value_seed(self.below(&key))?);
         }
-        Ok(match (self.0, alike) {
-            ([], _) => Found::NoText,
-            (_, 2..) => Found::Twice,
-            _ => found,
-        })
+        Ok(found)
     }
 }
 
-/// As readers fold names that do not look at case.
-fn folded(name: &str) -> String {
-    name.to_uppercase().to_lowercase()
+/// True if some reader takes one member's name for the other: ASP.NET and Go do not look at
+/// case, others read `userName` and `user_name` as one.
+fn is_alike(name: &str, key: &str) -> bool {
+    let letters = |text: &str| -> String {
+        let letters = spelling::one(text);
+        letters.chars().filter(|c| c.is_alphanumeric()).collect()
+    };
+    name == key || (letters(name) == letters(key) && !letters(name).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+
+    fn read(path: &str, body: &str) -> Result<String, String> {
+        let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        text(body.as_bytes(), &path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn s2_a_member_that_some_reader_finds_elsewhere_is_refused() {
+        for (path, body) in [
+            ("email", r#"{"email":"decoy","email\u0000":"ann"}"#),
+            ("email", r#"{"email":"decoy","x":{"a\u0000":1}}"#),
+            ("email", r#"{"email":"decoy","session":{"email":"ann"}}"#),
+            ("email", r#"{"email":"decoy","a":[{"b":{"Email":"ann"}}]}"#),
+            ("email", r#"{"email":"decoy","email\u200b":"ann"}"#),
+            ("email", r#"{"email":"decoy","ema\u0131l":"ann"}"#),
+            ("user_name", r#"{"user_name":"decoy","userName":"ann"}"#),
+            ("email", r#"[{"email":"ann"}]"#),
+            ("email", r#"{"EMAIL":"ann"}"#),
+            (
+                "user.name",
+                r#"{"user":{"name":"decoy"},"x":{"user":{"name":"ann"}}}"#,
+            ),
+            (
+                "user.name",
+                r#"{"user":{"name":"decoy","user":{"name":"ann"}}}"#,
+            ),
+            (
+                "user.name",
+                r#"{"user":{"name":"decoy"},"User":{"name":"ann"}}"#,
+            ),
+            ("email", r#"{"email":"decoy","x":"\ud800"}"#),
+        ] {
+            let refused = read(path, body).unwrap_err();
+            assert!(!refused.contains("decoy"), "{refused}");
+        }
+        assert!(text(b"{\"email\":\"a\",\"x\":\"\xe0\"}", &["email".to_owned()]).is_err());
+        let deep = format!(
+            r#"{{"email":"a","x":{}1{}}}"#,
+            "[".repeat(500),
+            "]".repeat(500)
+        );
+        assert!(read("email", &deep).is_err());
+    }
+
+    #[test]
+    fn members_that_no_reader_confuses_stay_apart() {
+        for (path, body) in [
+            (
+                "user.name",
+                r#"{"user":{"name":"a"},"device":{"name":"b"},"name":"c"}"#,
+            ),
+            (
+                "email",
+                r#"{"email":"a","emails":["b"],"x":{"y":[1,null,true,2.5]}}"#,
+            ),
+            ("a.a", r#"{"a":{"a":"a"}}"#),
+        ] {
+            assert_eq!(read(path, body).as_deref(), Ok("a"), "{body}");
+        }
+    }
 }

@@ -7,15 +7,13 @@
 use palisade_core::FieldError;
 
 use super::username::is_harmless;
-use crate::extract::form;
+use crate::extract::{field_name, form};
 
 const FIELD: &str = "username";
 /// Longest boundary (RFC 2046 §5.1.1), in bytes.
 const BOUNDARY_BYTES_MAX: usize = 70;
 /// Most fields of a form.
 const PARTS_MAX: usize = 128;
-/// HTML's name for the field that says how the others are encoded.
-const CHARSET_FIELD: &str = "_charset_";
 
 /// The boundary that the parameters of a media type name: exactly one, of letters that nobody
 /// quotes or cuts otherwise.
@@ -57,7 +55,7 @@ pub(super) fn only(body: &[u8], boundary: &[u8], name: &str) -> Result<String, F
     let mut alike = form::count_alike(body, name, b"&");
     let mut found = None;
     for part in &parts {
-        if form::is_alike(&part.name, name) {
+        if field_name::is_alike(&part.name, name) {
             alike += 1;
             found = (part.name == name && part.is_text).then_some(part.value);
         }
@@ -125,7 +123,7 @@ fn part(piece: &[u8]) -> Option<Part<'_>> {
     if media.starts_with("multipart/") || media.starts_with("message/") {
         return None;
     }
-    if form::is_alike(&name, CHARSET_FIELD) && !value.eq_ignore_ascii_case(b"utf-8") {
+    if is_unclear(&name) || form::is_other_charset(&name, value) {
         return None;
     }
     let mut parameters = media
@@ -137,6 +135,13 @@ fn part(piece: &[u8]) -> Option<Part<'_>> {
         value,
         is_text: is_plain && !is_file,
     })
+}
+
+/// True for the name of a part that not every reader keeps whole: some decode it once more, and
+/// Java's take `=?utf-8?Q?=65mail?=` for `email` (RFC 2047).
+fn is_unclear(name: &str) -> bool {
+    let decoded = field_name::decoded(name.as_bytes());
+    name.contains("=?") || decoded.iter().any(u8::is_ascii_control)
 }
 
 /// The name that a `Content-Disposition` gives, and whether it is a file's.

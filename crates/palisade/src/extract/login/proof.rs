@@ -4,7 +4,7 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
 use palisade_policy::{OutcomeRoute, UsernameSource};
 
-use crate::extract::form;
+use crate::extract::field_name;
 
 /// True if a success is one of the credential that was sent.
 ///
@@ -30,7 +30,7 @@ pub(super) fn is_proven(route: &OutcomeRoute, asked: &HeaderMap, answered: &Head
 /// decode it: else who is logged in could write the value of a session otherwise than the
 /// application does when it sets it again.
 fn may_be(old: (&str, &str), new: (&str, &str)) -> bool {
-    let plain = |value: &str| form::decoded(value.trim_matches('"').as_bytes());
+    let plain = |value: &str| field_name::decoded(value.trim_matches('"').as_bytes());
     let is_escaped = old.1.contains('\\') && old.0 == new.0;
     is_escaped || plain(old.1) == plain(new.1)
 }
