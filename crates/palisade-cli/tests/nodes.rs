@@ -185,6 +185,71 @@ fn l_atomic_three_services_on_redis_admit_250_of_300() {
     everything_holds(&server.url());
 }
 
+/// Five seconds of load, as fast as the machine takes it, on callers whose limits are used up
+/// many times over.
+#[test]
+fn l_atomic_load_over_three_services_on_redis_admits_not_one_too_many() {
+    let limit = r#"
+        [[limit]]
+        name = "per-address"
+        by = ["ip"]
+        rate = "200/h"
+    "#;
+    let store = RedisServer::start();
+    let nodes = nodes(&policy(&store.url(), limit));
+    let targets: Vec<String> = nodes.iter().map(|node| node.listen.to_string()).collect();
+    let output = palisade()
+        .args(["bench", "--json", "--seconds", "5", "--keys", "20"])
+        .args(["--concurrency", "48", "--limit", "200"])
+        .args(["--target", &targets.join(",")])
+        .output()
+        .unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(
+        (&said["over_admitted"], &said["errors"]),
+        (&json!(0), &json!(0)),
+        "{said}"
+    );
+    let admitted = said["decisions"].as_u64().unwrap() - said["denied"].as_u64().unwrap();
+    assert_eq!(
+        admitted,
+        20 * 200,
+        "every caller gets all of its limit: {said}"
+    );
+}
+
+/// A limit that the service does not keep is found.
+#[test]
+fn a_load_that_is_told_the_limit_finds_what_was_admitted_beyond_it() {
+    let limit = "[[limit]]\nname = \"per-address\"\nby = [\"ip\"]\nrate = \"50/h\"";
+    let node = Server::with(&Options {
+        config: Some(&policy("memory:", limit)),
+        env: &[SECRET],
+        ..Options::default()
+    });
+    let output = palisade()
+        .args([
+            "bench",
+            "--json",
+            "--seconds",
+            "1",
+            "--keys",
+            "2",
+            "--limit",
+            "49",
+        ])
+        .args(["--concurrency", "2", "--target", &node.listen.to_string()])
+        .output()
+        .unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (output.status.code(), &said["over_admitted"]),
+        (Some(1), &json!(2)),
+        "{said}"
+    );
+}
+
 #[test]
 fn l_atomic_three_services_on_a_redis_cluster_admit_250_of_300() {
     let cluster = RedisCluster::start();

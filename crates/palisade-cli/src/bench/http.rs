@@ -18,20 +18,23 @@ const TOKEN_VARIABLE: &str = "PALISADE_CALLER_TOKEN";
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) async fn run(bench: &Bench, target: &str) -> Result<Report, Failure> {
+pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
     let caller: Arc<str> = caller(bench)?.into();
-    TcpStream::connect(target).await.map_err(|error| {
-        Failure::unavailable(
-            format!("cannot connect to the service: {error}"),
-            "start it with `palisade serve` and pass its address",
-        )
-    })?;
+    for target in &bench.target {
+        TcpStream::connect(target).await.map_err(|error| {
+            Failure::unavailable(
+                format!("cannot connect to the service: {error}"),
+                "start it with `palisade serve` and pass its address",
+            )
+        })?;
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tally = Arc::new(Tally::new(bench.keys, &*clock, bench.seconds));
     let tasks: Vec<_> = (0..bench.concurrency)
-        .map(|task| {
+        .zip(bench.target.iter().cycle())
+        .map(|(task, target)| {
             let work = work(
-                target.to_owned(),
+                target.clone(),
                 Arc::clone(&caller),
                 Arc::clone(&clock),
                 Arc::clone(&tally),
@@ -45,10 +48,13 @@ pub(super) async fn run(bench: &Bench, target: &str) -> Result<Report, Failure> 
         let _ = task.await;
     }
     let what = format!(
-        "POST /v1/check at {target}, {} keys, {} connections, {} client threads",
-        bench.keys, bench.concurrency, bench.threads
+        "POST /v1/check at {}, {} keys, {} connections, {} client threads",
+        bench.target.join(", "),
+        bench.keys,
+        bench.concurrency,
+        bench.threads
     );
-    Ok(tally.report(what, None, clock.now()))
+    Ok(tally.report(what, bench.limit, clock.now()))
 }
 
 /// The header that says who asks; empty if nobody must.

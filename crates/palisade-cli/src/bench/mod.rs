@@ -13,27 +13,34 @@ use palisade_server::output;
 
 /// Measures decisions per second, latency, and whether one too many was admitted.
 ///
-/// Without `--target` the engine runs in this process on `--store`. With it, a
-/// running service is asked over HTTP: what its policy admits is its own affair, and
-/// nothing is compared. Figures are only comparable within one run on one machine. Ends
-/// with 1 if one too many was admitted or a request failed.
+/// Without `--target` the engine runs in this process on `--store`. With it, running
+/// services are asked over HTTP; what they admitted is compared with `--limit`, if it is
+/// given. Figures are only comparable within one run on one machine. Ends with 1 if one too
+/// many was admitted or a request failed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Bench {
     /// Store to measure: memory:, embedded:DIR, redis://…, postgres://…
     #[arg(long, value_name = "URL", default_value = "memory:")]
     store: String,
-    /// Service to measure over HTTP instead, for example 127.0.0.1:8080
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "store")]
-    target: Option<String>,
+    /// Services to measure over HTTP instead, for example 127.0.0.1:8080; nodes of one store
+    /// with commas between them
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        conflicts_with = "store"
+    )]
+    target: Vec<String>,
     /// File with the service's caller token [default: the variable `PALISADE_CALLER_TOKEN`]
     #[arg(long, value_name = "FILE", requires = "target")]
     token_file: Option<PathBuf>,
     /// Distinct callers
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
-    /// Requests that each caller may make; the window is longer than the run
-    #[arg(long, default_value_t = 1_000_000)]
-    limit: u32,
+    /// Requests that each caller may make, in a window that is longer than the run; with
+    /// `--target` the figure of the service's policy [default: 1000000, with `--target` none]
+    #[arg(long)]
+    limit: Option<u32>,
     /// Requests under way at once (connections over HTTP)
     #[arg(long, default_value_t = 64)]
     concurrency: u32,
@@ -48,17 +55,21 @@ pub(crate) struct Bench {
     json: bool,
 }
 
+/// Requests of each caller, where the engine runs in this process.
+const ENGINE_LIMIT: u32 = 1_000_000;
+
 impl Bench {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let bounded = (1..=600).contains(&self.seconds)
             && (1..=64).contains(&self.threads)
             && (1..=10_000).contains(&self.concurrency)
             && (1..=20_000_000).contains(&self.keys)
-            && self.limit > 0;
+            && self.target.len() <= 64
+            && self.limit != Some(0);
         if !bounded {
             return Err(Failure::usage(
                 "a figure of the load is out of range",
-                "seconds 1 to 600, threads 1 to 64, concurrency 1 to 10000, keys 1 to 20000000, limit at least 1",
+                "seconds 1 to 600, threads and targets 1 to 64, concurrency 1 to 10000, keys 1 to 20000000, limit at least 1",
             ));
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -66,9 +77,9 @@ impl Bench {
             .enable_all()
             .build()
             .map_err(|error| Failure::unavailable(error.to_string(), "try again"))?;
-        let report = match &self.target {
-            Some(target) => runtime.block_on(http::run(&self, target))?,
-            None => runtime.block_on(load::run(&self.of_an_engine()))?,
+        let report = match self.target.is_empty() {
+            false => runtime.block_on(http::run(&self))?,
+            true => runtime.block_on(load::run(&self.of_an_engine()))?,
         };
         if self.json {
             output::json(&report.as_json());
@@ -85,7 +96,7 @@ impl Bench {
         Load {
             store: self.store.clone(),
             keys: self.keys,
-            limit: self.limit,
+            limit: self.limit.unwrap_or(ENGINE_LIMIT),
             concurrency: self.concurrency,
             threads: self.threads,
             seconds: self.seconds,

@@ -191,7 +191,7 @@ impl Report {
             format!("\nstore calls     {calls:.3} per decision")
         });
         let over = self.over_admitted.map_or_else(
-            || "- (the service's own policy decides what it admits)".to_owned(),
+            || "- (not compared: `--limit` says what the service allows)".to_owned(),
             |count| count.to_string(),
         );
         format!(

@@ -37,8 +37,8 @@ impl Ask {
             user_agent: Digest(u128::from(self.agent)),
             account: Some(Digest(u128::from(self.account))),
             fingerprint: None,
-        lockout: None,
-        challenge_passed: false,
+            lockout: None,
+            challenge_passed: false,
             trust: Trust::Untrusted,
         }
     }
