@@ -34,6 +34,9 @@ defaults = false
 [guard]
 owner_lane = "known"
 
+[lockout]
+challenge = "advise"
+
 [[limit]]
 name = "everything"
 by = []

@@ -280,6 +280,7 @@ method = "POST"
 class = "auth"
 outcome = "status"
 username = "form:user"
+success_cookie = "session"
 
 [[limit]]
 name = "zero"

@@ -132,6 +132,8 @@ path = "/reports/*"
 method = "POST"
 class = "write"
 scope = "reports:write"
+[lockout]
+challenge = "advise"
 [[route]]
 path = "/login"
 method = "POST"

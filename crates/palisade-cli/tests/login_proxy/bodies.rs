@@ -5,7 +5,7 @@ use crate::common::{Client, Reply};
 use crate::scripted::Scripted;
 use crate::{BROWSER, FORM, post, proxy};
 
-const FORM_ROUTE: &str = "path = \"/login\"\noutcome = \"status\"\nusername = \"form:email\"\n";
+const FORM_ROUTE: &str = "path = \"/login\"\noutcome = \"status\"\nusername = \"form:email\"\nsuccess_cookie = \"session\"\n";
 const JSON_ROUTE: &str = "path = \"/login\"\noutcome = \"status\"\nusername = \"json:user.name\"\n";
 
 #[test]

@@ -13,6 +13,7 @@ outcome = "status"
 username = "form:email"
 device_cookie = "device"
 outcome_header = "X-Login"
+success_cookie = "session"
 "#;
 
 fn try_to(server: &Server, ip: &str, body: &str) -> Reply {

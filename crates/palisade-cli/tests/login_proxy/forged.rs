@@ -76,7 +76,10 @@ fn an_answer_without_the_cookie_of_a_session_is_a_failure_if_the_route_names_it(
 fn a_method_that_changes_nothing_has_no_success() {
     let app = Scripted::start();
     let route = ROUTE.replace("method = \"POST\"\n", "");
-    let route = route.replace("success_location = \"/home\"\n", "");
+    let route = route.replace(
+        "success_location = \"/home\"\n",
+        "success_cookie = \"session\"\n",
+    );
     let server = proxy(&route, &app.url);
     for (n, method) in ["OPTIONS", "GET"].into_iter().enumerate() {
         let mut client = Client::connect(server.proxy.unwrap());
@@ -131,7 +134,10 @@ fn a_client_cannot_have_headers_removed_after_they_were_judged() {
         let status = if typed { 200 } else { 500 };
         Some(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"))
     });
-    let route = ROUTE.replace("success_location = \"/home\"\n", "");
+    let route = ROUTE.replace(
+        "success_location = \"/home\"\n",
+        "success_cookie = \"session\"\n",
+    );
     let server = proxy(&route, &app.url);
     let connection = ("Connection", "keep-alive, Content-Type");
     let told = post(&server, OWNER, "/login", &[FORM, connection], "email=ann");

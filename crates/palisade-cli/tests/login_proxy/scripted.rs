@@ -93,9 +93,14 @@ fn as_told(asked: &Asked) -> Option<String> {
     }
     let said = asked.field("say");
     let said = said.map_or(String::new(), |word| format!("X-Login: {word}\r\n"));
+    // A session starts with a right password only.
+    let session = match status.as_bytes() {
+        [b'2' | b'3', ..] => "Set-Cookie: session=1\r\n",
+        _ => "",
+    };
     let body = &asked.body;
     Some(format!(
-        "HTTP/1.1 {status} X\r\n{said}Set-Cookie: session=1\r\nContent-Length: {}\r\n\r\n{body}",
+        "HTTP/1.1 {status} X\r\n{said}{session}Content-Length: {}\r\n\r\n{body}",
         body.len()
     ))
 }

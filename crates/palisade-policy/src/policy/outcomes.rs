@@ -45,6 +45,28 @@ pub struct OutcomeRoute {
     pub device_cookie: Option<Box<str>>,
 }
 
+impl OutcomeRoute {
+    /// True if a success is told by more than a status: by where it leads, or by its cookie.
+    const fn names_success(&self) -> bool {
+        self.success_location.is_some() || self.success_cookie.is_some()
+    }
+
+    /// True if an answer with this status may be a success at all. Applications redirect after
+    /// right and wrong passwords alike, and show a form again with 200: such an answer is a
+    /// success only if something else names it.
+    #[must_use]
+    pub fn may_succeed_with(&self, status: u16) -> bool {
+        self.success_status.contains(&status)
+            && (self.names_success() || tells_by_itself(status, &self.username))
+    }
+}
+
+/// True if a status tells right from wrong where nothing else does.
+fn tells_by_itself(status: u16, username: &UsernameSource) -> bool {
+    let is_form_again = status == 200 && matches!(username, UsernameSource::Form(_));
+    !(300..400).contains(&status) && !is_form_again
+}
+
 /// Every such route, the most specific first.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes(Vec<OutcomeRoute>);
@@ -262,6 +284,7 @@ pub(crate) fn read(
         return None;
     };
     report_ambiguity(table, item, sink);
+    report_unnamed_success(table, &username, item, sink);
     warn_of_any_method(table, &username, item, sink);
     Some(OutcomeRoute {
         route: route.clone(),
@@ -310,6 +333,37 @@ fn report_ambiguity(table: &RouteTable, item: &Node, sink: &mut Sink) {
             "a status must mean one of them, or `success_location` must tell them apart",
         );
     }
+}
+
+/// A login whose successes look like its failures would not be guarded: every wrong password
+/// would be counted as a right one.
+fn report_unnamed_success(
+    table: &RouteTable,
+    username: &UsernameSource,
+    item: &Node,
+    sink: &mut Sink,
+) {
+    let is_named = table.success_location.is_some() || table.success_cookie.is_some();
+    let is_form = matches!(username, UsernameSource::Form(_));
+    let is_written = item.member_is_set("success_status");
+    let tells = |status: &u16| tells_by_itself(*status, username);
+    let all_tell = table.success_status.iter().all(tells);
+    let says_itself = table.outcome_header.is_some() && !is_written;
+    if is_named || all_tell || says_itself || !(is_form || is_written) {
+        return;
+    }
+    let key = if is_written {
+        "success_status"
+    } else {
+        "outcome"
+    };
+    sink.report_with(
+        &member_origin(item, key),
+        "`route.success_status` cannot tell a right password from a wrong one: most applications \
+         answer both with a redirect, or with 200 and the form",
+        "add `success_cookie` (the cookie of the session that a login starts), \
+         `success_location` (where it leads) or `outcome_header`",
+    );
 }
 
 /// Who asks for the form, or what may be sent, is answered like a login that succeeded.

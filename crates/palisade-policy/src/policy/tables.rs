@@ -51,7 +51,8 @@ section! {
         username: Option<UsernameSource>;
         /// Statuses that mean a wrong credential.
         failure_status: Vec<u16> = "400,401,403,422";
-        /// Statuses that mean a right one.
+        /// Statuses that mean a right one. A redirect, and 200 to a form, need `success_location`,
+        /// `success_cookie` or `outcome_header` besides: wrong ones are answered like that, too.
         success_status: Vec<u16> = "200,201,204,302,303";
         /// Where a redirect after a wrong credential leads: a path, or the start of one and
         /// `*`.

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use palisade::extract::jwt::Expiry;
+use palisade_core::lockout::ChallengeMode;
 use palisade_policy::document::Document;
 
 use super::{Config, SecretRef, StoreUrl};
@@ -25,6 +26,18 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, refused: &[&str
             "upstream",
             "a `[[route]]` has an `outcome`, and there is no proxy to see it: that login is not guarded",
             "name the application in `proxy.upstream`, or with `--upstream`",
+        );
+    }
+    let lockout = &config.policy().settings.lockout;
+    let is_stuck = lockout.enabled && lockout.challenge_mode == ChallengeMode::Require;
+    if is_stuck && config.proxy.upstream.is_some() && !config.bundle.outcomes.all().is_empty() {
+        document.refuse(
+            "lockout",
+            "challenge",
+            "`lockout.challenge` is \"require\", and the proxy has no challenge to show: after three \
+             lockouts a name would be refused for as long as `challenge_for` says, with the right \
+             password too",
+            "set `challenge = \"advise\"`",
         );
     }
     if config.store.url == StoreUrl::Memory {

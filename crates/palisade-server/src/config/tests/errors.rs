@@ -469,3 +469,60 @@ cost = 11
 "#
     ));
 }
+
+#[test]
+fn n1_a_login_whose_successes_look_like_its_failures_is_refused() {
+    let login = |username: &str, keys: &str| {
+        errors(&format!(
+            "[[route]]\npath = \"/login\"\nmethod = \"POST\"\noutcome = \"status\"\n\
+             username = \"{username}\"\n{keys}\n"
+        ))
+    };
+    let cannot_tell = "cannot tell a right password from a wrong one";
+    for (username, keys) in [
+        ("form:user", ""),
+        ("form:user", "success_status = [200]"),
+        ("form:user", "failure_location = \"/login*\""),
+        ("json:user", "success_status = [200, 302]"),
+        (
+            "form:user",
+            "success_status = [302]\noutcome_header = \"X-Login\"",
+        ),
+    ] {
+        let said = login(username, keys);
+        assert!(
+            said.contains(cannot_tell) && said.contains("success_cookie"),
+            "{keys}: {said}"
+        );
+    }
+    for (username, keys) in [
+        ("json:user", ""),
+        ("basic", ""),
+        ("form:user", "success_cookie = \"sid\""),
+        ("form:user", "success_location = \"/home\""),
+        ("form:user", "outcome_header = \"X-Login\""),
+        ("form:user", "success_status = [204]"),
+    ] {
+        assert_eq!(login(username, keys), "no error", "{username} {keys}");
+    }
+}
+
+#[test]
+fn m2_a_challenge_that_no_proxy_can_show_is_not_required() {
+    let login = "[proxy]\nupstream = \"http://127.0.0.1:3000\"\n[[route]]\npath = \"/login\"\n\
+                 method = \"POST\"\noutcome = \"status\"\nusername = \"json:user\"\n";
+    let said = errors(login);
+    assert!(
+        said.contains("`lockout.challenge` is \"require\""),
+        "{said}"
+    );
+    assert!(said.contains("set `challenge = \"advise\"`"), "{said}");
+    assert_eq!(
+        errors(&format!("{login}[lockout]\nchallenge = \"advise\"\n")),
+        "no error"
+    );
+    assert_eq!(
+        errors(&format!("{login}[lockout]\nenabled = false\n")),
+        "no error"
+    );
+}

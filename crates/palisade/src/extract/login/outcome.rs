@@ -52,7 +52,8 @@ impl Asked {
 ///
 /// What counts, first to last: the application's own word in a header; a redirect to where
 /// failures lead; a status of a success, if it also leads where successes do and sets the cookie
-/// that they set; a status of a failure. A server's error is no outcome, and what says neither is
+/// that they set; a status of a failure. A redirect, and 200 to a form, are successes only where
+/// one of these names them. A server's error is no outcome, and what says neither is
 /// what the route says.
 ///
 /// The answer to a method that changes nothing is no success: applications answer these without
@@ -79,7 +80,7 @@ pub fn ended(
     }
     let code = status.as_u16();
     let sets = |name: &str| set(headers).any(|(key, _)| key == name);
-    if route.success_status.contains(&code)
+    if route.may_succeed_with(code)
         && route.success_location.as_ref().is_none_or(leads)
         && route.success_cookie.as_deref().is_none_or(sets)
         && verifies(route, &asked.method)
@@ -150,8 +151,12 @@ mod tests {
     type Pairs<'a> = &'a [(&'static str, &'static str)];
 
     fn route(keys: &str) -> OutcomeRoute {
+        route_of("json:u", keys)
+    }
+
+    fn route_of(username: &str, keys: &str) -> OutcomeRoute {
         let text = format!(
-            "[[route]]\npath = \"/login\"\noutcome = \"status\"\nusername = \"form:u\"\n{keys}"
+            "[[route]]\npath = \"/login\"\noutcome = \"status\"\nusername = \"{username}\"\n{keys}"
         );
         let (env, flags) = (Env::default(), Overrides::default());
         let loaded = load_text("p.toml".as_ref(), &text, &env, &flags).unwrap();
@@ -213,7 +218,7 @@ mod tests {
         let proven = |keys: &str, asked: Pairs<'_>, answered: Pairs<'_>| {
             let keys = format!("device_cookie = \"device\"\n{keys}");
             let asked = Asked::of(&Method::POST, "/login", &headers(asked));
-            let how = judged_for(&asked, &keys, 302, answered);
+            let how = judged_for(&asked, &keys, 201, answered);
             assert!(matches!(how, Ended::Success | Ended::Unproven), "{how:?}");
             how == Ended::Success
         };
@@ -256,7 +261,8 @@ mod tests {
     fn statuses_tell_an_outcome_and_what_says_neither_is_a_failure() {
         for (status, expected) in [
             (200, Ended::Success),
-            (303, Ended::Success),
+            (303, Ended::Failure),
+            (201, Ended::Success),
             (401, Ended::Failure),
             (418, Ended::Failure),
             (206, Ended::Failure),
@@ -266,6 +272,25 @@ mod tests {
         }
         assert_eq!(judged("neither = \"unknown\"", 418, &[]), Ended::Unknown);
         assert_eq!(judged("failure_status = [500]", 500, &[]), Ended::Failure);
+    }
+
+    #[test]
+    fn n1_a_redirect_and_a_form_shown_again_are_no_success_unless_something_names_it() {
+        let form = route_of("form:u", "outcome_header = \"X-Login\"");
+        let answer = |status, pairs: Pairs<'_>| {
+            let status = StatusCode::from_u16(status).unwrap();
+            ended(&form, &by(&Method::POST), status, &headers(pairs))
+        };
+        for status in [200, 302, 303] {
+            assert_eq!(answer(status, &[]), Ended::Failure, "{status}");
+            let said = answer(status, &[("x-login", "success")]);
+            assert_eq!(said, Ended::Success, "{status}");
+        }
+        assert_eq!(answer(204, &[]), Ended::Success, "no form is shown with it");
+        let cookie = "success_cookie = \"sid\"";
+        let set = [("set-cookie", "sid=1")];
+        assert_eq!(judged(cookie, 302, &set), Ended::Success);
+        assert_eq!(judged(cookie, 302, &[]), Ended::Failure);
     }
 
     #[test]
