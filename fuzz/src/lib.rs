@@ -203,17 +203,17 @@ static DISGUISED: LazyLock<Routes> = LazyLock::new(|| {
 /// What the proxy passes on, and what a proxy that asks us passes on as it came, is served
 /// by a Go server as the route that it was judged by; or it is refused.
 fn is_served_as_judged(path: &[u8], normal: &NormalPath<'_>) {
-    let judged = DISGUISED.find("POST", normal.judged());
+    let judged = DISGUISED.find("POST", None, normal.judged());
     for (given, readings) in [
         (normal.forwarded().as_bytes(), normal.forwarded_reading()),
         (path, normal.readings()),
     ] {
-        let is_admitted = DISGUISED.agree("POST", normal.judged(), readings);
+        let is_admitted = DISGUISED.agree("POST", None, normal.judged(), readings);
         let Some(read) = go_rules::go(given).filter(|_| is_admitted) else {
             continue;
         };
         let bare = read.strip_suffix('/').filter(|bare| !bare.is_empty());
-        let served = DISGUISED.find("POST", bare.unwrap_or(&read));
+        let served = DISGUISED.find("POST", None, bare.unwrap_or(&read));
         assert_eq!(served, judged, "read as {read}");
     }
 }
@@ -228,7 +228,7 @@ fn finds_itself(judged: &str) {
     };
     route.class = Some("own".into());
     let routes = Routes::new(vec![route]);
-    assert!(routes.find("GET", judged).class.is_some());
+    assert!(routes.find("GET", None, judged).class.is_some());
 }
 
 /// A whole request: a target, `name:value` lines, an empty line, a body.
