@@ -253,7 +253,13 @@ impl Commands {
         let now = self.world.node_now(asked.node);
         let is_seen_block =
             decision.outcome == Outcome::HardBlock && decision.rule != Some(Rule::F_DEGRADED);
-        if is_seen_block {
+        // A lockout that this node has seen, which uses up no cap either.
+        let is_seen_lockout = decision.outcome == Outcome::Deny
+            && decision.reasons.iter().all(|reason| {
+                let rules = [Rule::A_HARD, Rule::A_WINDOW, Rule::A_CAPTCHA];
+                rules.contains(&reason.rule)
+            });
+        if is_seen_block || is_seen_lockout {
             return;
         }
         let attempt = asked.op.attempt().unwrap_or(Attempt::Check);
