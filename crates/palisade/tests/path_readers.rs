@@ -80,11 +80,11 @@ fn admitted(policy: &PolicySet, corpus: &[String]) -> (Asked, Asked) {
             continue;
         };
         let judged = normal.judged().to_owned();
-        if routes.agree(METHOD, &judged, normal.forwarded_reading()) {
+        if routes.agree(METHOD, None, &judged, normal.forwarded_reading()) {
             let query = &target[path_of(target).len()..];
             passed_on.insert(format!("{}{query}", normal.forwarded()), judged.clone());
         }
-        if routes.agree(METHOD, &judged, normal.readings()) {
+        if routes.agree(METHOD, None, &judged, normal.readings()) {
             as_written.insert(target.clone(), judged);
         }
     }
@@ -108,7 +108,7 @@ fn misread(policy: &PolicySet, asked: &Asked) -> Vec<String> {
                 _ => &path,
             };
             let routes = policy.routes();
-            if routes.find(METHOD, path) != routes.find(METHOD, judged) {
+            if routes.find(METHOD, None, path) != routes.find(METHOD, None, judged) {
                 found.push(format!(
                     "{reader} reads {target} as {path}, judged {judged}"
                 ));
