@@ -276,7 +276,8 @@ fn a_client_that_waits_for_100_hears_it_and_hints_and_the_answer() {
 fn a_login_has_no_hints() {
     let app = App::start();
     let login = "[[route]]\npath = \"/at-once/2\"\nmethod = \"POST\"\nclass = \"auth\"\n\
-                 outcome = \"status\"\nusername = \"form:email\"\ncookieless = true\n";
+                 outcome = \"status\"\nusername = \"form:email\"\ncookieless = true\n\
+                 success_cookie = \"session\"\n[lockout]\nchallenge = \"advise\"\n";
     let server = proxy(&format!("{NOBODY_TRUSTED}{login}"), &app.url);
     let mut client = connect(&server);
     let form = ("Content-Type", "application/x-www-form-urlencoded");
