@@ -20,12 +20,14 @@ use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
+use arrayvec::ArrayVec;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use zeroize::Zeroizing;
 
 use crate::hex;
+use crate::plan::BucketName;
 pub use namer::Namer;
 use sip::Sip;
 
@@ -254,7 +256,7 @@ impl Rotating {
 /// The configured secrets, expanded. Cheap to share, never printed.
 pub struct Keyring {
     current: Subkeys,
-    previous: Option<Subkeys>,
+    previous: Option<Box<Self>>,
 }
 
 impl fmt::Debug for Keyring {
@@ -298,7 +300,10 @@ impl Keyring {
     pub fn new(current: &[u8], previous: Option<&[u8]>) -> Result<Self, SecretTooShort> {
         Ok(Self {
             current: Subkeys::derive(current)?,
-            previous: previous.map(Subkeys::derive).transpose()?,
+            previous: match previous {
+                Some(secret) => Some(Box::new(Self::new(secret, None)?)),
+                None => None,
+            },
         })
     }
 
@@ -344,7 +349,10 @@ impl Keyring {
     pub fn hmac(&self, domain: Domain, parts: &[&[u8]]) -> Rotating {
         Rotating {
             current: self.current.hmac(domain, parts),
-            previous: self.previous.as_ref().map(|keys| keys.hmac(domain, parts)),
+            previous: self
+                .previous
+                .as_ref()
+                .map(|old| old.current.hmac(domain, parts)),
         }
     }
 
@@ -353,6 +361,21 @@ impl Keyring {
     #[must_use]
     pub fn fingerprints(&self) -> Rotating {
         self.hmac(Domain::Secret, &[])
+    }
+
+    /// The previous secret alone, while a rotation lasts.
+    #[must_use]
+    pub fn previous(&self) -> Option<&Self> {
+        self.previous.as_deref()
+    }
+
+    /// The name of a limit's bucket.
+    #[must_use]
+    pub fn bucket(&self, limit: Digest, segments: ArrayVec<Segment, SEGMENTS_MAX>) -> BucketName {
+        BucketName {
+            id: self.combine(limit, &segments),
+            segments,
+        }
     }
 
     /// True while a previous secret is configured.

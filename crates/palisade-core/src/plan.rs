@@ -25,6 +25,15 @@ pub enum OnExceed {
     Count,
 }
 
+/// The name of a bucket under one secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketName {
+    /// In the embedded store.
+    pub id: Digest,
+    /// Whom it counts, organisation first.
+    pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
+}
+
 /// One bucket of a decision.
 #[derive(Clone, Debug)]
 pub struct Charge<'p> {
@@ -36,13 +45,33 @@ pub struct Charge<'p> {
     pub id: Digest,
     /// Whom it counts, organisation first.
     pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
+    /// Its name under the previous secret, while a rotation lasts (L-ROTATE). Nodes that
+    /// do not have the new secret yet know it by no other.
+    pub previous: Option<Box<BucketName>>,
     /// How much it takes.
     pub cost: u32,
     /// What happens when it is full.
     pub on_exceed: OnExceed,
 }
 
-impl Charge<'_> {
+impl<'p> Charge<'p> {
+    /// The charge on the same bucket under its previous name, if that is another one.
+    /// Shared stores name buckets by [`Charge::key`], the embedded one by its id.
+    #[must_use]
+    pub fn under_previous(&self, is_shared: bool) -> Option<Self> {
+        let previous = self.previous.as_deref()?;
+        let is_same = match is_shared {
+            true => previous.segments == self.segments,
+            false => previous.id == self.id,
+        };
+        (!is_same).then(|| Charge {
+            id: previous.id,
+            segments: previous.segments.clone(),
+            previous: None,
+            ..self.clone()
+        })
+    }
+
     /// Names what a node remembers about the bucket. It changes with the figures: a
     /// tenant whose limit was raised is not denied by what was known before.
     #[must_use]

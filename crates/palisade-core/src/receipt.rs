@@ -105,6 +105,7 @@ impl Line {
             spec: &self.spec,
             id: self.id,
             segments: self.segments.clone(),
+            previous: None,
             cost: self.cost,
             on_exceed: OnExceed::Count,
         }

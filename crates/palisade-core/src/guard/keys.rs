@@ -41,10 +41,27 @@ impl Signals {
     /// The names of the heavy API's three counters.
     #[must_use]
     pub fn counters(&self, keyring: &Keyring) -> ApiCounters {
-        let prefix = self.prefix.current.to_bytes();
+        self.counters_by(keyring, |digest| digest.current)
+    }
+
+    /// Their names under the previous secret, while a rotation lasts (L-ROTATE).
+    #[must_use]
+    pub fn previous_counters(&self, keyring: &Keyring) -> Option<ApiCounters> {
+        let keyring = keyring.previous()?;
+        // A rotating digest has its previous form for as long as the keyring has.
+        Some(self.counters_by(keyring, |digest| digest.previous.unwrap_or(digest.current)))
+    }
+
+    fn counters_by(
+        &self,
+        keyring: &Keyring,
+        digest_of: impl Fn(Rotating) -> Digest,
+    ) -> ApiCounters {
+        let prefix = digest_of(self.prefix);
         let nested = |domain, digest: Rotating| {
+            let parts = [prefix.to_bytes(), digest_of(digest).to_bytes()];
             keyring
-                .hmac(domain, &[&prefix, &digest.current.to_bytes()])
+                .hmac(domain, &parts.each_ref().map(|part| &part[..]))
                 .current
         };
         ApiCounters {
@@ -52,7 +69,7 @@ impl Signals {
             moderate: self
                 .fingerprint
                 .map(|fingerprint| nested(Domain::Fingerprint, fingerprint.digest)),
-            severe: self.prefix.current,
+            severe: prefix,
         }
     }
 }

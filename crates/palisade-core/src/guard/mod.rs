@@ -30,7 +30,7 @@ pub use aggregate::{Answer, Candidate};
 pub use blocks::{ActiveBlock, Lift};
 pub use evaluate::{Policies, RULES, Rules, Step, active_hard_block, evaluate};
 pub use evaluation::{Changed, Evaluation, Scored};
-pub use keys::{GuardKeys, KeyPair};
+pub use keys::{ApiCounters, GuardKeys, KeyPair};
 pub use policy::{ApiPolicy, FlowPolicy, GuardPolicy};
 pub use records::codec::DecodeError;
 pub use records::{Account, Device, Network, Records};

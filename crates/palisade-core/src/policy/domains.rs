@@ -329,7 +329,11 @@ impl<'p> Planner<'_, 'p> {
 
     fn charge(&self, found: Found<'p>, descriptor: &Descriptor<'_>, hits: Hits) -> Charge<'p> {
         let limit = found.limit;
-        let segments = self.segments(found.counted, descriptor);
+        let segments = segments_under(self.keyring, found.counted, descriptor);
+        let previous = self.keyring.previous().map(|previous| {
+            let segments = segments_under(previous, found.counted, descriptor);
+            Box::new(previous.bucket(limit.digest, segments))
+        });
         let hits = match hits {
             Hits::Charge(hits) | Hits::Refund(hits) => hits.get(),
             Hits::Look => 1,
@@ -339,6 +343,7 @@ impl<'p> Planner<'_, 'p> {
             spec: found.spec.unwrap_or(&limit.def.spec),
             id: self.keyring.combine(limit.digest, &segments),
             segments,
+            previous,
             cost: limit.def.cost.get().saturating_mul(hits),
             on_exceed: match self.shadow {
                 true => OnExceed::Report,
@@ -346,23 +351,22 @@ impl<'p> Planner<'_, 'p> {
             },
         }
     }
+}
 
-    /// One segment for all values that are told apart, as a keyed digest (R-IDS); none where
-    /// all share one bucket.
-    fn segments(
-        &self,
-        counted: &[usize],
-        descriptor: &Descriptor<'_>,
-    ) -> ArrayVec<Segment, SEGMENTS_MAX> {
-        let values = counted
-            .iter()
-            .filter_map(|position| descriptor.entries.get(*position))
-            .map(|entry| entry.value);
-        let values: ArrayVec<&[u8], ENTRIES_MAX> = values.take(ENTRIES_MAX).collect();
-        let segment =
-            (!values.is_empty()).then(|| self.keyring.segment(SegmentKind::Descriptor, &values));
-        segment.into_iter().collect()
-    }
+/// One segment for all values that are told apart, as a keyed digest (R-IDS); none where
+/// all share one bucket.
+fn segments_under(
+    keyring: &Keyring,
+    counted: &[usize],
+    descriptor: &Descriptor<'_>,
+) -> ArrayVec<Segment, SEGMENTS_MAX> {
+    let values = counted
+        .iter()
+        .filter_map(|position| descriptor.entries.get(*position))
+        .map(|entry| entry.value);
+    let values: ArrayVec<&[u8], ENTRIES_MAX> = values.take(ENTRIES_MAX).collect();
+    let segment = (!values.is_empty()).then(|| keyring.segment(SegmentKind::Descriptor, &values));
+    segment.into_iter().collect()
 }
 
 fn put<'p>(charges: &mut Vec<Charge<'p>>, charge: Charge<'p>) -> usize {

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPolicy};
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
-use crate::plan::{Charge, Plan, QuotaPlan, Refusal};
+use crate::plan::{BucketName, Charge, Plan, QuotaPlan, Refusal};
 
 /// Turns what is known about a request into what it asks of the store.
 ///
@@ -312,6 +312,7 @@ fn charge_quota<'p>(
     };
     if let Some(mut charge) = identity.charge(&tier.limit, None, weight(&plan.route, facts)) {
         charge.id = quota_id(&tier.limit, &charge.segments);
+        charge.previous = None;
         plan.quota = Some(QuotaPlan {
             charge: plan.charges.len(),
             unlimited: tier.quota.is_none(),
@@ -348,6 +349,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
         spec: &tier.limit.def.spec,
         id: quota_id(&tier.limit, &segments),
         segments,
+        previous: None,
         cost: 1,
         on_exceed: tier.limit.def.on_exceed,
     })
@@ -391,6 +393,8 @@ struct Identity<'a> {
     /// The hash of the API key, if the policy knows the key; empty until it is needed.
     api_key: OnceCell<Option<String>>,
     digested: ArrayVec<Segment, 8>,
+    /// The same request under the previous secret (L-ROTATE).
+    previous: Option<Box<Self>>,
 }
 
 impl<'a> Identity<'a> {
@@ -412,7 +416,15 @@ impl<'a> Identity<'a> {
             }),
             api_key: OnceCell::new(),
             digested: ArrayVec::new(),
+            previous: keyring
+                .previous()
+                .map(|previous| Box::new(Self::new(policy, previous, facts, pattern))),
         }
+    }
+
+    fn name(&mut self, limit: &Limit) -> Option<Box<BucketName>> {
+        let segments = self.segments(&limit.def.by)?;
+        Some(Box::new(self.keyring.bucket(limit.digest, segments)))
     }
 
     /// The hash of the request's API key, if the policy knows the key.
@@ -452,6 +464,10 @@ impl<'a> Identity<'a> {
             spec,
             id: self.keyring.combine(limit.digest, &segments),
             segments,
+            previous: match &mut self.previous {
+                Some(previous) => previous.name(limit),
+                None => None,
+            },
             cost: limit
                 .def
                 .cost

@@ -83,6 +83,7 @@ impl TestLimits {
             spec: &limit.def.spec,
             id: self.keyring.combine(limit.digest, &segments),
             segments: segments.into_iter().collect(),
+            previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
         }

@@ -169,6 +169,7 @@ impl<C: Clock> OneLimit<C> {
             spec: &self.limit.def.spec,
             id: Digest::default(),
             segments: ArrayVec::new(),
+            previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
         };

@@ -3,15 +3,16 @@
 
 use palisade_core::decision::Outcome;
 use palisade_core::guard::{
-    Account, ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
+    Account, ApiCounters, ApiEvaluation, ApiReadings, Network, Signals, evaluate_hit, replayed_hit,
 };
 use palisade_core::key::{Digest, Segment, SegmentKind};
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::record::{Flow, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_store::{Commit, Store, Take};
 
+use super::super::limits::both_names;
 use super::super::link::{Calls, NoAnswer};
 use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, Unusable};
 use super::login::seen_hard;
@@ -74,17 +75,20 @@ impl<S: Store> Command<'_, S> {
         let Some([minor, moderate, severe]) = policy.api_limits() else {
             return Ok(ApiReadings::default());
         };
-        let prefix = signals.prefix.current;
-        let mut charges = vec![
-            charge(minor, prefix, Some(counters.minor)),
-            charge(severe, prefix, None),
-        ];
-        charges.extend(
-            counters
-                .moderate
-                .map(|id| charge(moderate, prefix, Some(id))),
-        );
-        let charge = calls.make(|store| store.charge(&charges, Take::Consume));
+        let previous = signals.previous_counters(self.keyring);
+        let of = |limit, pick: fn(&ApiCounters) -> Option<Digest>| {
+            let previous = previous.as_ref().and_then(|old| name(limit, old, pick));
+            Some(charge(limit, name(limit, &counters, pick)?, previous))
+        };
+        let charges: Vec<Charge<'_>> = [
+            of(minor, |names| Some(names.minor)),
+            of(severe, |names| Some(names.severe)),
+            of(moderate, |names| names.moderate),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let charge = calls.make(|store| both_names::charge(store, &charges, Take::Consume));
         let charged = charge.await?;
         let exceeded = |index: usize| {
             charged
@@ -101,20 +105,32 @@ impl<S: Store> Command<'_, S> {
 }
 
 /// A counter of hits: it counts on when it is full, the rules decide what follows.
-/// All three of one prefix share a hash tag.
-fn charge(limit: &Limit, prefix: Digest, nested: Option<Digest>) -> Charge<'_> {
-    let segment = |kind, digest| Segment { kind, digest };
-    let home = segment(SegmentKind::Ip, prefix);
-    let own = nested.map(|digest| segment(SegmentKind::Descriptor, digest));
-    let id = nested.unwrap_or(prefix);
+fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Charge<'_> {
     Charge {
         limit,
         spec: &limit.def.spec,
-        id: Digest(limit.digest.0.wrapping_add(id.0)),
-        segments: std::iter::once(home).chain(own).collect(),
+        id: name.id,
+        segments: name.segments,
+        previous: previous.map(Box::new),
         cost: 1,
         on_exceed: OnExceed::Count,
     }
+}
+
+/// The name of one of the three counters. All of one prefix share a hash tag.
+fn name(
+    limit: &Limit,
+    names: &ApiCounters,
+    pick: fn(&ApiCounters) -> Option<Digest>,
+) -> Option<BucketName> {
+    let (prefix, own) = (names.severe, pick(names)?);
+    let segment = |kind, digest| Segment { kind, digest };
+    let home = segment(SegmentKind::Ip, prefix);
+    let nested = (own != prefix).then(|| segment(SegmentKind::Descriptor, own));
+    Some(BucketName {
+        id: Digest(limit.digest.0.wrapping_add(own.0)),
+        segments: std::iter::once(home).chain(nested).collect(),
+    })
 }
 
 fn writes(policy: &PolicySet, loaded: &Loaded, found: &ApiEvaluation) -> Vec<RecordWrite> {

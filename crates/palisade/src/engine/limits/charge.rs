@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::link::{For, Link, NoAnswer};
 use super::Limits;
+use super::both_names;
 use super::lease::{Origin, Served, leased_spec};
 use super::near::WithoutAnswer;
 
@@ -194,7 +195,9 @@ impl<S: Store> Counters<'_, S> {
         let asked = started.map(|now| (now, self.limits.denials.epoch()));
         let charged = self
             .link
-            .call_from(started, LIMITS, ends, |store| store.charge(charges, take))
+            .call_from(started, LIMITS, ends, |store| {
+                both_names::charge(store, charges, take)
+            })
             .await?;
         if let Some((asked_at, epoch)) = asked {
             let limits = self.limits;

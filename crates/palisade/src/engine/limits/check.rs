@@ -248,6 +248,7 @@ impl<S: Store> Engine<S> {
             && plan.throttle.is_empty()
             && plan.refusal.is_none()
             && !asked.facts.receipt
+            && charge.previous.is_none()
             && self.limits.is_in_this_store(charge);
         if !is_simple || self.allowlisted(asked.facts).is_some() {
             return None;

@@ -174,6 +174,7 @@ fn cap_charges<'l>(
             spec: &limit.def.spec,
             id: keyring.combine(limit.digest, &segments),
             segments: segments.clone(),
+            previous: None,
             cost: cost.min(limit.def.spec.capacity()),
             on_exceed: OnExceed::Deny,
         })

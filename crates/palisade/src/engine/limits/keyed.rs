@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
+use super::both_names;
 use super::charge::LIMITS;
 
 /// Most decisions of one call.
@@ -132,11 +133,16 @@ impl<S: Store> Engine<S> {
     fn keyed_charge<'p>(&'p self, key: &[u8], spec: &'p BucketSpec, cost: u32) -> Charge<'p> {
         let limit = &self.limits.keyed;
         let segment = self.keyring.segment(SegmentKind::Descriptor, &[key]);
+        let previous = self.keyring.previous().map(|previous| {
+            let segment = previous.segment(SegmentKind::Descriptor, &[key]);
+            Box::new(previous.bucket(limit.digest, ArrayVec::from_iter([segment])))
+        });
         Charge {
             limit,
             spec,
             id: self.keyring.combine(limit.digest, &[segment]),
             segments: ArrayVec::from_iter([segment]),
+            previous,
             cost,
             on_exceed: OnExceed::Deny,
         }
@@ -151,9 +157,9 @@ impl<S: Store> Engine<S> {
             .iter()
             .map(|one| self.keyed_charge(one.key, &one.spec, one.cost))
             .collect();
-        let call = self
-            .link
-            .call(LIMITS, ends, |store| store.charge_each(&charges, *take));
+        let call = self.link.call(LIMITS, ends, |store| {
+            both_names::charge_each(store, &charges, *take)
+        });
         let charged = match call.await {
             Ok(charged) => charged,
             Err(no_answer) if self.counters().is_conflict(&no_answer) => {

@@ -6,6 +6,7 @@
 //! and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a caller figures
 //! itself.
 
+pub(super) mod both_names;
 mod charge;
 mod check;
 mod denials;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::super::link::{For, NoAnswer};
 use super::Limits;
+use super::both_names;
 use super::charge::{Counters, with_spec};
 use super::lease::{Lease, Origin};
 
@@ -195,9 +196,9 @@ impl<S: Store> Counters<'_, S> {
     /// Gives back to the store what nobody used, as far as it still counts. Whether that
     /// succeeds does not matter: what is not given back expires.
     pub(super) async fn tidy(self, taken: &[Taken<'_>], ends: Instant) {
-        let give = self
-            .link
-            .call(For::Upkeep, ends, |store| store.give_back(taken));
+        let give = self.link.call(For::Upkeep, ends, |store| {
+            both_names::give_back(store, taken)
+        });
         let _ = give.await;
     }
 

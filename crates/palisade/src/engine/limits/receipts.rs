@@ -39,15 +39,19 @@ impl Limits {
         charged: &Charged,
     ) -> Option<Box<str>> {
         let taken = charged.taken(charges);
-        let line = |taken: &palisade_store::Taken<'_>| {
+        let lines = |taken: &palisade_store::Taken<'_>| {
             let (spec, place) = self.charged_as(&taken.charge);
-            Line::new(&taken.charge, spec, taken.at, place)
+            let is_stored = place == Place::Store;
+            let previous = taken.charge.under_previous(self.is_shared);
+            let previous = previous.filter(|_| is_stored);
+            let line = |charge: &Charge<'_>| Line::new(charge, spec, taken.at, place);
+            std::iter::once(line(&taken.charge)).chain(previous.as_ref().map(line))
         };
         let receipt = Receipt {
             process: self.receipts.process,
             number: self.receipts.issued.fetch_add(1, Ordering::Relaxed),
             class: class.to_owned(),
-            lines: taken.iter().map(line).collect(),
+            lines: taken.iter().flat_map(lines).collect(),
         };
         let sealed = receipt.seal(keyring)?;
         Some(URL_SAFE_NO_PAD.encode(sealed).into())

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::super::Engine;
 use super::super::link::NoAnswer;
+use super::both_names;
 use super::charge::{Counters, LIMITS, with_spec};
 use super::check::class_of;
 use super::receipts;
@@ -178,6 +179,7 @@ impl<S: Store> Counters<'_, S> {
             spec: &limit.def.spec,
             id: Digest(limit.digest.0.wrapping_add(segment.digest.0)),
             segments: ArrayVec::from_iter([segment]),
+            previous: None,
             cost: 1,
             on_exceed: OnExceed::Deny,
         }];
@@ -205,7 +207,7 @@ impl<S: Store> Counters<'_, S> {
         if !there.is_empty() {
             let give = self
                 .link
-                .call(LIMITS, ends, |store| store.give_back(&there));
+                .call(LIMITS, ends, |store| both_names::give_back(store, &there));
             far = give.await?;
         }
         let near = self.limits.local.give_back_now(&here);
@@ -226,7 +228,9 @@ impl<S: Store> Counters<'_, S> {
         let mut far = nothing(self.link.now());
         if !there.is_empty() {
             let ends = self.link.request_ends();
-            let refund = self.link.call(LIMITS, ends, |store| store.refund(&there));
+            let refund = self
+                .link
+                .call(LIMITS, ends, |store| both_names::refund(store, &there));
             far = refund.await?;
         }
         let near = self.limits.local.refund(&here).await;

@@ -14,6 +14,7 @@ use palisade_store::{Buckets, Charged, Store, StoreError, Take};
 use serde::Serialize;
 
 use super::super::Engine;
+use super::super::limits::both_names;
 use super::explain::{of_block, of_bucket};
 use super::{BlockView, Finding, LiftSubject, ResetSelector, ScoreView};
 
@@ -152,7 +153,7 @@ impl<S: Store> Engine<S> {
             return self.limits.local().charge(charges, Take::Peek).await;
         }
         self.link
-            .operate(|store| store.charge(charges, Take::Peek))
+            .operate(|store| both_names::charge(store, charges, Take::Peek))
             .await
     }
 

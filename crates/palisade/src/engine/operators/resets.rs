@@ -7,15 +7,16 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use palisade_core::Id;
 use palisade_core::facts::RequestFacts;
-use palisade_core::key::{Prefix, SEGMENTS_MAX, Segment, SegmentKind};
+use palisade_core::key::{Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use palisade_core::limit::BucketSpec;
-use palisade_core::plan::Charge;
+use palisade_core::plan::{BucketName, Charge};
 use palisade_core::policy::{
     Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
 };
 use palisade_core::time::MINUTE;
 use palisade_store::{Buckets, Entry, Registry, Store, StoreError};
 
+use super::super::limits::both_names;
 use super::super::{Change, Engine};
 use super::quotas::check_reason;
 use super::{Admin, AdminError};
@@ -141,48 +142,24 @@ impl<S: Store> Engine<S> {
         };
         endpoints
             .into_iter()
-            .filter_map(|endpoint| self.segments_of(limit, one, endpoint))
-            .map(|segments| Charge {
+            .filter_map(|endpoint| {
+                let previous = self.keyring.previous().and_then(|previous| {
+                    let segments = segments_of(previous, limit, one, endpoint)?;
+                    Some(Box::new(previous.bucket(limit.digest, segments)))
+                });
+                let segments = segments_of(&self.keyring, limit, one, endpoint)?;
+                Some((self.keyring.bucket(limit.digest, segments), previous))
+            })
+            .map(|(BucketName { id, segments }, previous)| Charge {
                 limit,
                 spec,
-                id: self.keyring.combine(limit.digest, &segments),
+                id,
                 segments,
+                previous,
                 cost: 1,
                 on_exceed: limit.def.on_exceed,
             })
             .collect()
-    }
-
-    /// The segments of a bucket, in the order in which requests build them.
-    fn segments_of(
-        &self,
-        limit: &Limit,
-        one: &ResetSelector,
-        endpoint: Option<&str>,
-    ) -> Option<ArrayVec<Segment, SEGMENTS_MAX>> {
-        let by = &limit.def.by;
-        let digest = |kind, bytes: &[u8]| self.keyring.segment(kind, &[bytes]);
-        let mut segments = ArrayVec::new();
-        let nests = by.contains(&Dimension::User) || by.contains(&Dimension::Token);
-        if by.contains(&Dimension::Org) || nests {
-            let org = one.org.as_ref();
-            segments.extend(org.map(|org| digest(SegmentKind::Org, org.as_bytes())));
-        }
-        let id = |kind, id: &Option<Id>| Some(digest(kind, id.as_ref()?.as_bytes()));
-        for dimension in by {
-            let segment = match dimension {
-                Dimension::Org => continue,
-                Dimension::Ip => digest(SegmentKind::Ip, Prefix::of(one.ip?).bytes()),
-                Dimension::User => id(SegmentKind::User, &one.user)?,
-                Dimension::Token => id(SegmentKind::Token, &one.token)?,
-                Dimension::Client => id(SegmentKind::Client, &one.client)?,
-                Dimension::ApiKey => api_key_segment(one.api_key.as_deref()?)?,
-                Dimension::Endpoint => digest(SegmentKind::Endpoint, endpoint?.as_bytes()),
-                Dimension::Account | Dimension::Descriptor(_) => return None,
-            };
-            segments.try_push(segment).ok()?;
-        }
-        Some(segments)
     }
 
     /// Clears whatever these subjects have here; a policy may know none of their buckets.
@@ -206,7 +183,8 @@ impl<S: Store> Engine<S> {
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
         self.limits.local().reset(&local).await?;
         self.link.fallback().reset(charges).await?;
-        let done = self.link.operate(|store| store.reset(charges)).await?.done;
+        let reset = self.link.operate(|store| both_names::reset(store, charges));
+        let done = reset.await?.done;
         Ok(done)
     }
 
@@ -233,13 +211,45 @@ impl<S: Store> Engine<S> {
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let reset = self
             .link
-            .operate(|store| store.reset(&plan.charges))
+            .operate(|store| both_names::reset(store, &plan.charges))
             .await?;
         let _ = self.limits.local().reset(&plan.charges).await;
         self.limits.forget_cached();
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())
     }
+}
+
+/// The segments of a bucket, in the order in which requests build them.
+fn segments_of(
+    keyring: &Keyring,
+    limit: &Limit,
+    one: &ResetSelector,
+    endpoint: Option<&str>,
+) -> Option<ArrayVec<Segment, SEGMENTS_MAX>> {
+    let by = &limit.def.by;
+    let digest = |kind, bytes: &[u8]| keyring.segment(kind, &[bytes]);
+    let mut segments = ArrayVec::new();
+    let nests = by.contains(&Dimension::User) || by.contains(&Dimension::Token);
+    if by.contains(&Dimension::Org) || nests {
+        let org = one.org.as_ref();
+        segments.extend(org.map(|org| digest(SegmentKind::Org, org.as_bytes())));
+    }
+    let id = |kind, id: &Option<Id>| Some(digest(kind, id.as_ref()?.as_bytes()));
+    for dimension in by {
+        let segment = match dimension {
+            Dimension::Org => continue,
+            Dimension::Ip => digest(SegmentKind::Ip, Prefix::of(one.ip?).bytes()),
+            Dimension::User => id(SegmentKind::User, &one.user)?,
+            Dimension::Token => id(SegmentKind::Token, &one.token)?,
+            Dimension::Client => id(SegmentKind::Client, &one.client)?,
+            Dimension::ApiKey => api_key_segment(one.api_key.as_deref()?)?,
+            Dimension::Endpoint => digest(SegmentKind::Endpoint, endpoint?.as_bytes()),
+            Dimension::Account | Dimension::Descriptor(_) => return None,
+        };
+        segments.try_push(segment).ok()?;
+    }
+    Some(segments)
 }
 
 /// The patterns under which requests to `path` are counted, whatever their method.

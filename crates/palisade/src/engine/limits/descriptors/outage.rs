@@ -120,6 +120,7 @@ impl<S: Store> Engine<S> {
                     spec: &limit.def.spec,
                     id,
                     segments: charge.segments.clone(),
+                    previous: None,
                     cost: charge.cost.min(limit.def.spec.capacity()),
                     on_exceed: charge.on_exceed,
                 });

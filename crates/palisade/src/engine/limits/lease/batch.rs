@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::key::{SEGMENTS_MAX, Segment};
 use palisade_core::limit::{BucketSpec, Reading};
-use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::Limit;
 use palisade_core::time::Micros;
 use palisade_store::Taken;
@@ -34,6 +34,7 @@ struct Whose {
     limit: Limit,
     id: Digest,
     segments: ArrayVec<Segment, SEGMENTS_MAX>,
+    previous: Option<Box<BucketName>>,
     on_exceed: OnExceed,
 }
 
@@ -151,6 +152,7 @@ impl Lease {
                 limit: charge.limit.clone(),
                 id: charge.id,
                 segments: charge.segments.clone(),
+                previous: charge.previous.clone(),
                 on_exceed: charge.on_exceed,
             },
             tokens: Mutex::default(),
@@ -169,6 +171,7 @@ impl Lease {
             spec: &self.charged,
             id: self.whose.id,
             segments: self.whose.segments.clone(),
+            previous: self.whose.previous.clone(),
             cost,
             on_exceed: self.whose.on_exceed,
         }

@@ -16,6 +16,7 @@ use palisade_store::{Store, Take};
 
 use super::super::super::Engine;
 use super::super::super::link::For;
+use super::super::both_names;
 use super::super::charge::{Counters, first};
 use super::{Due, Given, LEASE_US, Lease, Leases, Unused};
 
@@ -146,7 +147,7 @@ impl<S: Store> Counters<'_, S> {
         let charged = self
             .link
             .call(For::Upkeep, ends, |store| {
-                store.charge(&charges, Take::Consume)
+                both_names::charge(store, &charges, Take::Consume)
             })
             .await
             .ok()?;

@@ -10,6 +10,7 @@ use palisade_store::{Store, Take};
 use tokio::time::Instant;
 
 use super::super::super::link::NoAnswer;
+use super::super::both_names;
 use super::super::charge::{Counters, LIMITS, first, with_spec};
 use super::super::near::{Held, Leased};
 use super::{Given, Lease, Served, Unused, leased_spec};
@@ -84,7 +85,9 @@ impl<S: Store> Counters<'_, S> {
             let charges = [lease.charge(batch)];
             let charged = self
                 .link
-                .call(LIMITS, ends, |store| store.charge(&charges, Take::Consume))
+                .call(LIMITS, ends, |store| {
+                    both_names::charge(store, &charges, Take::Consume)
+                })
                 .await?;
             let reading = first(&charged, asked_at)?;
             self.link

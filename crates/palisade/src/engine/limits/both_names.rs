@@ -1,0 +1,147 @@
+//! Buckets under both of their names while the secret is rotated (L-ROTATE).
+//!
+//! A node that has both secrets charges the bucket under the new name and under the
+//! previous one, all or nothing. Nodes with only the previous secret see every charge
+//! under the name they know, so that nothing is admitted twice; and once the longest window
+//! has passed the new name holds all that counts, so that nothing is forgotten when
+//! the previous secret goes. Without a rotation a call goes straight to the store.
+
+use palisade_core::limit::Reading;
+use palisade_core::plan::Charge;
+use palisade_store::{Charged, ResetDone, Store, StoreError, Take, Taken};
+
+/// Evaluates the buckets of a decision under every name they have.
+pub(in crate::engine) async fn charge<S: Store>(
+    store: &S,
+    charges: &[Charge<'_>],
+    take: Take,
+) -> Result<Charged, StoreError> {
+    match Doubled::of(store, charges) {
+        None => store.charge(charges, take).await,
+        // Boxed: requests outside a rotation would carry its state.
+        Some(doubled) => {
+            let charged = Box::pin(store.charge(&doubled.charges, take)).await?;
+            Ok(doubled.merged(charged))
+        }
+    }
+}
+
+/// Evaluates decisions of one bucket each, apart from each other and in this order.
+pub(super) async fn charge_each<S: Store>(
+    store: &S,
+    charges: &[Charge<'_>],
+    take: Take,
+) -> Result<Vec<Charged>, StoreError> {
+    if !is_rotating(charges) {
+        return store.charge_each(charges, take).await;
+    }
+    let mut found = Vec::with_capacity(charges.len());
+    for one in charges {
+        let decided = charge(store, std::slice::from_ref(one), take);
+        found.push(Box::pin(decided).await?);
+    }
+    Ok(found)
+}
+
+/// Gives back what was taken to every name it was taken under.
+pub(super) async fn give_back<S: Store>(
+    store: &S,
+    taken: &[Taken<'_>],
+) -> Result<Charged, StoreError> {
+    if taken.iter().all(|taken| taken.charge.previous.is_none()) {
+        return store.give_back(taken).await;
+    }
+    let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+    let Some(doubled) = Doubled::of(store, &charges) else {
+        return store.give_back(taken).await;
+    };
+    let positions = (0..taken.len()).chain(doubled.twins.iter().copied());
+    let instants = positions.filter_map(|position| Some(taken.get(position)?.at));
+    let all = doubled.charges.iter().cloned().zip(instants);
+    let all: Vec<Taken<'_>> = all.map(|(charge, at)| Taken { charge, at }).collect();
+    let charged = Box::pin(store.give_back(&all)).await?;
+    Ok(doubled.merged(charged))
+}
+
+/// Gives back a cost that names no charge.
+pub(super) async fn refund<S: Store>(
+    store: &S,
+    charges: &[Charge<'_>],
+) -> Result<Charged, StoreError> {
+    match Doubled::of(store, charges) {
+        None => store.refund(charges).await,
+        Some(doubled) => {
+            let charged = Box::pin(store.refund(&doubled.charges)).await?;
+            Ok(doubled.merged(charged))
+        }
+    }
+}
+
+/// Clears buckets under every name; one counts as cleared if all of its names are.
+pub(in crate::engine) async fn reset<S: Store>(
+    store: &S,
+    charges: &[Charge<'_>],
+) -> Result<ResetDone, StoreError> {
+    let Some(doubled) = Doubled::of(store, charges) else {
+        return store.reset(charges).await;
+    };
+    let mut reset = store.reset(&doubled.charges).await?;
+    let twins = reset.done.split_off(charges.len().min(reset.done.len()));
+    for (position, is_done) in doubled.twins.iter().zip(twins) {
+        if let Some(done) = reset.done.get_mut(*position) {
+            *done &= is_done;
+        }
+    }
+    Ok(reset)
+}
+
+fn is_rotating(charges: &[Charge<'_>]) -> bool {
+    charges.iter().any(|charge| charge.previous.is_some())
+}
+
+/// The charges of a decision, and after them those under previous names.
+struct Doubled<'p> {
+    charges: Vec<Charge<'p>>,
+    /// For each of the latter the position of the charge it belongs to.
+    twins: Vec<usize>,
+}
+
+impl<'p> Doubled<'p> {
+    /// `None` if no bucket has a second name.
+    fn of<S: Store>(store: &S, charges: &[Charge<'p>]) -> Option<Self> {
+        if !is_rotating(charges) {
+            return None;
+        }
+        let is_shared = store.is_shared();
+        let previous = charges.iter().enumerate();
+        let previous = previous
+            .filter_map(|(position, charge)| Some((position, charge.under_previous(is_shared)?)));
+        let (twins, named): (Vec<usize>, Vec<Charge<'p>>) = previous.unzip();
+        (!twins.is_empty()).then(|| Self {
+            charges: charges.iter().cloned().chain(named).collect(),
+            twins,
+        })
+    }
+
+    /// One reading for each charge: of its two names the one that leaves less.
+    fn merged(&self, mut charged: Charged) -> Charged {
+        let count = self.charges.len() - self.twins.len();
+        let twins = charged
+            .readings
+            .split_off(count.min(charged.readings.len()));
+        charged.instants.truncate(count);
+        for (position, twin) in self.twins.iter().zip(twins) {
+            if let Some(reading) = charged.readings.get_mut(*position)
+                && leaves_less(&twin, reading)
+            {
+                *reading = twin;
+            }
+        }
+        charged
+    }
+}
+
+fn leaves_less(one: &Reading, other: &Reading) -> bool {
+    let left = |reading: &Reading| (reading.retry_at, std::cmp::Reverse(reading.remaining));
+    left(one) > left(other)
+}
