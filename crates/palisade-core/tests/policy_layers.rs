@@ -70,7 +70,7 @@ prop_compose! {
             limit.name = format!("limit-{at}");
             limit
         });
-        let known = ApiKey { tier: "free".into(), scopes: None };
+        let known = ApiKey { tier: "free".into(), scopes: None , usage_of: None};
         PolicySet::new(1, PolicyParts {
             enabled: true,
             settings: Settings::default(),

@@ -161,11 +161,22 @@ pub enum Registry {
     Resets,
     /// What API keys used beyond their quotas, by month and hash.
     Overages,
+    /// API keys that operators created or revoked, by hash.
+    ApiKeys,
+    /// OAuth clients that operators registered, by the hash of their id.
+    Clients,
 }
 
 impl Registry {
     /// Every registry.
-    pub const ALL: [Self; 4] = [Self::Allowlist, Self::Tiers, Self::Resets, Self::Overages];
+    pub const ALL: [Self; 6] = [
+        Self::Allowlist,
+        Self::Tiers,
+        Self::Resets,
+        Self::Overages,
+        Self::ApiKeys,
+        Self::Clients,
+    ];
 
     /// A short stable name.
     #[must_use]
@@ -175,6 +186,8 @@ impl Registry {
             Self::Tiers => "tiers",
             Self::Resets => "resets",
             Self::Overages => "overages",
+            Self::ApiKeys => "api_keys",
+            Self::Clients => "clients",
         }
     }
 }

@@ -49,6 +49,8 @@ impl Observer for Heard {
                 buckets, reason, ..
             } => format!("reset {buckets} {}", reason.unwrap_or_default()),
             Change::TierChanged { from, to, .. } => format!("tier {from} {to}"),
+            Change::ApiKey { what, .. } => format!("key {what:?}"),
+            Change::Client { is_added, .. } => format!("client {is_added}"),
             Change::CacheInvalidated => "invalidated".to_owned(),
             Change::BlockLifted { .. } => "lifted".to_owned(),
         });
@@ -98,6 +100,7 @@ fn parts() -> PolicyParts {
         let registered = ApiKey {
             tier: tier.into(),
             scopes: None,
+            usage_of: None,
         };
         (hash_api_key(key).into(), registered)
     };

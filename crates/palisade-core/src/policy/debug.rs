@@ -45,6 +45,7 @@ mod tests {
         let key = ApiKey {
             tier: "free".into(),
             scopes: None,
+            usage_of: None,
         };
         let parts = PolicyParts {
             enabled: true,

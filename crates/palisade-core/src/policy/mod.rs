@@ -6,6 +6,7 @@ mod descriptor;
 mod domains;
 mod host;
 mod limits;
+mod registered;
 mod resolve;
 mod route;
 mod tenant;
@@ -28,6 +29,7 @@ pub use limits::{
     Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
     Scope,
 };
+pub use registered::{KeyRegistration, Origin, Registered};
 pub use resolve::{
     api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
 };
@@ -75,6 +77,7 @@ pub struct PolicySet {
     domains: Domains,
     clients: HashMap<Box<str>, ClientType>,
     api_keys: HashMap<Box<str>, ApiKey>,
+    registered: Arc<Registered>,
     tiers: HashMap<Arc<str>, Tier>,
     bot_patterns: Vec<String>,
     /// Some limit is for bots only.
@@ -155,6 +158,7 @@ impl PolicySet {
             domains: Domains::default(),
             clients: HashMap::new(),
             api_keys: HashMap::new(),
+            registered: Arc::default(),
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
@@ -224,25 +228,47 @@ impl PolicySet {
     /// The registered type of a client; public if it is not registered.
     #[must_use]
     pub fn client_type(&self, id: &str) -> ClientType {
-        self.clients.get(id).copied().unwrap_or(ClientType::Public)
+        let others = || self.registered.clients.get(id).map(|(kind, _)| *kind);
+        let known = self.clients.get(id).copied().or_else(others);
+        known.unwrap_or(ClientType::Public)
     }
 
-    /// The API key with this hash.
+    /// This policy with keys and clients from outside its file.
+    #[must_use]
+    pub fn with_registered(&self, registered: Arc<Registered>) -> Self {
+        Self {
+            registered,
+            ..self.clone()
+        }
+    }
+
+    /// The API key with this hash, unless it was revoked.
     #[must_use]
     pub fn api_key(&self, hash: &str) -> Option<&ApiKey> {
-        self.api_keys.get(hash)
+        if self.registered.revoked.contains(hash) {
+            return None;
+        }
+        let others = || self.registered.api_keys.get(hash).map(|(key, _)| key);
+        self.api_keys.get(hash).or_else(others)
     }
 
     /// Whether any API key is registered: where none is, and no route asks for one, an
-    /// application's own header of that name is no concern of ours (I-APIKEY).
+    /// application's own header of that name is no concern of ours (I-APIKEY). A key that
+    /// was just revoked counts: it is to be refused, not overlooked.
     #[must_use]
     pub fn has_api_keys(&self) -> bool {
         !self.api_keys.is_empty()
+            || !self.registered.api_keys.is_empty()
+            || !self.registered.revoked.is_empty()
     }
 
-    /// Every registered API key's hash and registration.
+    /// The hash and registration of every API key that binds, each once.
     pub fn api_keys(&self) -> impl Iterator<Item = (&str, &ApiKey)> {
-        self.api_keys.iter().map(|(hash, key)| (&**hash, key))
+        let own = self.api_keys.iter().map(|(hash, key)| (&**hash, key));
+        let others = self.registered.api_keys.iter();
+        let others = others.filter(|(hash, _)| !self.api_keys.contains_key(*hash));
+        own.chain(others.map(|(hash, (key, _))| (&**hash, key)))
+            .filter(|(hash, _)| !self.registered.revoked.contains(*hash))
     }
 
     /// The tier with this name.

@@ -1,5 +1,6 @@
 //! Facts → plan, in the order of L-ORDER.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::num::NonZeroU32;
 
@@ -64,8 +65,7 @@ fn resolve_on<'p>(
         charges: Vec::new(),
         quota: None,
     };
-    plan.refusal =
-        scope_refusal(policy, &plan.route, &identity).or_else(|| unknown_class(policy, facts));
+    plan.refusal = scope_refusal(&plan.route, &identity).or_else(|| unknown_class(policy, facts));
     match plan.refusal {
         None if plan.route.exempt => charge_guess(policy, &mut identity, facts, &mut plan),
         None => charge_who(policy, tenant, &mut identity, facts, &mut plan, tier_of),
@@ -168,11 +168,7 @@ fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
 /// Scopes are known once somebody is authenticated, not before. An API key stands for
 /// them: of a request its own scopes are judged with its quota, which a job has none of.
 #[inline]
-fn scope_refusal(
-    policy: &PolicySet,
-    route: &RouteMatch<'_>,
-    identity: &Identity<'_>,
-) -> Option<Refusal> {
+fn scope_refusal(route: &RouteMatch<'_>, identity: &Identity<'_>) -> Option<Refusal> {
     let facts = identity.facts;
     let needed = route.scope.filter(|_| facts.layers != Layers::Edge)?;
     let held = facts
@@ -183,9 +179,9 @@ fn scope_refusal(
         _ if held => None,
         None => Some(Refusal::TokenScope),
         Some(_) if facts.kind == RequestKind::Http => None,
-        Some(_) => match identity.known_key().and_then(|hash| policy.api_key(hash)) {
+        Some(_) => match identity.known_key() {
             None => Some(Refusal::TokenScope),
-            Some(registered) => (!registered.covers(needed)).then_some(Refusal::KeyScope),
+            Some(key) => (!key.registered.covers(needed)).then_some(Refusal::KeyScope),
         },
     }
 }
@@ -297,17 +293,14 @@ fn charge_quota<'p>(
     if facts.api_key.is_none() {
         return plan.route.api_key_required.then_some(Refusal::UnknownKey);
     }
-    let Some(hash) = identity.known_key().map(str::to_owned) else {
-        return Some(Refusal::UnknownKey);
-    };
-    let Some(registered) = policy.api_key(&hash) else {
+    let Some(key) = identity.known_key() else {
         return Some(Refusal::UnknownKey);
     };
     let needed = plan.route.scope;
-    if needed.is_some_and(|needed| !registered.covers(needed)) {
+    if needed.is_some_and(|needed| !key.registered.covers(needed)) {
         return Some(Refusal::KeyScope);
     }
-    let Some(tier) = tier_of(&hash).or_else(|| policy.tier(&registered.tier)) else {
+    let Some(tier) = tier_of(&key.usage).or_else(|| policy.tier(&key.registered.tier)) else {
         return Some(Refusal::NoLimit);
     };
     if let Some(mut charge) = identity.charge(&tier.limit, None, weight(&plan.route, facts)) {
@@ -383,6 +376,13 @@ pub fn hash_api_key(key: &str) -> String {
     hex
 }
 
+/// An API key that the policy knows.
+struct KnownKey<'a> {
+    registered: &'a super::ApiKey,
+    /// Hash under which its usage is counted.
+    usage: Cow<'a, str>,
+}
+
 /// The request's identifiers, each digested at most once.
 struct Identity<'a> {
     policy: &'a PolicySet,
@@ -390,8 +390,8 @@ struct Identity<'a> {
     facts: &'a RequestFacts,
     pattern: Option<&'a str>,
     client_type: Option<ClientType>,
-    /// The hash of the API key, if the policy knows the key; empty until it is needed.
-    api_key: OnceCell<Option<String>>,
+    /// The API key, if the policy knows it; empty until it is needed.
+    api_key: OnceCell<Option<KnownKey<'a>>>,
     digested: ArrayVec<Segment, 8>,
     /// The same request under the previous secret (L-ROTATE).
     previous: Option<Box<Self>>,
@@ -427,13 +427,18 @@ impl<'a> Identity<'a> {
         Some(Box::new(self.keyring.bucket(limit.digest, segments)))
     }
 
-    /// The hash of the request's API key, if the policy knows the key.
-    fn known_key(&self) -> Option<&str> {
+    /// The request's API key, if the policy knows it.
+    fn known_key(&self) -> Option<&KnownKey<'a>> {
         let found = self.api_key.get_or_init(|| {
             let hash = hash_api_key(self.facts.api_key.as_ref()?.as_str());
-            self.policy.api_key(&hash).is_some().then_some(hash)
+            let registered = self.policy.api_key(&hash)?;
+            let usage = match &registered.usage_of {
+                Some(usage) => Cow::Borrowed(&**usage),
+                None => Cow::Owned(hash),
+            };
+            Some(KnownKey { registered, usage })
         });
-        found.as_deref()
+        found.as_ref()
     }
 
     /// Searches the user agent for the policy's patterns: only where a limit asks.
@@ -515,7 +520,7 @@ impl<'a> Identity<'a> {
             SegmentKind::User => digest(facts.user.as_ref()?.as_bytes()),
             SegmentKind::Token => digest(facts.token.as_ref()?.as_bytes()),
             SegmentKind::Client => digest(facts.client.as_ref()?.id.as_bytes()),
-            SegmentKind::ApiKey => api_key_segment(self.known_key()?),
+            SegmentKind::ApiKey => api_key_segment(&self.known_key()?.usage),
             SegmentKind::Endpoint => digest(self.pattern.unwrap_or(&facts.path).as_bytes()),
             SegmentKind::Account | SegmentKind::Descriptor => None,
         }?;

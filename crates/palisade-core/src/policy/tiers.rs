@@ -37,6 +37,9 @@ pub struct ApiKey {
     pub tier: Arc<str>,
     /// Scopes; `None` covers every route.
     pub scopes: Option<Vec<String>>,
+    /// Hash under which its usage is counted, where that is not its own: a key that
+    /// replaces another goes on with the other's quota.
+    pub usage_of: Option<Box<str>>,
 }
 
 impl ApiKey {

@@ -256,6 +256,7 @@ fn api_keys(root: &Table, tiers: &[TierTable], sink: &mut Sink) -> HashMap<Box<s
         let registered = ApiKey {
             tier: key.tier.into(),
             scopes: key.scopes,
+            usage_of: None,
         };
         keys.insert(key.hash.0.into_boxed_str(), registered);
     }

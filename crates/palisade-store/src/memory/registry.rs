@@ -37,12 +37,14 @@ impl Registries {
     }
 
     fn of(&self, registry: Registry) -> &RwLock<List> {
-        let [allowlist, tiers, resets, overages] = &self.lists;
+        let [allowlist, tiers, resets, overages, api_keys, clients] = &self.lists;
         match registry {
             Registry::Allowlist => allowlist,
             Registry::Tiers => tiers,
             Registry::Resets => resets,
             Registry::Overages => overages,
+            Registry::ApiKeys => api_keys,
+            Registry::Clients => clients,
         }
     }
 

@@ -11,7 +11,7 @@ use super::error;
 use crate::StoreError;
 
 /// The version of the schema that this code works with.
-pub const SCHEMA_VERSION: u32 = 8;
+pub const SCHEMA_VERSION: u32 = 9;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0001_schema.sql"),
@@ -22,6 +22,7 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     include_str!("migrations/0006_probe.sql"),
     include_str!("migrations/0007_overages.sql"),
     include_str!("migrations/0008_years.sql"),
+    include_str!("migrations/0009_credentials.sql"),
 ];
 
 /// One migration at a time, on any node. The number is arbitrary and stays.

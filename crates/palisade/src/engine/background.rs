@@ -46,12 +46,13 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Takes over allowlist, tier changes and resets for as long as it is polled, so that a
+    /// Takes over allowlist, tier changes, API keys, clients and resets for as long as it is polled, so that a
     /// change reaches every node within a second.
     pub async fn follow_registries(&self) {
         loop {
             let _ = self.refresh_allowlist().await;
             let _ = self.refresh_tiers().await;
+            let _ = self.refresh_credentials().await;
             let _ = self.refresh_resets().await;
             tokio::time::sleep(REGISTRIES_EVERY).await;
         }

@@ -43,16 +43,18 @@ pub use limits::{
     DescriptorAnswer, DescriptorStatus, Figure, KEYED_MAX, Keyed, KeyedAnswer, RefundOutcome,
     RequestAnswer, Verdict,
 };
+pub(crate) use operators::attach_stored;
 pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX,
-    BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CalledBucket, Explanation,
-    Finding, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry, QUOTAS_PAGE_MAX,
-    QuotaPage, QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought,
-    Standing, meaning,
+    BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CLIENTS_MAX,
+    CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
+    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry,
+    NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage, ResetLine,
+    ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, SourceCredentials, Standing, meaning,
 };
 pub use ports::{
-    Administered, Change, InstanceFailure, ModeChange, NoObserver, NoTenants, Observer, Operator,
-    OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+    Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
+    Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
 };
 
 /// What an engine is made of.
@@ -181,9 +183,9 @@ impl<S: Store> Engine<S> {
             limits: Limits::new(store.is_shared(), &clock, &settings.fallback),
             link: Link::new(store, clock, observer, deadline, settings),
             guard: Guard::default(),
-            registries,
             candidate: Seldom::default(),
-            policy: ArcSwap::new(policy),
+            policy: ArcSwap::new(registries.credentials.attach(policy)),
+            registries,
             keyring,
             tenants,
         }
@@ -214,7 +216,9 @@ impl<S: Store> Engine<S> {
     pub fn set_policy(&self, policy: Arc<PolicySet>) {
         self.link.reconfigure(&policy.settings);
         self.limits.reconfigure(&policy.settings.fallback);
-        let before = self.policy.swap(policy);
+        let before = self.policy.swap(self.registries.credentials.attach(policy));
+        // Keys may have changed between attaching and swapping.
+        self.attach_registered();
         self.limits.retire();
         self.observer()
             .policy_changed(Some(&before), &self.policy.load(), self.now());

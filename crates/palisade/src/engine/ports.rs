@@ -309,6 +309,17 @@ pub enum Operator {
     Local,
 }
 
+/// A change of an API key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// It was made.
+    Created,
+    /// Its secret was replaced.
+    Rotated,
+    /// It was ended.
+    Revoked,
+}
+
 /// What an operator changed. Nothing here is an identifier: digests and hashes only.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
@@ -333,6 +344,24 @@ pub enum Change<'a> {
         from: &'a str,
         /// Tier now.
         to: &'a str,
+        /// The operator's reason, if one was given.
+        reason: Option<&'a str>,
+    },
+    /// An API key was made, replaced or revoked.
+    ApiKey {
+        /// Which of these.
+        what: KeyChange,
+        /// The hash that names the key.
+        api_key: &'a str,
+        /// The operator's reason, if one was given.
+        reason: Option<&'a str>,
+    },
+    /// An OAuth client was registered or removed.
+    Client {
+        /// The hash of its id.
+        id: &'a str,
+        /// False if it was removed.
+        is_added: bool,
         /// The operator's reason, if one was given.
         reason: Option<&'a str>,
     },

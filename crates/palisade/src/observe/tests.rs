@@ -165,6 +165,7 @@ pub(super) fn parts() -> PolicyParts {
             ApiKey {
                 tier: "free".into(),
                 scopes: None,
+                usage_of: None,
             },
         )]
         .into(),

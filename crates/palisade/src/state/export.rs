@@ -11,6 +11,7 @@ use palisade_store::{Store, Take};
 
 use super::Counts;
 use super::lines::{Line, MOVED, StateError, VERSION, Writer, secrets_of};
+use crate::engine::attach_stored;
 
 /// Records that are asked for at a time.
 const PAGE: usize = 512;
@@ -40,7 +41,8 @@ pub async fn export<S: Store>(
         records(store, kind, &mut to).await?;
     }
     entries(store, &mut to).await?;
-    quotas(store, policy, &mut to).await?;
+    let policy = attach_stored(store, policy, store.probe().await?).await?;
+    quotas(store, &policy, &mut to).await?;
     Ok(to.end()?)
 }
 
@@ -81,10 +83,12 @@ async fn quotas<S: Store>(
 ) -> Result<(), StateError> {
     let keys = policy.api_keys().filter_map(|(hash, registered)| {
         let tier = policy.tier(&registered.tier)?;
-        Some((hash, quota_charge(tier, hash)?))
+        let usage = registered.usage_of.as_deref().unwrap_or(hash);
+        Some((usage, quota_charge(tier, usage)?))
     });
     let mut known: Vec<(&str, Charge<'_>)> = keys.collect();
     known.sort_unstable_by_key(|(hash, _)| *hash);
+    known.dedup_by_key(|(hash, _)| *hash);
     for some in known.chunks(QUOTAS_AT_ONCE) {
         let charges: Vec<Charge<'_>> = some.iter().map(|(_, charge)| charge.clone()).collect();
         let found = store.charge(&charges, Take::Peek).await?.readings;

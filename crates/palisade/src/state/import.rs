@@ -1,5 +1,6 @@
 //! Lines → a store.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::BufRead;
 
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 use super::Counts;
 use super::lines::{Item, Line, QuotaLine, Reader, RecordLine, StateError, VERSION, secrets_of};
+use crate::engine::attach_stored;
 
 /// Records that are written at a time.
 const BATCH: usize = 64;
@@ -112,7 +114,7 @@ pub async fn import<S: Store>(
     head(&mut from, keyring)?;
     let mut run = Run {
         store,
-        policy,
+        policy: Cow::Borrowed(policy),
         existing,
         now: store.probe().await?,
         entries: BTreeSet::new(),
@@ -142,7 +144,8 @@ pub async fn import<S: Store>(
 /// One import under way.
 struct Run<'a, S> {
     store: &'a S,
-    policy: &'a PolicySet,
+    /// With the keys of the store once a quota needs them: entries come before quotas.
+    policy: Cow<'a, PolicySet>,
     existing: Existing,
     now: Micros,
     /// Entries that the store had already, of registries that came up.
@@ -221,8 +224,11 @@ impl<S: Store> Run<'_, S> {
             self.done.expired.quotas += 1;
             return Ok(());
         }
-        let registered = self.policy.api_key(&line.api_key);
-        let tier = registered.and_then(|registered| self.policy.tier(&registered.tier));
+        if let Cow::Borrowed(own) = self.policy {
+            self.policy = Cow::Owned(attach_stored(self.store, own, self.now).await?);
+        }
+        let registered = self.policy.key_registration(&line.api_key);
+        let tier = registered.and_then(|registered| self.policy.tier(&registered.key.tier));
         let Some(charge) = tier.and_then(|tier| quota_charge(tier, &line.api_key)) else {
             self.done.unknown_api_keys += 1;
             return Ok(());

@@ -153,7 +153,13 @@ impl Line {
 }
 
 /// The registries that are moved. Resets only tell nodes of one store to forget.
-pub(super) const MOVED: [Registry; 3] = [Registry::Allowlist, Registry::Tiers, Registry::Overages];
+pub(super) const MOVED: [Registry; 5] = [
+    Registry::Allowlist,
+    Registry::Tiers,
+    Registry::Overages,
+    Registry::ApiKeys,
+    Registry::Clients,
+];
 
 /// What a line between the first and the last is about.
 pub(super) enum Item {

@@ -74,6 +74,7 @@ fn policy() -> PolicySet {
                 ApiKey {
                     tier: "free".into(),
                     scopes: None,
+                    usage_of: None,
                 },
             )]
             .into(),

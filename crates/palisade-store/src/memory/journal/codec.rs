@@ -184,6 +184,8 @@ const fn code_of(registry: Registry) -> u8 {
         Registry::Tiers => 2,
         Registry::Resets => 3,
         Registry::Overages => 4,
+        Registry::ApiKeys => 5,
+        Registry::Clients => 6,
     }
 }
 

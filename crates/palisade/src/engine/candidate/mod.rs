@@ -144,6 +144,11 @@ impl Candidate {
             .start_anew(live.policy.load().revision, &bundle.policy, now);
     }
 
+    /// Follows the keys and clients that operators and the source register.
+    pub(super) fn attach_registered(&self) {
+        self.engine.attach_registered();
+    }
+
     fn request<'a>(&'a self, facts: &'a RequestFacts) -> Later<'a, Decision> {
         Box::pin(async move {
             let (answer, _) = self

@@ -3,6 +3,7 @@
 mod aggregate;
 mod allowlist;
 mod blocks;
+mod credentials;
 mod explain;
 mod explain_call;
 mod lift;
@@ -19,6 +20,11 @@ use allowlist::entry_id;
 
 pub use allowlist::{AllowlistEntry, AllowlistError, AllowlistKind, NewAllowlistEntry};
 pub use blocks::{BLOCKS_LISTED_MAX, BlockCursor, BlockPage, BlockView, ScoreView};
+pub(crate) use credentials::attach_stored;
+pub use credentials::{
+    CLIENTS_MAX, CREDENTIALS_PAGE_MAX, ClientPage, ClientView, IssuedKey, KEYS_MAX, KeyPage,
+    KeyView, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, SourceCredentials,
+};
 pub use explain::{Explanation, Finding, meaning};
 pub use explain_call::CalledBucket;
 pub use lift::{LiftSubject, LiftTarget, Lifted, Score};

@@ -89,13 +89,13 @@ impl<S: Store> Engine<S> {
             return;
         }
         let hash = hash_api_key(key.as_str());
-        let Some(tier) = self.tier_of_key(policy, &hash) else {
+        let Ok((tier, hash)) = self.tier_in_force(policy, &hash) else {
             return;
         };
         let cost = facts.cost.map_or(1, |cost| u64::from(cost.get()));
         if quota.used.saturating_sub(cost) <= limit {
             self.link.observer().overage(&OverageSeen {
-                api_key: &hash,
+                api_key: hash,
                 tier: &tier.name,
                 month: None,
                 overage: quota.used - limit,
@@ -111,13 +111,7 @@ impl<S: Store> Engine<S> {
         };
         self.registries
             .overages
-            .raise(id_of(&month_of(decision.at), &hash), total);
-    }
-
-    fn tier_of_key<'p>(&self, policy: &'p PolicySet, hash: &str) -> Option<&'p Tier> {
-        let registered = policy.api_key(hash)?;
-        self.tier_of(policy, hash)
-            .or_else(|| policy.tier(&registered.tier))
+            .raise(id_of(&month_of(decision.at), hash), total);
     }
 
     /// Shares what this node has seen, and tells the totals of a month that is over.

@@ -55,7 +55,7 @@ impl<S: Store> Engine<S> {
     /// No such key, or the store's.
     pub async fn quota(&self, hash: &str) -> Result<QuotaUsage, AdminError> {
         let policy = self.policy.load_full();
-        let tier = self.tier_in_force(&policy, hash)?;
+        let (tier, hash) = self.tier_in_force(&policy, hash)?;
         let mut usage = self.usage(tier, hash).await?;
         usage.last_month = self.last_month().await?.remove(hash);
         Ok(usage)
@@ -73,10 +73,11 @@ impl<S: Store> Engine<S> {
         let policy = self.policy.load_full();
         let mut hashes: Vec<&str> = policy
             .api_keys()
-            .map(|(hash, _)| hash)
+            .map(|(hash, key)| key.usage_of.as_deref().unwrap_or(hash))
             .filter(|hash| after.is_none_or(|after| *hash > after))
             .collect();
         hashes.sort_unstable();
+        hashes.dedup();
         let count_max = count_max.clamp(1, QUOTAS_PAGE_MAX);
         let more = hashes.len() > count_max;
         hashes.truncate(count_max);
@@ -90,7 +91,7 @@ impl<S: Store> Engine<S> {
         let mut before = self.last_month().await?;
         for hash in hashes {
             // A key on a tier that is gone is denied: it has no usage to show.
-            if let Ok(tier) = self.tier_in_force(&policy, hash) {
+            if let Ok((tier, hash)) = self.tier_in_force(&policy, hash) {
                 let mut usage = self.usage(tier, hash).await?;
                 usage.last_month = before.remove(hash);
                 page.quotas.push(usage);
@@ -99,13 +100,17 @@ impl<S: Store> Engine<S> {
         Ok(page)
     }
 
-    fn tier_in_force<'p>(&self, policy: &'p PolicySet, hash: &str) -> Result<&'p Tier, AdminError> {
-        let registered = policy
-            .api_key(hash)
-            .ok_or(AdminError::NotFound("API key"))?;
-        self.tier_of(policy, hash)
-            .or_else(|| policy.tier(&registered.tier))
-            .ok_or(AdminError::NotFound("tier"))
+    /// The tier of the key with this hash, and the hash under which its usage is counted.
+    pub(super) fn tier_in_force<'p>(
+        &self,
+        policy: &'p PolicySet,
+        hash: &str,
+    ) -> Result<(&'p Tier, &'p str), AdminError> {
+        let found = policy.key_registration(hash);
+        let found = found.ok_or(AdminError::NotFound("API key"))?;
+        let tier = self.tier_of(policy, found.usage);
+        let tier = tier.or_else(|| policy.tier(&found.key.tier));
+        Ok((tier.ok_or(AdminError::NotFound("tier"))?, found.usage))
     }
 
     async fn usage(&self, tier: &Tier, hash: &str) -> Result<QuotaUsage, AdminError> {
@@ -153,7 +158,7 @@ impl<S: Store> Admin<'_, S> {
         check_reason(reason)?;
         let engine = self.engine;
         let policy = engine.policy.load_full();
-        let tier = engine.tier_in_force(&policy, hash)?;
+        let (tier, hash) = engine.tier_in_force(&policy, hash)?;
         let charge = quota_charge(tier, hash).ok_or(AdminError::NotFound("API key"))?;
         let reset = engine
             .link
@@ -185,7 +190,7 @@ impl<S: Store> Admin<'_, S> {
         reason.map_or(Ok(()), check_reason)?;
         let engine = self.engine;
         let policy = engine.policy.load_full();
-        let from = engine.tier_in_force(&policy, hash)?;
+        let (from, hash) = engine.tier_in_force(&policy, hash)?;
         let tier = policy.tier(to).ok_or(AdminError::Invalid {
             field: "tier",
             problem: "is not a tier of this policy",

@@ -9,6 +9,7 @@ use palisade_store::{Registry, Store, StoreError};
 
 use super::super::Engine;
 use super::allowlist::Allowlist;
+use super::credentials::Credentials;
 use super::overage::Overages;
 
 /// This node's copies.
@@ -20,6 +21,7 @@ pub(in crate::engine) struct Registries {
     /// One more than the version of the resets that was seen last; 0 is none.
     resets_seen: AtomicU64,
     pub(super) overages: Overages,
+    pub(in crate::engine) credentials: Credentials,
 }
 
 impl Registries {

@@ -112,10 +112,7 @@ impl<S: Store> Engine<S> {
         one: &ResetSelector,
     ) -> Vec<Charge<'p>> {
         let quota = one.api_key.as_deref().and_then(|hash| {
-            let tier = self.tier_of(policy, hash).or_else(|| {
-                let registered = policy.api_key(hash)?;
-                policy.tier(&registered.tier)
-            })?;
+            let (tier, hash) = self.tier_in_force(policy, hash).ok()?;
             quota_charge(tier, hash).filter(|_| one.means(&tier.limit))
         });
         let limits = policy.limits().iter().filter(|limit| one.means(limit));

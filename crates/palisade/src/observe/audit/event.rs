@@ -93,6 +93,16 @@ kinds! {
     Reset = "rate_limit_reset", Info, Security;
     /// An operator put an API key on another tier.
     TierChanged = "quota_tier_changed", Info, Security;
+    /// An operator made an API key.
+    ApiKeyCreated = "api_key_created", Info, Security;
+    /// An operator replaced an API key's secret.
+    ApiKeyRotated = "api_key_rotated", Info, Security;
+    /// An operator revoked an API key.
+    ApiKeyRevoked = "api_key_revoked", Info, Security;
+    /// An operator registered an OAuth client.
+    ClientAdded = "oauth_client_added", Info, Security;
+    /// An operator removed an OAuth client.
+    ClientRemoved = "oauth_client_removed", Info, Security;
     /// Another policy is in force.
     PolicyChanged = "policy_changed", Info, Security;
     /// The candidate policy would have decided otherwise; at most ten a second say whom it

@@ -15,8 +15,8 @@ use palisade_core::time::Micros;
 use super::event::{Actor, Event, EventKind, Hex, Network};
 use super::{Audit, Severity};
 use crate::engine::{
-    Administered, CandidateSeen, Change, ModeChange, Observer, Operator, OverageSeen, Score, Seen,
-    Subject, TenantSeen,
+    Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
+    Score, Seen, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -330,6 +330,37 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             event.subject = Some(api_key.into());
             event.from = Some(from.into());
             event.to = Some(to.into());
+            event.reason = reason.map(Into::into);
+            event
+        }
+        Change::ApiKey {
+            what,
+            api_key,
+            reason,
+        } => {
+            let kind = match what {
+                KeyChange::Created => EventKind::ApiKeyCreated,
+                KeyChange::Rotated => EventKind::ApiKeyRotated,
+                KeyChange::Revoked => EventKind::ApiKeyRevoked,
+            };
+            let mut event = Event::new(kind, at);
+            event.subject = Some(api_key.into());
+            event.reason = reason.map(Into::into);
+            event
+        }
+        Change::Client {
+            id,
+            is_added,
+            reason,
+        } => {
+            let mut event = Event::new(
+                match is_added {
+                    true => EventKind::ClientAdded,
+                    false => EventKind::ClientRemoved,
+                },
+                at,
+            );
+            event.subject = Some(id.into());
             event.reason = reason.map(Into::into);
             event
         }

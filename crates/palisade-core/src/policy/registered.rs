@@ -1,0 +1,109 @@
+//! API keys and OAuth clients that are registered outside the policy file.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{ApiKey, PolicySet};
+use crate::facts::ClientType;
+
+/// Where a key or client is registered. Of two registrations the first in this order
+/// binds: what is written down as configuration is not overruled at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// The policy file.
+    File,
+    /// The policy source (a database of the application).
+    Source,
+    /// The admin API.
+    Admin,
+}
+
+impl Origin {
+    /// The word for it in answers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Source => "source",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Keys and clients from outside the file, and the keys that operators revoked.
+#[derive(Clone, Default)]
+pub struct Registered {
+    /// API keys, by hash.
+    pub api_keys: HashMap<Box<str>, (ApiKey, Origin)>,
+    /// OAuth clients, by id.
+    pub clients: HashMap<Box<str>, (ClientType, Origin)>,
+    /// Hash of the newest secret of each key whose usage is counted under another hash.
+    pub newest: HashMap<Box<str>, Box<str>>,
+    /// Hashes that no longer bind, whoever registered them.
+    pub revoked: HashSet<Box<str>>,
+}
+
+impl Registered {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.api_keys.is_empty() && self.clients.is_empty() && self.revoked.is_empty()
+    }
+}
+
+/// A registration as operators name it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRegistration<'p> {
+    /// What is registered.
+    pub key: &'p ApiKey,
+    /// Hash of the secret that was asked about, or of the newest one.
+    pub hash: &'p str,
+    /// Hash under which usage is counted: it stays when the secret is replaced.
+    pub usage: &'p str,
+    /// Who registered it.
+    pub origin: Origin,
+}
+
+impl PolicySet {
+    /// The registration of the key with this hash, or whose usage is counted under it.
+    #[must_use]
+    pub fn key_registration(&self, hash: &str) -> Option<KeyRegistration<'_>> {
+        let hash = match self.api_key(hash) {
+            Some(_) => hash,
+            None => self.registered.newest.get(hash)?,
+        };
+        let (own, key, origin) = match self.api_keys.get_key_value(hash) {
+            Some((own, key)) => (own, key, Origin::File),
+            None => {
+                let (own, (key, origin)) = self.registered.api_keys.get_key_value(hash)?;
+                (own, key, *origin)
+            }
+        };
+        self.api_key(hash)?;
+        Some(KeyRegistration {
+            key,
+            hash: own,
+            usage: key.usage_of.as_ref().unwrap_or(own),
+            origin,
+        })
+    }
+
+    /// OAuth clients of every origin, with those that a stronger origin overrules.
+    pub fn clients(&self) -> impl Iterator<Item = (&str, ClientType, Origin)> {
+        let own = self.clients.iter();
+        let own = own.map(|(id, kind)| (&**id, *kind, Origin::File));
+        let others = self.registered.clients.iter();
+        own.chain(others.map(|(id, (kind, origin))| (&**id, *kind, *origin)))
+    }
+
+    /// Whether the file itself registers the key, revoked or not.
+    #[must_use]
+    pub fn is_key_of_file(&self, hash: &str) -> bool {
+        self.api_keys.contains_key(hash)
+    }
+
+    /// Keys and clients from outside the file.
+    #[must_use]
+    pub fn registered(&self) -> &Registered {
+        &self.registered
+    }
+}

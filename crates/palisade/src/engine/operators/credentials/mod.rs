@@ -1,0 +1,220 @@
+//! API keys and OAuth clients that are registered outside the policy file: kept in the
+//! store by the admin API, or handed over by a policy source. Every node holds a copy
+//! and attaches it to the policy in force, so that a request looks in one place.
+//!
+//! While the store is down the last copy counts: a revocation cannot be written then, and
+//! one that was written before the outage binds on every node that had copied it.
+
+mod clients;
+mod keys;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use palisade_core::facts::ClientType;
+use palisade_core::policy::{ApiKey, Origin, PolicySet, Registered};
+use palisade_core::time::Micros;
+use palisade_store::{Entries, Registry, Store, StoreError};
+use parking_lot::Mutex;
+
+use super::super::Engine;
+use clients::ClientEntry;
+use keys::{KeyEntry, KeyRecord};
+
+pub use clients::{CLIENTS_MAX, ClientPage, ClientView};
+pub use keys::{IssuedKey, KEYS_MAX, KeyPage, KeyView, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX};
+
+/// Most keys or clients on one page.
+pub const CREDENTIALS_PAGE_MAX: usize = 1_000;
+
+/// Keys and clients as a policy source holds them; what is not valid was left out.
+#[derive(Clone, Default)]
+pub struct SourceCredentials {
+    /// API keys, by hash.
+    pub api_keys: HashMap<Box<str>, ApiKey>,
+    /// OAuth clients, by id.
+    pub clients: HashMap<Box<str>, ClientType>,
+}
+
+/// This node's copy.
+#[derive(Default)]
+pub(in crate::engine) struct Credentials {
+    held: Mutex<Held>,
+    /// Everything in `held` that binds now.
+    current: ArcSwap<Registered>,
+}
+
+#[derive(Default)]
+struct Held {
+    keys: HashMap<String, KeyEntry>,
+    revoked: HashSet<String>,
+    clients: HashMap<String, ClientEntry>,
+    source: Arc<SourceCredentials>,
+    keys_seen: Option<u64>,
+    clients_seen: Option<u64>,
+    /// When the first overlap of a rotation ends.
+    next_end: Option<Micros>,
+}
+
+impl Held {
+    fn take_keys(&mut self, all: &Entries) {
+        self.keys.clear();
+        self.revoked.clear();
+        for record in all.entries.iter().filter_map(KeyRecord::read) {
+            match record {
+                KeyRecord::Key(id, entry) => drop(self.keys.insert(id, entry)),
+                KeyRecord::Revoked(hash) => drop(self.revoked.insert(hash)),
+            }
+        }
+        self.keys_seen = Some(all.version);
+    }
+
+    fn take_clients(&mut self, all: &Entries) {
+        let read = all.entries.iter().filter_map(ClientEntry::read);
+        self.clients = read.map(|entry| (entry.id.clone(), entry)).collect();
+        self.clients_seen = Some(all.version);
+    }
+
+    fn is_due(&self, now: Micros) -> bool {
+        self.next_end.is_some_and(|end| end <= now)
+    }
+
+    /// Everything that binds at `now`. The source overrules the admin API.
+    fn registered(&mut self, now: Micros) -> Registered {
+        let mut all = Registered {
+            revoked: self
+                .revoked
+                .iter()
+                .map(|hash| hash.as_str().into())
+                .collect(),
+            ..Registered::default()
+        };
+        self.next_end = None;
+        for (id, entry) in self
+            .keys
+            .iter()
+            .filter(|(id, _)| !self.revoked.contains(*id))
+        {
+            let ends = entry.secrets.iter().filter_map(|secret| secret.until);
+            let next = ends.filter(|end| *end > now).min();
+            self.next_end = [self.next_end, next].into_iter().flatten().min();
+            entry.register(id, now, &mut all);
+        }
+        let clients = self.clients.values();
+        all.clients = clients
+            .map(|entry| (entry.id.as_str().into(), (entry.kind(), Origin::Admin)))
+            .collect();
+        for (hash, key) in &self.source.api_keys {
+            if let Some(usage) = &key.usage_of {
+                all.newest.insert(usage.clone(), hash.clone());
+            }
+            all.api_keys
+                .insert(hash.clone(), (key.clone(), Origin::Source));
+        }
+        let clients = self.source.clients.iter();
+        all.clients
+            .extend(clients.map(|(id, kind)| (id.clone(), (*kind, Origin::Source))));
+        all
+    }
+}
+
+impl Credentials {
+    /// The policy with what is registered outside its file.
+    pub(in crate::engine) fn attach(&self, policy: Arc<PolicySet>) -> Arc<PolicySet> {
+        let current = self.current.load_full();
+        match current.is_empty() && policy.registered().is_empty() {
+            true => policy,
+            false => Arc::new(policy.with_registered(current)),
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Takes over keys and clients that operators changed on any node, and ends overlaps
+    /// of rotated keys that are over.
+    ///
+    /// # Errors
+    /// The store's; the copy stays as it was, but overlaps still end.
+    pub async fn refresh_credentials(&self) -> Result<(), StoreError> {
+        let credentials = &self.registries.credentials;
+        let (keys_seen, clients_seen) = {
+            let held = credentials.held.lock();
+            (held.keys_seen, held.clients_seen)
+        };
+        let keys = self.changed_entries(Registry::ApiKeys, keys_seen).await;
+        let clients = self.changed_entries(Registry::Clients, clients_seen).await;
+        let mut has_changed = false;
+        {
+            let mut held = credentials.held.lock();
+            if let Ok(Some(all)) = &keys {
+                held.take_keys(all);
+                has_changed = true;
+            }
+            if let Ok(Some(all)) = &clients {
+                held.take_clients(all);
+                has_changed = true;
+            }
+            has_changed |= held.is_due(self.now());
+        }
+        if has_changed {
+            self.rebuild_registered();
+        }
+        keys.and(clients).map(drop)
+    }
+
+    async fn changed_entries(
+        &self,
+        registry: Registry,
+        seen: Option<u64>,
+    ) -> Result<Option<Entries>, StoreError> {
+        self.link
+            .attend(|store| store.entries(registry, seen))
+            .await
+    }
+
+    /// Replaces the keys and clients of the policy source.
+    pub fn set_source_credentials(&self, source: SourceCredentials) {
+        self.registries.credentials.held.lock().source = Arc::new(source);
+        self.rebuild_registered();
+    }
+
+    /// Attaches what is held to the policies in force. The lock is held throughout, so that
+    /// of two changes the later one stays.
+    fn rebuild_registered(&self) {
+        let credentials = &self.registries.credentials;
+        let mut held = credentials.held.lock();
+        let registered = held.registered(self.now());
+        let both_empty = registered.is_empty() && credentials.current.load().is_empty();
+        if both_empty {
+            return;
+        }
+        credentials.current.store(Arc::new(registered));
+        self.attach_registered();
+        if let Some(candidate) = self.candidate.get() {
+            candidate.attach_registered();
+        }
+    }
+
+    pub(in crate::engine) fn attach_registered(&self) {
+        let credentials = &self.registries.credentials;
+        self.policy
+            .rcu(|policy| credentials.attach(Arc::clone(policy)));
+    }
+}
+
+/// Attaches the keys that a store holds to a policy, where no engine runs.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn attach_stored<S: Store>(
+    store: &S,
+    policy: &PolicySet,
+    now: Micros,
+) -> Result<PolicySet, StoreError> {
+    let mut held = Held::default();
+    if let Some(all) = store.entries(Registry::ApiKeys, None).await? {
+        held.take_keys(&all);
+    }
+    Ok(policy.with_registered(Arc::new(held.registered(now))))
+}
