@@ -8,7 +8,9 @@ use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 use serde_json::json;
 
-use super::operate::{QuotaGet, QuotaList, QuotaReset, QuotaTier};
+use super::operate::{
+    KeyCreate, KeyList, KeyRevoke, KeyRotate, QuotaGet, QuotaList, QuotaReset, QuotaTier,
+};
 
 /// API keys and their quotas.
 #[derive(Debug, Args)]
@@ -19,6 +21,10 @@ pub(crate) struct Quota {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Create(KeyCreate),
+    Rotate(KeyRotate),
+    Revoke(KeyRevoke),
+    Keys(KeyList),
     Hash(Hash),
     Get(QuotaGet),
     List(QuotaList),
@@ -42,6 +48,10 @@ const KEY_BYTES_MAX: u64 = 4096;
 impl Quota {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         match self.command {
+            Command::Create(command) => command.run(),
+            Command::Rotate(command) => command.run(),
+            Command::Revoke(command) => command.run(),
+            Command::Keys(command) => command.run(),
             Command::Hash(command) => command.run(),
             Command::Get(command) => command.run(),
             Command::List(command) => command.run(),

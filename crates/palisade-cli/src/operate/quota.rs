@@ -59,7 +59,7 @@ fn path(hash: &str, rest: &str) -> Result<String, Failure> {
 }
 
 /// A raw key in a URL would end up in logs.
-fn checked(hash: &str) -> Result<&str, Failure> {
+pub(super) fn checked(hash: &str) -> Result<&str, Failure> {
     if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(hash);
     }

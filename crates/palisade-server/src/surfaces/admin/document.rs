@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{allowlist, blocks, cache, candidate, explain, health, lookup, quota, reset};
+use super::{
+    allowlist, blocks, cache, candidate, clients, explain, health, keys, lookup, quota, reset,
+};
 use crate::surfaces::decide;
 
 #[derive(OpenApi)]
@@ -23,6 +25,8 @@ use crate::surfaces::decide;
     paths(
         allowlist::add, allowlist::remove, allowlist::list, reset::reset,
         quota::get, quota::reset, quota::tier, quota::list,
+        keys::create, keys::rotate, keys::revoke, keys::list,
+        clients::add, clients::remove, clients::list,
         cache::invalidate, cache::show, blocks::list, blocks::lift,
         explain::explain, candidate::show, lookup::look_up
     )

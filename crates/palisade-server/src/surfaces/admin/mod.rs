@@ -5,11 +5,13 @@ mod allowlist;
 mod blocks;
 mod cache;
 mod candidate;
+mod clients;
 #[cfg(test)]
 mod document;
 mod explain;
 mod health;
 mod input;
+mod keys;
 mod lookup;
 mod quota;
 pub(crate) mod refusal;
@@ -247,6 +249,9 @@ fn administration() -> Router<Operations> {
     let allowlist = post(allowlist::add)
         .delete(allowlist::remove)
         .get(allowlist::list);
+    let clients = post(clients::add)
+        .delete(clients::remove)
+        .get(clients::list);
     Router::new()
         .route("/admin/rate-limit/allowlist", allowlist)
         .route("/admin/rate-limit/reset", post(reset::reset))
@@ -254,6 +259,10 @@ fn administration() -> Router<Operations> {
         .route("/admin/rate-limit/quota/{key}", get(quota::get))
         .route("/admin/rate-limit/quota/{key}/reset", post(quota::reset))
         .route("/admin/rate-limit/quota/{key}/tier", put(quota::tier))
+        .route("/admin/rate-limit/keys", post(keys::create).get(keys::list))
+        .route("/admin/rate-limit/keys/{key}/rotate", post(keys::rotate))
+        .route("/admin/rate-limit/keys/{key}/revoke", post(keys::revoke))
+        .route("/admin/rate-limit/clients", clients)
         .route("/admin/cache/invalidate", post(cache::invalidate))
         .route("/debug/cache/{tenant}", get(cache::show))
         .route("/admin/blocks", get(blocks::list).delete(blocks::lift))

@@ -140,7 +140,6 @@ pub struct IssuedKey {
     /// The secret. It is kept nowhere and cannot be shown again.
     pub api_key: String,
     /// What it is registered as.
-    #[serde(flatten)]
     pub registration: KeyView,
 }
 

@@ -1,0 +1,229 @@
+//! `/admin/rate-limit/keys`: API keys made, replaced and revoked at run time.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderName, StatusCode};
+use axum::{Extension, Json};
+use palisade::engine::{
+    AdminError, CREDENTIALS_PAGE_MAX, IssuedKey, KeyPage, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::input::{Body, Fields, is_key_hash};
+use super::refusal::Refusal;
+use super::{Caller, Operations};
+
+const INVALID: &str = "Invalid API key request";
+const MISSING: &str = "API key not found";
+pub(super) const PAGE_DEFAULT: usize = 100;
+const SEARCH_BYTES_MAX: usize = 100;
+
+/// A key to be made.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = NewApiKey))]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewKey {
+    /// For people: whose it is, or what for. 1 to 100 bytes.
+    #[cfg_attr(test, schema(value_type = String, example = "billing of example.com"))]
+    name: Option<Value>,
+    /// A tier of the policy.
+    #[cfg_attr(test, schema(value_type = String, example = "starter"))]
+    tier: Option<Value>,
+    /// At most 32 scopes of at most 64 bytes; left out, the key covers every route.
+    #[cfg_attr(test, schema(value_type = Option<Vec<String>>))]
+    scopes: Option<Value>,
+    /// For the audit.
+    #[cfg_attr(test, schema(value_type = Option<String>))]
+    reason: Option<Value>,
+}
+
+/// How a key is replaced.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRotation))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rotation {
+    /// For how long the secret before stays valid: 0 to 2592000, 86400 if left out.
+    #[cfg_attr(test, schema(value_type = Option<u64>, example = 86400))]
+    overlap_seconds: Option<Value>,
+    /// For the audit.
+    #[cfg_attr(test, schema(value_type = Option<String>))]
+    reason: Option<Value>,
+}
+
+/// Why a key is revoked.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRevocation))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Revocation {
+    /// For the audit.
+    #[cfg_attr(test, schema(value_type = String, example = "found in a public repository"))]
+    reason: Option<Value>,
+}
+
+/// That a key is revoked.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(utoipa::ToSchema), schema(as = KeyRevoked))]
+pub(super) struct Revoked {
+    /// Always true.
+    revoked: bool,
+}
+
+/// Which keys.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub(super) struct Search {
+    /// Hash after which to go on.
+    after: Option<String>,
+    /// Keys on the page, 1 to 1000.
+    limit: Option<usize>,
+    /// Part of a name, or the beginning of a hash; at most 100 bytes.
+    search: Option<String>,
+}
+
+fn refusal(error: &AdminError) -> Refusal {
+    Refusal::from_admin(error, INVALID, MISSING)
+}
+
+/// A raw key in a path would end up in logs: only hashes are taken.
+fn hash(key: &str) -> Result<&str, Refusal> {
+    match is_key_hash(key) {
+        true => Ok(key),
+        false => Err(Refusal::invalid_field(
+            INVALID,
+            "key",
+            "must be the SHA-256 of the API key, lower-case hexadecimal",
+        )),
+    }
+}
+
+fn read_scopes(fields: &mut Fields, value: Option<Value>) -> Option<Vec<String>> {
+    match serde_json::from_value(value?) {
+        Ok(scopes) => scopes,
+        Err(_) => {
+            fields.wrong("scopes", "must be a list of texts");
+            None
+        }
+    }
+}
+
+fn read_overlap(fields: &mut Fields, value: Option<Value>) -> Duration {
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return OVERLAP_DEFAULT;
+    };
+    let overlap = value.as_u64().map(Duration::from_secs);
+    overlap
+        .filter(|overlap| *overlap <= OVERLAP_MAX)
+        .unwrap_or_else(|| {
+            fields.wrong("overlap_seconds", "must be a whole number up to 2592000");
+            OVERLAP_DEFAULT
+        })
+}
+
+/// An answer with a secret in it, which nothing on its way may keep.
+type Issued = ([(HeaderName, &'static str); 1], Json<IssuedKey>);
+
+fn issued(key: IssuedKey) -> Issued {
+    ([(CACHE_CONTROL, "no-store")], Json(key))
+}
+
+/// Makes an API key and shows it, once.
+#[cfg_attr(test, utoipa::path(
+    post,
+    path = "/admin/rate-limit/keys",
+    request_body = NewKey,
+    responses((status = 201, body = IssuedKey), (status = 400, body = Refusal))
+))]
+pub(super) async fn create(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Body(body): Body<NewKey>,
+) -> Result<(StatusCode, Issued), Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let new = NewApiKey {
+        name: fields.required("name", body.name),
+        tier: fields.required("tier", body.tier),
+        scopes: read_scopes(&mut fields, body.scopes),
+        reason: fields.optional("reason", body.reason),
+    };
+    fields.finish()?;
+    let made = operations.administer(&caller).create_key(new).await;
+    let key = made.map_err(|error| refusal(&error))?;
+    Ok((StatusCode::CREATED, issued(key)))
+}
+
+/// Replaces a key's secret and shows the new one, once. What was used stays used.
+#[cfg_attr(test, utoipa::path(
+    post,
+    path = "/admin/rate-limit/keys/{key}/rotate",
+    params(("key" = String, Path, description = "The hash that names the key")),
+    request_body = Rotation,
+    responses((status = 200, body = IssuedKey), (status = 404, body = Refusal))
+))]
+pub(super) async fn rotate(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Path(key): Path<String>,
+    Body(body): Body<Rotation>,
+) -> Result<Issued, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let overlap = read_overlap(&mut fields, body.overlap_seconds);
+    let reason = fields.optional("reason", body.reason);
+    fields.finish()?;
+    let admin = operations.administer(&caller);
+    let replaced = admin.rotate_key(hash(&key)?, overlap, reason.as_deref());
+    Ok(issued(replaced.await.map_err(|error| refusal(&error))?))
+}
+
+/// Ends a key with all its secrets, also one of the policy file or of a source.
+#[cfg_attr(test, utoipa::path(
+    post,
+    path = "/admin/rate-limit/keys/{key}/revoke",
+    params(("key" = String, Path, description = "The hash that names the key")),
+    request_body = Revocation,
+    responses((status = 200, body = Revoked), (status = 404, body = Refusal))
+))]
+pub(super) async fn revoke(
+    State(operations): State<Operations>,
+    Extension(caller): Extension<Caller>,
+    Path(key): Path<String>,
+    Body(body): Body<Revocation>,
+) -> Result<Json<Revoked>, Refusal> {
+    let mut fields = Fields::new(INVALID);
+    let reason = fields.required("reason", body.reason);
+    fields.finish()?;
+    let admin = operations.administer(&caller);
+    let revoked = admin.revoke_key(hash(&key)?, &reason).await;
+    revoked.map_err(|error| refusal(&error))?;
+    Ok(Json(Revoked { revoked: true }))
+}
+
+/// API keys of every origin, a page at a time. No secret is among them.
+#[cfg_attr(test, utoipa::path(
+    get,
+    path = "/admin/rate-limit/keys",
+    params(Search),
+    responses((status = 200, body = KeyPage))
+))]
+pub(super) async fn list(
+    State(operations): State<Operations>,
+    search: Result<Query<Search>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<KeyPage>, Refusal> {
+    let wrong = |field, problem| Refusal::invalid_field(INVALID, field, problem);
+    let Query(asked) = search.map_err(|_| wrong("limit", "must be 1 to 1000"))?;
+    if asked
+        .search
+        .as_ref()
+        .is_some_and(|text| text.len() > SEARCH_BYTES_MAX)
+    {
+        return Err(wrong("search", "must not be over 100 bytes"));
+    }
+    let count = asked
+        .limit
+        .unwrap_or(PAGE_DEFAULT)
+        .min(CREDENTIALS_PAGE_MAX);
+    let (after, search) = (asked.after.as_deref(), asked.search.as_deref());
+    Ok(Json(operations.engine.api_keys(after, count, search)))
+}
