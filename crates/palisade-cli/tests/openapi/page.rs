@@ -54,6 +54,27 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
             "/admin/rate-limit/quota/{key}/tier",
             r#"{"tier":"business"}"#,
         ),
+        (
+            "POST",
+            "/admin/rate-limit/keys",
+            r#"{"name":"billing","tier":"starter"}"#,
+        ),
+        (
+            "POST",
+            "/admin/rate-limit/keys/{key}/rotate",
+            r#"{"overlap_seconds":3600}"#,
+        ),
+        (
+            "POST",
+            "/admin/rate-limit/keys/{key}/revoke",
+            r#"{"reason":"leaked"}"#,
+        ),
+        (
+            "POST",
+            "/admin/rate-limit/clients",
+            r#"{"id":"mobile","type":"confidential"}"#,
+        ),
+        ("DELETE", "/admin/rate-limit/clients", r#"{"id":"mobile"}"#),
         ("POST", "/admin/explain", explain.as_str()),
         ("POST", "/admin/lookup", r#"{"account":"a1"}"#),
         ("POST", "/admin/cache/invalidate", "{}"),

@@ -159,7 +159,7 @@ impl Elsewhere {
             #[cfg(not(feature = "mongodb"))]
             SourceUrl::MongoDb(_) => Err(Failure::usage(
                 "`policy.source` names MongoDB, which this binary was built without",
-                "build it with `--features mongodb`",
+                "install the Debian package, which has it, or build with `cargo build --release --features mongodb`",
             )),
         }
     }
