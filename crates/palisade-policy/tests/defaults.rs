@@ -65,6 +65,7 @@ fn l_ip_l_user_l_client_l_global_t_org_the_default_limits() {
         ("ip-sensitive", 30, MINUTE, Scope::Ip),
         ("ip-read", 100, MINUTE, Scope::Ip),
         ("ip-write", 50, MINUTE, Scope::Ip),
+        ("ip-bulk", 10, MINUTE, Scope::Ip),
         ("ip-admin", 10, MINUTE, Scope::Ip),
         ("ip-all", 1_000, HOUR, Scope::Ip),
         ("bot-ip", 20, MINUTE, Scope::Ip),
@@ -108,9 +109,17 @@ fn the_default_routes_give_each_request_its_class_and_operation() {
         POST   /auth/password-reset  auth       -
         PUT    /auth/password-reset  auth       -
         POST   /mfa/verify           auth       -
-        GET    /mfa/totp/setup       auth       -
+        GET    /mfa/totp/setup       read       -
+        DELETE /mfa/totp             auth       -
+        POST   /auth/login           auth       -
+        DELETE /auth/sessions/7      auth       -
+        HEAD   /auth/login           read       -
+        HEAD   /auth/token           auth       oauth
+        POST   /authors              write      -
+        POST   /bulk/import          bulk       -
+        GET    /bulk                 bulk       -
         GET    /auth/userinfo        read       -
-        POST   /auth/userinfo        write      -
+        POST   /auth/userinfo        auth       -
         POST   /consent              sensitive  consent
         GET    /consent              read       consent
         DELETE /consent              write      consent

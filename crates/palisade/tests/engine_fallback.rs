@@ -22,7 +22,7 @@ use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::plan::OnExceed;
 use palisade::core::policy::{
     Accuracy, Class, ClassKind, Dimension, LimitDef, OnStoreFailure, PolicyParts, Route, Settings,
-    resolve,
+    WhenProlonged, resolve,
 };
 use palisade::core::time::{Clock, MINUTE, Micros, SECOND};
 use palisade::core::{PolicySet, RequestFacts};
@@ -108,7 +108,7 @@ prop_compose! {
             enabled: true,
             settings: Settings::default(),
             routes: vec![route],
-            classes: vec![Class { name: "any".into(), kind }],
+            classes: vec![Class { name: "any".into(), kind, prolonged: WhenProlonged::Local }],
             limits: named.collect(),
             clients: HashMap::new(),
             api_keys: HashMap::new(),
@@ -267,5 +267,47 @@ proptest! {
         let hits = runtime.block_on(bench.admitted(&facts, &gaps, healthy));
         let violations = bench.violations(&facts, &hits);
         prop_assert!(violations.is_empty(), "{violations:?}");
+    }
+}
+
+/// The store is away and the breaker of limits open.
+async fn in_outage(text: &str) -> engine_support::Bench {
+    let bench = engine_support::Bench::with(text);
+    bench.store(palisade::cases::StoreState::Down);
+    for n in 0..5 {
+        let facts = format!(r#"{{"ip":"192.0.2.{n}","method":"GET","path":"/x"}}"#);
+        bench.check(&facts).await;
+    }
+    bench
+}
+
+async fn passed(bench: &engine_support::Bench, method: &str, path: &str, count: usize) -> usize {
+    let facts = format!(r#"{{"ip":"203.0.113.9","method":"{method}","path":"{path}"}}"#);
+    let mut passed = 0;
+    for _ in 0..count {
+        passed += usize::from(bench.check(&facts).await["decision"] == "allow");
+    }
+    passed
+}
+
+#[tokio::test]
+async fn f_fallback_health_has_60_a_minute_of_each_address_and_other_methods_their_class() {
+    let bench = in_outage("").await;
+    assert_eq!(passed(&bench, "GET", "/health/ready", 600).await, 60);
+    assert_eq!(passed(&bench, "HEAD", "/metrics", 10).await, 0, "one cap");
+    assert_eq!(passed(&bench, "POST", "/health/ready", 600).await, 50);
+    bench.sleep(MINUTE).await;
+    assert_eq!(passed(&bench, "GET", "/health/ready", 600).await, 60);
+}
+
+#[tokio::test]
+async fn f_fallback_auth_keeps_its_half_however_long_the_outage_lasts() {
+    let closed = "[[class]]\nname = \"auth\"\nkind = \"auth\"\nprolonged = \"closed\"\n";
+    for (text, after) in [("", 5), (closed, 0)] {
+        let bench = in_outage(text).await;
+        assert_eq!(passed(&bench, "POST", "/auth/login", 20).await, 5);
+        bench.sleep(10 * MINUTE).await;
+        assert_eq!(passed(&bench, "POST", "/auth/login", 20).await, after);
+        assert_eq!(passed(&bench, "GET", "/admin/users", 3).await, 0);
     }
 }

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use crate::decision::{Decision, Enforcement, ErrorCode, Mode, Outcome, Reason};
 use crate::facts::FieldError;
 use crate::limit::{Algorithm, BucketSpec, SpecError, Window};
-use crate::policy::{ClassKind, OnStoreFailure};
+use crate::policy::{ClassKind, OnStoreFailure, WhenProlonged};
 use crate::rule::Rule;
 use crate::time::{MINUTE, Micros, SECOND, retry_after_seconds};
 
@@ -97,6 +97,14 @@ impl LocalCap {
         })
     }
 
+    /// What one address may ask of health, metrics and exempt routes: 60 in any minute.
+    ///
+    /// # Errors
+    /// None: the figure is valid.
+    pub fn exempt() -> Result<Self, SpecError> {
+        Self::new(NonZeroU32::MIN.saturating_add(59), None)
+    }
+
     /// The buckets to charge, all or nothing.
     pub fn specs(&self) -> impl Iterator<Item = &BucketSpec> {
         std::iter::once(&self.per_minute).chain(&self.smoothing)
@@ -126,6 +134,10 @@ pub enum Outage {
 pub struct Affected<'a> {
     /// The kind of its class.
     pub class: ClassKind,
+    /// What its class does when the store stays down.
+    pub prolonged: WhenProlonged,
+    /// Its method.
+    pub method: &'a str,
     /// Its path.
     pub path: &'a str,
     /// Who calls.
@@ -137,7 +149,7 @@ pub struct Affected<'a> {
 /// The rule for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallbackRule {
-    /// Allowed: a health or metrics route.
+    /// Charge [`LocalCap::exempt`] locally, keyed prefix, and no limit of the policy (D36).
     Exempt,
     /// Charge each limit locally, cut by [`Share::of_spec`].
     Share(Share),
@@ -161,7 +173,7 @@ pub struct FallbackPolicy {
     pub tenant: LocalCap,
     /// Cap of an anonymous caller.
     pub anonymous: LocalCap,
-    /// Paths that are always allowed, unless their class is auth or admin; a
+    /// Paths that a GET or HEAD may always ask for, unless their class is auth or admin; a
     /// trailing `/*` covers everything below.
     pub exempt: Vec<Box<str>>,
 }
@@ -192,19 +204,22 @@ impl FallbackPolicy {
     /// The rule for one request.
     #[must_use]
     pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
+        let closes = request.prolonged == WhenProlonged::Closed;
         match request.class {
+            ClassKind::Ordinary if self.is_exempt(request) => FallbackRule::Exempt,
+            _ if closes && outage == Outage::Prolonged => FallbackRule::Closed,
             ClassKind::Admin => FallbackRule::Closed,
-            ClassKind::Auth => self.auth(request.limits, outage),
-            ClassKind::Ordinary if self.is_exempt(request.path) => FallbackRule::Exempt,
+            ClassKind::Auth => self.auth(request.limits),
             ClassKind::Ordinary => self.ordinary(request),
         }
     }
 
-    /// Never unlimited, whatever the limits ask for.
-    const fn auth(&self, limits: OnStoreFailure, outage: Outage) -> FallbackRule {
-        match (limits, outage) {
-            (OnStoreFailure::Closed, _) | (_, Outage::Prolonged) => FallbackRule::Closed,
-            (OnStoreFailure::Fallback | OnStoreFailure::OpenBounded, Outage::Brief) => {
+    /// Never unlimited, whatever the limits ask for, and never closed by the mere length of
+    /// an outage: that would be a kill switch for whoever can keep the store away.
+    const fn auth(&self, limits: OnStoreFailure) -> FallbackRule {
+        match limits {
+            OnStoreFailure::Closed => FallbackRule::Closed,
+            OnStoreFailure::Fallback | OnStoreFailure::OpenBounded => {
                 FallbackRule::Share(self.auth)
             }
         }
@@ -232,9 +247,12 @@ impl FallbackPolicy {
     }
 
     /// A path that an application may read as another one is not exempt.
-    fn is_exempt(&self, path: &str) -> bool {
+    fn is_exempt(&self, request: Affected<'_>) -> bool {
+        let path = request.path;
+        let is_read = matches!(request.method, "GET" | "HEAD");
         let plain = !path.contains("..") && !path.contains('%');
-        plain
+        is_read
+            && plain
             && self
                 .exempt
                 .iter()

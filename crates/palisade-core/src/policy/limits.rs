@@ -143,6 +143,16 @@ pub enum ClassKind {
     Admin,
 }
 
+/// How a class behaves once an outage is prolonged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WhenProlonged {
+    /// As before: for as long as the outage lasts.
+    #[default]
+    Local,
+    /// Closed.
+    Closed,
+}
+
 /// A class of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
@@ -150,6 +160,8 @@ pub struct Class {
     pub name: Arc<str>,
     /// How it behaves while the store is down.
     pub kind: ClassKind,
+    /// How it behaves when the store stays down.
+    pub prolonged: WhenProlonged,
 }
 
 /// What a limit's numbers count, as clients are told.

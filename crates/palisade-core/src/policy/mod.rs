@@ -27,7 +27,7 @@ pub use domains::{Asked, DescriptorPlan, Instead, orgs_of, own_figures, resolve_
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
     Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope,
+    Scope, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, Registered};
 pub use resolve::{
@@ -68,7 +68,7 @@ pub struct PolicySet {
     /// Figures beside the limits.
     pub settings: Settings,
     routes: Routes,
-    classes: HashMap<Arc<str>, ClassKind>,
+    classes: HashMap<Arc<str>, (ClassKind, WhenProlonged)>,
     limits: Vec<Limit>,
     /// In order: of so few names a comparison is shorter than a hash.
     by_class: BTreeMap<Arc<str>, Vec<usize>>,
@@ -122,7 +122,7 @@ impl PolicySet {
         let classes: HashMap<_, _> = parts
             .classes
             .into_iter()
-            .map(|c| (c.name, c.kind))
+            .map(|c| (c.name, (c.kind, c.prolonged)))
             .collect();
         let mut set = Self {
             revision,
@@ -222,7 +222,17 @@ impl PolicySet {
     /// How a class behaves while the store is down.
     #[must_use]
     pub fn class_kind(&self, class: &str) -> ClassKind {
-        self.classes.get(class).copied().unwrap_or_default()
+        self.classes
+            .get(class)
+            .map_or_else(ClassKind::default, |(kind, _)| *kind)
+    }
+
+    /// How a class behaves when the store stays down.
+    #[must_use]
+    pub fn when_prolonged(&self, class: &str) -> WhenProlonged {
+        self.classes
+            .get(class)
+            .map_or_else(WhenProlonged::default, |(_, prolonged)| *prolonged)
     }
 
     /// The registered type of a client; public if it is not registered.

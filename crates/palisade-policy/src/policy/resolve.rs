@@ -209,6 +209,7 @@ fn classes(root: &Table, sink: &mut Sink) -> Vec<Class> {
         .map(|(class, _)| Class {
             name: class.name.into(),
             kind: class.kind,
+            prolonged: class.prolonged,
         })
         .collect()
 }

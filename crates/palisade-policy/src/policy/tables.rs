@@ -6,7 +6,7 @@ use palisade_core::facts::ClientType;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{
     Accuracy, ClassKind, Dimension, EntryMatch, Family, HostPattern, OnStoreFailure, Overage,
-    QuotaUnit, ValueMatch,
+    QuotaUnit, ValueMatch, WhenProlonged,
 };
 
 use crate::document::decode::{Decode, Problem, Problems, integer, text_of, wrong};
@@ -83,6 +83,9 @@ section! {
         name: String;
         /// `auth` is halved locally, `admin` is closed, `ordinary` has a local cap.
         kind: ClassKind = "ordinary";
+        /// What it does once the store has been away for `breaker.availability.prolonged_after`:
+        /// `local` goes on as before, `closed` answers 503. `admin` is closed in any case.
+        prolonged: WhenProlonged = "local";
     }
 }
 
@@ -216,6 +219,11 @@ pub(crate) fn schemas() -> [Schema; 8] {
         TenantTable::SCHEMA,
     ]
 }
+
+named!(WhenProlonged {
+    "local" => Self::Local,
+    "closed" => Self::Closed,
+});
 
 named!(ClassKind {
     "auth" => Self::Auth,

@@ -5,10 +5,12 @@ use super::*;
 use crate::decision::{Enforcement, ErrorCode, Mode};
 use crate::failure::level::SLOW_SAMPLES_MIN;
 use crate::limit::{Algorithm, BucketSpec, Window};
-use crate::policy::{ClassKind, OnStoreFailure};
+use crate::policy::{ClassKind, OnStoreFailure, WhenProlonged};
 
 const AUTH: Affected<'_> = Affected {
     class: ClassKind::Auth,
+    prolonged: WhenProlonged::Local,
+    method: "POST",
     path: "/auth/token",
     caller: Caller::Anonymous,
     limits: OnStoreFailure::Fallback,
@@ -16,6 +18,8 @@ const AUTH: Affected<'_> = Affected {
 
 const READ: Affected<'_> = Affected {
     class: ClassKind::Ordinary,
+    prolonged: WhenProlonged::Local,
+    method: "GET",
     path: "/reports",
     caller: Caller::Tenant,
     limits: OnStoreFailure::Fallback,
@@ -128,11 +132,20 @@ fn f_fallback_an_anonymous_caller_has_50_a_minute() {
 }
 
 #[test]
-fn f_fallback_health_and_metrics_are_allowed() {
+fn f_fallback_health_and_metrics_have_a_cap_of_their_own() {
+    let exempt = FallbackRule::Exempt;
     let found = |path, outage| select(Affected { path, ..READ }, outage);
     for path in ["/health", "/health/live", "/metrics"] {
         for outage in [Outage::Brief, Outage::Prolonged] {
-            assert_eq!(found(path, outage), FallbackRule::Exempt, "{path}");
+            assert_eq!(found(path, outage), exempt, "{path}");
+            for method in ["POST", "DELETE", "get", "OPTIONS"] {
+                let asked = Affected {
+                    method,
+                    path,
+                    ..READ
+                };
+                assert_ne!(select(asked, outage), exempt, "{method} {path}");
+            }
         }
     }
     let others = [
@@ -211,13 +224,18 @@ fn f_fallback_answers_say_that_they_are_degraded() {
 }
 
 #[test]
-fn f_prolonged_after_five_minutes_without_an_answered_probe_auth_closes_and_readiness_fails() {
+fn f_prolonged_after_five_minutes_readiness_fails_and_auth_keeps_its_half_unless_it_is_to_close() {
     let mut world = World::new();
     limits_down(&mut world);
     let auth = |world: &World, seconds| {
         let now = START.plus(seconds * SECOND);
-        let rule = world.node.fallback(AUTH, now);
-        (rule, world.node.is_ready(now))
+        let half = world.node.fallback(AUTH, now);
+        assert_eq!(half, FallbackRule::Share(Share::HALF), "{seconds}");
+        let closing = Affected {
+            prolonged: WhenProlonged::Closed,
+            ..AUTH
+        };
+        (world.node.fallback(closing, now), world.node.is_ready(now))
     };
     world.more("4m59s look limits -> open");
     assert_eq!(auth(&world, 299), (FallbackRule::Share(Share::HALF), true));

@@ -109,7 +109,8 @@ section! {
         anonymous_per_minute: NonZeroU32 = "50" where "1"..="1000000";
         /// Share of its limits that an authentication class keeps, in percent.
         auth_percent: u8 = "50" where "1"..="100";
-        /// Paths that are always allowed meanwhile.
+        /// Paths that a GET or HEAD may ask for meanwhile 60 times a minute from each address,
+        /// unless their class is auth or admin; other methods as their class says.
         exempt: Vec<String> = "/health,/health/*,/metrics";
     }
 }

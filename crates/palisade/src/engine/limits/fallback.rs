@@ -59,6 +59,8 @@ impl<S: Store> Counters<'_, S> {
         let now = self.link.now();
         let request = Affected {
             class: policy.class_kind(class),
+            prolonged: policy.when_prolonged(class),
+            method: &facts.method,
             path: &facts.path,
             caller: caller(facts),
             limits: fallback::strictest(
@@ -69,7 +71,18 @@ impl<S: Store> Counters<'_, S> {
         };
         let rule = self.link.modes().fallback(request, now);
         let mut decision = match rule {
-            FallbackRule::Exempt => fallback::allowed(Mode::Degraded, now),
+            FallbackRule::Exempt => {
+                let bound = self.limits.cap_limits.load();
+                let charges = match facts.layers {
+                    Layers::Identity => Vec::new(),
+                    Layers::All | Layers::Edge => {
+                        let ip = keyring.segment(SegmentKind::Ip, &[Prefix::of(facts.ip).bytes()]);
+                        let segments = std::iter::once(ip).collect();
+                        capped(keyring, &bound.exempt, &segments, facts)
+                    }
+                };
+                degraded(self.charge_locally(class, charges, take), Mode::Degraded)
+            }
             FallbackRule::Closed => self.link.modes().closed(now),
             FallbackRule::Share(share) => {
                 let specs = shares(&plan.charges, share);
@@ -165,14 +178,23 @@ fn cap_charges<'l>(
     let ip = segment(SegmentKind::Ip, Prefix::of(facts.ip).bytes());
     let org = facts.org.as_ref();
     let org = org.map(|org| segment(SegmentKind::Org, org.as_bytes()));
-    let segments: ArrayVec<Segment, SEGMENTS_MAX> = org.into_iter().chain([ip]).collect();
+    let segments = org.into_iter().chain([ip]).collect();
+    capped(keyring, limits, &segments, facts)
+}
+
+fn capped<'l>(
+    keyring: &Keyring,
+    limits: &'l [Limit],
+    segments: &ArrayVec<Segment, SEGMENTS_MAX>,
+    facts: &RequestFacts,
+) -> Vec<Charge<'l>> {
     let cost = facts.cost.map_or(1, NonZeroU32::get);
     limits
         .iter()
         .map(|limit| Charge {
             limit,
             spec: &limit.def.spec,
-            id: keyring.combine(limit.digest, &segments),
+            id: keyring.combine(limit.digest, segments),
             segments: segments.clone(),
             previous: None,
             cost: cost.min(limit.def.spec.capacity()),
@@ -210,23 +232,38 @@ fn with_specs<'s>(charges: &[Charge<'s>], specs: &'s [BucketSpec]) -> Vec<Charge
 
 /// The limits of both local caps for either caller, made once for each policy: a store
 /// that is away must not cost more than one that answers.
-pub(super) struct CapLimits([(LocalCap, Caller, Vec<Limit>); 3]);
+pub(super) struct CapLimits {
+    caps: [(LocalCap, Caller, Vec<Limit>); 3],
+    /// Those of exempt routes, apart from the others.
+    exempt: Vec<Limit>,
+}
 
 impl CapLimits {
     pub(super) fn new(policy: &FallbackPolicy) -> Self {
         let of = |cap, caller| (cap, caller, cap_limits(&cap, caller));
-        Self([
-            of(policy.tenant, Caller::Tenant),
-            of(policy.anonymous, Caller::Anonymous),
-            // Where a limit is open but bounded, a tenant has the cap of strangers.
-            of(policy.anonymous, Caller::Tenant),
-        ])
+        let exempt = LocalCap::exempt().into_iter();
+        let named =
+            |spec: &BucketSpec| LimitDef::new("fallback-exempt", vec![Dimension::Ip], *spec);
+        Self {
+            caps: [
+                of(policy.tenant, Caller::Tenant),
+                of(policy.anonymous, Caller::Anonymous),
+                // Where a limit is open but bounded, a tenant has the cap of strangers.
+                of(policy.anonymous, Caller::Tenant),
+            ],
+            exempt: exempt
+                .flat_map(|cap| cap.specs().map(named).map(Limit::bind).collect::<Vec<_>>())
+                .collect(),
+        }
     }
 
     /// The limits of a cap. A cap of a policy that is being replaced is not among the known
     /// ones: its limits are made anew.
     pub(super) fn of(&self, cap: &LocalCap, caller: Caller) -> Cow<'_, [Limit]> {
-        let known = self.0.iter().find(|one| (&one.0, one.1) == (cap, caller));
+        let known = self
+            .caps
+            .iter()
+            .find(|one| (&one.0, one.1) == (cap, caller));
         known.map_or_else(
             || Cow::Owned(cap_limits(cap, caller)),
             |(_, _, limits)| Cow::Borrowed(limits.as_slice()),

@@ -11,7 +11,7 @@ use palisade_core::failure::{Affected, Caller, FallbackRule, Share};
 use palisade_core::key::SegmentKind;
 use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
-use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure};
+use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure, WhenProlonged};
 use palisade_core::time::{Micros, SECOND};
 use palisade_store::{Charged, Store, StoreError, Take};
 use smallvec::SmallVec;
@@ -179,6 +179,8 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let affected = Affected {
             class: ClassKind::Auth,
+            prolonged: WhenProlonged::Local,
+            method: "",
             path: "",
             caller: Caller::Anonymous,
             limits: OnStoreFailure::Fallback,

@@ -109,7 +109,7 @@ kinds! {
     /// is about, the others are one event with a count.
     CandidateDiffers = "candidate_differs", Info, Ordinary;
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
-    /// calls fail are refused. In a prolonged outage: the auth and admin limits are closed.
+    /// calls fail are refused. In a prolonged outage: classes that are to close then are closed.
     FailClosedEntered = "fail_closed_entered", Warning, Security;
     /// That is over.
     FailClosedEnded = "fail_closed_ended", Info, Security;

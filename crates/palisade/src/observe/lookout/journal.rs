@@ -141,7 +141,7 @@ const fn words_of(event: &Event) -> Option<(&'static str, &'static str)> {
     Some(match event {
         Event::Suspected => ("mode", "a store call failed; what fails is decided here"),
         Event::SuspicionEnded => ("mode", "the store answers again"),
-        Event::Prolonged => ("mode", "a long outage: authentication and admin are closed"),
+        Event::Prolonged => ("mode", "a long outage: this node is not ready"),
         Event::ProlongedEnded => ("mode", "the long outage is over"),
         Event::Opened => ("breaker", "breaker opened; the store is not asked"),
         Event::Reopened => ("breaker", "breaker opened again"),

@@ -8,7 +8,7 @@ use palisade_core::decision::Mode;
 use palisade_core::failure::fallback::{self, Affected};
 use palisade_core::failure::{Caller, FallbackRule};
 use palisade_core::plan::{Charge, OnExceed};
-use palisade_core::policy::{ClassKind, Limit};
+use palisade_core::policy::{ClassKind, Limit, WhenProlonged};
 use palisade_core::rule::Rule;
 use palisade_store::{Store, Take};
 
@@ -54,6 +54,8 @@ impl<S: Store> Engine<S> {
         let limits = plan.charges.iter().chain(&plan.looks).chain(&plan.refunds);
         let request = Affected {
             class: ClassKind::Ordinary,
+            prolonged: WhenProlonged::Local,
+            method: "",
             path: "",
             caller: Caller::Anonymous,
             limits: fallback::strictest(limits.map(|charge| charge.limit.def.on_store_failure)),
@@ -64,8 +66,10 @@ impl<S: Store> Engine<S> {
                 is_closed: true,
                 ..Counted::without(self.link.modes().closed(now))
             },
-            FallbackRule::Exempt => Counted::without(fallback::allowed(Mode::Degraded, now)),
-            FallbackRule::Share(_) => self.count_call_here(call, &[], Mode::Degraded),
+            // A call names no path, so that it is never exempt.
+            FallbackRule::Exempt | FallbackRule::Share(_) => {
+                self.count_call_here(call, &[], Mode::Degraded)
+            }
             FallbackRule::Local { cap, mode } => {
                 let bound = self.counters().limits.cap_limits.load();
                 let caps = bound.of(&cap, Caller::Anonymous);
