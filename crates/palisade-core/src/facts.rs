@@ -387,8 +387,12 @@ pub struct GuardFacts {
     pub device: DeviceFacts,
     /// A challenge was passed: a SOFT block yields, a captcha is cleared.
     pub challenge_passed: bool,
-    /// Makes a retry harmless (G-ONCE).
+    /// Carried into answers, logs and audits (I-ID); makes a retry harmless (G-ONCE) unless
+    /// there is an `attempt_id`.
     pub request_id: Option<Id>,
+    /// Tells a retry from a new attempt (G-ONCE, G-PENDING) in place of `request_id`. For
+    /// surfaces whose request ids are chosen by clients: repeating one must not hide a failure.
+    pub attempt_id: Option<Id>,
     /// Carried into logs and audits.
     pub correlation_id: Option<Id>,
 }
@@ -425,6 +429,7 @@ impl GuardFacts {
             device: DeviceFacts::default(),
             challenge_passed: false,
             request_id: None,
+            attempt_id: None,
             correlation_id: None,
         }
     }

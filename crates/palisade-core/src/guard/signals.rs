@@ -85,6 +85,7 @@ impl Signals {
             .map_or(UserAgent::OTHER, UserAgent::parse)
             .to_string();
         let account = facts.account.as_ref();
+        let attempt = facts.attempt_id.as_ref().or(facts.request_id.as_ref());
         Self {
             prefix: keyring.hmac(Domain::Prefix, &[prefix.bytes()]),
             user_agent: keyring.hmac(Domain::UserAgent, &[user_agent.as_bytes()]),
@@ -100,14 +101,9 @@ impl Signals {
                 .username
                 .as_ref()
                 .map(|name| username_digest(keyring, name.as_str(), prefix)),
-            request: facts
-                .request_id
-                .as_ref()
+            request: attempt
                 .map(|id| keyring.hmac(Domain::Request, &[op.name().as_bytes(), id.as_bytes()])),
-            attempt_id: facts
-                .request_id
-                .as_ref()
-                .map(|id| keyring.hmac(Domain::Request, &[id.as_bytes()])),
+            attempt_id: attempt.map(|id| keyring.hmac(Domain::Request, &[id.as_bytes()])),
             known: facts.device.known,
             trusted: facts.device.is_vouched_for(),
             challenge_passed: facts.challenge_passed,

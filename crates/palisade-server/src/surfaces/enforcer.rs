@@ -13,7 +13,7 @@ use palisade_core::facts::Surface;
 use palisade_core::{Micros, PolicySet, RequestFacts};
 use palisade_policy::Outcomes;
 
-use super::exchange::ids::{self, RequestId};
+use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use crate::store::AnyStore;
 
@@ -36,6 +36,8 @@ pub(super) struct Visit<'a> {
     pub(super) now: Micros,
     /// Which surface it came to.
     pub(super) surface: Surface,
+    /// Its one id, made before anything is decided (I-ID).
+    pub(super) id: &'a RequestId,
 }
 
 impl<'a> Visit<'a> {
@@ -75,11 +77,12 @@ impl Enforcer {
             Err(refused) => {
                 self.tell(visit.peer, &refused.error);
                 let problem = refused.error.into();
-                let answer = self.turn_away(visit.surface, refused.ip, problem).await?;
+                let answer = self.turn_away(visit, refused.ip, problem).await?;
                 return Ok(Admitted::Out(Box::new(answer)));
             }
         };
         arrived.facts.surface = visit.surface;
+        arrived.facts.request_id = visit.id.id();
         if arrived.is_costly()
             && let Some(refusal) = Box::pin(self.engine.foresee(&arrived.facts)).await
         {
@@ -94,7 +97,6 @@ impl Enforcer {
         visit: Visit<'_>,
         arrived: Box<Arrived<'_>>,
         body: Option<&[u8]>,
-        id: &mut RequestId,
     ) -> Result<Decided, Problem> {
         let ip = arrived.facts.ip;
         let request = EdgeRequest {
@@ -104,17 +106,15 @@ impl Enforcer {
         let extracted = match identify(visit.edge, request, *arrived, visit.now) {
             Ok(extracted) => extracted,
             Err(error) => {
-                let answer = self.turn_away(visit.surface, ip, error.into()).await?;
+                let answer = self.turn_away(visit, ip, error.into()).await?;
                 return Ok(Decided {
                     answer,
                     forward_path: None,
                 });
             }
         };
-        let mut facts = extracted.facts;
-        ids::identify(&mut facts, id);
         Ok(Decided {
-            answer: self.engine.check(&facts).await,
+            answer: self.engine.check(&extracted.facts).await,
             forward_path: extracted.forward_path,
         })
     }
@@ -123,12 +123,13 @@ impl Enforcer {
     /// has used up its limits, it hears so instead of what is wrong.
     pub(super) async fn turn_away(
         &self,
-        surface: Surface,
+        visit: Visit<'_>,
         ip: IpAddr,
         problem: Problem,
     ) -> Result<RequestAnswer, Problem> {
         let facts = RequestFacts {
-            surface,
+            surface: visit.surface,
+            request_id: visit.id.id(),
             ..RequestFacts::unread(ip)
         };
         let answer = self.engine.check(&facts).await;

@@ -28,6 +28,7 @@ pub(super) async fn answer(
     let (parts, body) = request.into_parts();
     let edge = enforcer.edge.load();
     let policy = enforcer.engine.policy();
+    *id = RequestId::sent_by(edge.trusted_proxies.contains(peer), &parts.headers);
     let visit = Visit {
         edge: &edge,
         policy: &policy,
@@ -35,6 +36,7 @@ pub(super) async fn answer(
         parts: &parts,
         now: enforcer.engine.clock().wall(),
         surface: Surface::ForwardAuth,
+        id: &*id,
     };
     let arrived = arrive_forward_auth(&edge, visit.request(None), visit.now);
     let arrived = match enforcer.admit(visit, arrived).await? {
@@ -44,10 +46,10 @@ pub(super) async fn answer(
     let ip = arrived.facts.ip;
     let answer = match posted(&parts.method, body, timeout).await {
         Ok(form) => {
-            let decided = enforcer.decide(visit, arrived, form.as_deref(), id).await;
+            let decided = enforcer.decide(visit, arrived, form.as_deref()).await;
             decided?.answer
         }
-        Err(problem) => enforcer.turn_away(visit.surface, ip, problem).await?,
+        Err(problem) => enforcer.turn_away(visit, ip, problem).await?,
     };
     Ok(reply::enforced(&answer, id))
 }

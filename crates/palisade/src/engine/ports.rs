@@ -408,6 +408,18 @@ pub enum Subject<'a> {
     ),
 }
 
+impl<'a> Subject<'a> {
+    /// The id of the request (I-ID).
+    #[must_use]
+    pub const fn request_id(self) -> Option<&'a palisade_core::Id> {
+        match self {
+            Self::Request(facts) => facts.request_id.as_ref(),
+            Self::Guard(_, facts) => facts.request_id.as_ref(),
+            Self::Descriptors(facts, _) => facts.request_id.as_ref(),
+        }
+    }
+}
+
 /// Sees nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;

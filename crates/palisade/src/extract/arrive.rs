@@ -237,7 +237,9 @@ fn look_at<'a>(
             .marks(facts.user_agent.as_deref(), config.missing_user_agent);
     }
     if sent.ids {
-        facts.request_id = request_id::request_id(headers);
+        if config.trusted_proxies.contains(request.peer) {
+            facts.request_id = request_id::sent_id(headers);
+        }
         facts.correlation_id = request_id::correlation_id(headers);
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! Request and correlation ids that arrive with a request.
 //!
-//! They are the sender's word: good for echoing and for joining logs, never for
-//! telling a retry from a new attempt. A surface that reports to the guard on a
-//! client's behalf makes its own id, or a client could repeat one and have every
-//! failure after the first ignored (G-ONCE).
+//! A request has one id (I-ID). `X-Request-Id` is believed from a trusted proxy or an
+//! authenticated backend; every other request gets a new id. Even a believed id may have
+//! been chosen by an end user, so it never tells a retry from a new attempt: a surface that
+//! reports to the guard on a client's behalf makes an `attempt_id` of its own, or a client
+//! could repeat one id and have every failure after the first ignored (G-ONCE).
 
 use http::{HeaderMap, HeaderName};
 use palisade_core::Id;
@@ -15,13 +16,22 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// `X-Request-Id`, if it is usable.
-pub(super) fn request_id(headers: &HeaderMap) -> Option<Id> {
+/// `X-Request-Id`, if there is exactly one and it is valid. The caller has checked that the
+/// sender is believed.
+#[must_use]
+pub fn sent_id(headers: &HeaderMap) -> Option<Id> {
     taken(only(headers, &X_REQUEST_ID)?)
 }
 
+/// A new random id, 32 hexadecimal characters.
+#[must_use]
+pub fn new_id() -> Option<Id> {
+    Id::new("request_id", &palisade_core::hex::text(rand::random())).ok()
+}
+
 /// `X-Correlation-Id`, else the trace id of `traceparent`.
-pub(super) fn correlation_id(headers: &HeaderMap) -> Option<Id> {
+#[must_use]
+pub fn correlation_id(headers: &HeaderMap) -> Option<Id> {
     only(headers, &X_CORRELATION_ID)
         .and_then(taken)
         .or_else(|| taken(trace_id(only(headers, &TRACEPARENT)?)?))
@@ -33,16 +43,9 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     lines.next().is_none().then(|| line.trim())
 }
 
-/// Only characters that need no escaping in a log, a header or a URL path.
+/// Visible ASCII only: any header can carry it, and no log line can be split by it.
 fn taken(text: &str) -> Option<Id> {
-    let plain = |byte: u8| {
-        byte.is_ascii_alphanumeric()
-            || matches!(
-                byte,
-                b'-' | b'_' | b'.' | b':' | b'/' | b'+' | b'=' | b'@' | b'~'
-            )
-    };
-    if text.len() > REQUEST_ID_BYTES_MAX || !text.bytes().all(plain) {
+    if text.len() > REQUEST_ID_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;
     }
     Id::new("request_id", text).ok()
@@ -92,16 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn i_key_request_ids_are_bounded_and_plain() {
+    fn i_id_request_ids_are_bounded_and_visible_ascii() {
+        assert!(taken("a\"b<c>").is_some());
         assert!(taken("req-1").is_some());
         assert!(taken(&"x".repeat(REQUEST_ID_BYTES_MAX)).is_some());
-        for text in [
-            "",
-            "a b",
-            "a\"b",
-            "a\u{e9}",
-            &"x".repeat(REQUEST_ID_BYTES_MAX + 1),
-        ] {
+        for text in ["", "a b", "a\u{e9}", &"x".repeat(REQUEST_ID_BYTES_MAX + 1)] {
             assert!(taken(text).is_none());
         }
     }

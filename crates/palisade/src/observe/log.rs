@@ -75,6 +75,7 @@ impl DenialLog {
                 target: "palisade::store",
                 event = "rate_limiter_unavailable",
                 mode = decision.mode.name(),
+                request_id = seen.subject.request_id().map(Id::as_str),
                 "the store did not decide; local caps do"
             );
         }
@@ -98,23 +99,20 @@ impl DenialLog {
     /// Writes the line of a denial.
     pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
         let decision = seen.decision;
-        let (class, ip, request_id, correlation_id) = match seen.subject {
+        let (class, ip, correlation_id) = match seen.subject {
             Subject::Request(facts) => (
                 decision.class.as_deref().map(|c| self.classes.shown(c)),
                 facts.address(),
-                facts.request_id.as_ref(),
                 facts.correlation_id.as_ref(),
             ),
             Subject::Guard(op, facts) => (
                 Some(flow_name(op.flow()).into()),
                 Some(facts.ip),
-                facts.request_id.as_ref(),
                 facts.correlation_id.as_ref(),
             ),
-            Subject::Descriptors(facts, _) => (
+            Subject::Descriptors(..) => (
                 decision.class.as_deref().map(|c| self.classes.shown(c)),
                 None,
-                facts.request_id.as_ref(),
                 None,
             ),
         };
@@ -132,7 +130,7 @@ impl DenialLog {
             rule = decision.rule.map(Rule::id),
             decision = decision.outcome.name(),
             mode = decision.mode.name(),
-            request_id = request_id.map(Id::as_str),
+            request_id = seen.subject.request_id().map(Id::as_str),
             correlation_id = correlation_id.map(Id::as_str),
             code = code_of(decision),
             "denied"

@@ -1,6 +1,7 @@
-//! One span per decision, for whoever collects them. No identifiers: names of the
-//! policy and ids of rules only.
+//! One span per decision, for whoever collects them. It names parts of the policy, rules and
+//! the request's id, and nobody's identifier.
 
+use palisade_core::Id;
 use palisade_core::decision::Level;
 use palisade_core::rule::Rule;
 
@@ -45,6 +46,7 @@ impl DenialLog {
             palisade.rules = rules.join(","),
             palisade.level = decision.level.map(Level::number),
             palisade.limit = limit,
+            palisade.request_id = seen.subject.request_id().map(Id::as_str),
         );
         drop(span);
     }

@@ -9,17 +9,17 @@ use hashbrown::HashMap;
 use http::Request;
 use http::request::Parts as RequestParts;
 use http::response::Parts;
+use palisade_core::Id;
 use palisade_core::decision::{Decision, ErrorCode, Outcome};
 use palisade_core::key::{Digest, Namer, Prefix};
 use palisade_core::rule::Rule as RuleId;
 use parking_lot::Mutex;
 use tower_layer::Layer;
 
-use super::gate::{Decided, Gate};
+use super::gate::{Decided, Gate, Head};
 use super::judge::Judge;
 use super::refusal::Refusal;
 use super::service::{Enforced, Kept, Passed, Rule};
-use crate::answer;
 use crate::engine::RequestAnswer;
 use crate::limiter::keyring;
 
@@ -238,16 +238,20 @@ impl<S, J, K> Layer<S> for ConcurrencyLayer<J, K> {
 }
 
 impl<J: Judge, K: Slots> Concurrency<J, K> {
-    async fn take(&self, parts: &RequestParts) -> Result<Option<K::Lease>, Refusal> {
+    async fn take(
+        &self,
+        parts: &RequestParts,
+        id: Option<&Id>,
+    ) -> Result<Option<K::Lease>, Refusal> {
         if let Some(key) = self.key.as_ref().and_then(|key| key(parts)) {
             return Ok(self.slots.take(&[b"k", key.as_slice()].concat()).await);
         }
-        let ip = self.gate.client_of(parts).await?;
+        let ip = self.gate.client_of(parts, id).await?;
         let prefix = Prefix::of(ip);
         Ok(self.slots.take(&[b"a", prefix.bytes()].concat()).await)
     }
 
-    fn refuse(&self) -> Refusal {
+    fn refuse(&self, id: Option<Id>) -> Refusal {
         let judge = self.gate.judge();
         let mut decision = Decision::refuse(
             judge.wall(),
@@ -256,12 +260,12 @@ impl<J: Judge, K: Slots> Concurrency<J, K> {
             ErrorCode::RateLimitExceeded,
         );
         decision.retry_after = Some(1);
-        let decided = Decided::new(RequestAnswer {
+        let answer = RequestAnswer {
             decision: Box::new(decision),
             policy: judge.policy(),
             candidate: None,
-        });
-        Refusal::of(decided, &answer::new_request_id())
+        };
+        Refusal::of(Decided::new(answer, id))
     }
 }
 
@@ -269,9 +273,10 @@ impl<B: Send, J: Judge, K: Slots> Rule<B> for Concurrency<J, K> {
     type Kept = UnderWay<K::Lease>;
 
     async fn before(&self, request: Request<B>) -> Result<Passed<B, Self::Kept>, Refusal> {
+        let id = self.gate.id_of(Head::of(&request));
         let (parts, body) = request.into_parts();
-        let Some(kept) = self.take(&parts).await? else {
-            return Err(self.refuse());
+        let Some(kept) = self.take(&parts, id.as_ref()).await? else {
+            return Err(self.refuse(id));
         };
         Ok(Passed {
             request: Request::from_parts(parts, body),

@@ -105,7 +105,7 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
         }
         let (facts, path) = gate.facts(Head::of(&request), Layers::Edge).await?;
         let asked = (request.extensions(), Question::Edge);
-        let decided = gate.admit(&facts, asked).await?;
+        let decided = gate.admit(facts, asked).await?;
         let kept = Some(gate.pass(decided, &mut request, path));
         Ok(Passed { request, kept })
     }

@@ -10,7 +10,7 @@ use http::{Extensions, HeaderMap, Method, Request, Uri, response};
 use ipnet::IpNet;
 use palisade_core::facts::Layers;
 use palisade_core::time::{Clock, Micros};
-use palisade_core::{Decision, PolicySet, RequestFacts};
+use palisade_core::{Decision, Id, PolicySet, RequestFacts};
 use palisade_store::Store;
 use parking_lot::Mutex;
 
@@ -21,6 +21,7 @@ use crate::engine::{Engine, RequestAnswer};
 use crate::extract::client_ip::client_ip;
 use crate::extract::{
     Agent, Arrived, EdgeConfig, EdgeRequest, Refused, arrive, arrive_at, complete, identify,
+    request_id,
 };
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
@@ -61,6 +62,8 @@ pub struct Decided(Arc<Told>);
 #[derive(Debug)]
 struct Told {
     answer: RequestAnswer,
+    /// The request's id, for the layers within (I-ID).
+    request_id: Option<Id>,
     asked: Asked,
     /// The layer outside whose headers this one's may stand in for. It waits for the answer, or
     /// is gone.
@@ -74,8 +77,8 @@ struct Told {
 }
 
 impl Decided {
-    pub(super) fn new(answer: RequestAnswer) -> Self {
-        Self::told_by(false, (Asked::default(), None), answer)
+    pub(super) fn new(answer: RequestAnswer, request_id: Option<Id>) -> Self {
+        Self::told_by(false, (Asked::default(), None), answer, request_id)
     }
 
     /// By a layer that speaks in headers, or not, after what was asked before by those outside.
@@ -83,9 +86,11 @@ impl Decided {
         speaks: bool,
         (asked, outside): (Asked, Option<Weak<Told>>),
         answer: RequestAnswer,
+        request_id: Option<Id>,
     ) -> Self {
         Self(Arc::new(Told {
             answer,
+            request_id,
             asked,
             outside,
             speaks,
@@ -104,6 +109,13 @@ impl Decided {
     #[must_use]
     pub fn answer(&self) -> &RequestAnswer {
         &self.0.answer
+    }
+
+    /// The request's id, which its log lines, audit events and spans carry (I-ID). A layer
+    /// that decides by one limiter records nothing and has none.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&Id> {
+        self.0.request_id.as_ref()
     }
 
     /// Takes its place among a request's extensions; what was asked before is not forgotten.
@@ -297,7 +309,11 @@ impl<J: Judge> Gate<J> {
     }
 
     /// The client's address, for a layer that asks nothing else.
-    pub(super) async fn client_of(&self, parts: &Parts) -> Result<IpAddr, Refusal> {
+    pub(super) async fn client_of(
+        &self,
+        parts: &Parts,
+        id: Option<&Id>,
+    ) -> Result<IpAddr, Refusal> {
         let peer = self.peer_of(&parts.extensions)?;
         let edge = &self.edge;
         let found = client_ip(
@@ -311,9 +327,23 @@ impl<J: Judge> Gate<J> {
             Ok(ip) => Ok(ip),
             Err(error) => {
                 let refused = Refused { error, ip: peer };
-                Err(self.turn_away(&parts.extensions, peer, refused).await)
+                let origin = (peer, id.cloned());
+                Err(self.turn_away(&parts.extensions, origin, refused).await)
             }
         }
+    }
+
+    /// The id of a request (I-ID): the one that a layer outside has found, else that of a
+    /// trusted proxy, else a new one.
+    pub(super) fn id_of(&self, head: Head<'_>) -> Option<Id> {
+        let before = head.extensions.get::<Decided>();
+        if let Some(id) = before.and_then(Decided::request_id) {
+            return Some(id.clone());
+        }
+        let is_trusted = |peer: IpAddr| self.edge.trusted_proxies.contains(peer);
+        request_id::sent_id(head.headers)
+            .filter(|_| (self.peer)(head.extensions).is_some_and(is_trusted))
+            .or_else(request_id::new_id)
     }
 
     pub(super) fn judge(&self) -> &J {
@@ -377,20 +407,25 @@ impl<J: Judge> Gate<J> {
         let request = head.received(&policy, peer);
         let mut arrived = match arrive(edge, request, now) {
             Ok(arrived) => arrived,
-            Err(refused) => return Err(self.turn_away(head.extensions, peer, refused).await),
+            Err(refused) => {
+                let origin = (peer, self.id_of(head));
+                return Err(self.turn_away(head.extensions, origin, refused).await);
+            }
         };
         arrived.facts.layers = layers;
+        arrived.facts.request_id = self.id_of(head);
         if arrived.unknown_token
             && let Some(refusal) = Box::pin(self.judge.foresee(&arrived.facts)).await
         {
-            return Err(self.refuse(Decided::new(refusal), &arrived.facts));
+            let id = arrived.facts.request_id;
+            return Err(Refusal::of(Decided::new(refusal, id)));
         }
-        let ip = arrived.facts.ip;
+        let (ip, id) = (arrived.facts.ip, arrived.facts.request_id.clone());
         match identify(edge, request, arrived, now) {
             Ok(extracted) => Ok((extracted.facts, extracted.forward_path)),
             Err(error) => {
                 let refused = Refused { error, ip };
-                Err(self.turn_away(head.extensions, peer, refused).await)
+                Err(self.turn_away(head.extensions, (peer, id), refused).await)
             }
         }
     }
@@ -413,7 +448,7 @@ impl<J: Judge> Gate<J> {
             let asked = self.asking(request.extensions(), question);
             let answer = self.judge.check_now_under(policy, facts)?;
             let outside = outside(request.extensions());
-            let decided = self.outcome(answer, facts, (asked, outside));
+            let decided = self.outcome(answer, facts.request_id.take(), (asked, outside));
             Some(decided.map(|decided| Some((decided, path))))
         })??;
         Some(decided.map(|passed| {
@@ -447,6 +482,9 @@ impl<J: Judge> Gate<J> {
             if arrived.unknown_token {
                 return None;
             }
+            if self.judge.records_requests() {
+                arrived.facts.request_id = self.id_of(head);
+            }
             complete(edge, request, &mut arrived, now).ok()?;
             let path = arrived.forward_path.take();
             Some(look(policy, &mut arrived.facts, path))
@@ -464,49 +502,52 @@ impl<J: Judge> Gate<J> {
     /// A request that is refused unread counts for its address all the same: when that has
     /// used up its limits, it hears so instead of what is wrong. Behind an edge that has asked
     /// this judge it has counted.
-    async fn turn_away(&self, extensions: &Extensions, peer: IpAddr, refused: Refused) -> Refusal {
+    async fn turn_away(
+        &self,
+        extensions: &Extensions,
+        (peer, id): (IpAddr, Option<Id>),
+        refused: Refused,
+    ) -> Refusal {
         if refused.error.is_audited() {
             self.judge.edge_refused(peer, refused.error.field());
         }
         if self.asked(extensions).is_some() {
-            return Refusal::unreadable(&refused.error);
+            return Refusal::unreadable(&refused.error, id.as_ref());
         }
-        let facts = RequestFacts::unread(refused.ip);
-        let decided = Decided::new(self.judge.check(&facts).await);
-        match decided.decision().is_allowed() {
-            true => Refusal::unreadable(&refused.error),
-            false => self.refuse(decided, &facts),
+        let facts = RequestFacts {
+            request_id: id,
+            ..RequestFacts::unread(refused.ip)
+        };
+        let answer = self.judge.check(&facts).await;
+        let id = facts.request_id;
+        match answer.decision.is_allowed() {
+            true => Refusal::unreadable(&refused.error, id.as_ref()),
+            false => Refusal::of(Decided::new(answer, id)),
         }
     }
 
     /// Decides about a request with these extensions; what lets it through.
     pub(super) async fn admit(
         &self,
-        facts: &RequestFacts,
+        facts: RequestFacts,
         (extensions, question): (&Extensions, Question),
     ) -> Result<Decided, Refusal> {
         let before = (self.asking(extensions, question), outside(extensions));
-        self.outcome(self.judge.check(facts).await, facts, before)
-    }
-
-    fn outcome(
-        &self,
-        answer: RequestAnswer,
-        facts: &RequestFacts,
-        before: (Asked, Option<Weak<Told>>),
-    ) -> Result<Decided, Refusal> {
-        let decided = Decided::told_by(true, before, answer);
-        match decided.decision().is_allowed() {
-            true => Ok(decided),
-            false => Err(self.refuse(decided, facts)),
-        }
+        let answer = self.judge.check(&facts).await;
+        self.outcome(answer, facts.request_id, before)
     }
 
     #[expect(clippy::unused_self, reason = "reads as what the gate does")]
-    fn refuse(&self, decided: Decided, facts: &RequestFacts) -> Refusal {
-        match &facts.request_id {
-            Some(id) => Refusal::of(decided, id.as_str()),
-            None => Refusal::of(decided, &answer::new_request_id()),
+    fn outcome(
+        &self,
+        answer: RequestAnswer,
+        request_id: Option<Id>,
+        before: (Asked, Option<Weak<Told>>),
+    ) -> Result<Decided, Refusal> {
+        let decided = Decided::told_by(true, before, answer, request_id);
+        match decided.decision().is_allowed() {
+            true => Ok(decided),
+            false => Err(Refusal::of(decided)),
         }
     }
 }

@@ -108,7 +108,7 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
             });
         }
         let asked = (request.extensions(), Question::about(&facts));
-        let decided = gate.admit(&facts, asked).await?;
+        let decided = gate.admit(facts, asked).await?;
         let kept = Some(gate.pass(decided, &mut request, path));
         Ok(Passed { request, kept })
     }

@@ -31,6 +31,12 @@ pub trait Judge: Send + Sync + 'static {
         true
     }
 
+    /// Whether decisions are logged, audited or traced, under the request's id (I-ID): it is
+    /// made before they are.
+    fn records_requests(&self) -> bool {
+        true
+    }
+
     /// Whether [`Judge::check_now`] decides: nothing has to be waited for.
     fn never_waits(&self) -> bool {
         false
@@ -237,6 +243,10 @@ impl<C: Clock> Judge for OneLimit<C> {
     }
 
     fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
+        false
+    }
+
+    fn records_requests(&self) -> bool {
         false
     }
 

@@ -1,6 +1,9 @@
 //! Answers that take the application's place.
 
-use http::Response;
+use std::borrow::Cow;
+
+use http::{HeaderName, HeaderValue, Response};
+use palisade_core::Id;
 
 use super::body::Guarded;
 use super::gate::Decided;
@@ -8,25 +11,36 @@ use super::grpc;
 use crate::answer;
 use crate::extract::ExtractError;
 
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
 /// Why a request is not passed on, ready to be sent.
 #[derive(Debug)]
 pub struct Refusal(Box<Response<Vec<u8>>>);
 
 impl Refusal {
     /// A decision that refuses.
-    pub(super) fn of(decided: Decided, request_id: &str) -> Self {
-        let mut reply = answer::enforced(decided.answer(), request_id);
+    pub(super) fn of(decided: Decided) -> Self {
+        let id = shown(decided.request_id()).into_owned();
+        let mut reply = answer::enforced(decided.answer(), &id);
         reply.extensions_mut().insert(decided);
-        Self(Box::new(reply))
+        Self::marked(reply, &id)
     }
 
-    pub(super) fn unreadable(error: &ExtractError) -> Self {
-        let reply = answer::unreadable(error, &answer::new_request_id());
-        Self(Box::new(reply))
+    pub(super) fn unreadable(error: &ExtractError, request_id: Option<&Id>) -> Self {
+        let id = shown(request_id);
+        Self::marked(answer::unreadable(error, &id), &id)
     }
 
     pub(super) fn unavailable(detail: &str) -> Self {
-        let reply = answer::unavailable(detail, &answer::new_request_id());
+        let id = shown(None);
+        Self::marked(answer::unavailable(detail, &id), &id)
+    }
+
+    /// An answer that shows the request's id in its header, too (I-ID).
+    fn marked(mut reply: Response<Vec<u8>>, id: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(id) {
+            reply.headers_mut().insert(X_REQUEST_ID, value);
+        }
         Self(Box::new(reply))
     }
 
@@ -37,5 +51,13 @@ impl Refusal {
             grpc::translate(&mut reply);
         }
         reply.map(Guarded::own)
+    }
+}
+
+/// The id to answer with. Where nothing was recorded under one, any will do.
+fn shown(id: Option<&Id>) -> Cow<'_, str> {
+    match id {
+        Some(id) => Cow::Borrowed(id.as_str()),
+        None => Cow::Owned(answer::new_request_id()),
     }
 }

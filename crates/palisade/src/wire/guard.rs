@@ -98,6 +98,7 @@ impl RawGuard<'_> {
             device: self.device.unwrap_or_default().into_facts()?,
             challenge_passed: self.challenge_passed,
             request_id: id("request_id", self.request_id.as_deref())?,
+            attempt_id: None,
             correlation_id: id("correlation_id", self.correlation_id.as_deref())?,
         })
     }

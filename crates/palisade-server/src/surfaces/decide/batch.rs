@@ -40,7 +40,8 @@ pub(super) async fn batch(
     id: &RequestId,
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
-    let correlation = correlation_id(&parts.headers);
+    // The checks have ids of their own; the batch's leads from its answer to their events.
+    let correlation = correlation_id(&parts.headers).or_else(|| id.id());
     let bytes_max = decide.bounds.body_bytes_max * BODY_FACTOR;
     let bytes = decide.read_up_to(bytes_max, body).await?;
     let batch: Batch<'_> = wire::parse(&bytes)?;

@@ -1,12 +1,11 @@
-//! Request ids: taken over if they are plain, made otherwise.
+//! The one id of a request (I-ID): the sender's if it is believed and valid, a new one otherwise.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use palisade::answer::new_request_id;
-use palisade::extract::request_id::REQUEST_ID_BYTES_MAX;
+use palisade::extract::request_id::{correlation_id as sent_correlation_id, sent_id};
 use palisade_core::{Id, RequestFacts};
 
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// The id that an answer carries, in its body and as `X-Request-Id`.
 #[derive(Clone)]
@@ -18,9 +17,18 @@ impl RequestId {
         Self(new_request_id().into())
     }
 
-    /// The id of the request's header, or a new one.
+    /// The id of the request's header, or a new one. For listeners whose callers are backends
+    /// and operators; the public's ids are for [`RequestId::sent_by`].
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        plain(headers, &X_REQUEST_ID).map_or_else(Self::generate, |text| Self(text.into()))
+        sent_id(headers).map_or_else(Self::generate, |id| Self::given(&id))
+    }
+
+    /// The id of the request's header if its sender is believed, else a new one.
+    pub(crate) fn sent_by(is_trusted: bool, headers: &HeaderMap) -> Self {
+        match is_trusted {
+            true => Self::of(headers),
+            false => Self::generate(),
+        }
     }
 
     /// The id that the caller put among the facts.
@@ -54,17 +62,9 @@ pub(crate) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
     }
 }
 
-/// The correlation id of the request's header.
+/// The correlation id of the request's headers.
 pub(crate) fn correlation_id(headers: &HeaderMap) -> Option<Id> {
-    Id::new("correlation_id", plain(headers, &X_CORRELATION_ID)?).ok()
-}
-
-/// Only what needs no escaping in logs and headers is taken over.
-fn plain<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let text = headers.get(name)?.to_str().ok()?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(&byte);
-    let fits = (1..=REQUEST_ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain);
-    fits.then_some(text)
+    sent_correlation_id(headers)
 }
 
 #[cfg(test)]
@@ -72,11 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_need_escaping_are_replaced() {
-        for (sent, kept) in [("r-1", true), ("a b", false), ("<x>", false), ("", false)] {
+    fn i_id_an_id_that_is_not_visible_ascii_is_replaced() {
+        for (sent, kept) in [("r-1", true), ("<x>", true), ("a b", false), ("", false)] {
             let mut headers = HeaderMap::new();
             headers.insert(X_REQUEST_ID, HeaderValue::from_static(sent));
             assert_eq!(RequestId::of(&headers).as_str() == sent, kept, "{sent}");
+            assert_ne!(RequestId::sent_by(false, &headers).as_str(), sent);
         }
     }
 

@@ -131,7 +131,7 @@ impl Proxy {
         &self,
         client: &Client,
         request: Request<Incoming>,
-        id: &mut RequestId,
+        id: &RequestId,
     ) -> Result<Response<Relayed>, Problem> {
         let edge = self.enforcer.edge.load_full();
         let (mut parts, body) = request.into_parts();
@@ -177,7 +177,7 @@ impl Proxy {
         hop: &Hop<'_>,
         parts: &Parts,
         body: Incoming,
-        id: &mut RequestId,
+        id: &RequestId,
     ) -> Result<Passage, Problem> {
         let enforcer = &self.enforcer;
         let policy = enforcer.engine.policy();
@@ -188,6 +188,7 @@ impl Proxy {
             parts,
             now: enforcer.engine.clock().wall(),
             surface: Came::Proxy,
+            id,
         };
         let mut arrived = arrive(hop.edge, visit.request(None), visit.now);
         let route = arrived
@@ -201,14 +202,11 @@ impl Proxy {
         let (body, login) = match self.take(hop, parts, &arrived, route, body).await {
             Ok(taken) => taken,
             Err(problem) => {
-                let surface = visit.surface;
-                let answer = enforcer
-                    .turn_away(surface, arrived.facts.ip, problem)
-                    .await?;
+                let answer = enforcer.turn_away(visit, arrived.facts.ip, problem).await?;
                 return Ok(Passage::Closed(Box::new(answer)));
             }
         };
-        let decided = enforcer.decide(visit, arrived, body.bytes(), id).await?;
+        let decided = enforcer.decide(visit, arrived, body.bytes()).await?;
         if !decided.answer.decision.is_allowed() {
             return Ok(Passage::Closed(Box::new(decided.answer)));
         }
@@ -334,8 +332,12 @@ impl Handler for Proxy {
     type Body = Relayed;
 
     async fn answer(&self, client: &Client, request: Request<Incoming>) -> Response<Relayed> {
-        let mut id = RequestId::of(request.headers());
-        let mut response = match self.relay(client, request, &mut id).await {
+        let is_trusted = {
+            let edge = self.enforcer.edge.load();
+            edge.trusted_proxies.contains(client.address.ip())
+        };
+        let id = RequestId::sent_by(is_trusted, request.headers());
+        let mut response = match self.relay(client, request, &id).await {
             Ok(response) => response,
             Err(problem) => own(problem.respond(&id)),
         };

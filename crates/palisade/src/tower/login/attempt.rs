@@ -7,9 +7,9 @@ use http::request::Parts;
 use palisade_core::facts::{DeviceFacts, GuardFacts, HEADER_BYTES_MAX};
 use palisade_core::{FieldError, Id};
 
-use crate::answer;
 use crate::extract::header::truncated;
 use crate::extract::login::counted;
+use crate::extract::request_id::new_id;
 
 const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
 
@@ -71,7 +71,7 @@ impl Attempt {
         self
     }
 
-    pub(super) fn facts(self, ip: IpAddr, parts: &Parts) -> GuardFacts {
+    pub(super) fn facts(self, ip: IpAddr, request_id: Option<Id>, parts: &Parts) -> GuardFacts {
         let mut facts = GuardFacts::new(ip);
         facts.user_agent = text(&parts.headers, &USER_AGENT);
         facts.accept_language = text(&parts.headers, &ACCEPT_LANGUAGE);
@@ -80,8 +80,9 @@ impl Attempt {
         facts.username = self.username;
         facts.device = self.device;
         facts.challenge_passed = self.challenge_passed;
+        facts.request_id = request_id;
         // Made here: a client that chose it could have its failures ignored (G-ONCE).
-        facts.request_id = Id::new("request_id", &answer::new_request_id()).ok();
+        facts.attempt_id = new_id();
         facts
     }
 }

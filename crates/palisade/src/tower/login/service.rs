@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
+use palisade_core::FieldError;
 use palisade_core::facts::{GuardFacts, GuardOp};
-use palisade_core::{FieldError, Id};
 use palisade_store::Store;
 use tower_service::Service;
 
 use super::finished::Finished;
 use super::{Attempt, Login};
 use crate::tower::body::Guarded;
-use crate::tower::gate::Decided;
+use crate::tower::gate::{Decided, Head};
 use crate::tower::grpc;
 use crate::tower::refusal::Refusal;
 
@@ -97,18 +97,20 @@ impl<S: Store, F> Login<S, F> {
         F: Fn(Request<B>) -> Read,
         Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>>,
     {
+        let id = self.gate.id_of(Head::of(&request));
         let read = (self.read)(request).await;
-        let (request, attempt) = read.map_err(|error| Refusal::unreadable(&error.into()))?;
+        let unreadable = |error: FieldError| Refusal::unreadable(&error.into(), id.as_ref());
+        let (request, attempt) = read.map_err(unreadable)?;
         let Some(attempt) = attempt else {
             let tried = None;
             return Ok(Admitted { request, tried });
         };
         let (mut parts, body) = request.into_parts();
-        let ip = self.gate.client_of(&parts).await?;
-        let facts = attempt.facts(ip, &parts);
+        let ip = self.gate.client_of(&parts, id.as_ref()).await?;
+        let facts = attempt.facts(ip, id, &parts);
         let decided = self.ask(self.ops.check, &facts).await?;
         if !decided.decision().is_allowed() {
-            return Err(refused(decided, &facts));
+            return Err(Refusal::of(decided));
         }
         decided.told(&mut parts.extensions);
         Ok(Admitted {
@@ -161,7 +163,7 @@ impl<S: Store, F> Login<S, F> {
         if let Some(op) = self.ops.of((self.outcome)(&parts)) {
             let decided = self.ask(op, facts).await?;
             if op == self.ops.success && !decided.decision().is_allowed() {
-                return Err(refused(decided, facts));
+                return Err(Refusal::of(decided));
             }
             let wait_ms = decided.decision().delay_ms.unwrap_or_default();
             wait = Duration::from_millis(wait_ms.into());
@@ -173,12 +175,7 @@ impl<S: Store, F> Login<S, F> {
     async fn ask(&self, op: GuardOp, facts: &GuardFacts) -> Result<Decided, Refusal> {
         let asked = self.engine.guard(op, facts).await;
         asked
-            .map(Decided::new)
-            .map_err(|error| Refusal::unreadable(&error.into()))
+            .map(|answer| Decided::new(answer, facts.request_id.clone()))
+            .map_err(|error| Refusal::unreadable(&error.into(), facts.request_id.as_ref()))
     }
-}
-
-fn refused(decided: Decided, facts: &GuardFacts) -> Refusal {
-    let id = facts.request_id.as_ref().map_or("", Id::as_str);
-    Refusal::of(decided, id)
 }

@@ -271,9 +271,10 @@ fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFact
     facts.account = Some(account);
     facts.device.client_id = device.and_then(DeviceId::id);
     facts.correlation_id.clone_from(&seen.correlation_id);
+    facts.request_id.clone_from(&seen.request_id);
     // Never the client's: with one id it could have every failure after the first ignored
     // (G-ONCE).
-    facts.request_id = RequestId::generate().id();
+    facts.attempt_id = RequestId::generate().id();
     facts
 }
 
