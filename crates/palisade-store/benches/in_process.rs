@@ -167,6 +167,7 @@ impl Side for Palisade {
             segments: [segment].into_iter().collect(),
             cost: 1,
             on_exceed: OnExceed::Deny,
+            previous: None,
         };
         self.store.charge_now(&[charge], Take::Consume).admitted
     }
