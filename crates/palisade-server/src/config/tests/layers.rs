@@ -151,7 +151,7 @@ fn a_limit_of_the_file_replaces_the_default_one_whole() {
     assert_eq!(limit.spec.limit(), 3);
     assert!(limit.classes.is_empty(), "the default's class is gone");
     assert_eq!(rate(&config, "ip-read"), 100, "others stay");
-    assert_eq!(config.policy().limits().len(), 20);
+    assert_eq!(config.policy().limits().len(), 21);
 }
 
 #[test]
