@@ -111,7 +111,7 @@ async fn l_atomic_limits_hold_at_ten_thousand_requests_a_second_over_three_nodes
                 [[limit]]\nname = \"each\"\nby = [\"ip\"]\nrate = \"200/s\"\n";
     let clock = Arc::new(VirtualClock::at(START));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-    let store = Shared::new(Arc::new(Model::new(Arc::clone(&time))));
+    let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
     let node = |_| {
         Engine::new(EngineConfig {
             policy: policy(text, &Env::default()),

@@ -34,7 +34,7 @@ impl Cluster {
     fn new(nodes: usize, text: &str) -> Self {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = Shared::new(Arc::new(Model::new(Arc::clone(&time))));
+        let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
         let policy = policy(text, &Env::default());
         let node = |_| {
             let config = EngineConfig {

@@ -151,7 +151,7 @@ fn shared(accuracy: &str) -> (Engine<FaultStore<Shared>>, Arc<VirtualClock>) {
         "[policy]\ndefaults = false\n[[limit]]\nname = \"few\"\nby = [\"ip\"]\n\
          rate = \"5/min\"\naccuracy = \"{accuracy}\"\n"
     );
-    let store = FaultStore::new(Shared::new(Arc::new(Model::new(Arc::clone(&time)))));
+    let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
     let config = EngineConfig {
         policy: policy(&text, &Env::default()),
         ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)

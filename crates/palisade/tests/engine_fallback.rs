@@ -176,7 +176,7 @@ impl Bench {
     fn new(policy: PolicySet) -> Self {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = FaultStore::new(Shared::new(Arc::new(Model::new(Arc::clone(&time)))));
+        let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
         let config = EngineConfig::new(store, policy.clone(), keyring(), time);
         Self {
             engine: Engine::new(config),

@@ -35,7 +35,7 @@ impl Nodes {
     fn new(count: usize, limits: &str) -> Self {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = Shared::new(Arc::new(Model::new(Arc::clone(&time))));
+        let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
         let heard = Arc::new(Heard::default());
         let text = format!("[policy]\ndefaults = false\n{limits}");
         let engine = |_| {

@@ -68,7 +68,7 @@ fn nodes() -> Nodes {
     let start = Micros::parse_rfc3339("2026-01-31T12:00:00Z").unwrap();
     let clock = Arc::new(VirtualClock::at(start));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-    let store = Shared::new(Arc::new(ModelStore::new(Arc::clone(&time))));
+    let store = Shared(Arc::new(ModelStore::new(Arc::clone(&time))));
     let heard = Arc::new(Heard::default());
     let node = || {
         let keyring = Keyring::new(b"a secret of thirty-two bytes, yes", None).unwrap();

@@ -17,7 +17,7 @@ mod redis_server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_support::shared::Shared;
+use engine_support::shared::{MemoryInTurn, SharedMemory};
 use engine_support::{START, policy, request};
 use palisade::core::facts::RequestFacts;
 use palisade::core::time::{Clock, DAY, MINUTE, SECOND};
@@ -180,7 +180,7 @@ fn moved() -> (Arc<VirtualClock>, Arc<dyn Clock>) {
 async fn l_rotate_the_embedded_store_keeps_every_bucket_through_restarts() {
     let (clock, time) = moved();
     // One node at a time, each with the store that the one before it left.
-    let store = Shared::in_turn(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
+    let store = MemoryInTurn(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
     let restarted = |secrets| node(store.clone(), &clock, secrets);
     assert_eq!(
         admitted(&[&restarted(Secrets::Old)], &facts("a"), 20).await,
@@ -212,14 +212,14 @@ async fn l_rotate_the_embedded_store_keeps_every_bucket_through_restarts() {
 #[tokio::test]
 async fn l_rotate_nodes_with_either_secret_share_their_buckets() {
     let (clock, time) = moved();
-    let store = Shared::new(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
+    let store = SharedMemory(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
     rotation(async || store.clone(), &clock).await;
 }
 
 #[tokio::test]
 async fn l_rotate_leases_of_nodes_with_either_secret_add_up() {
     let (clock, time) = moved();
-    let store = Shared::new(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
+    let store = SharedMemory(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
     let old = node(store.clone(), &clock, Secrets::Old);
     let both = node(store.clone(), &clock, Secrets::Both);
     let mut used = 0;
@@ -233,7 +233,7 @@ async fn l_rotate_leases_of_nodes_with_either_secret_add_up() {
 #[tokio::test]
 async fn l_rotate_an_operators_reset_clears_both_names() {
     let (clock, time) = moved();
-    let store = Shared::new(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
+    let store = SharedMemory(Arc::new(MemoryStore::new(time, &MemoryConfig::default())));
     let old = node(store.clone(), &clock, Secrets::Old);
     let both = node(store.clone(), &clock, Secrets::Both);
     assert_eq!(admitted(&[&old, &both], &of_address(), 40).await, 40);

@@ -57,7 +57,7 @@ struct Bench {
 fn bench(text: &str) -> Bench {
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::at(START));
     let acme = Arc::new(Acme::default());
-    let store = Shared::new(Arc::new(ModelStore::new(Arc::clone(&clock))));
+    let store = Shared(Arc::new(ModelStore::new(Arc::clone(&clock))));
     let config = EngineConfig {
         policy: policy(text, &Env::default()),
         tenants: Arc::<Acme>::clone(&acme),

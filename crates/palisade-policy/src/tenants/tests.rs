@@ -142,7 +142,7 @@ impl Bench {
         let heard = Heard::default();
         let cache = TenantCache::new("fake", settings, base(""), clock, heard.clone());
         let (cache, fake) = (Arc::new(cache), Arc::new(fake));
-        tokio::spawn(follow(Arc::downgrade(&cache), Shared::new(Arc::clone(&fake))));
+        tokio::spawn(follow(Arc::downgrade(&cache), Shared(Arc::clone(&fake))));
         cache.started().await;
         Self { cache, fake, heard }
     }

@@ -37,7 +37,7 @@ where
 fn on_a_store_that_waits() -> (Gate<Engine<Shared>>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::at(engine_support::START));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-    let store = Shared::new(Arc::new(Model::new(Arc::clone(&time))));
+    let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
     (Gate::new(engine(store, "", time)), clock)
 }
 
