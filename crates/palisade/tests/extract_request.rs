@@ -635,9 +635,10 @@ fn i_key_paths_are_normalised_and_lose_their_query() {
 }
 
 #[test]
-fn i_key_request_ids_are_taken_if_usable() {
+fn i_id_request_ids_are_taken_from_a_trusted_proxy_if_usable() {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let found = get("/")
+        .from(PROXY)
         .header("x-request-id", "r-1")
         .header("traceparent", trace)
         .run()
@@ -648,17 +649,21 @@ fn i_key_request_ids_are_taken_if_usable() {
         Some("4bf92f3577b34da6a3ce929d0e0e4736")
     );
     let found = get("/")
+        .from(PROXY)
         .header("x-correlation-id", "c-1")
         .header("traceparent", trace)
         .run()
         .unwrap();
     assert_eq!(text(&found.facts.correlation_id), Some("c-1"));
     let found = get("/")
+        .from(PROXY)
         .header("x-request-id", "a b")
         .header("traceparent", "junk")
         .run()
         .unwrap();
     assert!(found.facts.request_id.is_none() && found.facts.correlation_id.is_none());
+    let found = get("/").header("x-request-id", "r-1").run().unwrap();
+    assert!(found.facts.request_id.is_none(), "of an end user");
 }
 
 fn asks(family: &str, method: Option<&str>, target: &str) -> Case {
