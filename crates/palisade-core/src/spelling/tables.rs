@@ -3,7 +3,7 @@
 
 /// Marks that are letters, mostly vowels: ranges, of which only marks count.
 #[rustfmt::skip]
-pub(super) const LETTER_MARKS: [(char, char); 85] = [
+pub(super) static LETTER_MARKS: [(char, char); 85] = [
     ('\u{363}', '\u{36f}'), ('\u{7a6}', '\u{7b0}'), ('\u{816}', '\u{817}'), ('\u{81b}', '\u{81b}'),
     ('\u{93a}', '\u{93a}'), ('\u{941}', '\u{94d}'), ('\u{955}', '\u{963}'), ('\u{9c1}', '\u{9e3}'),
     ('\u{a41}', '\u{a51}'), ('\u{a75}', '\u{a75}'), ('\u{ac1}', '\u{ae3}'), ('\u{b3f}', '\u{b4d}'),
@@ -30,7 +30,7 @@ pub(super) const LETTER_MARKS: [(char, char); 85] = [
 
 /// Characters other than marks that are passed over: ranges.
 #[rustfmt::skip]
-pub(super) const IGNORED: [(char, char); 54] = [
+pub(super) static IGNORED: [(char, char); 54] = [
     ('\u{640}', '\u{640}'), ('\u{7fa}', '\u{7fa}'), ('\u{824}', '\u{824}'), ('\u{828}', '\u{828}'),
     ('\u{903}', '\u{903}'), ('\u{982}', '\u{983}'), ('\u{a03}', '\u{a03}'), ('\u{a83}', '\u{a83}'),
     ('\u{b02}', '\u{b03}'), ('\u{c01}', '\u{c03}'), ('\u{c82}', '\u{c83}'), ('\u{cf3}', '\u{cf3}'),
@@ -49,7 +49,7 @@ pub(super) const IGNORED: [(char, char); 54] = [
 
 /// Characters that are compared as others.
 #[rustfmt::skip]
-pub(super) const EQUALS: [(char, &str); 1162] = [
+pub(super) static EQUALS: [(char, &str); 1162] = [
     ('\u{df}', "ss"), ('\u{e6}', "ae"), ('\u{f0}', "d"), ('\u{f8}', "o"),
     ('\u{111}', "d"), ('\u{127}', "h"), ('\u{142}', "l"), ('\u{153}', "oe"),
     ('\u{18d}', "zw"), ('\u{1be}', "ts"), ('\u{238}', "db"), ('\u{239}', "qp"),

@@ -33,7 +33,7 @@ function ranges(chosen, others) {
 }
 
 function print(name, type, doc, entries) {
-  console.log(`\n/// ${doc}\n#[rustfmt::skip]\npub(super) const ${name}: [${type}; ${entries.length}] = [`);
+  console.log(`\n/// ${doc}\n#[rustfmt::skip]\npub(super) static ${name}: [${type}; ${entries.length}] = [`);
   for (let at = 0; at < entries.length; at += 4) console.log(`    ${entries.slice(at, at + 4).join(", ")},`);
   console.log("];");
 }

@@ -19,9 +19,9 @@ use super::CREDENTIALS_PAGE_MAX;
 /// Most keys that the admin API keeps.
 pub const KEYS_MAX: usize = 10_000;
 /// For how long a replaced key stays valid unless the operator says otherwise.
-pub const OVERLAP_DEFAULT: Duration = Duration::from_hours(24);
+pub const OVERLAP_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest overlap.
-pub const OVERLAP_MAX: Duration = Duration::from_hours(24 * 30);
+pub const OVERLAP_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const NAME_BYTES_MAX: usize = 100;
 const SCOPES_MAX: usize = 32;
