@@ -7,8 +7,9 @@ use arrayvec::ArrayVec;
 use crate::decision::ErrorCode;
 use crate::key::{Digest, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::limit::BucketSpec;
-use crate::policy::{Limit, RouteMatch};
+use crate::policy::{Family, Limit, RouteMatch};
 use crate::rule::Rule;
+use crate::time::MINUTE;
 
 /// Room for the name of a bucket of one or two identifiers.
 pub const KEY_BYTES: usize = 128;
@@ -78,6 +79,13 @@ impl<'p> Charge<'p> {
     pub const fn memo(&self) -> Digest {
         let figures = ((self.spec.limit() as u128) << 32) | self.spec.capacity() as u128;
         Digest(self.id.0.wrapping_add(figures))
+    }
+
+    /// True of quotas and of windows that take ten minutes and longer to count again: they
+    /// outlive a crash (L-DURABLE) and an outage (F-CARRY).
+    #[must_use]
+    pub fn has_long_window(&self) -> bool {
+        self.limit.family == Family::Quota || self.spec.memory_us() >= 10 * MINUTE
     }
 
     /// The figure that answers show: none at all where nothing is admitted (R-ZERO).

@@ -11,13 +11,13 @@ use palisade_core::time::Micros;
 use parking_lot::MutexGuard;
 use smallvec::{SmallVec, smallvec};
 
+use super::Lifetime;
 use super::evaluate::evaluate;
 use super::overflow::{self, Shared, States};
 use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
-use super::{Lifetime, survives_a_crash};
 use crate::Take;
 
 /// How often a decision looks for room before it shares the overflow bucket.
@@ -556,12 +556,12 @@ fn is_simple(charge: &Charge<'_>, lifetime: Lifetime) -> bool {
     charge.spec.algorithm() == Algorithm::TokenBucket
         && charge.on_exceed == OnExceed::Deny
         && charge.limit.family == Family::Limit
-        && (lifetime == Lifetime::Process || !survives_a_crash(charge))
+        && (lifetime == Lifetime::Process || !charge.has_long_window())
 }
 
 fn durability(charge: &Charge<'_>, lifetime: Lifetime) -> Durability {
     match lifetime {
-        Lifetime::Durable if survives_a_crash(charge) => Durability::Dirty,
+        Lifetime::Durable if charge.has_long_window() => Durability::Dirty,
         _ => Durability::Volatile,
     }
 }

@@ -32,9 +32,8 @@ use palisade_core::Digest;
 use palisade_core::key::Keyring;
 use palisade_core::limit::{BucketSpec, Reading, State};
 use palisade_core::plan::Charge;
-use palisade_core::policy::Family;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{Clock, MINUTE, Micros};
+use palisade_core::time::{Clock, Micros};
 
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone,
@@ -189,7 +188,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn note_charges(&self, charges: &[Charge<'_>]) {
-        if self.writer.is_some() && charges.iter().any(survives_a_crash) {
+        if self.writer.is_some() && charges.iter().any(Charge::has_long_window) {
             self.note_change();
         }
     }
@@ -212,12 +211,6 @@ impl<C: Clock> MemoryStore<C> {
     pub fn set_aside_records(&self) -> Vec<(RecordKey, Record)> {
         self.inner.records.aside(self.inner.clock.now())
     }
-}
-
-/// L-DURABLE: quotas, and windows that would otherwise take ten minutes and longer to
-/// count again. Shorter ones are not worth a write each.
-fn survives_a_crash(charge: &Charge<'_>) -> bool {
-    charge.limit.family == Family::Quota || charge.spec.memory_us() >= 10 * MINUTE
 }
 
 /// How much of the table one turn of the background sweep covers: ten million keys

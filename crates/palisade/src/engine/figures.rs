@@ -40,7 +40,7 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy.load();
-        let here = [self.limits.local().stats(), self.link.fallback().stats()];
+        let here = [self.limits.local().stats(), self.link.stand_in().stats()];
         let mut store = self.link.store().stats();
         for local in here {
             store.evictions += local.evictions;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Permit, Policy};
 use palisade_core::policy::Settings;
 use palisade_core::time::{Clock, Micros};
@@ -21,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::ports::{ModeChange, Observer};
+use super::stand_in::StandIn;
 use super::timing::{self, is_measured, is_next_measured};
 use crate::deadline::{TimeIsUp, until};
 
@@ -154,7 +154,7 @@ pub(super) struct Link<S> {
     modes: Mutex<NodeModes>,
     /// An answer to a limit's call has nothing to tell the breaker: see [`NodeModes::is_calm`].
     is_calm: AtomicBool,
-    fallback: ArcSwap<LocalStore>,
+    stand_in: StandIn,
     /// The failure that observers were told of last, or [`ANSWERS`].
     told: AtomicU8,
 }
@@ -170,7 +170,7 @@ impl<S: Store> Link<S> {
         let modes = NodeModes::new(settings.availability, settings.fallback.clone());
         Self {
             store,
-            fallback: ArcSwap::from_pointee(local_store(&clock)),
+            stand_in: StandIn::new(&clock),
             clock,
             observer,
             deadline,
@@ -225,9 +225,9 @@ impl<S: Store> Link<S> {
         self.store.never_waits()
     }
 
-    /// The counters that limits fall back to, empty after every recovery (F-CLEAN).
-    pub(super) fn fallback(&self) -> arc_swap::Guard<Arc<LocalStore>> {
-        self.fallback.load()
+    /// The counters that limits fall back to.
+    pub(super) const fn stand_in(&self) -> &StandIn {
+        &self.stand_in
     }
 
     /// When a request that starts now must be answered.
@@ -461,7 +461,7 @@ impl<S: Store> Link<S> {
             return;
         }
         if events.contains(&Event::DropCounters) {
-            self.fallback.store(Arc::new(local_store(&self.clock)));
+            self.stand_in.recover();
         }
         self.observer.failure(&ModeChange {
             policy,

@@ -14,6 +14,7 @@ mod link;
 mod operators;
 mod ports;
 mod seldom;
+mod stand_in;
 mod timing;
 
 use std::sync::Arc;

@@ -201,6 +201,7 @@ impl<S: Store> Counters<'_, S> {
             .await?;
         if let Some((asked_at, epoch)) = asked {
             let limits = self.limits;
+            self.keep_readings(charges, &charged, asked_at);
             // A denial would hide tokens that other requests have taken meanwhile.
             let holds_none = |charge: &Charge<'_>| !limits.leases.has_usable(charge, asked_at);
             if charged.admitted || charges.iter().all(holds_none) {
@@ -208,6 +209,14 @@ impl<S: Store> Counters<'_, S> {
             }
         }
         Ok(charged)
+    }
+
+    /// Keeps what the store said of long windows when it was asked at `asked`, for the next
+    /// outage (F-CARRY).
+    pub(super) fn keep_readings(self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
+        if self.limits.is_shared {
+            self.link.stand_in().note(charges, charged, asked);
+        }
     }
 
     /// Puts readings of two places back into the order of the charges, all by the

@@ -121,7 +121,7 @@ impl<S: Store> Counters<'_, S> {
         let (here, mut charges): (Vec<_>, Vec<_>) = charges
             .into_iter()
             .partition(|charge| self.limits.is_local(charge));
-        let standing_in = self.link.fallback();
+        let standing_in = self.link.stand_in();
         let mut charged = standing_in.charge_now(&charges, take);
         if !here.is_empty() {
             let take_here = if charged.admitted { take } else { Take::Peek };
@@ -153,7 +153,7 @@ impl<S: Store> Counters<'_, S> {
         let throttle = asked.plan.throttle.iter();
         let shared = throttle.filter(|charge| !self.limits.is_local(charge));
         let shared: Vec<Charge<'_>> = shared.cloned().collect();
-        let charged = self.link.fallback().charge_now(&shared, asked.take);
+        let charged = self.link.stand_in().charge_now(&shared, asked.take);
         let judged = Judged {
             charges: &shared,
             readings: &charged.readings,

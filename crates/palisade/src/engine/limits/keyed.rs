@@ -157,11 +157,18 @@ impl<S: Store> Engine<S> {
             .iter()
             .map(|one| self.keyed_charge(one.key, &one.spec, one.cost))
             .collect();
+        let asked = self.now();
         let call = self.link.call(LIMITS, ends, |store| {
             both_names::charge_each(store, &charges, *take)
         });
         let charged = match call.await {
-            Ok(charged) => charged,
+            Ok(charged) => {
+                for (charge, charged) in charges.iter().zip(&charged) {
+                    let charges = std::slice::from_ref(charge);
+                    self.counters().keep_readings(charges, charged, asked);
+                }
+                charged
+            }
             Err(no_answer) if self.counters().is_conflict(&no_answer) => {
                 let now = self.now();
                 let refused = part.iter().map(|one| KeyedAnswer::closed(one, now, SECOND));
@@ -204,7 +211,7 @@ impl<S: Store> Engine<S> {
             false => asked.cost.min(spec.capacity()),
         };
         let charge = self.keyed_charge(asked.key, &spec, cost);
-        let counters = self.link.fallback();
+        let counters = self.link.stand_in();
         let charged = counters.charge_now(std::slice::from_ref(&charge), asked.take);
         KeyedAnswer::of(&charged, Mode::Degraded)
     }

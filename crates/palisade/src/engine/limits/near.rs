@@ -196,10 +196,14 @@ impl<S: Store> Counters<'_, S> {
     /// Gives back to the store what nobody used, as far as it still counts. Whether that
     /// succeeds does not matter: what is not given back expires.
     pub(super) async fn tidy(self, taken: &[Taken<'_>], ends: Instant) {
+        let asked = self.link.now();
         let give = self.link.call(For::Upkeep, ends, |store| {
             both_names::give_back(store, taken)
         });
-        let _ = give.await;
+        if let Ok(charged) = give.await {
+            let charges: Vec<Charge<'_>> = taken.iter().map(|one| one.charge.clone()).collect();
+            self.keep_readings(&charges, &charged, asked);
+        }
     }
 
     /// A leased bucket that need not be asked: the request is denied already.

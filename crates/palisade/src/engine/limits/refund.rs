@@ -203,12 +203,15 @@ impl<S: Store> Counters<'_, S> {
             own.map(|(_, taken)| taken.clone()).collect()
         };
         let (here, there) = (of(Place::Process), of(Place::Store));
-        let mut far = nothing(self.link.now());
+        let asked = self.link.now();
+        let mut far = nothing(asked);
         if !there.is_empty() {
             let give = self
                 .link
                 .call(LIMITS, ends, |store| both_names::give_back(store, &there));
             far = give.await?;
+            let charges: Vec<Charge<'_>> = there.into_iter().map(|one| one.charge).collect();
+            self.keep_readings(&charges, &far, asked);
         }
         let near = self.limits.local.give_back_now(&here);
         Ok(in_order(lines.iter().map(|(place, _)| *place), near, far))
@@ -225,13 +228,15 @@ impl<S: Store> Counters<'_, S> {
                 .collect()
         };
         let (here, there) = (of(Place::Process), of(Place::Store));
-        let mut far = nothing(self.link.now());
+        let asked = self.link.now();
+        let mut far = nothing(asked);
         if !there.is_empty() {
             let ends = self.link.request_ends();
             let refund = self
                 .link
                 .call(LIMITS, ends, |store| both_names::refund(store, &there));
             far = refund.await?;
+            self.keep_readings(&there, &far, asked);
         }
         let near = self.limits.local.refund(&here).await;
         let near = near.map_err(NoAnswer::Failed)?;

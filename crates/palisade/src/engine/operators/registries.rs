@@ -76,6 +76,7 @@ impl<S: Store> Engine<S> {
                 .store(all.version + 1, Ordering::Release);
             if seen.is_some() || all.version > 0 {
                 self.limits.forget_cached();
+                self.link.stand_in().forget_readings();
             }
         }
         Ok(())

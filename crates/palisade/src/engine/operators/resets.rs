@@ -179,7 +179,7 @@ impl<S: Store> Engine<S> {
         let is_local = |charge: &&Charge<'_>| self.limits.is_local(charge);
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
         self.limits.local().reset(&local).await?;
-        self.link.fallback().reset(charges).await?;
+        self.link.stand_in().reset(charges).await?;
         let reset = self.link.operate(|store| both_names::reset(store, charges));
         let done = reset.await?.done;
         Ok(done)
@@ -211,6 +211,7 @@ impl<S: Store> Engine<S> {
             .operate(|store| both_names::reset(store, &plan.charges))
             .await?;
         let _ = self.limits.local().reset(&plan.charges).await;
+        let _ = self.link.stand_in().reset(&plan.charges).await;
         self.limits.forget_cached();
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())

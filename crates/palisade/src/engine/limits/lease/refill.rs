@@ -151,6 +151,7 @@ impl<S: Store> Counters<'_, S> {
             })
             .await
             .ok()?;
+        self.keep_readings(&charges, &charged, asked);
         let reading = first(&charged, asked).ok()?;
         self.link.observer().refilled(self.link.now().since(asked));
         let is_given = charged.admitted && reading.retry_at.is_none();

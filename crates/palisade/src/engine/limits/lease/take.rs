@@ -89,6 +89,7 @@ impl<S: Store> Counters<'_, S> {
                     both_names::charge(store, &charges, Take::Consume)
                 })
                 .await?;
+            self.keep_readings(&charges, &charged, asked_at);
             let reading = first(&charged, asked_at)?;
             self.link
                 .observer()

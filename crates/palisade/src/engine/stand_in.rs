@@ -1,0 +1,177 @@
+//! Counters that stand in for the store while it cannot be asked (F-CLEAN, F-CARRY).
+//!
+//! Short windows are counted from zero and dropped on recovery. Windows of ten minutes and
+//! longer would otherwise be granted anew by every outage: they start from what this node
+//! last read of them in the store, and what was admitted here stays counted until its own
+//! window has passed, through recovery and further outages.
+
+mod last_read;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use palisade_core::limit::Reading;
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::time::{Clock, Micros};
+use palisade_store::{Buckets, Charged, StoreError, StoreStats, Take, Taken, Vitals};
+use parking_lot::Mutex;
+
+use super::link::{LocalStore, local_store};
+use last_read::{Carried, LastReadings};
+
+/// The counters of one node.
+pub(super) struct StandIn {
+    clock: Arc<dyn Clock>,
+    /// Windows below ten minutes.
+    short: ArcSwap<LocalStore>,
+    long: LocalStore,
+    /// What the store last said of long windows.
+    last_read: LastReadings,
+    /// Held while long windows are charged: they are looked at together with what the store
+    /// said before anything is taken.
+    turn: Mutex<()>,
+}
+
+impl StandIn {
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            clock: Arc::clone(clock),
+            short: ArcSwap::from_pointee(local_store(clock)),
+            long: local_store(clock),
+            last_read: LastReadings::default(),
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// Notes what the store said of these buckets when it was asked at `asked`, by this
+    /// node's clock.
+    pub(super) fn note(&self, charges: &[Charge<'_>], charged: &Charged, asked: Micros) {
+        for (position, (charge, reading)) in charges.iter().zip(&charged.readings).enumerate() {
+            if charge.has_long_window() {
+                let ahead = charged.judged_at(position);
+                self.last_read.note(charge, reading, ahead, asked);
+            }
+        }
+    }
+
+    /// The store answers again: short windows start from zero next time.
+    pub(super) fn recover(&self) {
+        self.short.store(Arc::new(local_store(&self.clock)));
+    }
+
+    /// Charges the buckets, all or nothing.
+    pub(super) fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
+        let short = self.short.load();
+        if !charges.iter().any(Charge::has_long_window) {
+            return short.charge_now(charges, take);
+        }
+        let (long, brief): (Vec<_>, Vec<_>) =
+            charges.iter().cloned().partition(Charge::has_long_window);
+        let _turn = self.turn.lock();
+        let looked = self.look(&long);
+        let near = short.charge_now(&brief, if looked.admitted { take } else { Take::Peek });
+        let mut far = looked;
+        if take == Take::Consume && near.admitted && far.admitted {
+            let taken = self.long.charge_now(&long, Take::Consume);
+            far = self.carried_over(&long, taken, Some(&far));
+        }
+        in_order(charges, near, far)
+    }
+
+    /// Long windows as a request finds them: what was admitted here, and what the store said.
+    fn look(&self, long: &[Charge<'_>]) -> Charged {
+        let found = self.long.charge_now(long, Take::Peek);
+        self.carried_over(long, found, None)
+    }
+
+    /// Adds what the store last said to the readings of this node's own counters. After a
+    /// take the waits are those that were `found` before it.
+    fn carried_over(
+        &self,
+        long: &[Charge<'_>],
+        mut own: Charged,
+        found: Option<&Charged>,
+    ) -> Charged {
+        let now = own.now;
+        for (position, (charge, reading)) in long.iter().zip(&mut own.readings).enumerate() {
+            let carried = self.last_read.of(charge, now);
+            let mut both = joined(charge, *reading, carried, now);
+            if let Some(found) = found.and_then(|found| found.readings.get(position)) {
+                both.retry_at = found.retry_at;
+            }
+            *reading = both;
+        }
+        let denies = |(charge, reading): (&Charge<'_>, &Reading)| {
+            charge.on_exceed == OnExceed::Deny && reading.retry_at.is_some()
+        };
+        own.admitted &= !long.iter().zip(&own.readings).any(denies);
+        own
+    }
+
+    /// Gives back what was taken here.
+    pub(super) fn give_back_now(&self, taken: &[Taken<'_>]) {
+        let is_long = |taken: &Taken<'_>| taken.charge.has_long_window();
+        let (long, short): (Vec<_>, Vec<_>) = taken.iter().cloned().partition(is_long);
+        self.long.give_back_now(&long);
+        self.short.load().give_back_now(&short);
+    }
+
+    /// Clears these buckets, as an operator asked.
+    pub(super) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        for charge in charges {
+            self.last_read.forget(charge);
+        }
+        self.long.reset(charges).await?;
+        let short = self.short.load_full();
+        short.reset(charges).await.map(drop)
+    }
+
+    /// An operator cleared buckets on another node, which does not say whose: what the store
+    /// said before is no longer known.
+    pub(super) fn forget_readings(&self) {
+        self.last_read.clear();
+    }
+
+    /// Figures of both kinds of counters together.
+    pub(super) fn stats(&self) -> StoreStats {
+        let (mut all, long) = (self.short.load().stats(), self.long.stats());
+        all.tracked_keys += long.tracked_keys + self.last_read.len() as u64;
+        all.evictions += long.evictions;
+        all.expired += long.expired;
+        all.overflowed += long.overflowed;
+        all
+    }
+}
+
+/// One bucket of which a part was used here and a part in the store.
+fn joined(charge: &Charge<'_>, own: Reading, carried: Option<Carried>, now: Micros) -> Reading {
+    let Some(carried) = carried else {
+        return own;
+    };
+    let used = own.used.saturating_add(carried.used);
+    let capacity = u64::from(charge.spec.capacity());
+    let fits = own.retry_at.is_none() && used.saturating_add(u64::from(charge.cost)) <= capacity;
+    Reading {
+        used,
+        remaining: capacity.saturating_sub(used),
+        reset_at: own.reset_at.max(carried.until),
+        // By then nothing of what the store said counts any more.
+        retry_at: (!fits).then(|| carried.until.max(own.retry_at.unwrap_or(now))),
+    }
+}
+
+/// Readings of both kinds of windows in the order of the charges.
+fn in_order(charges: &[Charge<'_>], near: Charged, far: Charged) -> Charged {
+    let (mut short, mut long) = (near.readings.into_iter(), far.readings.into_iter());
+    let next = |charge: &Charge<'_>| match charge.has_long_window() {
+        true => long.next(),
+        false => short.next(),
+    };
+    Charged {
+        now: far.now,
+        admitted: near.admitted && far.admitted,
+        readings: charges.iter().filter_map(next).collect(),
+        rebuilt: near.rebuilt + far.rebuilt,
+        instants: Vec::new(),
+    }
+}
