@@ -12,7 +12,7 @@ mod common;
 
 use common::{Client, Options, Reply, Server, sign_in};
 
-const TOKEN: &str = "an-operators-token";
+const TOKEN: &str = "an-operators-token-of-decent-length";
 
 fn administered() -> Server {
     Server::with(&Options {

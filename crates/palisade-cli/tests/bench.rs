@@ -64,7 +64,7 @@ fn an_interrupted_run_removes_what_it_counted() {
 
 #[test]
 fn a_service_is_asked_with_the_caller_token_and_its_limits_are_not_judged() {
-    let token = "a-caller-token-of-decent-length";
+    let token = "a-callers-token-of-decent-length";
     let server = Server::with(&Options {
         config: Some("[server]\ncaller_token = \"env:CALLER\"\n"),
         env: &[("CALLER", token)],

@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use common::{Client, Options, Reply, Server};
 use serde_json::{Value, json};
 
-const TOKEN: &str = "an-operators-token";
-const VIEWER: &str = "a-viewers-token";
+const TOKEN: &str = "an-operators-token-of-decent-length";
+const VIEWER: &str = "a-viewers-token-of-decent-length";
 /// What may appear nowhere.
 const CANARIES: [&str; 3] = ["canary", "203.0.113.77", TOKEN];
 

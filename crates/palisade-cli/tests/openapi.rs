@@ -19,7 +19,7 @@ use std::process::Command;
 
 use common::{Client, Options, Server};
 
-const TOKEN: &str = "an-operators-token";
+const TOKEN: &str = "an-operators-token-of-decent-length";
 /// A failure of one seed reproduces: the same seed sends the same requests.
 const SEED: &str = "17";
 const EXAMPLES_PER_OPERATION: &str = "15";

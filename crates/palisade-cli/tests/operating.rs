@@ -172,8 +172,8 @@ fn metrics(server: &Server, token: &str) -> u16 {
 #[test]
 fn with_a_caller_token_whoever_may_look_still_reads_health_and_figures() {
     let (caller, viewer) = (
-        "a-caller-token-of-decent-length",
-        "a-viewer-token-of-length",
+        "a-callers-token-of-decent-length",
+        "a-viewers-token-of-decent-length",
     );
     let env = [
         ("CALLER", caller),

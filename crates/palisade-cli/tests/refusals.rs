@@ -348,9 +348,9 @@ fn refused_callers_and_operators_are_counted_by_listener() {
         args: &["--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
         config: Some(config),
         env: &[
-            ("CALLER", "correct-horse"),
-            ("ADMIN", "an-operators-token"),
-            ("VIEWER", "a-viewers-token"),
+            ("CALLER", "correct-horse-battery-staple-of-length"),
+            ("ADMIN", "an-operators-token-of-decent-length"),
+            ("VIEWER", "a-viewers-token-of-decent-length"),
         ],
     });
     let ask = |address, method: &str, path: &str, token: &str, body: &str| {
@@ -365,7 +365,13 @@ fn refused_callers_and_operators_are_counted_by_listener() {
         401
     );
     assert_eq!(ask(listen, "POST", "/v1/check", "", OK_BODY).status, 401);
-    let good = ask(listen, "POST", "/v1/check", "correct-horse", OK_BODY);
+    let good = ask(
+        listen,
+        "POST",
+        "/v1/check",
+        "correct-horse-battery-staple-of-length",
+        OK_BODY,
+    );
     assert_eq!(good.status, 200, "which is not counted");
 
     let grpc = common::address_of(&server.banner, "gRPC").unwrap();
@@ -375,7 +381,7 @@ fn refused_callers_and_operators_are_counted_by_listener() {
     let resp = common::address_of(&server.banner, "RESP").unwrap();
     let mut client = Client::connect(resp);
     client
-        .write(b"PING\r\nAUTH wrong\r\nAUTH correct-horse\r\nPING\r\nQUIT\r\n")
+        .write(b"PING\r\nAUTH wrong\r\nAUTH correct-horse-battery-staple-of-length\r\nPING\r\nQUIT\r\n")
         .unwrap();
     let mut told = String::new();
     std::io::Read::read_to_string(&mut client.stream, &mut told).unwrap();
@@ -391,10 +397,22 @@ fn refused_callers_and_operators_are_counted_by_listener() {
         r#"{"token":"wrong"}"#,
     );
     assert_eq!(signed_in.status, 401);
-    let reset = ask(admin, "POST", "/admin/reset", "a-viewers-token", "{}");
+    let reset = ask(
+        admin,
+        "POST",
+        "/admin/reset",
+        "a-viewers-token-of-decent-length",
+        "{}",
+    );
     assert_eq!(reset.status, 403);
 
-    let metrics = ask(admin, "GET", "/metrics", "correct-horse", "");
+    let metrics = ask(
+        admin,
+        "GET",
+        "/metrics",
+        "correct-horse-battery-staple-of-length",
+        "",
+    );
     let counted = |listener: &str, lacks: &str| {
         let labels = format!("{{listener=\"{listener}\",lacks=\"{lacks}\"}} ");
         let name = "rate_limiter_refused_callers_total".to_owned() + &labels;
@@ -416,7 +434,7 @@ fn refused_callers_and_operators_are_counted_by_listener() {
 fn a_configured_caller_token_is_asked_for() {
     let server = Server::with(&Options {
         config: Some("[server]\ncaller_token = \"env:CALLER\"\n"),
-        env: &[("CALLER", "correct-horse")],
+        env: &[("CALLER", "correct-horse-battery-staple-of-length")],
         ..Options::default()
     });
     let ask = |path: &str, headers: &[(&str, &str)]| {
@@ -428,22 +446,46 @@ fn a_configured_caller_token_is_asked_for() {
     assert_eq!(ask("/v1/check", &[]), 401);
     assert_eq!(ask("/v1/check", &[("Authorization", "Bearer wrong")]), 401);
     assert_eq!(
-        ask("/v1/check", &[("Authorization", "Bearer correct-hors")]),
+        ask(
+            "/v1/check",
+            &[(
+                "Authorization",
+                "Bearer correct-horse-battery-staple-of-lengt"
+            )]
+        ),
         401
     );
     assert_eq!(
-        ask("/v1/check", &[("Authorization", "Bearer correct-horse")]),
+        ask(
+            "/v1/check",
+            &[(
+                "Authorization",
+                "Bearer correct-horse-battery-staple-of-length"
+            )]
+        ),
         200
     );
     assert_eq!(
-        ask("/v1/check", &[("X-Palisade-Caller", "correct-horse")]),
+        ask(
+            "/v1/check",
+            &[(
+                "X-Palisade-Caller",
+                "correct-horse-battery-staple-of-length"
+            )]
+        ),
         200
     );
     // There the bearer token is the end user's.
     let original = ("X-Forwarded-Uri", "/");
-    let bearer = ("Authorization", "Bearer correct-horse");
+    let bearer = (
+        "Authorization",
+        "Bearer correct-horse-battery-staple-of-length",
+    );
     assert_eq!(ask("/forward-auth", &[original, bearer]), 401);
-    let caller = ("X-Palisade-Caller", "correct-horse");
+    let caller = (
+        "X-Palisade-Caller",
+        "correct-horse-battery-staple-of-length",
+    );
     assert_eq!(ask("/forward-auth", &[original, caller]), 200);
     let metrics = |headers: &[(&str, &str)]| {
         Client::connect(server.admin)
@@ -451,4 +493,51 @@ fn a_configured_caller_token_is_asked_for() {
             .status
     };
     assert_eq!((metrics(&[]), metrics(&[caller])), (401, 200));
+}
+
+#[test]
+fn s9_one_limit_of_guesses_for_every_way_into_the_admin_listener() {
+    let (caller, short) = ("a-callers-token-of-decent-length", "a-short-token-of-ann");
+    let server = Server::with(&Options {
+        config: Some(
+            "[server]\ncaller_token = \"env:CALLER\"\n\
+             [admin]\ntoken = \"env:ADMIN\"\nviewer_token = \"env:VIEWER\"\n",
+        ),
+        env: &[
+            ("CALLER", caller),
+            ("ADMIN", "an-operators-token-of-decent-length"),
+            ("VIEWER", short),
+        ],
+        ..Options::default()
+    });
+    let mut client = Client::connect(server.admin);
+    let mut ask = |(method, path, header, body): (&str, &str, (&str, &str), &str)| {
+        client.send(method, path, &[header], body.as_bytes()).status
+    };
+    let none = ("accept", "*/*");
+    let wrong = ("authorization", "Bearer wrong");
+    let ways = [
+        ("GET", "/admin/blocks", wrong, ""),
+        ("GET", "/metrics", wrong, ""),
+        ("GET", "/metrics", ("x-palisade-caller", "wrong"), ""),
+        ("POST", "/dashboard/session", none, r#"{"token":"wrong"}"#),
+    ];
+    for number in 0..10 {
+        assert_eq!(ask(ways[number % ways.len()]), 401, "{number}");
+    }
+    for (number, way) in ways.into_iter().enumerate() {
+        assert_eq!(ask(way), 429, "{number}");
+    }
+    let viewer = format!("Bearer {short}");
+    let viewer = ("authorization", viewer.as_str());
+    let guessable = ask(("GET", "/admin/blocks", viewer, ""));
+    assert_eq!(guessable, 429);
+    let strong = "Bearer an-operators-token-of-decent-length";
+    let beyond_guessing = ask(("GET", "/admin/blocks", ("authorization", strong), ""));
+    assert_eq!(beyond_guessing, 200);
+    let scraper = ("x-palisade-caller", caller);
+    assert_eq!(ask(("GET", "/metrics", scraper, "")), 200);
+    let without_guess = ask(("GET", "/admin/blocks", none, ""));
+    assert_eq!(without_guess, 401);
+    assert_eq!(ask(("GET", "/health/live", none, "")), 200);
 }

@@ -99,7 +99,7 @@ fn off_loopback_without_a_caller_token_refuses_to_start() {
 
 #[test]
 fn off_loopback_with_a_caller_token_starts() {
-    let token = "a-token-of-some-length";
+    let token = "a-token-of-at-least-thirty-two-bytes";
     let server = Server::with(&Options {
         config: Some("[server]\ncaller_token = \"env:CALLER\"\n[tls]\ninsecure = true\n"),
         env: &[("CALLER", token)],

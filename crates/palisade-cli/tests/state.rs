@@ -27,7 +27,10 @@ use redis_server::RedisServer;
 use serde_json::{Value, json};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
-const ENV: [(&str, &str); 2] = [("PALISADE_KEY", SECRET), ("ADMIN", "an-operators-token")];
+const ENV: [(&str, &str); 2] = [
+    ("PALISADE_KEY", SECRET),
+    ("ADMIN", "an-operators-token-of-decent-length"),
+];
 const QUOTA: u64 = 1_000_000;
 /// Whose logins are blocked, and who is on the allowlist.
 const BLOCKED: &str = r#"{"ip":"203.0.113.9","account":"ann","device":{"client_id":"d1"}}"#;
@@ -89,7 +92,10 @@ fn refused(home: &Path, args: &[&str], code: i32) -> String {
 }
 
 fn admin(server: &Server, method: &str, path: &str, body: &str) -> Value {
-    let headers = [("authorization", "Bearer an-operators-token")];
+    let headers = [(
+        "authorization",
+        "Bearer an-operators-token-of-decent-length",
+    )];
     let mut client = Client::connect(server.admin);
     let reply = client.send(method, path, &headers, body.as_bytes());
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -252,7 +258,7 @@ fn l_durable_a_backup_taken_under_load_brings_a_killed_server_back() {
 
 #[test]
 fn a_backup_brings_its_secret_unless_it_is_kept_elsewhere_and_is_refused_when_it_was_changed() {
-    let env = [("ADMIN", "an-operators-token")];
+    let env = [("ADMIN", "an-operators-token-of-decent-length")];
     let options = Options {
         env: &env,
         ..Options::default()

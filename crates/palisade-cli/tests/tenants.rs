@@ -25,7 +25,7 @@ use serde_json::Value;
 use sources::Database;
 use tokio::time::Instant;
 
-const TOKEN: &str = "an-operators-token";
+const TOKEN: &str = "an-operators-token-of-decent-length";
 
 /// A service whose tenants are in this database.
 fn serve(database: &Database, ttl: &str) -> Server {

@@ -208,7 +208,7 @@ fn refused(config: &str, args: &[&str]) -> String {
         .current_dir(home.path())
         .args(["serve", "--config", "palisade.toml"])
         .args(args)
-        .env("TOKEN", "a-callers-token")
+        .env("TOKEN", "a-callers-token-of-decent-length")
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -235,7 +235,7 @@ fn tls_off_loopback_needs_a_token_and_secrecy_or_certificates() {
             .current_dir(home.path())
             .args(["serve", "--config", "palisade.toml"])
             .args(OPEN)
-            .env("TOKEN", "a-callers-token")
+            .env("TOKEN", "a-callers-token-of-decent-length")
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();

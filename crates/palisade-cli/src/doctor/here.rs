@@ -31,6 +31,7 @@ pub(super) fn permissions(config: &Config, found: &mut Findings) {
         ("secrets.previous_key", &config.secrets.previous_key),
         ("server.caller_token", &config.server.caller_token),
         ("admin.token", &config.admin.token),
+        ("admin.viewer_token", &config.admin.viewer_token),
     ];
     for (key, reference) in references {
         if let Some(SecretRef::File(path)) = reference {

@@ -29,7 +29,7 @@ impl Draft {
         let Some(mut config) = read(&mut document, &mut tables, &input, revision) else {
             return document.finish(None);
         };
-        risks::warn(&mut document, &config, &tables.refused);
+        risks::warn(&mut document, &config, input.env, &tables.refused);
         let errors = match document.finish_with_warnings(tables.all_read()) {
             Ok(((), warnings)) => {
                 config.warnings = warnings;

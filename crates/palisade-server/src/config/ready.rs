@@ -102,7 +102,7 @@ impl Ready {
 /// The token that callers present, if there is one.
 fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failure> {
     let reference = config.server.caller_token.as_ref();
-    let token = reference.map(|reference| reference.read("server.caller_token", env));
+    let token = reference.map(|reference| reference.read_token("server.caller_token", env));
     Ok(token.transpose()?.map(CallerToken::new).map(Arc::new))
 }
 

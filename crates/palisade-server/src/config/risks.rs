@@ -4,12 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use palisade::extract::jwt::Expiry;
 use palisade_core::lockout::ChallengeMode;
+use palisade_policy::Env;
 use palisade_policy::document::Document;
 
+use super::values::TOKEN_BYTES_STRONG;
 use super::{Config, SecretRef, StoreUrl};
 
 /// Warns of each. What stands in tables that were `refused` is not known.
-pub(super) fn warn(document: &mut Document<'_>, config: &Config, refused: &[&str]) {
+pub(super) fn warn(document: &mut Document<'_>, config: &Config, env: &Env, refused: &[&str]) {
     let everybody = |net: &ipnet::IpNet| net.prefix_len() == 0;
     if config.server.trusted_proxies.iter().any(everybody) {
         document.warn(
@@ -56,6 +58,7 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, refused: &[&str
             "set `expiry = \"required\"` unless your issuer leaves `exp` out",
         );
     }
+    warn_of_short_tokens(document, config, env);
     for (table, key, reference) in secrets(config) {
         if let Some(SecretRef::File(path)) = reference
             && is_readable_by_others(path)
@@ -70,27 +73,50 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, refused: &[&str
     }
 }
 
-fn secrets(config: &Config) -> [(&'static str, &'static str, Option<&SecretRef>); 6] {
+/// A token that is accepted and shorter than recommended. One that cannot be read, or is too
+/// short to be accepted, is an error elsewhere.
+fn warn_of_short_tokens(document: &mut Document<'_>, config: &Config, env: &Env) {
+    let is_short = |key: &str, reference: &SecretRef| {
+        let token = reference.read_token(key, env);
+        token.is_ok_and(|token| !token.is_strong())
+    };
+    for (table, key, reference) in tokens(config) {
+        let path = format!("{table}.{key}");
+        if reference.is_some_and(|reference| is_short(&path, reference)) {
+            document.warn(
+                table,
+                key,
+                format!("`{path}` refers to a token of fewer than {TOKEN_BYTES_STRONG} bytes"),
+                "make a longer one: `openssl rand -hex 32`",
+            );
+        }
+    }
+}
+
+type Keyed<'a> = (&'static str, &'static str, Option<&'a SecretRef>);
+
+fn tokens(config: &Config) -> [Keyed<'_>; 3] {
+    let (server, admin) = (&config.server, &config.admin);
     [
-        ("secrets", "key", config.secrets.key.as_ref()),
-        (
-            "secrets",
-            "previous_key",
-            config.secrets.previous_key.as_ref(),
-        ),
-        (
-            "server",
-            "caller_token",
-            config.server.caller_token.as_ref(),
-        ),
-        ("admin", "token", config.admin.token.as_ref()),
-        ("admin", "viewer_token", config.admin.viewer_token.as_ref()),
+        ("server", "caller_token", server.caller_token.as_ref()),
+        ("admin", "token", admin.token.as_ref()),
+        ("admin", "viewer_token", admin.viewer_token.as_ref()),
+    ]
+}
+
+fn secrets(config: &Config) -> impl Iterator<Item = Keyed<'_>> {
+    let secrets = &config.secrets;
+    let key_of_tokens = config.jwt.key.as_ref();
+    let others = [
+        ("secrets", "key", secrets.key.as_ref()),
+        ("secrets", "previous_key", secrets.previous_key.as_ref()),
         (
             "jwt",
             "key",
-            config.jwt.key.as_ref().filter(|_| is_shared_secret(config)),
+            key_of_tokens.filter(|_| is_shared_secret(config)),
         ),
-    ]
+    ];
+    others.into_iter().chain(tokens(config))
 }
 
 fn is_shared_secret(config: &Config) -> bool {

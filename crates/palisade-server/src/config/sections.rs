@@ -31,8 +31,8 @@ section! {
         admin: SocketAddr = "127.0.0.1:9090";
         /// Address for Redis clients (`--resp`); without one there is no such listener.
         resp: Option<SocketAddr>;
-        /// What callers present as a bearer token, to RESP with `AUTH`. Required off loopback
-        /// unless `tls.client_ca` asks for certificates.
+        /// What callers present as a bearer token, to RESP with `AUTH`: at least 16 bytes, better
+        /// 32. Required off loopback unless `tls.client_ca` asks for certificates.
         caller_token: Option<SecretRef>;
         /// Peers whose forwarding and identity headers are believed.
         trusted_proxies: Vec<IpNet> = "127.0.0.0/8,::1/128";
@@ -232,13 +232,14 @@ section! {
 section! {
     /// Who may administer. Without a credential only metrics and health are served.
     pub struct Admin(Table "admin") {
-        /// A static bearer token.
+        /// A static bearer token of at least 16 bytes, better 32.
         token: Option<SecretRef>;
         /// Whether tokens that `[jwt]` verifies are accepted.
         jwt: bool = "false";
         /// The role such a token needs.
         role: String = "admin";
-        /// A static bearer token that may look and change nothing.
+        /// A static bearer token of at least 16 bytes, better 32, that may look and change
+        /// nothing.
         viewer_token: Option<SecretRef>;
         /// The role of a verified token that may look and change nothing.
         viewer_role: String = "viewer";

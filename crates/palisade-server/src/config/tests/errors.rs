@@ -401,8 +401,36 @@ fn serving_strangers_needs_a_token_and_sharing_a_store_a_secret() {
             "neither `server.caller_token` nor `tls.client_ca`",
         ),
     ] {
-        let said = refused(&config, &Env::from([("T", "secret")]));
+        let said = refused(
+            &config,
+            &Env::from([("T", "a-callers-token-of-decent-length")]),
+        );
         assert!(said.contains(lacks), "{said}");
+    }
+}
+
+#[test]
+fn s9_tokens_that_can_be_guessed_are_refused_and_short_ones_are_warned_of() {
+    let config = "[server]\ncaller_token = \"env:T\"\n[admin]\ntoken = \"env:T\"\nviewer_token = \"env:T\"\n";
+    let keys = ["server.caller_token", "admin.token", "admin.viewer_token"];
+    for (length, is_ready, warnings) in [
+        (1, false, 0),
+        (15, false, 0),
+        (16, true, 3),
+        (31, true, 3),
+        (32, true, 0),
+    ] {
+        let token = "x".repeat(length);
+        let env = Env::from([("T", token.as_str())]);
+        let said = refused(config, &env);
+        assert_eq!(said == "ready", is_ready, "{length}: {said}");
+        for key in keys.iter().filter(|_| !is_ready) {
+            let expected = format!("`{key}` refers to a token of fewer than 16 bytes");
+            assert!(said.contains(&expected), "{length}: {said}");
+        }
+        let warned = read(config, &env).unwrap().warnings;
+        assert_eq!(warned.len(), warnings, "{length}: {warned:?}");
+        assert!(!format!("{warned:?}").contains("xx"), "{warned:?}");
     }
 }
 

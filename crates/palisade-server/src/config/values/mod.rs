@@ -11,5 +11,6 @@ pub(crate) use names::{HeaderName, JwtAlgorithm};
 pub use names::{LogFormat, LogLevel};
 pub use secret::Secret;
 pub use secret::SecretRef;
+pub(crate) use secret::TOKEN_BYTES_STRONG;
 pub(crate) use upstream::{HealthPath, Upstreams};
 pub use url::{PostgresUrl, StoreUrl};

@@ -13,6 +13,11 @@ use crate::failure::Failure;
 /// Largest secret file, in bytes.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
+/// Fewest bytes of a token that callers or operators present. A shorter one could be guessed.
+pub(crate) const TOKEN_BYTES_MIN: usize = 16;
+/// Length from which on a token cannot be guessed, however often one may try.
+pub(crate) const TOKEN_BYTES_STRONG: usize = 32;
+
 /// Where a secret is kept. The configuration never holds the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretRef {
@@ -30,6 +35,11 @@ impl Secret {
     /// Its bytes.
     pub fn expose(&self) -> &[u8] {
         &self.0
+    }
+
+    /// True if it is long enough that no number of attempts finds it.
+    pub fn is_strong(&self) -> bool {
+        self.0.len() >= TOKEN_BYTES_STRONG
     }
 }
 
@@ -67,6 +77,28 @@ impl SecretRef {
             ));
         }
         Ok(Secret(Zeroizing::new(end.to_vec())))
+    }
+
+    /// Fetches a token that callers or operators present.
+    ///
+    /// # Errors
+    /// Those of [`SecretRef::read`], and a token that could be guessed.
+    pub fn read_token(&self, key: &str, env: &Env) -> Result<Secret, Failure> {
+        let token = self.read(key, env)?;
+        if token.expose().len() < TOKEN_BYTES_MIN {
+            return Err(Failure::usage(
+                format!("`{key}` refers to a token of fewer than {TOKEN_BYTES_MIN} bytes"),
+                "make one that cannot be guessed: `openssl rand -hex 32`",
+            ));
+        }
+        Ok(token)
+    }
+}
+
+#[cfg(test)]
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(Zeroizing::new(text.as_bytes().to_vec()))
     }
 }
 

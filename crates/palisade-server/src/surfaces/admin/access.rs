@@ -1,16 +1,21 @@
-//! Who may administer, and who may only look: holders of a static token, of a verified
-//! token with the role, or of a session that began with one of them. Without any
-//! configured nobody may.
+//! Access to the admin address: holders of a static token, of a verified token with the
+//! role, or of a session that began with one of them. Without any configured nobody may.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use palisade::engine::{Observer, Operator};
-use palisade::extract::jwt::TokenVerifier;
+use palisade::extract::jwt::{Claims, TokenRefusal, TokenVerifier};
 use palisade_core::Micros;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+use super::guesses::GuessLimit;
+use crate::config::Secret;
+use crate::surfaces::CallerToken;
+use crate::surfaces::exchange::Place;
 
 /// What somebody who was let in may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,30 +36,53 @@ impl Role {
     }
 }
 
-/// Who was let in.
+/// An operator who was let in, and what that operator may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) operator: Operator,
     pub(crate) role: Role,
 }
 
-/// What an operator must present.
-#[derive(Default)]
+/// A static token. Only its digest is kept: comparing digests takes the same time for
+/// tokens of every length.
+struct StaticToken {
+    digest: [u8; 32],
+    is_strong: bool,
+}
+
+impl StaticToken {
+    fn new(secret: &Secret) -> Self {
+        Self {
+            digest: digest(secret.expose()),
+            is_strong: secret.is_strong(),
+        }
+    }
+
+    fn is(&self, shown: &[u8; 32]) -> bool {
+        self.digest.ct_eq(shown).into()
+    }
+}
+
+/// The credentials that the admin address accepts.
 pub(crate) struct Access {
-    /// Only digests are kept: comparing digests takes the same time for tokens of every
-    /// length.
-    token: Option<[u8; 32]>,
-    viewer_token: Option<[u8; 32]>,
+    token: Option<StaticToken>,
+    viewer_token: Option<StaticToken>,
+    caller: Option<Arc<CallerToken>>,
     verifier: Option<Arc<TokenVerifier>>,
     role: Box<str>,
     viewer_role: Box<str>,
+    guesses: GuessLimit,
 }
 
-/// Why somebody may not.
+/// Why a request was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// No credential, or one that is not valid.
     Unauthenticated,
+    /// A genuine token that has expired or is not valid yet.
+    Expired,
+    /// Too many wrong credentials from this address; this one was not looked at.
+    TooManyGuesses,
     /// A valid token without the role.
     WithoutRole,
     /// A valid credential that may only look.
@@ -67,7 +95,7 @@ impl Denied {
     /// Tells that somebody was refused, and for want of what.
     pub(crate) fn tell(self, observer: &dyn Observer) {
         let lacks = match self {
-            Self::Unauthenticated | Self::Forged => "token",
+            Self::Unauthenticated | Self::Expired | Self::TooManyGuesses | Self::Forged => "token",
             Self::WithoutRole | Self::ReadOnly => "role",
         };
         observer.caller_refused(super::FLAG, lacks);
@@ -75,24 +103,42 @@ impl Denied {
 }
 
 impl Access {
-    /// Accepts this token, and tokens that `verifier` verifies if they have the role.
-    pub(crate) fn new(
-        token: Option<&[u8]>,
-        verifier: Option<Arc<TokenVerifier>>,
-        role: &str,
-    ) -> Self {
+    /// Lets nobody in yet.
+    pub(crate) fn new(guesses: GuessLimit) -> Self {
         Self {
-            token: token.map(digest),
-            verifier,
-            role: role.into(),
-            ..Self::default()
+            token: None,
+            viewer_token: None,
+            caller: None,
+            verifier: None,
+            role: Box::default(),
+            viewer_role: Box::default(),
+            guesses,
         }
     }
 
+    /// Lets those who show this token, or have this role, do everything.
+    pub(crate) fn with_operators(mut self, token: Option<&Secret>, role: &str) -> Self {
+        self.token = token.map(StaticToken::new);
+        self.role = role.into();
+        self
+    }
+
     /// Lets those who show this token, or have this role, look.
-    pub(crate) fn with_viewers(mut self, token: Option<&[u8]>, role: &str) -> Self {
-        self.viewer_token = token.map(digest);
+    pub(crate) fn with_viewers(mut self, token: Option<&Secret>, role: &str) -> Self {
+        self.viewer_token = token.map(StaticToken::new);
         self.viewer_role = role.into();
+        self
+    }
+
+    /// Accepts tokens that are verified by this, if they have a role.
+    pub(crate) fn with_verifier(mut self, verifier: Option<Arc<TokenVerifier>>) -> Self {
+        self.verifier = verifier;
+        self
+    }
+
+    /// Asks scrapers for this token; without one anybody may scrape.
+    pub(crate) fn with_scrapers(mut self, caller: Option<Arc<CallerToken>>) -> Self {
+        self.caller = caller;
         self
     }
 
@@ -101,24 +147,95 @@ impl Access {
         self.token.is_some() || self.viewer_token.is_some() || self.verifier.is_some()
     }
 
-    /// Who shows this credential.
-    pub(crate) fn grant(&self, presented: &str, now: Micros) -> Result<Grant, Denied> {
-        let shown = digest(presented.as_bytes());
-        let is = |token: Option<[u8; 32]>| token.is_some_and(|token| token.ct_eq(&shown).into());
-        let of_holder = |role| Grant {
-            operator: Operator::TokenHolder,
-            role,
-        };
-        if is(self.token) {
-            return Ok(of_holder(Role::Operator));
+    /// The grant of a credential that `peer` shows. A wrong one counts as a guess.
+    ///
+    /// Once an address has no guess left, only what could not have been guessed is let in:
+    /// static tokens of [`Secret::is_strong`] length and signed tokens that were verified
+    /// before. Others who guess from the same address cannot keep their holders out.
+    pub(crate) fn admit(
+        &self,
+        peer: IpAddr,
+        presented: &str,
+        now: Micros,
+    ) -> Result<Grant, Denied> {
+        if self.guesses.is_exhausted(peer) {
+            return self.grant_beyond_guessing(presented, now);
         }
-        if is(self.viewer_token) {
-            return Ok(of_holder(Role::Viewer));
+        let grant = self.grant(presented, now);
+        if grant == Err(Denied::Unauthenticated) {
+            self.guesses.record(peer);
+        }
+        grant
+    }
+
+    /// Lets a scraper in that shows the caller token, or whoever may look at everything else.
+    pub(crate) fn admit_scraper(
+        &self,
+        peer: IpAddr,
+        headers: &HeaderMap,
+        now: Micros,
+    ) -> Result<(), Denied> {
+        let Some(caller) = &self.caller else {
+            return Ok(());
+        };
+        let is_limited = self.guesses.is_exhausted(peer) && !caller.is_strong();
+        if !is_limited && caller.admits(headers, Place::HeaderOrBearer) {
+            return Ok(());
+        }
+        if let Some(presented) = bearer(headers) {
+            return self.admit(peer, presented, now).map(|_| ());
+        }
+        if !CallerToken::is_shown(headers) {
+            return Err(Denied::Unauthenticated);
+        }
+        if self.guesses.is_exhausted(peer) {
+            return Err(Denied::TooManyGuesses);
+        }
+        self.guesses.record(peer);
+        Err(Denied::Unauthenticated)
+    }
+
+    /// The grant of a credential, whoever shows it and however often.
+    pub(crate) fn grant(&self, presented: &str, now: Micros) -> Result<Grant, Denied> {
+        if let Some((_, role)) = self.static_token(presented) {
+            return Ok(of_holder(role));
         }
         let verifier = self.verifier.as_ref().ok_or(Denied::Unauthenticated)?;
         let claims = verifier
             .verify(presented, now)
-            .map_err(|_| Denied::Unauthenticated)?;
+            .map_err(|refusal| match refusal {
+                TokenRefusal::Expired | TokenRefusal::NotYetValid => Denied::Expired,
+                _ => Denied::Unauthenticated,
+            })?;
+        self.grant_of(claims)
+    }
+
+    fn grant_beyond_guessing(&self, presented: &str, now: Micros) -> Result<Grant, Denied> {
+        if let Some((token, role)) = self.static_token(presented)
+            && token.is_strong
+        {
+            return Ok(of_holder(role));
+        }
+        let verifier = self.verifier.as_ref();
+        let recalled = verifier.and_then(|verifier| verifier.recall(presented, now));
+        recalled.map_or(Err(Denied::TooManyGuesses), |claims| self.grant_of(claims))
+    }
+
+    /// The static token that is shown, and the role of its holders.
+    fn static_token(&self, presented: &str) -> Option<(&StaticToken, Role)> {
+        let shown = digest(presented.as_bytes());
+        let tokens = [
+            (&self.token, Role::Operator),
+            (&self.viewer_token, Role::Viewer),
+        ];
+        let configured = tokens
+            .into_iter()
+            .filter_map(|(token, role)| Some((token.as_ref()?, role)));
+        let mut matching = configured.filter(|(token, _)| token.is(&shown));
+        matching.next()
+    }
+
+    fn grant_of(&self, claims: Claims) -> Result<Grant, Denied> {
         let has = |role: &str| claims.roles.iter().any(|held| held.as_str() == role);
         let role = match (has(&self.role), has(&self.viewer_role)) {
             (true, _) => Role::Operator,
@@ -129,6 +246,13 @@ impl Access {
             operator: Operator::Named(claims.user.unwrap_or(claims.token)),
             role,
         })
+    }
+}
+
+const fn of_holder(role: Role) -> Grant {
+    Grant {
+        operator: Operator::TokenHolder,
+        role,
     }
 }
 

@@ -9,6 +9,7 @@ mod clients;
 #[cfg(test)]
 mod document;
 mod explain;
+pub(crate) mod guesses;
 mod health;
 mod input;
 mod keys;
@@ -42,15 +43,15 @@ use crate::config::{self, Secret};
 use crate::failure::Failure;
 use crate::serve::{Client, Handler, On, Place as Address, Stop, Surface};
 use crate::store::AnyStore;
-use crate::surfaces::dashboard::{Dashboard, Peer};
+use crate::surfaces::dashboard::Dashboard;
 use crate::surfaces::exchange::ids::RequestId;
 #[cfg(test)]
 use crate::surfaces::exchange::problem::Document as Described;
 use crate::surfaces::exchange::problem::Problem;
-use crate::surfaces::exchange::{Callers, Place};
 use crate::surfaces::{Given, Metrics};
 
 use access::{Access, Denied, Grant, Role, bearer};
+use guesses::{GuessLimit, Peer};
 use refusal::Refusal;
 
 /// Largest body of an admin request, in bytes.
@@ -63,7 +64,6 @@ const FLAG: &str = "admin";
 pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
     let admin = Admin {
         operations: operations(given)?,
-        callers: given.callers(FLAG),
         metrics: Arc::clone(&given.metrics),
     };
     let served = Arc::new(Routed(admin.router(given.stop.clone())));
@@ -91,10 +91,6 @@ fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
         given.stop.clone(),
         given.tls.callers.is_some(),
     );
-    let dashboard = dashboard.map_err(|error| {
-        let hint = "this is a defect: its figures are fixed";
-        Failure::unavailable(format!("the dashboard cannot be served: {error}"), hint)
-    })?;
     Ok(Operations {
         engine,
         access,
@@ -109,19 +105,22 @@ fn access(given: &Given<'_>) -> Result<Access, Failure> {
     let token = token(admin, given.env)?;
     let viewers = viewer_token(admin, given.env)?;
     let verifier = given.enforcer.edge.load().jwt.clone();
-    let access = Access::new(
-        token.as_ref().map(Secret::expose),
-        verifier.filter(|_| admin.jwt),
-        &admin.role,
-    );
-    Ok(access.with_viewers(viewers.as_ref().map(Secret::expose), &admin.viewer_role))
+    let guesses = GuessLimit::new(given.enforcer.engine.clock()).map_err(|error| {
+        let hint = "this is a defect: its figures are fixed";
+        Failure::unavailable(format!("guesses cannot be limited: {error}"), hint)
+    })?;
+    Ok(Access::new(guesses)
+        .with_operators(token.as_ref(), &admin.role)
+        .with_viewers(viewers.as_ref(), &admin.viewer_role)
+        .with_verifier(verifier.filter(|_| admin.jwt))
+        .with_scrapers(given.caller.clone()))
 }
 
 /// The static token, if there is one.
 pub(crate) fn token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, Failure> {
     let token = admin.token.as_ref();
     token
-        .map(|reference| reference.read("admin.token", env))
+        .map(|reference| reference.read_token("admin.token", env))
         .transpose()
 }
 
@@ -129,7 +128,7 @@ pub(crate) fn token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, 
 pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, Failure> {
     let token = admin.viewer_token.as_ref();
     token
-        .map(|reference| reference.read("admin.viewer_token", env))
+        .map(|reference| reference.read_token("admin.viewer_token", env))
         .transpose()
 }
 
@@ -153,7 +152,6 @@ const LOOKING: [&str; 3] = ["/admin/explain", "/admin/lookup", "/dashboard/sign-
 #[derive(Clone)]
 struct Admin {
     operations: Operations,
-    callers: Callers,
     metrics: Metrics,
 }
 
@@ -217,7 +215,10 @@ impl Operations {
     fn admit(&self, request: &Request) -> Result<Grant, Denied> {
         let (method, headers) = (request.method(), request.headers());
         let grant = match (bearer(headers), &self.dashboard) {
-            (Some(presented), _) => self.access.grant(presented, self.now())?,
+            (Some(presented), _) => {
+                let peer = Peer::ip_of(request.extensions());
+                self.access.admit(peer, presented, self.now())?
+            }
             (None, Some(dashboard)) => dashboard.admit(method, headers)?,
             (None, None) => return Err(Denied::Unauthenticated),
         };
@@ -226,12 +227,6 @@ impl Operations {
             return Err(Denied::ReadOnly);
         }
         Ok(grant)
-    }
-
-    /// Whether a request shows the credential of somebody who may at least look.
-    fn knows(&self, headers: &HeaderMap) -> bool {
-        let presented = bearer(headers);
-        presented.is_some_and(|presented| self.access.grant(presented, self.now()).is_ok())
     }
 
     fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {
@@ -319,11 +314,18 @@ async fn admit_operator(
 /// else may look at this. Probes of liveness and readiness say nothing worth hiding and
 /// need none.
 async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    if admin.operations.knows(headers) || admin.callers.may_ask(headers, Place::HeaderOrBearer) {
-        next.run(request).await
-    } else {
-        problem(&Problem::unauthorized(), headers)
+    let (operations, headers) = (&admin.operations, request.headers());
+    let peer = Peer::ip_of(request.extensions());
+    let admitted = operations
+        .access
+        .admit_scraper(peer, headers, operations.now());
+    let Err(denied) = admitted else {
+        return next.run(request).await;
+    };
+    denied.tell(operations.engine.observer());
+    match denied {
+        Denied::TooManyGuesses => Refusal::too_many().into_response(),
+        _ => problem(&Problem::unauthorized(), headers),
     }
 }
 

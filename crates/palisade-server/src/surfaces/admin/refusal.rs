@@ -43,7 +43,8 @@ impl Refusal {
     /// No right to do this; `path` is the route's, not a value.
     pub(crate) fn denied(denied: Denied, path: &str) -> Self {
         match denied {
-            Denied::Unauthenticated => Self::new(
+            Denied::TooManyGuesses => Self::too_many(),
+            Denied::Unauthenticated | Denied::Expired => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "Admin authentication required",

@@ -1,8 +1,10 @@
 //! The administration as an operator meets it.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -20,14 +22,14 @@ use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::policy::{
     ApiKey, Dimension, LimitDef, Overage, PolicyParts, PolicySet, Route, hash_api_key,
 };
-use palisade_core::time::MINUTE;
+use palisade_core::time::{MINUTE, SECOND};
 use palisade_core::{Clock, Id, Keyring, Micros};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tower::ServiceExt;
 
-use super::{Access, Operations, document, router};
+use super::{Access, GuessLimit, Operations, Peer, document, router};
 use crate::store::AnyStore;
 
 const TOKEN: &str = "the-static-token";
@@ -46,6 +48,8 @@ impl Sink for Lines {
 
 struct Desk {
     operations: Operations,
+    clock: Arc<VirtualClock>,
+    asked: AtomicU32,
     audit: Arc<Audit>,
     lines: Lines,
 }
@@ -88,9 +92,11 @@ fn policy() -> PolicySet {
     .unwrap()
 }
 
-fn desk(access: Access) -> Desk {
+fn desk(configure: impl FnOnce(Access) -> Access) -> Desk {
     let start = Micros::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::at(start));
+    let virtual_clock = Arc::new(VirtualClock::at(start));
+    let clock: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&virtual_clock);
+    let access = configure(Access::new(GuessLimit::new(&clock).unwrap()));
     let keyring = || Keyring::new(b"a secret of thirty-two bytes, yes", None).unwrap();
     let shared = Arc::new(keyring());
     let lines = Lines::default();
@@ -120,19 +126,24 @@ fn desk(access: Access) -> Desk {
             dashboard: None,
             audit: Some(Arc::clone(&audit)),
         },
+        clock: virtual_clock,
+        asked: AtomicU32::new(0),
         audit,
         lines,
     }
 }
 
 fn open_desk() -> Desk {
-    desk(Access::new(Some(TOKEN.as_bytes()), None, "admin"))
+    desk(|access| access.with_operators(Some(&TOKEN.into()), "admin"))
 }
 
 fn jwt_desk() -> Desk {
     let keys = JwtKeys::from_secret(SIGNING_KEY, parse_algorithm("HS256").unwrap()).unwrap();
     let verifier = TokenVerifier::new(keys, JwtRules::default());
-    desk(Access::new(None, Some(Arc::new(verifier)), "admin"))
+    desk(|access| {
+        let access = access.with_operators(None, "admin");
+        access.with_verifier(Some(Arc::new(verifier)))
+    })
 }
 
 fn signed(claims: &Value) -> String {
@@ -149,6 +160,7 @@ fn signed_with(key: &[u8], algorithm: &str, claims: &Value) -> String {
 }
 
 impl Desk {
+    /// Asks from an address of its own, so that no guess counts for another request.
     async fn ask(
         &self,
         credential: Option<&str>,
@@ -156,7 +168,21 @@ impl Desk {
         path: &str,
         body: &str,
     ) -> (StatusCode, Value) {
-        let mut request = Request::builder().method(method).uri(path);
+        let peer = Ipv4Addr::from(self.asked.fetch_add(1, Ordering::Relaxed));
+        self.ask_from(peer, credential, method, path, body).await
+    }
+
+    async fn ask_from(
+        &self,
+        peer: Ipv4Addr,
+        credential: Option<&str>,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (StatusCode, Value) {
+        let peer = Peer(SocketAddr::from((peer, 4711)));
+        let request = Request::builder().method(method).uri(path);
+        let mut request = request.extension(peer);
         if let Some(credential) = credential {
             request = request.header("authorization", format!("Bearer {credential}"));
         }
@@ -228,7 +254,7 @@ fn operations() -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn admin_without_a_credential_configured_everything_is_refused() {
-    let desk = desk(Access::default());
+    let desk = desk(|access| access);
     let mut paths = operations();
     paths.push(("GET".to_owned(), "/openapi.json".to_owned()));
     paths.push(("GET".to_owned(), "/nowhere".to_owned()));
@@ -257,6 +283,80 @@ async fn admin_a_wrong_token_is_refused_and_the_right_one_is_not() {
     }
     let (status, _) = desk.ask(Some(TOKEN), "GET", ALLOWLIST, "").await;
     assert_eq!(status, StatusCode::OK);
+}
+
+const GUESSER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+const STRONG: &str = "a-token-of-at-least-thirty-two-bytes";
+
+impl Desk {
+    async fn status(&self, peer: Ipv4Addr, credential: &str) -> u16 {
+        let (status, _) = self
+            .ask_from(peer, Some(credential), "GET", ALLOWLIST, "")
+            .await;
+        status.as_u16()
+    }
+
+    /// Guesses until guesses are turned away unread; how many were read.
+    async fn guess(&self) -> usize {
+        let mut read = 0;
+        for number in 0..5_000 {
+            match self
+                .status(GUESSER, &format!("guess-number-{number}"))
+                .await
+            {
+                401 => read += 1,
+                429 => {}
+                other => panic!("{other}"),
+            }
+        }
+        read
+    }
+}
+
+#[tokio::test]
+async fn s9_wrong_bearers_meet_a_limit_that_frees_itself_within_a_minute() {
+    let desk = open_desk();
+    assert_eq!(desk.guess().await, 10);
+    assert_eq!(desk.status(GUESSER, TOKEN).await, 429, "a short token");
+    let elsewhere = Ipv4Addr::new(198, 51, 100, 8);
+    assert_eq!(desk.status(elsewhere, TOKEN).await, 200);
+    desk.clock.advance(30 * SECOND);
+    desk.guess().await;
+    desk.clock.advance(31 * SECOND);
+    assert_eq!(
+        desk.status(GUESSER, TOKEN).await,
+        200,
+        "what is turned away unread counts nothing"
+    );
+}
+
+#[tokio::test]
+async fn s9_guesses_never_lock_out_a_token_that_cannot_be_guessed() {
+    let desk = desk(|access| {
+        let access = access.with_operators(Some(&STRONG.into()), "admin");
+        access.with_viewers(Some(&"another-token-of-thirty-two-bytes".into()), "viewer")
+    });
+    assert_eq!(desk.guess().await, 10);
+    assert_eq!(desk.status(GUESSER, STRONG).await, 200);
+    let viewer = "another-token-of-thirty-two-bytes";
+    assert_eq!(desk.status(GUESSER, viewer).await, 200);
+}
+
+#[tokio::test]
+async fn s9_guesses_lock_out_no_verified_token_and_an_expired_one_is_no_guess() {
+    let desk = jwt_desk();
+    let token =
+        |user: &str, exp: u64| signed(&json!({"sub": user, "roles": ["admin"], "exp": exp}));
+    let (known, new) = (token("ann", 4_000_000_000), token("bob", 4_000_000_000));
+    for _ in 0..50 {
+        assert_eq!(desk.status(GUESSER, &token("ann", 1)).await, 401);
+    }
+    assert_eq!(desk.status(GUESSER, &known).await, 200);
+    assert_eq!(desk.guess().await, 10);
+    assert_eq!(desk.status(GUESSER, &known).await, 200);
+    assert_eq!(desk.status(GUESSER, &new).await, 429, "its signature costs");
+    desk.clock.advance(61 * SECOND);
+    assert_eq!(desk.status(GUESSER, &new).await, 200);
 }
 
 #[tokio::test]

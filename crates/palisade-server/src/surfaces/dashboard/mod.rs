@@ -6,36 +6,29 @@ mod board;
 pub(crate) mod sessions;
 mod stream;
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, SET_COOKIE};
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use axum::http::{Extensions, HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Json, Router};
-use palisade::{Limiter, LimiterConfig, Quota};
+use axum::{Json, Router};
 use palisade_core::Clock;
-use palisade_core::limit::SpecError;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::serve::Stop;
 use crate::surfaces::admin::access::{Access, Denied, Grant};
+use crate::surfaces::admin::guesses::Peer;
 use crate::surfaces::admin::refusal::Refusal;
 pub(crate) use board::Board;
 use board::Span;
 use sessions::Sessions;
 use stream::Stage;
 
-/// Wrong credentials of one address within a minute.
-const GUESSES_MAX: u32 = 10;
-/// Addresses whose guesses are told apart.
-const GUESSERS_MAX: u64 = 10_000;
 /// Largest body of a sign-in, in bytes.
 const SIGN_IN_BYTES_MAX: usize = 16 * 1024;
 
@@ -47,7 +40,6 @@ pub(crate) struct Dashboard {
     board: Arc<Board>,
     pub(crate) sessions: Arc<Sessions>,
     stage: Stage,
-    guesses: Limiter<Arc<dyn Clock>>,
     is_open: bool,
 }
 
@@ -58,13 +50,8 @@ impl Dashboard {
         clock: &Arc<dyn Clock>,
         stop: Stop,
         is_secure: bool,
-    ) -> Result<Self, SpecError> {
-        let quota = Quota::sliding(GUESSES_MAX, Duration::from_secs(60))?;
-        let bounds = LimiterConfig {
-            keys_max: GUESSERS_MAX,
-            ..LimiterConfig::default()
-        };
-        Ok(Self {
+    ) -> Self {
+        Self {
             board,
             sessions: Arc::new(Sessions::new(
                 Arc::clone(clock),
@@ -72,9 +59,8 @@ impl Dashboard {
                 is_secure,
             )),
             stage: Stage::new(stop),
-            guesses: Limiter::with_clock(quota, &bounds, Arc::new(Arc::clone(clock))),
             is_open: access.is_configured(),
-        })
+        }
     }
 
     /// The page and the door: what needs no credential yet.
@@ -130,33 +116,25 @@ struct Session<'a> {
     csrf: &'a str,
 }
 
-/// The peer, as the address it is counted by.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
-
 async fn sign_in(
     State(dashboard): State<Dashboard>,
-    peer: Option<Extension<Peer>>,
+    extensions: Extensions,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let ip = peer.map_or(IpAddr::from([0; 4]), |Extension(Peer(peer))| peer.ip());
-    let key = palisade_core::key::Prefix::of(ip);
     let is_own_page = headers
         .get(SEC_FETCH_SITE)
         .is_none_or(|site| site == "same-origin" || site == "none");
     if !is_own_page {
         return Refusal::denied(Denied::Forged, "").into_response();
     }
-    if dashboard.guesses.peek(key.bytes()).remaining == 0 {
-        return Refusal::too_many().into_response();
-    }
     let Ok(given) = serde_json::from_slice::<SignIn>(&body) else {
         let problem = "must be text, and nothing beside it";
         return Refusal::invalid_field("Invalid sign-in", "token", problem).into_response();
     };
     let token = Zeroizing::new(given.token);
-    match dashboard.sessions.open(&token) {
+    let peer = Peer::ip_of(&extensions);
+    match dashboard.sessions.open(peer, &token) {
         Ok((opened, grant)) => {
             let told = Json(Session {
                 role: grant.role.name(),
@@ -165,7 +143,6 @@ async fn sign_in(
             ([(SET_COOKIE, opened.cookie)], NO_STORE, told).into_response()
         }
         Err(denied) => {
-            let _ = dashboard.guesses.check(key.bytes());
             denied.tell(dashboard.board.observer());
             Refusal::denied(denied, "").into_response()
         }

@@ -4,6 +4,7 @@
 //! the cookie's digest, so that looking one up tells nothing by its time.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::header::{COOKIE, HeaderName, HeaderValue};
@@ -94,8 +95,8 @@ impl Sessions {
     }
 
     /// Begins a session for whoever holds this credential.
-    pub(crate) fn open(&self, credential: &str) -> Result<(Opened, Grant), Denied> {
-        let grant = self.access.grant(credential, self.clock.wall())?;
+    pub(crate) fn open(&self, peer: IpAddr, credential: &str) -> Result<(Opened, Grant), Denied> {
+        let grant = self.access.admit(peer, credential, self.clock.wall())?;
         let (secret, csrf) = (random(), random());
         let now = self.clock.now();
         let session = Session {
@@ -204,16 +205,22 @@ fn random() -> Box<str> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use palisade::VirtualClock;
 
     use super::*;
     use crate::surfaces::admin::access::Role;
+    use crate::surfaces::admin::guesses::GuessLimit;
 
     const TOKEN: &str = "the-static-token";
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn sessions(clock: &Arc<VirtualClock>) -> Sessions {
-        let access = Access::new(Some(TOKEN.as_bytes()), None, "admin")
-            .with_viewers(Some(b"a-viewers-token"), "viewer");
+        let shared: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
+        let access = Access::new(GuessLimit::new(&shared).unwrap())
+            .with_operators(Some(&TOKEN.into()), "admin")
+            .with_viewers(Some(&"the-viewers-token".into()), "viewer");
         Sessions::new(Arc::<VirtualClock>::clone(clock), Arc::new(access), false)
     }
 
@@ -228,7 +235,7 @@ mod tests {
     #[test]
     fn a_session_is_host_only_and_hidden_from_scripts() {
         let clock = Arc::new(VirtualClock::default());
-        let (opened, grant) = sessions(&clock).open(TOKEN).unwrap();
+        let (opened, grant) = sessions(&clock).open(PEER, TOKEN).unwrap();
         assert_eq!(grant.role, Role::Operator);
         let cookie = opened.cookie.to_str().unwrap();
         assert!(
@@ -240,14 +247,14 @@ mod tests {
             !cookie.contains(&*opened.csrf),
             "the page's token is not in it"
         );
-        assert!(sessions(&clock).open("wrong").is_err());
+        assert!(sessions(&clock).open(PEER, "wrong").is_err());
     }
 
     #[test]
     fn a_session_ends_after_an_hour_of_silence_and_after_twelve_in_any_case() {
         let clock = Arc::new(VirtualClock::default());
         let sessions = sessions(&clock);
-        let (opened, _) = sessions.open(TOKEN).unwrap();
+        let (opened, _) = sessions.open(PEER, TOKEN).unwrap();
         let headers = with(&opened.cookie);
         for _ in 0..13 {
             clock.advance(50 * MINUTE);
@@ -257,7 +264,7 @@ mod tests {
         assert!(sessions.visitor(&headers).is_ok());
         clock.advance(50 * MINUTE);
         assert!(sessions.visitor(&headers).is_err(), "twelve hours");
-        let (opened, _) = sessions.open(TOKEN).unwrap();
+        let (opened, _) = sessions.open(PEER, TOKEN).unwrap();
         clock.advance(60 * MINUTE);
         assert!(sessions.visitor(&with(&opened.cookie)).is_err(), "silence");
         assert!(sessions.table.lock().is_empty());
@@ -267,7 +274,7 @@ mod tests {
     fn a_change_needs_the_token_that_only_the_page_knows() {
         let clock = Arc::new(VirtualClock::default());
         let sessions = sessions(&clock);
-        let (opened, _) = sessions.open(TOKEN).unwrap();
+        let (opened, _) = sessions.open(PEER, TOKEN).unwrap();
         let mut headers = with(&opened.cookie);
         let admit = |headers: &HeaderMap| sessions.admit(&Method::POST, headers);
         assert_eq!(admit(&headers).unwrap_err(), Denied::Forged);
@@ -284,14 +291,14 @@ mod tests {
     fn sessions_are_bounded_and_the_quietest_leaves() {
         let clock = Arc::new(VirtualClock::default());
         let sessions = sessions(&clock);
-        let first = with(&sessions.open(TOKEN).unwrap().0.cookie);
+        let first = with(&sessions.open(PEER, TOKEN).unwrap().0.cookie);
         clock.advance(1);
-        let second = with(&sessions.open(TOKEN).unwrap().0.cookie);
+        let second = with(&sessions.open(PEER, TOKEN).unwrap().0.cookie);
         clock.advance(1);
         assert!(sessions.visitor(&first).is_ok());
         for _ in 0..SESSIONS_MAX - 1 {
             clock.advance(1);
-            sessions.open(TOKEN).unwrap();
+            sessions.open(PEER, TOKEN).unwrap();
         }
         assert_eq!(sessions.table.lock().len(), SESSIONS_MAX);
         assert!(sessions.visitor(&second).is_err());

@@ -30,8 +30,18 @@ impl CallerToken {
         presented.is_some_and(|presented| self.is(presented))
     }
 
+    /// True if it cannot be guessed, however often one may try.
+    pub(in crate::surfaces) fn is_strong(&self) -> bool {
+        self.0.is_strong()
+    }
+
+    /// True if a request shows something in the token's own header.
+    pub(in crate::surfaces) fn is_shown(headers: &HeaderMap) -> bool {
+        headers.contains_key(X_PALISADE_CALLER)
+    }
+
     /// True if a request shows the token in one of the places for it.
-    fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
+    pub(in crate::surfaces) fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
         let own = headers.get(X_PALISADE_CALLER).map(HeaderValue::as_bytes);
         self.matches(own) || (place == Place::HeaderOrBearer && self.matches(bearer(headers)))
     }

@@ -1,0 +1,55 @@
+//! One limit on wrong credentials for every way into the admin address: the sign-in form,
+//! bearer tokens and scrapers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::Extensions;
+use palisade::{Limiter, LimiterConfig, Quota};
+use palisade_core::Clock;
+use palisade_core::key::Prefix;
+use palisade_core::limit::SpecError;
+
+/// Wrong credentials of one address prefix within a minute.
+const GUESSES_MAX: u32 = 10;
+/// Address prefixes whose guesses are told apart.
+const PREFIXES_MAX: u64 = 10_000;
+
+/// The peer of a connection to the admin address.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+impl Peer {
+    /// The address whose guesses a request counts among.
+    pub(crate) fn ip_of(extensions: &Extensions) -> IpAddr {
+        let peer = extensions.get::<Self>();
+        peer.map_or(IpAddr::from([0; 4]), |Self(peer)| peer.ip())
+    }
+}
+
+/// Counts wrong credentials by address prefix.
+pub(crate) struct GuessLimit(Limiter<Arc<dyn Clock>>);
+
+impl GuessLimit {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Result<Self, SpecError> {
+        let quota = Quota::sliding(GUESSES_MAX, Duration::from_secs(60))?;
+        let bounds = LimiterConfig {
+            keys_max: PREFIXES_MAX,
+            ..LimiterConfig::default()
+        };
+        let clock = Arc::new(Arc::clone(clock));
+        Ok(Self(Limiter::with_clock(quota, &bounds, clock)))
+    }
+
+    /// True while an address has no guess left.
+    pub(crate) fn is_exhausted(&self, peer: IpAddr) -> bool {
+        self.0.peek(Prefix::of(peer).bytes()).remaining == 0
+    }
+
+    /// Counts a wrong credential. Those that come while no guess is left count nothing, so
+    /// that the limit frees itself within a minute whatever arrives meanwhile.
+    pub(crate) fn record(&self, peer: IpAddr) {
+        let _ = self.0.check(Prefix::of(peer).bytes());
+    }
+}
