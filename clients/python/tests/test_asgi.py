@@ -320,6 +320,36 @@ def test_t_scope_a_missing_scope_is_a_403(tmp_path: Path) -> None:
         server.stop()
 
 
+def test_n4_nobody_is_refused_where_the_route_has_a_scope(tmp_path: Path) -> None:
+    server = Server(tmp_path, REPORTS)
+    client = AsyncPalisade(server.url, deadline=30)
+    app = FastAPI()
+    app.add_middleware(
+        PalisadeMiddleware, client=client, trusted_proxies=[], on_unavailable="closed"
+    )
+
+    def caller(x_user: str | None = Header(None)) -> Identity | None:
+        return Identity(user=x_user, scopes=["reports:read"]) if x_user else None
+
+    limited = identity_limit(client, caller, on_unavailable="closed")
+
+    @app.get("/reports/{name}")
+    async def report(who: Annotated[Identity | None, Depends(limited)]) -> bool:
+        return who is not None
+
+    @app.get("/news")
+    async def news(who: Annotated[Identity | None, Depends(limited)]) -> bool:
+        return who is not None
+
+    try:
+        with served(app) as site:
+            assert site.send("GET", "/reports/x").status == 403
+            assert site.send("GET", "/reports/x", X_User="u1").json() is True
+            assert site.send("GET", "/news").json() is False
+    finally:
+        server.stop()
+
+
 def test_a_login_behind_fastapi_stops_guessing(palisade: Server) -> None:
     app = shop(AsyncPalisade(palisade.url, deadline=30))
     with served(app) as site:

@@ -33,6 +33,10 @@ rate = "10/min"
 [[route]]
 path = "/reports/"
 class = "reports"
+
+[[route]]
+path = "/internal/"
+scope = "internal"
 """
 
 reached = 0
@@ -61,10 +65,11 @@ def login(request: HttpRequest) -> HttpResponse:
 
 def identity(request: HttpRequest) -> Identity | None:
     org = request.headers.get("X-Org")
-    return Identity(org=org, user="u1", token="t1") if org else None
+    return Identity(org=org, user="u1", token="t1", scopes=["internal"]) if org else None
 
 
-urlpatterns = [path("auth/token", page), path("reports/", page), path("session", login)]
+pages = [path(name, page) for name in ("auth/token", "reports/", "internal/")]
+urlpatterns = [*pages, path("session", login)]
 
 settings.configure(
     SECRET_KEY="only for tests",
@@ -159,6 +164,10 @@ def test_l_layers_the_organisation_is_asked_after_authentication(
                 assert sent[3].headers["X-RateLimit-Remaining"] == "6"
                 nobody = site.send("GET", "/reports/", X_Forwarded_For="198.51.100.1")
                 assert nobody.status == 200
+                refused = site.send("GET", "/internal/", X_Forwarded_For="198.51.100.1")
+                assert refused.status == 403, "n4: the route has a scope, nobody has it"
+                someone = site.send("GET", "/internal/", X_Org="acme")
+                assert someone.status == 200
     finally:
         server.stop()
 

@@ -108,6 +108,8 @@ def test_fastapi(page: tuple[Path, Server]) -> None:
         assert report.headers["X-RateLimit-Limit"]
         assert site.send("GET", "/reports/2026", Authorization="Bearer x").status == 401
         assert sign_in(site, "ann", "correct horse").json() == {"welcome": True}
+        assert sign_in(site, "n" * 600, "guess").json()["field"] == "account", "n3"
+        assert sign_in(site, "umlaut", "größer").status == 401
         assert [sign_in(site, "bob", "guess").status for _ in range(2)] == [401, 401]
         assert sign_in(site, "bob", "correct horse").status == 429
         jobs = [site.send("POST", "/jobs", **who).status for _ in range(11)]
@@ -131,5 +133,9 @@ def test_django(page: tuple[Path, Server]) -> None:
         cookie = str(welcome.headers["Set-Cookie"]).partition(";")[0]
         report = site.send("GET", "/reports/2026", Cookie=cookie)
         assert report.status == 200 and report.headers["X-RateLimit-Limit"]
+        assert site.send("GET", "/reports/2026").status == 403, "n4"
+        for name in ("", "n" * 600):
+            refused = sign_in(site, name, "guess")
+            assert (refused.status, refused.json()["field"]) == (400, "account"), "n3"
         assert [sign_in(site, "bob", "guess").status for _ in range(2)] == [401, 401]
         assert sign_in(site, "bob", "guess").status == 429

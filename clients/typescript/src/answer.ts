@@ -143,6 +143,21 @@ export function local(requestId: string, made: Local): Answer {
   };
 }
 
+/** The refusal of a request that cannot be read; it names the field, never its value. */
+export function badRequest(requestId: string, message = "The request cannot be read.", field?: string): Answer {
+  const answer = local(requestId, {
+    decision: "deny",
+    mode: "normal",
+    status: 400,
+    error: "bad_request",
+    message,
+    code: "request.malformed",
+    retryAfter: null,
+    headers: {},
+  });
+  return field === undefined ? answer : { ...answer, body: { ...answer.body, field } };
+}
+
 /** The answer if it allows, else `Blocked`. */
 export function orThrow(answer: Answer): Answer {
   if (!answer.allowed) throw new Blocked(answer);

@@ -1,5 +1,6 @@
-import { orThrow, parse, type Answer } from "./answer.js";
-import { BadFacts, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
+import { badRequest, orThrow, parse, type Answer } from "./answer.js";
+import { BadFacts, BadInput, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
+import { isFromClient, longest, notUnicode } from "./fields.js";
 import { newRequestId, ofCheck, ofHit, ofJob } from "./facts.js";
 import type { CheckFacts, HitFacts, JobFacts, Question } from "./facts.js";
 import { Guard } from "./guard.js";
@@ -7,7 +8,7 @@ import { Slots } from "./slots.js";
 import { decide, requireChoice, type OnUnavailable } from "./unavailable.js";
 
 const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
-const BAD_FACTS = new Set([400, 413, 422]);
+const BAD_FACTS = new Set([400, 422]);
 const MISCONFIGURED = new Set([401, 403, 404, 405]);
 
 export interface PalisadeOptions {
@@ -157,12 +158,14 @@ export class Palisade {
   }
 
   async #exchange(method: string, path: string, facts: object): Promise<unknown> {
+    const torn = notUnicode(facts);
+    if (torn !== undefined) throw refused(facts, `\`${torn}\` is not Unicode text`, torn);
     const signal = AbortSignal.timeout(this.#deadlineMs);
     const init = { method, body: JSON.stringify(facts), headers: this.#headers, signal, redirect: "error" } as const;
     try {
       return await this.#slots.run(signal, async () => {
         const response = await this.#fetch(this.#url + path, init);
-        return read(response.status, json(await bounded(response)));
+        return read(response.status, json(await bounded(response)), facts);
       });
     } catch (error) {
       throw error instanceof PalisadeError ? error : new Unavailable(cause(error));
@@ -202,16 +205,27 @@ function json(text: string): unknown {
   }
 }
 
-function read(status: number, value: unknown): unknown {
+function read(status: number, value: unknown, facts: object): unknown {
   if (status === 200) return value;
   const problem = (value ?? {}) as { detail?: unknown; field?: unknown };
   const detail = typeof problem.detail === "string" ? problem.detail : undefined;
+  if (status === 413) {
+    const field = longest(facts);
+    throw refused(facts, `\`${field}\` is too long`, field);
+  }
   if (BAD_FACTS.has(status)) {
     const field = typeof problem.field === "string" ? problem.field : undefined;
-    throw new BadFacts(detail ?? "palisade refused the question", field);
+    throw refused(facts, detail ?? "palisade refused the question", field);
   }
   if (MISCONFIGURED.has(status)) {
     throw new Misconfigured(detail ?? `palisade answered ${status}: check the URL and \`token\``);
   }
   throw new Unavailable(`answered ${status}`);
+}
+
+function refused(facts: object, message: string, field: string | undefined): BadFacts {
+  if (!isFromClient(field)) return new BadFacts(message, field);
+  const id = (facts as { request_id?: unknown }).request_id;
+  const requestId = typeof id === "string" ? id : newRequestId();
+  return new BadInput(message, field, badRequest(requestId, message, field));
 }

@@ -1,11 +1,10 @@
 import { TrustedProxies, BadChain } from "./address.js";
-import { local, mergedHeaders, type Answer } from "./answer.js";
+import { badRequest, mergedHeaders, type Answer } from "./answer.js";
 import type { Palisade } from "./client.js";
-import { BadFacts } from "./errors.js";
-import { headerText, newRequestId, type Layers, type RequestFacts } from "./facts.js";
+import { BadInput } from "./errors.js";
+import { newRequestId, type Layers, type RequestFacts } from "./facts.js";
 import { requireChoice, type OnUnavailable } from "./unavailable.js";
 
-const CLIENTS_OWN = new Set(["method", "path", "user_agent", "api_key", "client.id"]);
 const PLAIN_ID = /^[A-Za-z0-9_.:/+=@~-]{1,128}$/;
 
 /** Whom authentication found. `token` is the token's id, never the token. */
@@ -31,7 +30,7 @@ export interface EdgeOptions<Request> {
 /** How the layer after authentication asks. */
 export interface IdentityOptions<Request> {
   client: Palisade;
-  /** Whom authentication found; `null` for nobody, who is asked nothing. */
+  /** Whom authentication found; `null` for nobody, who is refused where the route has a scope. */
   identity: (request: Request) => Identity | null | Promise<Identity | null>;
   onUnavailable: OnUnavailable;
   facts?: (request: Request) => MoreFacts;
@@ -82,7 +81,7 @@ export class Edge<Request> {
     try {
       return this.#seen(incoming, request);
     } catch (error) {
-      if (error instanceof BadChain) return badRequest();
+      if (error instanceof BadChain) return badRequest(newRequestId());
       throw error;
     }
   }
@@ -102,21 +101,23 @@ export class Edge<Request> {
       method,
       path,
       layers: layers === "none" ? "all" : layers,
-      userAgent: headerText(header("user-agent")),
+      userAgent: header("user-agent"),
       requestId: given !== undefined && PLAIN_ID.test(given) ? given : newRequestId(),
       ...this.#options.facts?.(request),
     });
   }
 }
 
-/** Asks after authentication: same request, same id, and who it is. */
+/**
+ * Asks after authentication: same request, same id, and who it is. Nobody is asked about too:
+ * a route with a scope is not for callers without an identity.
+ */
 export async function askIdentity<Request>(
   seen: Seen,
   request: Request,
   options: IdentityOptions<Request>,
 ): Promise<Answer | undefined> {
   const who = await options.identity(request);
-  if (who === null) return undefined;
   const more = options.facts?.(request);
   const facts = { ...seen.facts, ...who, ...more, layers: "identity" as const };
   return asked(seen, options.client, facts, options.onUnavailable);
@@ -134,22 +135,7 @@ async function asked(
     return answer.allowed ? undefined : answer;
   } catch (error) {
     // Anything else is a mistake of the host, or a Palisade of another version.
-    const own = error instanceof BadFacts && CLIENTS_OWN.has(error.field ?? "");
-    if (own) return badRequest(seen.requestId);
+    if (error instanceof BadInput) return error.answer;
     throw error;
   }
-}
-
-/** The refusal of a request whose address or path cannot be read one way only. */
-export function badRequest(requestId: string = newRequestId()): Answer {
-  return local(requestId, {
-    decision: "deny",
-    mode: "normal",
-    status: 400,
-    error: "bad_request",
-    message: "The request cannot be read.",
-    code: "request.malformed",
-    retryAfter: null,
-    headers: {},
-  });
 }

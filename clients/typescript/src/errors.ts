@@ -42,13 +42,51 @@ export class Blocked extends PalisadeError {
   constructor(readonly answer: Answer) {
     super(`${answer.decision}: ${answer.rule ?? answer.error ?? answer.mode}`);
     this.status = this.statusCode = answer.status;
-    this.headers = { ...answer.headers, "X-Request-Id": answer.requestId };
+    this.headers = headersOf(answer);
   }
 
   /** The refusal as a `Response`. */
   getResponse(): Response {
-    const body = this.answer.body === null ? null : JSON.stringify(this.answer.body);
-    const type = body === null ? {} : { "Content-Type": "application/json" };
-    return new Response(body, { status: this.status, headers: { ...this.headers, ...type } });
+    return responseOf(this.answer);
   }
+}
+
+/**
+ * The refused field holds what a client sent; `answer` is the 400 to send. Its body names the
+ * field, never the value. The middlewares of this package send it.
+ */
+export class BadInput extends BadFacts {
+  readonly status = 400;
+  readonly statusCode = 400;
+  readonly headers: Record<string, string>;
+
+  constructor(
+    message: string,
+    override readonly field: string,
+    readonly answer: Answer,
+  ) {
+    super(message, field);
+    this.headers = headersOf(answer);
+  }
+
+  /** The refusal as a `Response`. */
+  getResponse(): Response {
+    return responseOf(this.answer);
+  }
+}
+
+/** The answer to send, if the error is a refusal: of Palisade, or of input that cannot be read. */
+export function refusalOf(error: unknown): Answer | undefined {
+  return error instanceof Blocked || error instanceof BadInput ? error.answer : undefined;
+}
+
+/** A refusal as a `Response`. */
+export function responseOf(answer: Answer): Response {
+  const body = answer.body === null ? null : JSON.stringify(answer.body);
+  const type = body === null ? {} : { "Content-Type": "application/json" };
+  return new Response(body, { status: answer.status, headers: { ...headersOf(answer), ...type } });
+}
+
+function headersOf(answer: Answer): Record<string, string> {
+  return { ...answer.headers, "X-Request-Id": answer.requestId };
 }

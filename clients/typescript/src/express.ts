@@ -2,7 +2,7 @@
 
 import type { Answer } from "./answer.js";
 import { askIdentity, Edge, Seen, type EdgeOptions, type IdentityOptions } from "./edge.js";
-import { Blocked, Misconfigured } from "./errors.js";
+import { Misconfigured, refusalOf } from "./errors.js";
 
 /** As much of Express's request as is needed. */
 export interface ExpressRequest {
@@ -57,10 +57,11 @@ export function identityLimit<Request extends ExpressRequest>(
   };
 }
 
-/** Sends what a guard refused as Palisade says it. Stands last. */
+/** Sends what a guard refused as Palisade says it, and 400 for bad input. Stands last. */
 export function refusals() {
   return (error: unknown, _request: object, response: ExpressResponse, next: Next): void => {
-    if (error instanceof Blocked && !response.headersSent) refuse(response, error.answer);
+    const refusal = response.headersSent ? undefined : refusalOf(error);
+    if (refusal !== undefined) refuse(response, refusal);
     else next(error);
   };
 }

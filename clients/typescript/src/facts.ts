@@ -84,7 +84,10 @@ export function newRequestId(): string {
   return crypto.randomUUID().replaceAll("-", "");
 }
 
-/** A client's header as a fact: printable and bounded, so that it can refuse nothing. */
+/**
+ * A client's header as a fact: printable and bounded, so that a strange one does not make the
+ * whole question unreadable.
+ */
 export function headerText(value: string | null | undefined): string | undefined {
   const plain = value?.slice(0, HEADER_CHARS_MAX).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "");
   return plain === "" ? undefined : plain;
@@ -99,8 +102,10 @@ export function ofCheck(facts: CheckFacts): Question {
 export function ofRequest(facts: RequestFacts): Question {
   const { layers, ...rest } = facts;
   const named = layers === undefined || layers === "all" ? rest : { ...rest, layers };
-  const identity = layers === "edge" ? [] : identities(facts);
-  return question(named, [`ip ${facts.ip}`, ...identity]);
+  // Of a request that is asked about in two layers the first one counts the address.
+  const address = layers === "identity" ? [] : [`ip ${facts.ip}`];
+  const names = layers === "edge" ? [] : identities(facts);
+  return question(named, [...address, ...names]);
 }
 
 /** The question about a job. */
@@ -124,7 +129,9 @@ function identities(facts: Pick<RequestFacts, "org" | "user" | "token">): string
 }
 
 function question(facts: object, subjects: readonly string[]): Question {
-  const wire = snake({ requestId: newRequestId(), ...present(facts) });
+  const { userAgent, acceptLanguage } = facts as { userAgent?: string; acceptLanguage?: string };
+  const headers = { userAgent: headerText(userAgent), acceptLanguage: headerText(acceptLanguage) };
+  const wire = snake({ requestId: newRequestId(), ...present(facts), ...headers });
   return { wire, requestId: String(wire["request_id"]), subjects };
 }
 

@@ -2,7 +2,7 @@
 
 import type { Answer } from "./answer.js";
 import { askIdentity, Edge, Seen, type EdgeOptions, type IdentityOptions } from "./edge.js";
-import { Blocked, Misconfigured } from "./errors.js";
+import { Misconfigured, refusalOf } from "./errors.js";
 
 /** As much of Fastify's request as is needed. */
 export interface FastifyRequest {
@@ -53,10 +53,14 @@ export function identityLimit<Request extends FastifyRequest>(
   };
 }
 
-/** For an error handler: sends what a guard refused; false if the error is another. */
+/**
+ * For an error handler: sends what a guard refused, and 400 for bad input; false if the error
+ * is another.
+ */
 export function sentRefusal(error: unknown, reply: FastifyReply): boolean {
-  if (!(error instanceof Blocked) || reply.sent) return false;
-  refuse(reply, error.answer);
+  const refusal = reply.sent ? undefined : refusalOf(error);
+  if (refusal === undefined) return false;
+  refuse(reply, refusal);
   return true;
 }
 

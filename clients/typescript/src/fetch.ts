@@ -1,7 +1,7 @@
 /** Handlers that take a `Request` and give a `Response`: Next, Deno, Bun, workers. */
 
 import { askIdentity, Edge, Seen, type EdgeOptions, type IdentityOptions } from "./edge.js";
-import { Blocked } from "./errors.js";
+import { refusalOf, responseOf } from "./errors.js";
 
 export interface FetchOptions<Rest extends unknown[], Incoming extends Request = Request>
   extends EdgeOptions<Incoming> {
@@ -32,12 +32,12 @@ export function limited<Rest extends unknown[], Incoming extends Request = Reque
   const edge = new Edge<Incoming>(options);
   return async (request, ...rest) => {
     const found = edge.see(incoming(request, options.peer(request, ...rest)), request);
-    if (!(found instanceof Seen)) return new Blocked(found).getResponse();
+    if (!(found instanceof Seen)) return responseOf(found);
     const refusal = (await edge.ask(found)) ?? (await identified(found, request, options));
     const response =
       refusal === undefined
         ? await handled(() => handler(request, found, ...rest))
-        : new Blocked(refusal).getResponse();
+        : responseOf(refusal);
     return marked(response, found);
   };
 }
@@ -55,7 +55,8 @@ async function handled(handler: () => Response | Promise<Response>): Promise<Res
   try {
     return await handler();
   } catch (error) {
-    if (error instanceof Blocked) return error.getResponse();
+    const refusal = refusalOf(error);
+    if (refusal !== undefined) return responseOf(refusal);
     throw error;
   }
 }
@@ -64,7 +65,10 @@ async function handled(handler: () => Response | Promise<Response>): Promise<Res
 function marked(response: Response, found: Seen): Response {
   if (response.status === 101) return response;
   const copy = new Response(response.body, response);
-  for (const [name, value] of Object.entries(found.headers())) copy.headers.set(name, value);
+  for (const [name, value] of Object.entries(found.headers())) {
+    // A refusal of the guard keeps the id that its body names.
+    if (name !== "X-Request-Id" || !copy.headers.has(name)) copy.headers.set(name, value);
+  }
   return copy;
 }
 

@@ -1,8 +1,7 @@
 /** Hono: a middleware before authentication, one after it. */
 
-import type { Answer } from "./answer.js";
 import { askIdentity, Edge, Seen, type EdgeOptions, type IdentityOptions } from "./edge.js";
-import { Blocked, Misconfigured } from "./errors.js";
+import { Misconfigured, responseOf } from "./errors.js";
 import { incoming } from "./fetch.js";
 
 /** As much of Hono's context as is needed. */
@@ -33,12 +32,15 @@ export function edgeLimit<Context extends HonoContext>(options: HonoOptions<Cont
   const edge = new Edge<Context>(options);
   return async (context, next) => {
     const found = edge.see(incoming(context.req.raw, options.peer(context)), context);
-    if (!(found instanceof Seen)) return refused(found);
+    if (!(found instanceof Seen)) return responseOf(found);
     requests.set(context.req.raw, found);
     const refusal = await edge.ask(found);
-    if (refusal !== undefined) return refused(refusal);
+    if (refusal !== undefined) return responseOf(refusal);
     await next();
+    const own = context.res.headers.get("X-Request-Id");
     for (const [name, value] of Object.entries(found.headers())) context.header(name, value);
+    // A refusal of the guard keeps the id that its body names.
+    if (own !== null) context.header("X-Request-Id", own);
   };
 }
 
@@ -48,11 +50,7 @@ export function identityLimit<Context extends HonoContext>(
 ): Middleware<Context> {
   return async (context, next) => {
     const refusal = await askIdentity(seen(context), context, options);
-    if (refusal !== undefined) return refused(refusal);
+    if (refusal !== undefined) return responseOf(refusal);
     await next();
   };
-}
-
-function refused(answer: Answer): Response {
-  return new Blocked(answer).getResponse();
 }

@@ -9,7 +9,7 @@ export { BadChain, TrustedProxies } from "./address.js";
 export type { Answer, Decision, Mode, Reading } from "./answer.js";
 export { Palisade, type Choice, type PalisadeOptions } from "./client.js";
 export { Seen, type EdgeOptions, type Identity, type IdentityOptions, type MoreFacts } from "./edge.js";
-export { BadFacts, Blocked, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
+export { BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable } from "./errors.js";
 export type { AttemptFacts, CheckFacts, Device, HitFacts, JobFacts, Layers, RequestFacts } from "./facts.js";
 export { Attempt, Guard, type Flow, type Outcome } from "./guard.js";
 export { Caps, type CapsOptions, type OnUnavailable } from "./unavailable.js";

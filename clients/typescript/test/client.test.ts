@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import net from "node:net";
 import { test } from "node:test";
 
-import { BadFacts, Caps, Misconfigured, Palisade, type RequestFacts } from "../src/index.js";
+import { BadFacts, BadInput, Caps, Misconfigured, Palisade, type RequestFacts } from "../src/index.js";
 import { allow, freeUrl, listen, PATIENT, Server, stub } from "./common.js";
 
 const signIn = (ip = "203.0.113.7"): RequestFacts => ({ ip, method: "POST", path: "/auth/token" });
@@ -50,6 +50,17 @@ test("a wrong field is named and its value is not", async () => {
     assert.ok(!error.message.includes("not-an-address"));
     return true;
   });
+});
+
+test("a mistake of the application is no client's fault", async () => {
+  const client = new Palisade((await Server.start()).url, PATIENT);
+  for (const wrong of [{ ip: "nowhere" }, { cost: 0 }, { layers: "some" as "all" }, { clas: "bulk" }]) {
+    await assert.rejects(client.check({ ...signIn(), ...wrong }, OPEN), (error) => {
+      assert.ok(error instanceof BadFacts && !(error instanceof BadInput));
+      assert.equal(error.field, Object.keys(wrong)[0]);
+      return true;
+    });
+  }
 });
 
 test("a wrong caller token opens nothing", async () => {

@@ -67,7 +67,7 @@ function parts({ url, onUnavailable = "closed", layers = "all", deadlineMs = 30_
   };
   return {
     edge: { client, trustedProxies: ["127.0.0.1"], onUnavailable, layers },
-    after: { client, onUnavailable: "closed" as const },
+    after: { client, onUnavailable },
     identity,
     login,
     reach: () => (reached += 1),
@@ -243,6 +243,18 @@ for (const [name, front] of Object.entries(fronts)) {
     assert.equal((await attempt("ann", "right")).status, 204);
   });
 
+  test(`${name}: n3: bad input is a 400 that names the field and not its value`, async () => {
+    const { port } = await front({ url: (await Server.start()).url, layers: "none" });
+    for (const account of ["", "n".repeat(600), "ann%00"]) {
+      const refused = await send(port, "POST", `/session?account=${account}&password=right`);
+      assert.equal(refused.status, 400);
+      assert.equal(refused.json()["error"], "bad_request");
+      assert.equal(refused.json()["field"], "account");
+      assert.equal(refused.json()["request_id"], refused.headers["x-request-id"]);
+      assert.ok(!refused.body.includes("nnn"));
+    }
+  });
+
   test(`${name}: l_layers the address is charged once, the organisation after authentication`, async () => {
     const { port, reached } = await front({ url: (await Server.start(REPORTS)).url, layers: "edge" });
     const report = (org: string, ip: string, scopes = "reports:read") =>
@@ -258,5 +270,10 @@ for (const [name, front] of Object.entries(fronts)) {
     for (let n = 0; n < 16; n += 1) statuses.push((await report(`org-${n}`, "198.51.100.50")).status);
     assert.deepEqual(statuses, [...Array<number>(15).fill(200), 429]);
     assert.equal((await report("other", "198.51.100.60", "none")).status, 403, "t_scope");
+    const before = reached();
+    const nobody = await send(port, "GET", "/reports/x", { "X-Forwarded-For": "198.51.100.61" });
+    assert.equal(nobody.status, 403, "n4: nobody is refused where the route has a scope");
+    assert.equal(reached(), before);
+    assert.equal((await send(port, "GET", "/", { "X-Forwarded-For": "198.51.100.61" })).status, 200);
   });
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Blocked, Caps, Palisade, type Attempt, type AttemptFacts } from "../src/index.js";
+import { BadInput, Blocked, Caps, Palisade, type Attempt, type AttemptFacts } from "../src/index.js";
 import { allow, freeUrl, PATIENT, Server, stub } from "./common.js";
 
 const CLOSED = { onUnavailable: "closed" } as const;
@@ -38,6 +38,30 @@ test("guessing is stopped and the next account is free", async () => {
     return attempt;
   });
   assert.equal(reported.reported?.allowed, true);
+});
+
+const BAD: Record<string, [string, object]> = {
+  "a name larger than a whole question": ["username", { username: "n".repeat(70_000) }],
+  "half of a surrogate pair": ["username", { username: "ann\ud800" }],
+  "a name that is a list": ["username", { username: ["ann"] }],
+  "a name that is an object": ["account", { account: { $ne: "" } }],
+  "a long device": ["device.client_id", { device: { clientId: "n".repeat(600) } }],
+};
+
+test("n3: bad input names the field and not its value", async () => {
+  const guard = await started();
+  for (const [what, [field, bad]] of Object.entries(BAD)) {
+    const attempt = guard.login({ ...by("ann"), ...bad }, () => assert.fail("verified"));
+    await assert.rejects(attempt, (error) => {
+      assert.ok(error instanceof BadInput, `${what}: ${error}`);
+      assert.equal(error.field, field, what);
+      assert.equal(error.answer.status, 400);
+      assert.equal(error.answer.body?.["field"], field);
+      assert.ok(!JSON.stringify(error.answer).includes("nnn") && !error.message.includes("nnn"));
+      return true;
+    });
+  }
+  await guard.login({ ...by("ann"), userAgent: "x".repeat(9_000) }, (attempt) => attempt.success());
 });
 
 test("otp is stricter than login", async () => {

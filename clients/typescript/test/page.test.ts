@@ -63,8 +63,12 @@ for (const name of ["express", "fastify", "hono"]) {
     const report = await send(port, "GET", "/reports/2026", { Authorization: "Bearer demo" });
     assert.equal(report.status, 200);
     assert.ok(report.headers["x-ratelimit-limit"]);
+    assert.equal((await send(port, "GET", "/reports/2026")).status, 403, "n4");
     const attempt = (who: string, password: string) => signIn(port, who, password, name === "express");
     assert.equal(await attempt("ann", "correct horse"), 200);
+    assert.equal(await attempt("", "guess"), 400, "n3");
+    assert.equal(await attempt("n".repeat(600), "guess"), 400, "n3");
+    assert.equal((await send(port, "POST", "/session")).status, 400, "no body");
     assert.equal(await attempt("bob", "guess"), 401);
     assert.equal(await attempt("bob", "guess"), 401);
     assert.equal(await attempt("bob", "correct horse"), 429);
@@ -79,5 +83,7 @@ test("route", async () => {
   const passed = await GET(new Request("http://shop/reports/2026", { headers }));
   assert.equal(passed.status, 200);
   assert.ok(passed.headers.get("X-RateLimit-Limit"));
+  const nobody = new Request("http://shop/reports/2026", { headers: { "X-Forwarded-For": "198.51.100.7" } });
+  assert.equal((await GET(nobody)).status, 403, "n4");
   assert.equal((await GET(new Request("http://shop/reports/2026"))).status, 400, "nobody said whose it is");
 });

@@ -8,7 +8,7 @@
 from .address import TrustedProxies
 from .answer import Answer, Reading
 from .client import AsyncPalisade, Palisade
-from .errors import BadFacts, Blocked, Misconfigured, PalisadeError, Unavailable
+from .errors import BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable
 from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, RequestFacts
 from .guard import AsyncGuard, Attempt, Guard
 from .unavailable import Caps, OnUnavailable
@@ -20,6 +20,7 @@ __all__ = [
     "Attempt",
     "AttemptFacts",
     "BadFacts",
+    "BadInput",
     "Blocked",
     "Caps",
     "Device",

@@ -155,10 +155,35 @@ def local(decision: Decision, mode: Mode, request_id: str, wait: int | None = No
             "code": "throttling.enforcement_degraded",
             "retry_after": wait,
             "request_id": request_id,
-            "timestamp": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "timestamp": _now(),
         },
         decided_by="client",
     )
+
+
+def bad_request(
+    request_id: str, message: str = "The request cannot be read.", field: str | None = None
+) -> Answer:
+    """The refusal of a request that cannot be read; it names the field, never its value."""
+    return Answer(
+        decision="deny",
+        status=400,
+        request_id=request_id,
+        error="bad_request",
+        body={
+            "error": "bad_request",
+            "message": message,
+            "code": "request.malformed",
+            **({"field": field} if field else {}),
+            "request_id": request_id,
+            "timestamp": _now(),
+        },
+        decided_by="client",
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def merged_headers(answers: Iterable[Answer]) -> dict[str, str]:

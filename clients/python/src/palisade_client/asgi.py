@@ -1,7 +1,8 @@
 """ASGI middleware for the layer before authentication: throttle, allowlist, address.
 
-Put it outermost but for CORS. It also answers `Blocked` that a handler, a guard or the
-dependency of `palisade_client.fastapi` raises, and writes the headers of every answer.
+Put it outermost but for CORS. It also answers what a handler, a guard or the
+dependency of `palisade_client.fastapi` raises (`Blocked`, `BadInput`), and writes the headers
+of every answer.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from .address import BadChain, TrustedProxies
-from .answer import Answer
+from .answer import Answer, bad_request
 from .client import AsyncPalisade
-from .edge import MoreFacts, Seen, bad_request, first_facts, refusal_of
-from .errors import BadFacts, Blocked, Misconfigured
-from .facts import Layers
+from .edge import MoreFacts, Seen, first_facts
+from .errors import BadInput, Blocked, Misconfigured
+from .facts import Layers, new_request_id
 from .unavailable import OnUnavailable, require_choice
 
 Scope = MutableMapping[str, Any]
@@ -67,7 +68,7 @@ class PalisadeMiddleware:
         try:
             request = scope[_KEY] = self._seen(scope)
         except BadChain:
-            await _refuse(bad_request(), scope, send)
+            await _refuse(bad_request(new_request_id()), scope, send)
             return
         refusal = await self._edge(request)
         if refusal is not None:
@@ -80,8 +81,8 @@ class PalisadeMiddleware:
             return None
         try:
             answer = await self._client.check(request.facts, on_unavailable=self._choice)
-        except BadFacts as error:
-            return refusal_of(error, request.request_id)
+        except BadInput as error:
+            return error.answer
         request.answers.append(answer)
         return None if answer.allowed else answer
 
@@ -97,10 +98,10 @@ class PalisadeMiddleware:
 
         try:
             await self._app(scope, receive, marked)
-        except Blocked as blocked:
+        except (Blocked, BadInput) as refused:
             if started:
                 raise
-            await _refuse(blocked.answer, scope, send)
+            await _refuse(refused.answer, scope, send)
 
     def _seen(self, scope: Scope) -> Seen:
         headers: list[tuple[str, str]] = [

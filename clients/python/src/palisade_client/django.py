@@ -29,11 +29,11 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.module_loading import import_string
 
 from .address import BadChain, TrustedProxies
-from .answer import Answer
+from .answer import Answer, bad_request
 from .client import AsyncPalisade, Palisade
-from .edge import Identity, Seen, bad_request, first_facts, refusal_of
-from .errors import BadFacts, Blocked, Misconfigured
-from .facts import RequestFacts
+from .edge import Identity, Seen, first_facts
+from .errors import BadInput, Blocked, Misconfigured
+from .facts import RequestFacts, new_request_id
 from .unavailable import OnUnavailable, require_choice
 
 _KEY = "palisade_client"
@@ -118,9 +118,9 @@ class _Middleware:
                 request, sync_client().check(facts, on_unavailable=self._on_unavailable)
             )
         except BadChain:
-            refusal = bad_request()
-        except BadFacts as error:
-            refusal = refusal_of(error, seen(request).request_id)
+            refusal = bad_request(new_request_id())
+        except BadInput as error:
+            refusal = error.answer
         if refusal:
             return response(refusal)
         return self._marked(request, self.get_response(request))
@@ -134,9 +134,9 @@ class _Middleware:
                 request, await async_client().check(facts, on_unavailable=self._on_unavailable)
             )
         except BadChain:
-            refusal = bad_request()
-        except BadFacts as error:
-            refusal = refusal_of(error, seen(request).request_id)
+            refusal = bad_request(new_request_id())
+        except BadInput as error:
+            refusal = error.answer
         if refusal:
             return response(refusal)
         return self._marked(request, await self.get_response(request))
@@ -152,8 +152,9 @@ class _Middleware:
         return made
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """A guard's refusal in a view is the client's answer."""
-        if not isinstance(error, Blocked):
+        """A guard's refusal in a view is the client's answer, and so is input that cannot
+        be read."""
+        if not isinstance(error, Blocked | BadInput):
             return None
         seen(request).answers.append(error.answer)
         return response(error.answer)
@@ -199,7 +200,8 @@ class EdgeMiddleware(_Middleware):
 
 class IdentityMiddleware(_Middleware):
     """After authentication: organisation, user, token, scopes, quotas. `"identity"` is a
-    function of yours: request → `Identity`, or `None` for nobody."""
+    function of yours: request → `Identity`, or `None` for nobody, who is refused where the
+    route has a scope."""
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         super().__init__(get_response)
@@ -220,5 +222,5 @@ class IdentityMiddleware(_Middleware):
         return _identified(request, await who)
 
 
-def _identified(request: HttpRequest, who: Identity | None) -> RequestFacts | None:
-    return None if who is None else seen(request).identity_facts(who, {})
+def _identified(request: HttpRequest, who: Identity | None) -> RequestFacts:
+    return seen(request).identity_facts(who, {})

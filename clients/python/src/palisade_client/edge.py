@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from .answer import Answer, merged_headers
-from .errors import BadFacts
 from .facts import RequestFacts, header_text, new_request_id
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:/+=@~-]{1,128}", re.ASCII)
@@ -44,8 +42,10 @@ class Seen:
         """The request's id."""
         return self.facts.request_id
 
-    def identity_facts(self, who: Identity, more: Mapping[str, Any]) -> RequestFacts:
-        """The facts of the second layer: same request, same id, and who it is."""
+    def identity_facts(self, who: Identity | None, more: Mapping[str, Any]) -> RequestFacts:
+        """The facts of the second layer: same request, same id, and who it is. Nobody is
+        asked about too: a route with a scope is not for callers without an identity."""
+        who = who or Identity()
         return replace(
             self.facts,
             layers="identity",
@@ -79,33 +79,3 @@ def first_facts(
 
 MoreFacts = Callable[[Any], Mapping[str, Any]]
 """What the host adds to the facts of a request: `class_`, `cost`, `client`, …"""
-
-
-_CLIENTS_OWN = {"method", "path", "user_agent", "api_key", "client.id"}
-
-
-def refusal_of(error: BadFacts, request_id: str) -> Answer:
-    """400 if the client sent what cannot be read; anything else is a mistake of the host
-    or a Palisade of another version, and is raised again."""
-    if error.field not in _CLIENTS_OWN:
-        raise error
-    return bad_request(request_id)
-
-
-def bad_request(request_id: str | None = None) -> Answer:
-    """The refusal of a request whose address or path cannot be read one way only."""
-    request_id = request_id or new_request_id()
-    return Answer(
-        decision="deny",
-        status=400,
-        request_id=request_id,
-        error="bad_request",
-        body={
-            "error": "bad_request",
-            "message": "The request cannot be read.",
-            "code": "request.malformed",
-            "request_id": request_id,
-            "timestamp": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        },
-        decided_by="client",
-    )

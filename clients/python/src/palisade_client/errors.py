@@ -24,6 +24,17 @@ class BadFacts(PalisadeError):
         self.field = field
 
 
+class BadInput(BadFacts):
+    """The refused field holds what a client sent; `answer` is the 400 to send.
+
+    Its body names the field, never the value. The middlewares of this package send it.
+    """
+
+    def __init__(self, detail: str, field: str, answer: Answer) -> None:
+        super().__init__(detail, field)
+        self.answer = answer
+
+
 class Misconfigured(PalisadeError):
     """The set-up cannot work: a wrong caller token, an unknown peer address, a bad option.
 

@@ -11,6 +11,7 @@ Layers = Literal["all", "edge", "identity"]
 Confidence = Literal["low", "medium", "high"]
 
 _HEADER_CHARS_MAX = 512
+_HEADERS = ("user_agent", "accept_language")
 
 
 def new_request_id() -> str:
@@ -19,7 +20,8 @@ def new_request_id() -> str:
 
 
 def header_text(value: str | None) -> str | None:
-    """A client's header as a fact: printable and bounded, so that it can refuse nothing."""
+    """A client's header as a fact: printable and bounded, so that a strange one does not
+    make the whole question unreadable."""
     if not value:
         return None
     return "".join(c for c in value[:_HEADER_CHARS_MAX] if c.isprintable()) or None
@@ -71,7 +73,9 @@ class RequestFacts:
         if self.layers == "edge":
             return [f"ip {self.ip}"]
         named = [("org", self.org), ("user", self.user), ("token", self.token)]
-        return [f"ip {self.ip}", *(f"{kind} {value}" for kind, value in named if value)]
+        names = [f"{kind} {value}" for kind, value in named if value]
+        # Of a request that is asked about in two layers the first one counts the address.
+        return names if self.layers == "identity" else [f"ip {self.ip}", *names]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +168,8 @@ def _present(facts: Any) -> dict[str, object]:
     found: dict[str, object] = {}
     for each in fields(facts):
         value = getattr(facts, each.name)
+        if each.name in _HEADERS:
+            value = header_text(value)
         if value is None:
             continue
         if isinstance(value, Device | OAuthClient):

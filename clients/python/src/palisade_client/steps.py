@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from .answer import Answer, parse
-from .errors import BadFacts, Misconfigured, PalisadeError, Unavailable
+from . import fields
+from .answer import Answer, bad_request, parse
+from .errors import BadFacts, BadInput, Misconfigured, PalisadeError, Unavailable
 from .facts import AttemptFacts, Facts, JobFacts, RequestFacts, new_request_id
 from .http import Call, Reply
 from .unavailable import OnUnavailable, decide, require_choice
@@ -88,9 +89,12 @@ class Health:
 
 def ask(call: Call, health: Health) -> Steps[object]:
     """One question; what is no answer to it is raised."""
+    torn = fields.not_unicode(call.body)
+    if torn is not None:
+        raise _refused(call, f"`{torn}` is not Unicode text", torn)
     try:
         reply: Reply = yield call
-        value = _read(reply)
+        value = _read(reply, call)
     except Unavailable as why:
         health.lost(why)
         raise
@@ -98,16 +102,27 @@ def ask(call: Call, health: Health) -> Steps[object]:
     return value
 
 
-def _read(reply: Reply) -> object:
+def _read(reply: Reply, call: Call) -> object:
     if reply.status == 200:
         return reply.value
     problem = reply.value if isinstance(reply.value, dict) else {}
     detail, field = str(problem.get("detail", "")), problem.get("field")
-    if reply.status in (400, 413, 422):
-        raise BadFacts(detail or "palisade refused the question", field)
+    if reply.status == 413:
+        field = fields.longest(call.body)
+        raise _refused(call, f"`{field}` is too long", field)
+    if reply.status in (400, 422):
+        raise _refused(call, detail or "palisade refused the question", field)
     if reply.status in (401, 403, 404, 405):
         raise Misconfigured(detail or f"palisade answered {reply.status}: check `url` and `token`")
     raise Unavailable(f"answered {reply.status}")
+
+
+def _refused(call: Call, detail: str, field: str | None) -> BadFacts:
+    if field is None or not fields.is_from_client(field):
+        return BadFacts(detail, field)
+    body = call.body if isinstance(call.body, dict) else {}
+    request_id = body.get("request_id") or new_request_id()
+    return BadInput(detail, field, bad_request(request_id, detail, field))
 
 
 def decision(path: str, facts: Facts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
