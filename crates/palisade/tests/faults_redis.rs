@@ -17,6 +17,7 @@ mod redis_server;
 use std::time::Duration;
 
 use faults_support::{Bench, DEADLINE, Data};
+use futures_util::future::join_all;
 use palisade::core::Mode;
 use palisade::core::facts::GuardOp;
 use palisade::core::time::SECOND;
@@ -182,5 +183,74 @@ async fn f_closed_a_cluster_that_loses_a_master() {
     for n in 0..20 {
         let modes = bench.modes(GuardOp::OtpFailure, &format!("d{n}"), 1).await;
         assert!(modes[0].starts_with("normal"), "{modes:?}");
+    }
+}
+
+/// Four logins, four codes and eight limited requests, all in progress at once.
+async fn many_at_once(bench: &Bench<RedisStore>) -> Vec<Mode> {
+    let accounts: Vec<String> = (0..4).map(|n| format!("at-once-{n}")).collect();
+    let logins = accounts
+        .iter()
+        .map(|account| bench.guard(GuardOp::LoginCheck, account));
+    let codes = accounts
+        .iter()
+        .map(|account| bench.guard(GuardOp::OtpCheck, account));
+    let requests = (0..8).map(|_| bench.check("192.0.2.77", "/things"));
+    let (logins, codes, requests) =
+        tokio::join!(join_all(logins), join_all(codes), join_all(requests));
+    let answers = [logins, codes, requests].into_iter().flatten();
+    answers.map(|decision| decision.mode).collect()
+}
+
+fn all_closed(bench: &Bench<RedisStore>) -> bool {
+    let circuits = bench.engine.health().circuits;
+    circuits.iter().all(|(_, state)| *state == "closed")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_stall_one_stall_of_redis_opens_no_breaker_and_three_do() {
+    let server = RedisServer::start();
+    let bench = bench(&server.url());
+    bench.answers().await;
+    for stall in 1..=3 {
+        server.freeze();
+        let modes = many_at_once(&bench).await;
+        assert!(!modes.contains(&Mode::Normal), "{modes:?}");
+        server.thaw();
+        bench.answers().await;
+        assert_eq!(all_closed(&bench), stall < 3, "after stall {stall}");
+        if stall < 3 {
+            assert_eq!(many_at_once(&bench).await, [Mode::Normal; 16]);
+        }
+    }
+    let circuits = bench.engine.health().circuits;
+    assert_eq!(
+        (circuits[0], circuits[3]),
+        (("login", "open"), ("limits", "closed"))
+    );
+}
+
+/// A balancer that closes idle connections, or an operator who does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f_stall_idle_connections_that_are_cut_refuse_nobody() {
+    let server = RedisServer::start();
+    let bench = bench(&server.url());
+    bench.answers().await;
+    assert_eq!(many_at_once(&bench).await, [Mode::Normal; 16]);
+    let connections = || {
+        server
+            .says(&["CLIENT", "LIST", "TYPE", "normal"])
+            .lines()
+            .filter(|line| line.contains("id="))
+            .count()
+    };
+    let before = connections();
+    for _ in 0..5 {
+        server.says(&["CLIENT", "KILL", "TYPE", "normal"]);
+        // Nobody calls meanwhile: what closes is noticed by itself.
+        redis_server::eventually("the connections' return", || connections() >= before);
+        assert_eq!(many_at_once(&bench).await, [Mode::Normal; 16]);
+        assert!(all_closed(&bench));
+        assert_eq!(bench.engine.health().store.last_error, None);
     }
 }

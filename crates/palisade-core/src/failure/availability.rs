@@ -52,6 +52,8 @@ pub struct AvailabilityBreaker {
     silent_since: Micros,
     prolonged_said: bool,
     openings: u64,
+    /// Failures counted so far; what a [`Permit`] is compared with.
+    known: u64,
     latest: Micros,
 }
 
@@ -71,6 +73,7 @@ impl AvailabilityBreaker {
             silent_since: Micros(0),
             prolonged_said: false,
             openings: 0,
+            known: 0,
             latest: Micros(0),
         }
     }
@@ -170,6 +173,7 @@ impl Breaker for AvailabilityBreaker {
         match self.state {
             State::Closed { .. } => CallDecision::Call(Permit {
                 openings: self.openings,
+                failures: self.known,
             }),
             State::Open { .. } | State::HalfOpen { .. } => CallDecision::DoNotCall,
         }
@@ -189,8 +193,11 @@ impl Breaker for AvailabilityBreaker {
         let mut events = self.advance(now);
         if let State::Closed { failures } = &mut self.state
             && permit.openings == self.openings
+            // A call that began before the last failure was known failed together with it.
+            && permit.failures == self.known
         {
             *failures += 1;
+            self.known += 1;
             if *failures >= self.settings.trip_failures {
                 self.open(self.latest, &mut events);
             }
@@ -205,7 +212,7 @@ impl Breaker for AvailabilityBreaker {
         }
     }
 
-    fn on_probe(&mut self, result: ProbeResult, now: Micros) -> Events {
+    fn on_probe(&mut self, result: ProbeResult, _began: Micros, now: Micros) -> Events {
         let mut events = self.advance(now);
         if !self.probe_due(self.latest) {
             return events;

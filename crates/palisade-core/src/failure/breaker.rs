@@ -53,11 +53,15 @@ pub enum PolicyMode {
 }
 
 /// Leave to make one store call. Its result is reported with it, so that a late
-/// result of a call made before the circuit opened changes nothing.
+/// result of a call made before the circuit opened changes nothing, and calls that
+/// fail together count once (F-STALL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "report the call's result with it"]
 pub struct Permit {
     pub(super) openings: u64,
+    /// Failures known when the call began. A count and not an instant: it orders calls
+    /// and failures exactly, whatever the clock's resolution, and clocks may step.
+    pub(super) failures: u64,
 }
 
 /// May the store be called for this request?
@@ -165,8 +169,9 @@ pub trait Breaker {
     /// When the next background probe may start; `None` while the store is trusted.
     fn next_probe_at(&self) -> Option<Micros>;
 
-    /// The result of a background probe. One that was not due is ignored.
-    fn on_probe(&mut self, result: ProbeResult, now: Micros) -> Events;
+    /// The result of a background probe that was started at `began`. One that was not
+    /// due is ignored.
+    fn on_probe(&mut self, result: ProbeResult, began: Micros, now: Micros) -> Events;
 
     /// Emits what fell due by the passing of time alone.
     fn advance(&mut self, now: Micros) -> Events;

@@ -154,8 +154,8 @@ impl Breaker for GuardModes {
         self.breaker.next_probe_at()
     }
 
-    fn on_probe(&mut self, result: ProbeResult, now: Micros) -> Events {
-        let events = self.breaker.on_probe(result, now);
+    fn on_probe(&mut self, result: ProbeResult, began: Micros, now: Micros) -> Events {
+        let events = self.breaker.on_probe(result, began, now);
         self.watch(events, now)
     }
 
@@ -380,12 +380,13 @@ impl NodeModes {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// The outcome of a probe made for `policy`: its latency in microseconds, or
-    /// why it failed.
+    /// The outcome of a probe made for `policy` at `began`: its latency in microseconds,
+    /// or why it failed.
     pub fn on_probe(
         &mut self,
         policy: Policy,
         outcome: Result<u64, FailureKind>,
+        began: Micros,
         now: Micros,
     ) -> Events {
         let result = match outcome {
@@ -398,7 +399,7 @@ impl NodeModes {
                 ProbeResult::Failed
             }
         };
-        self.breaker_mut(policy).on_probe(result, now)
+        self.breaker_mut(policy).on_probe(result, began, now)
     }
 
     /// Emits what time alone changed for `policy`.

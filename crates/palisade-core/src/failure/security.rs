@@ -57,6 +57,8 @@ pub struct SecurityBreaker {
     reentries: ArrayVec<Micros, { REENTRIES_MAX + 1 }>,
     refuse_until: Option<Micros>,
     openings: u64,
+    /// Failures counted so far; what a [`Permit`] is compared with.
+    known: u64,
     latest: Micros,
 }
 
@@ -77,6 +79,7 @@ impl SecurityBreaker {
             reentries: ArrayVec::new(),
             refuse_until: None,
             openings: 0,
+            known: 0,
             latest: Micros(0),
         }
     }
@@ -90,6 +93,7 @@ impl SecurityBreaker {
     fn fail(&mut self, now: Micros, events: &mut Events) {
         self.failures.retain(|at| now.since(*at) < TRIP_WINDOW);
         self.failures.push(now);
+        self.known += 1;
         if self.failures.is_full() {
             self.trust(events);
             self.open(now, events);
@@ -198,6 +202,7 @@ impl Breaker for SecurityBreaker {
         match self.mode(now) {
             PolicyMode::Normal => CallDecision::Call(Permit {
                 openings: self.openings,
+                failures: self.known,
             }),
             PolicyMode::Degraded | PolicyMode::FailClosed { .. } => CallDecision::DoNotCall,
         }
@@ -212,7 +217,8 @@ impl Breaker for SecurityBreaker {
     fn on_failure(&mut self, permit: Permit, now: Micros) -> Events {
         let mut events = self.advance(now);
         let now = self.latest;
-        if permit.openings != self.openings {
+        // A call that began before the last failure was known failed together with it.
+        if permit.openings != self.openings || permit.failures != self.known {
             return events;
         }
         self.fail(now, &mut events);
@@ -228,7 +234,7 @@ impl Breaker for SecurityBreaker {
         }
     }
 
-    fn on_probe(&mut self, result: ProbeResult, now: Micros) -> Events {
+    fn on_probe(&mut self, result: ProbeResult, began: Micros, now: Micros) -> Events {
         let mut events = self.advance(now);
         let now = self.latest;
         if !self.probe_due(now) {
@@ -241,7 +247,10 @@ impl Breaker for SecurityBreaker {
                 self.state = State::Suspect {
                     next_probe: now.plus(SUSPECT_INTERVAL),
                 };
-                self.fail(now, &mut events);
+                // A probe under way when a call failed is part of the same failure (F-STALL).
+                if self.failures.last().is_none_or(|last| began >= *last) {
+                    self.fail(now, &mut events);
+                }
             }
             (_, ProbeResult::Healthy) => self.healthy(now, first_healthy, &mut events),
             (_, ProbeResult::Failed) => self.unhealthy(now, first_healthy, &mut events),

@@ -1,18 +1,22 @@
 //! One multiplexed connection that heals itself.
 //!
-//! A call on a dead server fails at once, or when its deadline comes. Connections are
-//! attempted only when somebody calls, one at a time, with growing pauses: an outage
-//! is not answered with a storm. An attempt has a time of its own and goes on when those who
+//! A call on a dead server fails at once, or when its deadline comes. A connection that
+//! closes is noticed when it closes and made anew at once, so that the next call finds
+//! another one; further attempts are made only when somebody calls, one at a time, with
+//! growing pauses: an outage is not answered with a storm. An attempt has a time of its own and goes on when those who
 //! waited for it have left: a path on which connecting takes longer than a call may take is
 //! slow once, not down for ever.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, PushInfo,
+    PushKind, RedisResult, Value,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -25,8 +29,8 @@ use crate::deadline;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Calls without an answer, in a row, after which the connection is given up: a
-/// server that hangs, or a path that swallows packets, does not close it.
+/// Calls without an answer, one after the other, after which the connection is given up:
+/// a server that hangs, or a path that swallows packets, does not close it.
 const SILENCES_MAX: u32 = 3;
 
 /// The state of the connection.
@@ -64,6 +68,9 @@ pub(super) struct Link {
 impl Link {
     /// Connects to nothing yet.
     pub(super) fn new(info: ConnectionInfo, options: &Options) -> RedisResult<Arc<Self>> {
+        // The driver tells of a closed socket only where the server may send pushes.
+        let settings = info.redis_settings().clone();
+        let info = info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
         Ok(Arc::new(Self {
             client: Client::open(info)?,
             deadline: options.deadline,
@@ -173,16 +180,26 @@ impl Link {
         due: Instant,
         sent: impl Future<Output = RedisResult<T>>,
     ) -> Result<T, Fault> {
+        let silences = self.silences.load(Relaxed);
         let Ok(result) = timeout_at(due, sent).await else {
-            if self.silences.fetch_add(1, Relaxed) + 1 >= SILENCES_MAX {
-                self.give_up(number);
-            }
+            self.silent_since(silences, number);
             return Err(Fault::TimedOut);
         };
         let value = self.heed(number, result.map_err(Fault::from))?;
         self.silences.store(0, Relaxed);
         self.failures.store(0, Relaxed);
         Ok(value)
+    }
+
+    /// A call that began after `known` silences had no answer. Calls that were in progress
+    /// together are one silence: a server that stalls once keeps its connections.
+    fn silent_since(self: &Arc<Self>, known: u32, number: u64) {
+        let counted = self
+            .silences
+            .compare_exchange(known, known + 1, Relaxed, Relaxed);
+        if counted.is_ok() && known + 1 >= SILENCES_MAX {
+            self.give_up(number);
+        }
     }
 
     fn heed<T>(self: &Arc<Self>, number: u64, result: Result<T, Fault>) -> Result<T, Fault> {
@@ -234,19 +251,25 @@ impl Link {
         }
     }
 
-    async fn connect(&self) {
+    async fn connect(self: &Arc<Self>) {
+        let number = self.next.fetch_add(1, Relaxed);
+        let is_closed = Arc::new(AtomicBool::new(false));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(1024);
+            .set_pipeline_buffer_size(1024)
+            .set_push_sender(self.watcher(number, &is_closed));
         let attempt = self
             .client
             .get_multiplexed_async_connection_with_config(&config);
         match timeout(self.connect_timeout, attempt).await {
             Ok(Ok(connection)) => {
                 self.silences.store(0, Relaxed);
-                let number = self.next.fetch_add(1, Relaxed);
                 self.phase.send_replace(Phase::Up(connection, number));
+                // It may have closed before it was the one to be given up.
+                if is_closed.load(SeqCst) {
+                    self.give_up(number);
+                }
             }
             // What matters to an operator: refused credentials, no connection left.
             Ok(Err(error)) if !error.is_io_error() => self.pause(error.into()).await,
@@ -254,29 +277,56 @@ impl Link {
         }
     }
 
-    /// Drops connection `number`, if it is still the one in use.
+    /// Gives connection `number` up when the driver finds its socket closed, which it
+    /// does without a call.
+    fn watcher(
+        self: &Arc<Self>,
+        number: u64,
+        is_closed: &Arc<AtomicBool>,
+    ) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
+        let (link, is_closed) = (Arc::downgrade(self), Arc::clone(is_closed));
+        move |push| {
+            if push.kind == PushKind::Disconnection {
+                is_closed.store(true, SeqCst);
+                if let Some(link) = link.upgrade() {
+                    link.give_up(number);
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Drops connection `number`, if it is still the one in use. One that had worked is
+    /// made anew at once: calls wait for it and do not fail.
     fn give_up(self: &Arc<Self>, number: u64) {
+        let has_worked = self.failures.load(Relaxed) == 0;
         let dropped = self.phase.send_if_modified(|phase| {
             let current = matches!(phase, Phase::Up(_, up) if *up == number);
             if current {
-                *phase = Phase::Pausing(Fault::Down);
+                *phase = match has_worked {
+                    true => Phase::Idle,
+                    false => Phase::Pausing(Fault::Down),
+                };
             }
             current
         });
-        if dropped {
-            tokio::spawn(Attempt(Arc::clone(self)).pause());
+        match (dropped, has_worked) {
+            (true, true) => {
+                // Should it break again before it has answered, there is a pause.
+                self.failures.store(1, Relaxed);
+                self.begin();
+            }
+            (true, false) => _ = tokio::spawn(Attempt(Arc::clone(self)).pause()),
+            (false, _) => {}
         }
     }
 
     async fn pause(&self, why: Fault) {
         self.phase.send_replace(Phase::Pausing(why));
         let failures = self.failures.fetch_add(1, Relaxed);
-        // A connection that worked until now is made anew at once.
-        if failures > 0 || self.silences.load(Relaxed) > 0 {
-            let pause = PAUSE_MIN * 2_u32.pow(failures.min(8));
-            let spread = rand::random_range(0.8..1.2);
-            tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
-        }
+        let pause = PAUSE_MIN * 2_u32.pow(failures.min(8));
+        let spread = rand::random_range(0.8..1.2);
+        tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
         self.phase.send_replace(Phase::Idle);
     }
 }

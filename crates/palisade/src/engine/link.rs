@@ -450,7 +450,7 @@ impl<S: Store> Link<S> {
             Err(error) => Err(error.kind()),
         };
         let mut modes = self.modes();
-        let events = modes.on_probe(policy, outcome, now);
+        let events = modes.on_probe(policy, outcome, started, now);
         self.note_calm(&modes);
         drop(modes);
         self.report(policy, &events, result.as_ref().err(), now);

@@ -22,6 +22,13 @@ enum Circuit {
     },
 }
 
+/// What had happened to a breaker when a call was admitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leave {
+    openings: u64,
+    failures: u64,
+}
+
 /// One policy on one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Timetable {
@@ -34,6 +41,7 @@ pub(crate) struct Timetable {
     reentries: Vec<Micros>,
     refusing_until: Micros,
     last_answered_probe: Micros,
+    failures_known: u64,
     pub(crate) openings: u64,
     pub(crate) closings: u64,
 }
@@ -49,6 +57,7 @@ impl Timetable {
             reentries: Vec::new(),
             refusing_until: Micros(0),
             last_answered_probe: Micros(0),
+            failures_known: 0,
             openings: 0,
             closings: 0,
         }
@@ -81,13 +90,24 @@ impl Timetable {
         }
     }
 
-    /// A call that was admitted before the `openings`-th opening ended.
-    pub(crate) fn called(&mut self, openings: u64, failed: bool, now: Micros) {
-        if openings != self.openings || !matches!(self.circuit, Circuit::Closed) {
+    /// Leave for a call that begins now.
+    pub(crate) const fn leave(&self) -> Leave {
+        Leave {
+            openings: self.openings,
+            failures: self.failures_known,
+        }
+    }
+
+    /// A call that began with this leave ended.
+    pub(crate) fn called(&mut self, leave: Leave, failed: bool, now: Micros) {
+        if leave.openings != self.openings || !matches!(self.circuit, Circuit::Closed) {
             return;
         }
         if failed {
-            self.failed(now);
+            // F-STALL: one that began before the last failure was known is part of it.
+            if leave.failures == self.failures_known {
+                self.failed(now);
+            }
         } else if !self.is_security() {
             self.failures.clear();
         }
@@ -99,6 +119,7 @@ impl Timetable {
             self.suspect_from.get_or_insert(now.plus(3 * SECOND));
         }
         self.failures.push(now);
+        self.failures_known += 1;
         if self.failures.len() >= if self.is_security() { 3 } else { 5 } {
             self.open(now);
         }
@@ -138,7 +159,7 @@ impl Timetable {
         };
     }
 
-    pub(crate) fn probed(&mut self, healthy: bool, now: Micros) {
+    pub(crate) fn probed(&mut self, healthy: bool, began: Micros, now: Micros) {
         // The breaker may have opened while the probe was under way.
         if self.probe_from().is_none_or(|from| from > now) {
             return;
@@ -150,7 +171,7 @@ impl Timetable {
         } = self.circuit
         else {
             self.suspect_from = (!healthy).then(|| now.plus(3 * SECOND));
-            if !healthy {
+            if !healthy && self.failures.last().is_none_or(|last| began >= *last) {
                 self.failed(now);
             }
             return;

@@ -576,14 +576,12 @@ impl Sim {
     }
 
     fn command_of(&self, node: usize, policy: Policy, refunds: bool) -> Arc<Command> {
-        let permit = self.world.shared.lock().timetables[node]
-            .of(policy)
-            .openings;
+        let leave = self.world.shared.lock().timetables[node].of(policy).leave();
         Arc::new(Command {
             policy,
             refunds,
             log: Mutex::new(CommandLog {
-                permit,
+                leave,
                 ..CommandLog::default()
             }),
         })

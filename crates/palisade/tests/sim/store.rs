@@ -79,11 +79,11 @@ impl Watch {
             return;
         }
         command.log.lock().failed |= failed;
-        let permit = command.log.lock().permit;
+        let leave = command.log.lock().leave;
         let now = self.world.node_now(self.node);
         let mut shared = self.world.shared.lock();
         let table = shared.timetables[self.node].of(command.policy);
-        table.called(permit, failed, now);
+        table.called(leave, failed, now);
     }
 
     /// Whether the store had the whole deadline for what it was asked in a row. If not,
@@ -146,10 +146,10 @@ impl SimStore {
                 .violated("F-CLEAN", "the store was called while the breaker was open");
         }
         if call == Call::Breaking {
-            let openings = self.world.shared.lock().timetables[self.node]
+            let leave = self.world.shared.lock().timetables[self.node]
                 .of(command.policy)
-                .openings;
-            command.log.lock().permit = openings;
+                .leave();
+            command.log.lock().leave = leave;
         }
         let mut log = command.log.lock();
         log.calls += 1;
@@ -600,6 +600,7 @@ impl Vitals for SimStore {
             world: &self.world,
             node: self.node,
             policy,
+            began: self.world.node_now(self.node),
             healthy: None,
         };
         let result = self.deliver(None, |_, now, _| now).await;
@@ -625,6 +626,7 @@ struct Probe<'w> {
     world: &'w World,
     node: usize,
     policy: Policy,
+    began: Micros,
     healthy: Option<bool>,
 }
 
@@ -639,6 +641,6 @@ impl Drop for Probe<'_> {
         let now = self.world.node_now(self.node);
         let mut shared = self.world.shared.lock();
         let table = shared.timetables[self.node].of(self.policy);
-        table.probed(self.healthy == Some(true), now);
+        table.probed(self.healthy == Some(true), self.began, now);
     }
 }

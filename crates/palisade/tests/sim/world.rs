@@ -10,7 +10,7 @@ use palisade::core::record::{RecordKey, RecordWrite};
 use palisade::core::time::{Clock, Micros};
 use parking_lot::Mutex;
 
-use crate::breakers::{Expected, Timetables};
+use crate::breakers::{Expected, Leave, Timetables};
 use crate::clock::SimClock;
 use crate::planted::Planted;
 use crate::rng::Rng;
@@ -94,8 +94,8 @@ pub(crate) struct Command {
 
 #[derive(Default)]
 pub(crate) struct CommandLog {
-    /// Openings of the breaker when the running call was admitted.
-    pub(crate) permit: u64,
+    /// The breaker's leave for the running call.
+    pub(crate) leave: Leave,
     /// A call that counts for the breaker failed, or was not answered in its time.
     pub(crate) failed: bool,
     /// A call was given up before the store had its time: what became of it is not known.

@@ -144,9 +144,13 @@ fn f_security_an_early_probe_result_is_ignored() {
         breaker.on_failure(permit, START);
     }
     let early = START.plus(5 * MINUTE - 1);
-    assert!(breaker.on_probe(ProbeResult::Healthy, early).is_empty());
+    assert!(
+        breaker
+            .on_probe(ProbeResult::Healthy, early, early)
+            .is_empty()
+    );
     assert_eq!(breaker.circuit(), Circuit::Open);
-    breaker.on_probe(ProbeResult::Healthy, early.plus(1));
+    breaker.on_probe(ProbeResult::Healthy, early, early.plus(1));
     assert_eq!(breaker.circuit(), Circuit::HalfOpen);
 }
 
@@ -432,7 +436,7 @@ fn f_availability_figures_are_configurable() {
     let permit = breaker.admit(START).permit().unwrap();
     breaker.on_failure(permit, START);
     assert_eq!(breaker.next_probe_at(), Some(START.plus(SECOND)));
-    breaker.on_probe(ProbeResult::Healthy, START.plus(SECOND));
+    breaker.on_probe(ProbeResult::Healthy, START, START.plus(SECOND));
     assert_eq!(breaker.circuit(), Circuit::Closed);
 }
 

@@ -9,6 +9,7 @@ mod breakers;
 mod limits;
 mod properties;
 mod requests;
+mod stalls;
 
 use std::collections::BTreeMap;
 
@@ -99,7 +100,7 @@ impl World {
                     if self.store.is_err() && self.node.circuit(policy) == Circuit::Closed {
                         self.failures.push((at, policy));
                     }
-                    (policy, self.node.on_probe(policy, self.store, at))
+                    (policy, self.node.on_probe(policy, self.store, at, at))
                 }
                 Due::Advance(policy) => (policy, self.node.advance(policy, at)),
             };
