@@ -15,7 +15,8 @@ from .answer import Answer
 from .errors import PalisadeError
 from .facts import HitFacts, JobFacts, RequestFacts
 from .guard import AsyncGuard, Guard
-from .http import AsyncTransport, Call, Reply, SyncTransport, Target
+from .http import Call, Reply, Target
+from .transport import AsyncTransport, SyncTransport
 from .unavailable import OnUnavailable, require_choice
 
 T = TypeVar("T")
@@ -27,7 +28,8 @@ _DELAYS_MAX = 16
 class Palisade:
     """Asks from threads. One instance per process; its connections are shared.
 
-    `deadline` bounds a whole question in seconds. `token` is the caller token.
+    `deadline` bounds a whole question in seconds, from the look-up of the server's name to a
+    second try. `token` is the caller token.
     """
 
     def __init__(
@@ -116,7 +118,8 @@ class Palisade:
 class AsyncPalisade:
     """Asks from asyncio. One instance per process; each event loop has its connections.
 
-    `deadline` bounds a whole question in seconds. `token` is the caller token.
+    `deadline` bounds a whole question in seconds, from the look-up of the server's name to a
+    second try. `token` is the caller token.
     """
 
     def __init__(

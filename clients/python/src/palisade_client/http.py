@@ -1,20 +1,14 @@
-"""One HTTP exchange, with the deadline over all of it: waiting for a connection,
-connecting, sending, receiving. The protocol is h11's; the I/O is sync or asyncio."""
+"""One HTTP exchange without any I/O: the question, the server, the protocol (h11's)."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import os
-import select
 import socket
 import ssl
-import threading
 import time
-import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import h11
@@ -22,9 +16,6 @@ import h11
 from .errors import Misconfigured, Unavailable
 
 _ANSWER_BYTES_MAX = 16 << 20
-_READ_BYTES = 65_536
-_IDLE_SECONDS_MAX = 30.0
-"""The server closes an idle connection after a minute: we let go of it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +25,8 @@ class Call:
     method: str
     path: str
     body: object
+    since: float = field(default_factory=time.monotonic)
+    """When it was first asked: the deadline of a call that is sent again is not longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,213 +138,25 @@ def _json(body: bytes) -> object:
 
 
 @contextlib.contextmanager
-def _as_unavailable() -> Iterator[None]:
+def as_unavailable() -> Iterator[None]:
+    """Whatever went wrong on the way is one thing to the caller: there is no answer."""
     try:
         yield
     except TimeoutError:
         raise Unavailable("no answer before the deadline") from None
+    except socket.gaierror:
+        raise Unavailable("cannot be reached: its name is not known") from None
     except h11.RemoteProtocolError:
         raise Unavailable("the answer is not HTTP") from None
+    except UnicodeError:
+        raise Unavailable("cannot be reached: its name is not a host name") from None
     except OSError as error:
         raise Unavailable(f"cannot be reached: {error.strerror or type(error).__name__}") from error
 
 
-class SyncTransport:
-    """Connections for threads. A process that was forked starts with none: two
-    processes on one connection would read each other's answers."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._slots = threading.BoundedSemaphore(self._target.connections_max)
-        self._idle: list[tuple[socket.socket, Protocol, float]] = []
-
-    def ask(self, call: Call) -> Reply:
-        """One exchange."""
-        if self._pid != os.getpid():
-            self._reset()
-        end = time.monotonic() + self._target.deadline
-        slots = self._slots
-        with _as_unavailable():
-            if not slots.acquire(timeout=_left(end)):
-                raise TimeoutError
-            try:
-                return self._exchange(call, end)
-            finally:
-                slots.release()
-
-    def _exchange(self, call: Call, end: float) -> Reply:
-        kept = self._take()
-        if kept is not None:
-            try:
-                return self._on(*kept, call, end)
-            except (ConnectionError, h11.RemoteProtocolError, Unavailable):
-                # Closed while it lay idle: nobody has read the question.
-                if kept[1].answered:
-                    raise
-        return self._on(self._connect(end), Protocol(self._target), call, end)
-
-    def _on(self, sock: socket.socket, protocol: Protocol, call: Call, end: float) -> Reply:
-        reply = None
-        try:
-            sock.settimeout(_left(end))
-            sock.sendall(protocol.request(call))
-            while reply is None:
-                sock.settimeout(_left(end))
-                reply = protocol.receive(sock.recv(_READ_BYTES))
-        finally:
-            # Whatever went wrong, an answer may still be on its way: never reuse it.
-            if reply is None or not protocol.next_cycle():
-                sock.close()
-            else:
-                self._idle.append((sock, protocol, time.monotonic()))
-        return reply
-
-    def _take(self) -> tuple[socket.socket, Protocol] | None:
-        while self._idle:
-            try:
-                sock, protocol, since = self._idle.pop()
-            except IndexError:
-                return None
-            fresh = time.monotonic() - since < _IDLE_SECONDS_MAX
-            if fresh and not _readable(sock):
-                return sock, protocol
-            sock.close()
-        return None
-
-    def _connect(self, end: float) -> socket.socket:
-        target = self._target
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        error: OSError = OSError("no address")
-        for family, kind, proto, _, address in found:
-            sock = socket.socket(family, kind, proto)
-            try:
-                sock.settimeout(_left(end))
-                sock.connect(address)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return (
-                    target.tls.wrap_socket(sock, server_hostname=target.host)
-                    if target.tls
-                    else sock
-                )
-            except TimeoutError:
-                sock.close()
-                raise
-            except OSError as failed:
-                sock.close()
-                error = failed
-        raise error
-
-    def close(self) -> None:
-        """Closes what lies idle."""
-        while self._idle:
-            self._idle.pop()[0].close()
-
-
-def _readable(sock: socket.socket) -> bool:
-    """Between exchanges the only thing to read is the end."""
-    if not hasattr(select, "poll"):
-        return bool(select.select([sock], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
+def left(end: float) -> float:
+    """Seconds until then; raises `TimeoutError` if there are none."""
+    seconds = end - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
-
-
-@dataclass(slots=True)
-class _Stream:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    protocol: Protocol
-    since: float
-
-
-class _LoopPool:
-    def __init__(self, connections_max: int) -> None:
-        self.pid = os.getpid()
-        self.slots = asyncio.Semaphore(connections_max)
-        self.idle: list[_Stream] = []
-
-
-class AsyncTransport:
-    """Connections for asyncio. Each event loop has its own, so one client may serve a
-    test that starts a loop per case, or Django's sync views that call async code."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def _pool(self) -> _LoopPool:
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None or pool.pid != os.getpid():
-            pool = self._pools[loop] = _LoopPool(self._target.connections_max)
-        return pool
-
-    async def ask(self, call: Call) -> Reply:
-        """One exchange."""
-        pool = self._pool()
-        with _as_unavailable():
-            async with asyncio.timeout(self._target.deadline), pool.slots:
-                return await self._exchange(pool, call)
-
-    async def _exchange(self, pool: _LoopPool, call: Call) -> Reply:
-        kept = self._take(pool)
-        if kept is not None:
-            try:
-                return await self._on(pool, kept, call)
-            except (ConnectionError, h11.RemoteProtocolError, Unavailable):
-                # Closed while it lay idle: nobody has read the question.
-                if kept.protocol.answered:
-                    raise
-        reader, writer = await asyncio.open_connection(
-            self._target.host, self._target.port, ssl=self._target.tls
-        )
-        fresh = _Stream(reader, writer, Protocol(self._target), time.monotonic())
-        return await self._on(pool, fresh, call)
-
-    async def _on(self, pool: _LoopPool, stream: _Stream, call: Call) -> Reply:
-        reply = None
-        try:
-            stream.writer.write(stream.protocol.request(call))
-            await stream.writer.drain()
-            while reply is None:
-                reply = stream.protocol.receive(await stream.reader.read(_READ_BYTES))
-        finally:
-            # Whatever went wrong, an answer may still be on its way: never reuse it.
-            if reply is None or not stream.protocol.next_cycle():
-                stream.writer.close()
-            else:
-                stream.since = time.monotonic()
-                pool.idle.append(stream)
-        return reply
-
-    @staticmethod
-    def _take(pool: _LoopPool) -> _Stream | None:
-        while pool.idle:
-            stream = pool.idle.pop()
-            fresh = time.monotonic() - stream.since < _IDLE_SECONDS_MAX
-            if fresh and not stream.reader.at_eof() and not stream.writer.is_closing():
-                return stream
-            stream.writer.close()
-        return None
-
-    async def aclose(self) -> None:
-        """Closes what lies idle in this loop."""
-        pool = self._pool()
-        while pool.idle:
-            stream = pool.idle.pop()
-            stream.writer.close()
-            with contextlib.suppress(OSError):
-                await stream.writer.wait_closed()
+    return seconds
