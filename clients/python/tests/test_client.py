@@ -19,6 +19,7 @@ from palisade_client import (
     AsyncPalisade,
     BadFacts,
     Caps,
+    JobFacts,
     Misconfigured,
     Palisade,
     RequestFacts,
@@ -126,6 +127,28 @@ def test_a_wrong_field_is_named_and_its_value_is_not(palisade: Server) -> None:
         client.check(sign_in(ip="not-an-address"), on_unavailable="open")
     assert caught.value.field == "ip"
     assert "not-an-address" not in str(caught.value)
+
+
+def test_n11_a_class_that_the_policy_does_not_have_is_refused_by_its_name(
+    palisade: Server,
+) -> None:
+    async def in_loop() -> None:
+        async with AsyncPalisade(palisade.url, deadline=30) as client:
+            await client.check(sign_in(class_="raeds"), on_unavailable="open")
+
+    with Palisade(palisade.url, deadline=30) as client:
+        for asked in (
+            lambda: client.check(sign_in(class_="raeds"), on_unavailable="open"),
+            lambda: client.peek(JobFacts(org="acme", class_="raeds"), on_unavailable="open"),
+            lambda: asyncio.run(in_loop()),
+        ):
+            with pytest.raises(BadFacts, match="`class_` names a class") as caught:
+                asked()
+            assert caught.value.field == "class_" and "raeds" not in str(caught.value)
+        with pytest.raises(BadFacts) as caught:
+            checks = [sign_in(), sign_in(class_="raeds")]
+            client.batch(checks, on_unavailable="open")
+        assert caught.value.field == "checks[1].class_"
 
 
 def test_a_wrong_caller_token_opens_nothing(tmp_path: Path) -> None:

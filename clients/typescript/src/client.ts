@@ -14,7 +14,10 @@ const MISCONFIGURED = new Set([401, 403, 404, 405]);
 export interface PalisadeOptions {
   /** The caller token, if Palisade wants one. */
   token?: string;
-  /** Bounds a whole question: waiting for a turn, connecting, sending, receiving. */
+  /**
+   * Bounds a whole question: waiting for a turn, looking up the server's name, connecting,
+   * sending, receiving, and a second try.
+   */
   deadlineMs?: number;
   /** Most questions at once. */
   connectionsMax?: number;
@@ -75,7 +78,9 @@ export class Palisade {
       if (!Array.isArray(answers) || answers.length !== questions.length) {
         throw new Unavailable("the answer has not one member for each check");
       }
-      return questions.map((each, index) => parse(answers[index], each.requestId));
+      return questions.map((each, index) =>
+        known(parse(answers[index], each.requestId), each.wire, `checks[${index}].class`),
+      );
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
       return questions.map((each) => decide(choice, each));
@@ -127,17 +132,23 @@ export class Palisade {
   async decide(path: string, question: Question, onUnavailable: OnUnavailable): Promise<Answer> {
     const choice = requireChoice(onUnavailable);
     try {
-      return parse(await this.ask("POST", path, question.wire), question.requestId);
+      const value = await this.ask("POST", path, question.wire);
+      return known(parse(value, question.requestId), question.wire, "class");
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
       return decide(choice, question);
     }
   }
 
-  /** One question; what is no answer to it is thrown. */
-  async ask(method: string, path: string, facts: object): Promise<unknown> {
+  /** Aborts when a question that is asked now has had its time. */
+  deadline(): AbortSignal {
+    return AbortSignal.timeout(this.#deadlineMs);
+  }
+
+  /** One question; what is no answer to it is thrown. A second try shares the first one's signal. */
+  async ask(method: string, path: string, facts: object, signal = this.deadline()): Promise<unknown> {
     try {
-      const value = await this.#exchange(method, path, facts);
+      const value = await this.#exchange(method, path, facts, signal);
       if (!this.#reached) this.#log("palisade answers again");
       this.#reached = true;
       return value;
@@ -157,10 +168,9 @@ export class Palisade {
     this.#reached = false;
   }
 
-  async #exchange(method: string, path: string, facts: object): Promise<unknown> {
+  async #exchange(method: string, path: string, facts: object, signal: AbortSignal): Promise<unknown> {
     const torn = notUnicode(facts);
     if (torn !== undefined) throw refused(facts, `\`${torn}\` is not Unicode text`, torn);
-    const signal = AbortSignal.timeout(this.#deadlineMs);
     const init = { method, body: JSON.stringify(facts), headers: this.#headers, signal, redirect: "error" } as const;
     try {
       return await this.#slots.run(signal, async () => {
@@ -171,6 +181,15 @@ export class Palisade {
       throw error instanceof PalisadeError ? error : new Unavailable(cause(error));
     }
   }
+}
+
+/**
+ * Refuses a class that no limit covers, by the field's name. Palisade denies such a request with
+ * 503; where the application has named the class itself it is misspelt, or missing in the policy.
+ */
+function known(answer: Answer, wire: Question["wire"], field: string): Answer {
+  if (answer.rule !== "L-DEFAULT-DENY" || wire["class"] === undefined) return answer;
+  throw new BadFacts(`\`${field}\` names a class that no limit of the policy covers`, field);
 }
 
 async function bounded(response: Response): Promise<string> {

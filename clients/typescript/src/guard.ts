@@ -124,14 +124,16 @@ export class Guard {
   }
 
   /**
-   * Reports under the id of the check, twice if it must: the second time changes nothing
-   * where the first one arrived.
+   * Reports under the id of the check, twice if it must and there is time: the second time
+   * changes nothing where the first one arrived.
    */
   async #leave(flow: Flow, outcome: Outcome, question: Question): Promise<Answer | null> {
     const path = `/v1/guard/${flow}/${outcome}`;
+    const signal = this.#palisade.deadline();
     for (let tries = 0; tries < 2; tries += 1) {
       try {
-        const answer = parse(await this.#palisade.ask("POST", path, question.wire), question.requestId);
+        const value = await this.#palisade.ask("POST", path, question.wire, signal);
+        const answer = parse(value, question.requestId);
         if (outcome === "failure") await pause(answer);
         return answer;
       } catch (error) {

@@ -1,6 +1,7 @@
 /** The decision API, against a real server and against ones that misbehave. */
 
 import assert from "node:assert/strict";
+import dns from "node:dns";
 import net from "node:net";
 import { test } from "node:test";
 
@@ -60,6 +61,38 @@ test("a mistake of the application is no client's fault", async () => {
       assert.equal(error.field, Object.keys(wrong)[0]);
       return true;
     });
+  }
+});
+
+test("n11: a class that the policy does not have is refused by its name", async () => {
+  const client = new Palisade((await Server.start()).url, PATIENT);
+  const misspelt = { ...signIn(), class: "raeds" };
+  const refused = (field: string) => (error: unknown) => {
+    assert.ok(error instanceof BadFacts && !(error instanceof BadInput));
+    assert.equal(error.field, field);
+    assert.ok(!error.message.includes("raeds"));
+    return true;
+  };
+  await assert.rejects(client.check(misspelt, OPEN), refused("class"));
+  await assert.rejects(client.peek({ org: "acme", class: "raeds" }, OPEN), refused("class"));
+  await assert.rejects(client.batch([signIn(), misspelt], OPEN), refused("checks[1].class"));
+});
+
+test("a name that is never looked up is within the deadline", async () => {
+  const { lookup } = dns;
+  const hanging = (() => undefined) as unknown as typeof lookup;
+  // A real look-up keeps the process alive, as this timer does.
+  const pending = setTimeout(() => undefined, 60_000);
+  dns.lookup = hanging;
+  try {
+    const client = new Palisade("http://palisade.example:8080", { deadlineMs: 300, log: () => undefined });
+    const began = performance.now();
+    assert.equal((await client.check(signIn(), CLOSED)).mode, "fail_closed");
+    const took = performance.now() - began;
+    assert.ok(took >= 290 && took < 8_000, `${took}`);
+  } finally {
+    dns.lookup = lookup;
+    clearTimeout(pending);
   }
 });
 

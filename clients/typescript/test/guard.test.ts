@@ -124,6 +124,16 @@ test("an outcome that was not heard is sent again with its id", async () => {
   assert.equal(new Set(asked.map((each) => each.facts["request_id"])).size, 1);
 });
 
+test("the second try of a report has no deadline of its own", async () => {
+  const { url, asked } = await stub((each, response, all) => {
+    if (all.length !== 2) allow(each, response);
+  });
+  const client = new Palisade(url, { deadlineMs: 1_000, log: () => undefined });
+  const attempt = await client.guard(CLOSED).login(by("bob"), (each) => each);
+  assert.equal(attempt.reported, null);
+  assert.equal(asked.length, 2);
+});
+
 test("a lost outcome is said without naming anybody", async () => {
   const said: string[] = [];
   const client = new Palisade(await freeUrl(), { log: (message) => said.push(message) });

@@ -125,12 +125,21 @@ def _refused(call: Call, detail: str, field: str | None) -> BadFacts:
     return BadInput(detail, field, bad_request(request_id, detail, field))
 
 
+def _known(answer: Answer, facts: Facts, field: str) -> Answer:
+    """Refuses a class that no limit covers, by the field's name. Palisade denies such a
+    request with 503; where the application has named the class itself it is misspelt, or
+    missing in the policy."""
+    if answer.rule != "L-DEFAULT-DENY" or not getattr(facts, "class_", None):
+        return answer
+    raise BadFacts(f"`{field}` names a class that no limit of the policy covers", field)
+
+
 def decision(path: str, facts: Facts, choice: OnUnavailable, health: Health) -> Steps[Answer]:
     """Asks for a decision; `choice` decides if there is none."""
     require_choice(choice)
     try:
         value = yield from ask(Call("POST", path, facts.wire()), health)
-        return parse(value, facts.request_id)
+        return _known(parse(value, facts.request_id), facts, "class_")
     except Unavailable:
         return decide(choice, facts)
 
@@ -146,7 +155,10 @@ def batch(
         answers = value.get("answers") if isinstance(value, dict) else None
         if not isinstance(answers, list) or len(answers) != len(checks):
             raise Unavailable("the answer has not one member for each check")
-        return [parse(a, facts.request_id) for a, facts in zip(answers, checks, strict=True)]
+        return [
+            _known(parse(answer, facts.request_id), facts, f"checks[{index}].class_")
+            for index, (answer, facts) in enumerate(zip(answers, checks, strict=True))
+        ]
     except Unavailable:
         return [decide(choice, facts) for facts in checks]
 
@@ -187,8 +199,9 @@ def enter(flow: Flow, facts: AttemptFacts, choice: OnUnavailable, health: Health
 def leave(
     flow: Flow, outcome: Outcome, facts: AttemptFacts, health: Health
 ) -> Steps[Answer | None]:
-    """Reports the outcome under the id of the check, twice if it must: the second time
-    changes nothing where the first one arrived. `None` if it could not be reported."""
+    """Reports the outcome under the id of the check, twice if it must and the deadline of the
+    first try allows: the second time changes nothing where the first one arrived. `None` if
+    it could not be reported."""
     call = Call("POST", f"/v1/guard/{flow}/{outcome}", facts.wire())
     for _ in range(2):
         try:
