@@ -81,11 +81,17 @@ impl<'p> Charge<'p> {
         Digest(self.id.0.wrapping_add(figures))
     }
 
-    /// True of quotas and of windows that take ten minutes and longer to count again: they
-    /// outlive a crash (L-DURABLE) and an outage (F-CARRY).
+    /// True of windows of ten minutes and longer, which outlive an outage (F-CARRY).
     #[must_use]
-    pub fn has_long_window(&self) -> bool {
-        self.limit.family == Family::Quota || self.spec.memory_us() >= 10 * MINUTE
+    pub const fn has_long_window(&self) -> bool {
+        self.spec.memory_us() >= 10 * MINUTE
+    }
+
+    /// True of buckets that outlive a crash (L-DURABLE): quotas and long windows. Others are
+    /// not worth a write each.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.limit.family == Family::Quota || self.has_long_window()
     }
 
     /// The figure that answers show: none at all where nothing is admitted (R-ZERO).

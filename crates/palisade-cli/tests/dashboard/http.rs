@@ -58,7 +58,7 @@ fn a_wrong_credential_is_refused_and_guessing_is_limited() {
         assert!(!reply.text().contains("canary"));
         assert!(reply.header("set-cookie").is_none());
     }
-    let reply = post_token(&server, TOKEN);
+    let reply = post_token(&server, "canary-guess");
     assert_eq!(reply.status, 429, "ten guesses within a minute");
     assert_eq!(reply.header("retry-after"), Some("60"));
     let bearer = format!("Bearer {TOKEN}");

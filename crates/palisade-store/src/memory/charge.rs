@@ -556,12 +556,12 @@ fn is_simple(charge: &Charge<'_>, lifetime: Lifetime) -> bool {
     charge.spec.algorithm() == Algorithm::TokenBucket
         && charge.on_exceed == OnExceed::Deny
         && charge.limit.family == Family::Limit
-        && (lifetime == Lifetime::Process || !charge.has_long_window())
+        && (lifetime == Lifetime::Process || !charge.is_durable())
 }
 
 fn durability(charge: &Charge<'_>, lifetime: Lifetime) -> Durability {
     match lifetime {
-        Lifetime::Durable if charge.has_long_window() => Durability::Dirty,
+        Lifetime::Durable if charge.is_durable() => Durability::Dirty,
         _ => Durability::Volatile,
     }
 }

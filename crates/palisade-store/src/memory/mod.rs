@@ -188,7 +188,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn note_charges(&self, charges: &[Charge<'_>]) {
-        if self.writer.is_some() && charges.iter().any(Charge::has_long_window) {
+        if self.writer.is_some() && charges.iter().any(Charge::is_durable) {
             self.note_change();
         }
     }
