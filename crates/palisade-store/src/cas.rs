@@ -22,6 +22,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 
+use crate::step_back::stuck;
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
     ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
@@ -181,8 +182,8 @@ fn decide(
     (changed, (admitted, readings))
 }
 
-impl<S: Records> Buckets for ByRecords<S> {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+impl<S: Records> ByRecords<S> {
+    async fn charge_once(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let homes = homes(charges);
         let judge =
             |states: &mut [State], now: Micros| decide(charges, &homes, states, (now, take));
@@ -195,7 +196,21 @@ impl<S: Records> Buckets for ByRecords<S> {
             instants: Vec::new(),
         })
     }
+}
 
+impl<S: Records> Buckets for ByRecords<S> {
+    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
+        let charged = self.charge_once(charges, take).await?;
+        let stuck = stuck(charges, &charged);
+        if stuck.is_empty() {
+            return Ok(charged);
+        }
+        let pull = |position: usize, state: &mut State, now: Micros| {
+            stuck[position].spec.pull_to_now(state, now);
+        };
+        self.return_each(&stuck, pull).await?;
+        self.charge_once(charges, take).await
+    }
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
         let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
         let give_back = |position: usize, state: &mut State, now: Micros| {

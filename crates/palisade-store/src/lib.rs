@@ -21,6 +21,7 @@ pub mod postgres;
 pub mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod remote;
+mod step_back;
 
 use std::future::Future;
 use std::time::Duration;

@@ -72,6 +72,11 @@ pub(super) fn give_back_taken(
     *tat = back.max(of(now)).min((*tat).max(of(now)));
 }
 
+/// The arrival time of a bucket of which everything was used at `now`.
+pub(super) fn full_at(spec: &BucketSpec, now: Micros) -> u64 {
+    of(now).saturating_add(spec.tolerance_ticks)
+}
+
 pub(super) fn used(spec: &BucketSpec, tat: u64, now: Micros) -> (u64, Micros) {
     let ahead = tat.saturating_sub(of(now));
     (

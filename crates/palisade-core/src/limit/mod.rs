@@ -125,6 +125,19 @@ impl BucketSpec {
         }
     }
 
+    /// Moves uses that lie in the future to `now` (F-CLOCK). The clock has stepped back since
+    /// they were counted; they happened before now, and so are held no shorter than they
+    /// should be, and no longer than a window from now on.
+    pub fn pull_to_now(&self, state: &mut State, now: Micros) {
+        match state {
+            State::Empty => {}
+            State::Hits(hits) => hits.pull_to(self.slot_instant(now)),
+            State::Gcra(tat) => *tat = (*tat).min(gcra::full_at(self, now)),
+            State::Fixed { start, .. } if *start > now => *start = self.window_start(now),
+            State::Fixed { .. } => {}
+        }
+    }
+
     /// Reads the bucket as a request of `cost` finds it.
     #[must_use]
     pub fn read(&self, state: &State, now: Micros, cost: u32) -> Reading {

@@ -77,6 +77,14 @@ impl Hits {
         }
     }
 
+    /// Moves hits that are younger than `latest` to it.
+    pub(super) fn pull_to(&mut self, latest: Micros) {
+        if self.newest() > latest {
+            let pulled = |(at, count): (Micros, u32)| (at.min(latest), count);
+            *self = Self::from_entries(self.entries().map(pulled));
+        }
+    }
+
     fn prune(&mut self, spec: &BucketSpec, now: Micros) {
         while let Some((at, count)) = self.entries.front() {
             if is_live(spec, *at, now) {

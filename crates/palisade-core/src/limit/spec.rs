@@ -214,6 +214,13 @@ impl BucketSpec {
         }
     }
 
+    /// The longest that a request can have to wait, in microseconds, if no use lies in the
+    /// future.
+    #[must_use]
+    pub const fn longest_wait_us(&self) -> u64 {
+        self.memory_us().saturating_add(self.slot_us)
+    }
+
     /// Slot length in microseconds: an instant is held until the end of its slot.
     #[must_use]
     pub const fn slot_us(&self) -> u64 {

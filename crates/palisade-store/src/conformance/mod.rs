@@ -5,7 +5,7 @@
 //! conformance::run(|clock| async move { ModelStore::new(clock) }).await;
 //! ```
 //!
-//! What stores may rely on: the clock never goes back. What is left open: `reset_at` of a bucket of which nothing
+//! What is left open: `reset_at` of a bucket of which nothing
 //! is used (a store may have forgotten it), the order of [`Records::scan`](crate::Records::scan), the values
 //! of registry versions beyond that they change.
 
@@ -20,6 +20,7 @@ mod records;
 mod registries;
 mod rng;
 mod script;
+mod step_back;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -139,6 +140,7 @@ pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, comm
     edges::run(&make).await;
     give_back::run(&make).await;
     changes::run(&make, conversions).await;
+    step_back::run(&make).await;
     records::run(&make).await;
     registries::run(&make).await;
     concurrency::run(&make, commits).await;

@@ -35,6 +35,7 @@ use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
+use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone,
     StoreError, StoreStats, Take, Taken, Vitals,
@@ -93,6 +94,7 @@ struct Inner<C> {
     records: records::Records,
     registries: registry::Registries,
     lifetime: Lifetime,
+    step_back: StepBackNotice,
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -137,6 +139,19 @@ impl<C: Clock> MemoryStore<C> {
 
     /// [`Buckets::charge`] without the wait: this store never has to.
     pub fn charge_now(&self, charges: &[Charge<'_>], take: Take) -> Charged {
+        let charged = self.charge_once(charges, take);
+        let stuck = stuck(charges, &charged);
+        if stuck.is_empty() {
+            return charged;
+        }
+        self.inner.step_back.say(charged.now);
+        self.change(&stuck, |_, charge, state, now| {
+            charge.spec.pull_to_now(state, now);
+        });
+        self.charge_once(charges, take)
+    }
+
+    fn charge_once(&self, charges: &[Charge<'_>], take: Take) -> Charged {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let (admitted, readings) = inner.table.charge(charges, take, now, inner.lifetime);
@@ -226,6 +241,7 @@ impl<C: Clock> Inner<C> {
             records: records::Records::new(config.records_max, lifetime),
             registries: registry::Registries::new(lifetime),
             lifetime,
+            step_back: StepBackNotice::default(),
         }
     }
 
@@ -249,6 +265,13 @@ impl<C: Clock> Buckets for MemoryStore<C> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let reading = inner.table.charge_one(charge, now, inner.lifetime)?;
+        // What refuses for too long is for `charge_now` to mend.
+        if reading
+            .retry_at
+            .is_some_and(|at| at.since(now) > charge.spec.longest_wait_us())
+        {
+            return None;
+        }
         self.note_charges(std::slice::from_ref(charge));
         Some((reading, now))
     }

@@ -48,6 +48,25 @@ pub(super) fn wait(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u32) -
     }
 }
 
+/// Uses that lie in the future count as of now.
+pub(super) fn pull_to_now(memory: &mut Memory, spec: &BucketSpec, now: Micros) {
+    match memory {
+        Memory::Nothing => {}
+        Memory::Hits(hits) => {
+            let latest = counts_from(spec, now);
+            for (at, _) in hits {
+                *at = (*at).min(latest);
+            }
+        }
+        Memory::Water { at, ticks } => {
+            let level = level(*at, *ticks, now);
+            (*at, *ticks) = (now.0, level.min(water_max(spec)));
+        }
+        Memory::Window { start, .. } if *start > now.0 => *start = spec.window_start(now).0,
+        Memory::Window { .. } => {}
+    }
+}
+
 /// Records `cost` as used now, whether it fits or not.
 pub(super) fn take(memory: &mut Memory, spec: &BucketSpec, now: Micros, cost: u32) {
     carry_over(memory, spec, now);
@@ -252,9 +271,7 @@ fn water_max(spec: &BucketSpec) -> u128 {
 
 fn water(memory: &Memory, now: Micros) -> u128 {
     match memory {
-        Memory::Water { at, ticks } => {
-            ticks.saturating_sub(u128::from(now.0.saturating_sub(*at)) * TICKS)
-        }
+        Memory::Water { at, ticks } => level(*at, *ticks, now),
         _ => 0,
     }
 }
@@ -263,6 +280,13 @@ fn water(memory: &Memory, now: Micros) -> u128 {
 fn poured(memory: &Memory, spec: &BucketSpec, now: Micros, cost: u64) -> u128 {
     let after = water(memory, now) + interval(spec) * u128::from(cost);
     after.min(END_OF_TIME.saturating_sub(u128::from(now.0) * TICKS))
+}
+
+/// What is left now of so much water at that instant. Of one that lies in the future, by a
+/// clock that stepped back, there is more.
+fn level(at: u64, ticks: u128, now: Micros) -> u128 {
+    let ahead = u128::from(at.saturating_sub(now.0)) * TICKS;
+    (ticks + ahead).saturating_sub(u128::from(now.0.saturating_sub(at)) * TICKS)
 }
 
 /// The instant by which so much water has drained.

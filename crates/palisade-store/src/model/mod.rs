@@ -13,6 +13,7 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, DAY, Micros};
 use parking_lot::Mutex;
 
+use crate::step_back::stuck;
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, REGISTRY_ENTRIES_MAX, Record,
     RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
@@ -132,7 +133,16 @@ impl Inner {
 impl<C: Clock> Buckets for ModelStore<C> {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let now = self.clock.now();
-        Ok(self.inner.lock().charge(charges, take, now))
+        let mut inner = self.inner.lock();
+        let charged = inner.charge(charges, take, now);
+        let stuck = stuck(charges, &charged);
+        if stuck.is_empty() {
+            return Ok(charged);
+        }
+        inner.change(stuck.iter(), now, |_, charge, memory| {
+            counters::pull_to_now(memory, charge.spec, now);
+        });
+        Ok(inner.charge(charges, take, now))
     }
 
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {

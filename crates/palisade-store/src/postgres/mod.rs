@@ -18,6 +18,7 @@ mod give_back;
 mod lanes;
 mod records;
 mod schema;
+mod step_back;
 mod sweep;
 mod tls;
 
@@ -31,6 +32,7 @@ pub use config::{PostgresConfig, SchemaPolicy, StartError, Sweep};
 pub use errands::Errands;
 pub use schema::{SCHEMA_VERSION, migrate};
 
+use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
     ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
@@ -46,6 +48,7 @@ pub struct PostgresStore {
     lanes: Arc<Lanes>,
     clock: Option<Arc<dyn Clock>>,
     sweeper: Option<Sweeper>,
+    step_back: StepBackNotice,
 }
 
 impl PostgresStore {
@@ -90,6 +93,7 @@ impl PostgresStore {
             connections,
             clock,
             sweeper,
+            step_back: StepBackNotice::default(),
         })
     }
 
@@ -117,7 +121,17 @@ impl Buckets for PostgresStore {
             Take::Consume => Op::Consume,
             Take::Peek => Op::Peek,
         };
-        self.decide(op, charges).await
+        let charged = self.decide(op, charges).await?;
+        let stuck = stuck(charges, &charged);
+        if stuck.is_empty() {
+            return Ok(charged);
+        }
+        self.step_back.say(charged.now);
+        let pull = self
+            .connections
+            .pull_to_now(self.now(), &stuck, charged.now);
+        Box::pin(pull).await?;
+        Box::pin(self.decide(op, charges)).await
     }
 
     async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {

@@ -23,6 +23,7 @@ mod records;
 mod registry;
 mod script;
 mod seat;
+mod step_back;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ use tokio::time::Instant;
 
 pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
+use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage, Records, Registries,
     Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
@@ -64,6 +66,7 @@ struct Shared {
     keys: Keys,
     time: TimeSource,
     options: Options,
+    step_back: StepBackNotice,
 }
 
 impl RedisStore {
@@ -84,6 +87,7 @@ impl RedisStore {
                 keys: Keys::new(config.key_prefix),
                 time: config.time,
                 options,
+                step_back: StepBackNotice::default(),
             }),
         })
     }
@@ -296,7 +300,14 @@ impl Shared {
 impl Buckets for RedisStore {
     async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
         let asked = (take.into(), [].as_slice());
-        self.shared.decide(&charge::summed(charges), asked).await
+        let summed = charge::summed(charges);
+        let charged = self.shared.decide(&summed, asked).await?;
+        let stuck = stuck(charges, &charged);
+        if stuck.is_empty() {
+            return Ok(charged);
+        }
+        Box::pin(self.shared.pull_to_now(&stuck, &charged)).await?;
+        Box::pin(self.shared.decide(&summed, asked)).await
     }
 
     async fn charge_each(
@@ -306,7 +317,18 @@ impl Buckets for RedisStore {
     ) -> Result<Vec<Charged>, StoreError> {
         match &self.shared.backend {
             Backend::Single(single) if charges.len() > 1 => {
-                self.shared.decide_each(single, charges, take.into()).await
+                let mut each = self
+                    .shared
+                    .decide_each(single, charges, take.into())
+                    .await?;
+                for (charge, charged) in charges.iter().zip(&mut each) {
+                    let one = std::slice::from_ref(charge);
+                    if !stuck(one, charged).is_empty() {
+                        // Nothing was taken: it is judged again, by itself.
+                        *charged = Box::pin(self.charge(one, take)).await?;
+                    }
+                }
+                Ok(each)
             }
             _ => crate::each::in_rounds(self, charges, take).await,
         }

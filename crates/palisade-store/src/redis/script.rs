@@ -25,6 +25,7 @@ macro_rules! script {
 
 script!(CHARGE, "charge.lua");
 script!(RESET, "reset.lua");
+script!(PULL_TO_NOW, "pull_to_now.lua");
 script!(LOAD, "load.lua");
 script!(COMMIT, "commit.lua");
 script!(SET_ASIDE, "set_aside.lua");

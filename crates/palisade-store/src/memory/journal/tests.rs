@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use palisade_core::limit::{Algorithm, Window};
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade_core::time::{DAY, MINUTE};
+use palisade_core::time::{DAY, MINUTE, Micros};
 use parking_lot::Mutex;
 
 use super::codec::{Batch, Change, Name};
@@ -198,7 +198,11 @@ fn config(compact_bytes: u64) -> MemoryConfig {
 }
 
 fn open(disk: &SimDisk, compact_bytes: u64) -> Result<Opened, OpenError> {
-    let clock = Arc::new(TestClock::default());
+    open_at(disk, compact_bytes, START)
+}
+
+fn open_at(disk: &SimDisk, compact_bytes: u64, now: Micros) -> Result<Opened, OpenError> {
+    let clock = Arc::new(TestClock::at(now));
     MemoryStore::open_on(Arc::new(disk.clone()), clock, &config(compact_bytes))
 }
 
@@ -436,6 +440,29 @@ async fn l_durable_a_graceful_restart_keeps_every_bucket() {
                 "{end}"
             );
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f_clock_a_restart_with_the_clock_an_hour_back_refuses_for_no_longer_than_a_window() {
+    let limits = windows();
+    for name in SHORT.into_iter().chain(LONG) {
+        let disk = SimDisk::default();
+        let (store, _) = open(&disk, u64::MAX).unwrap();
+        let mut charge = [limits.charge(name, "hot")];
+        charge[0].cost = charge[0].spec.capacity();
+        assert!(store.charge(&charge, Take::Consume).await.unwrap().admitted);
+        drop(store);
+        let back = START.minus(60 * MINUTE);
+        let (store, _) = open_at(&disk, u64::MAX, back).unwrap();
+        // As requests of one bucket are charged, and then as all others are.
+        assert_eq!(store.charge_one_now(&charge[0], Take::Consume), None);
+        let found = store.charge(&charge, Take::Consume).await.unwrap();
+        assert!(!found.admitted, "{name}: what was used stays used");
+        let wait = found.readings[0].retry_at.unwrap().since(back);
+        assert!(wait <= charge[0].spec.longest_wait_us(), "{name}: {wait}");
+        let found = store.charge_one_now(&charge[0], Take::Consume);
+        assert!(found.is_some(), "{name}: it is mended");
     }
 }
 
