@@ -26,7 +26,7 @@ const EXAMPLES_PER_OPERATION: &str = "15";
 /// What must hold for every answer.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,\
-                      negative_data_rejection,unsupported_method,ignored_auth";
+                      negative_data_rejection,unsupported_method";
 
 fn started() -> Server {
     Server::with(&Options {
@@ -87,4 +87,23 @@ fn openapi_the_decision_api_answers_as_its_document_says() {
 fn openapi_administration_answers_as_its_document_says() {
     let server = started();
     hold(&server, server.admin, "^/(admin|debug|health|metrics)");
+}
+
+/// Wrong credentials are limited in number, so that this is not one of the [`CHECKS`].
+#[test]
+fn openapi_every_operation_of_administration_asks_for_a_credential() {
+    let server = started();
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    let document = Client::connect(server.admin).send("GET", "/openapi.json", &headers, b"");
+    let document = document.json();
+    let paths = document["paths"].as_object().unwrap();
+    let paths = paths.iter().filter(|(path, _)| path.starts_with("/admin/"));
+    for (path, operations) in paths {
+        for method in operations.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            let reply = Client::connect(server.admin).send(&method, path, &[], b"");
+            assert_eq!(reply.status, 401, "{method} {path}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ const ENV: [(&str, &str); 2] = [
 ];
 const QUOTA: u64 = 1_000_000;
 /// Whose logins are blocked, and who is on the allowlist.
-const BLOCKED: &str = r#"{"ip":"203.0.113.9","account":"ann","device":{"client_id":"d1"}}"#;
+const BLOCKED: &str = r#"{"ip":"203.0.113.9","account":"ann","device":{"client_id":"device-1"}}"#;
 const ALLOWED: &str = "203.0.113.77";
 
 fn key_hash() -> String {
@@ -399,7 +399,7 @@ fn refusals(home: &Path, file: &str) {
     assert!(!home.join("x").exists(), "nothing was changed");
 
     // Digests only: nothing in the file names anybody.
-    for name in ["203.0.113", "ann", "d1", "k-1", SECRET] {
+    for name in ["203.0.113", "ann", "device-1", "k-1", SECRET] {
         assert!(!whole.contains(&format!("\"{name}")), "{name}");
     }
     let told = refused(home, &["export", file, "--store", "embedded:./data"], 3);

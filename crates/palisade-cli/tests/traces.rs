@@ -9,68 +9,18 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "common/collector.rs"]
+mod collector;
 mod common;
 #[path = "leaks/scan.rs"]
 mod scan;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
+use std::net::TcpListener;
 
+use collector::{Collector, holds};
 use common::{Options, PATIENCE, Server};
 use scan::{Canary, Scanner};
 use serde_json::json;
-
-/// A collector that keeps what it is sent.
-struct Collector {
-    url: String,
-    batches: Receiver<(String, Vec<u8>)>,
-}
-
-impl Collector {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (sender, batches) = channel();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if let Some(batch) = take(stream) {
-                    let _ = sender.send(batch);
-                }
-            }
-        });
-        Self { url, batches }
-    }
-}
-
-/// Path and body of one request.
-fn take(stream: TcpStream) -> Option<(String, Vec<u8>)> {
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let path = line.split(' ').nth(1)?.to_owned();
-    let mut length = 0;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header).ok()?;
-        let header = header.trim_end().to_ascii_lowercase();
-        if let Some(value) = header.strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
-        }
-        if header.is_empty() {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    reader.get_mut().write_all(answer.as_bytes()).ok()?;
-    Some((path, body))
-}
-
-fn holds(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|part| part == text)
-}
 
 #[test]
 fn traces_show_rules_and_modes_and_no_identifier() {

@@ -24,6 +24,8 @@ mod grpc;
 mod hanging_up;
 #[path = "tower/hyper.rs"]
 mod hyper;
+#[path = "tower/ids.rs"]
+mod ids;
 #[path = "tower/layers.rs"]
 mod layers;
 #[path = "tower/login.rs"]

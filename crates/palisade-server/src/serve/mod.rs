@@ -22,7 +22,7 @@ mod surface;
 pub(crate) mod task;
 mod tenants;
 mod tls;
-mod trace;
+pub(crate) mod trace;
 mod workers;
 
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //! compiled without the feature `otlp`, and nothing is measured without a collector.
 
 #[cfg(feature = "otlp")]
-pub(crate) use exported::{Traces, run, span};
+pub(crate) use exported::{Traces, identify, run, span};
 #[cfg(not(feature = "otlp"))]
-pub(crate) use nothing::{Traces, run, span};
+pub(crate) use nothing::{Traces, identify, run, span};
 
 #[cfg(not(feature = "otlp"))]
 mod nothing {
@@ -34,6 +34,8 @@ mod nothing {
     pub(crate) const fn span<B>(_request: &Request<B>) -> NoSpan {
         NoSpan
     }
+
+    pub(crate) const fn identify(_request_id: &str) {}
 
     pub(crate) fn run<F>(_span: NoSpan, answering: F) -> F {
         answering
@@ -168,13 +170,21 @@ mod exported {
             target: SPAN_TARGET,
             "request",
             otel.kind = "server",
-            http.request.method = shown
+            http.request.method = shown,
+            palisade.request_id = tracing::field::Empty
         );
         if !span.is_disabled() {
             let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
             let _ = span.set_parent(parent);
         }
         span
+    }
+
+    /// Puts the id of the request onto its span (I-ID). Called within it.
+    pub(crate) fn identify(request_id: &str) {
+        if tracing::enabled!(target: SPAN_TARGET, tracing::Level::INFO) {
+            tracing::Span::current().record("palisade.request_id", request_id);
+        }
     }
 
     pub(crate) fn run<F: Future>(span: tracing::Span, answering: F) -> Instrumented<F> {

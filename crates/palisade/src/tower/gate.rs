@@ -391,8 +391,12 @@ impl<J: Judge> Gate<J> {
     /// share one limit, or have none.
     fn peer_of(&self, extensions: &Extensions) -> Result<IpAddr, Refusal> {
         (self.peer)(extensions).ok_or_else(|| {
-            tracing::error!("a request has no peer address: tell the gate where it is with `peer`");
-            Refusal::unavailable("the request's origin is not known")
+            let id = request_id::new_id();
+            tracing::error!(
+                request_id = id.as_ref().map(Id::as_str),
+                "a request has no peer address: tell the gate where it is with `peer`"
+            );
+            Refusal::unavailable("the request's origin is not known", id.as_ref())
         })
     }
 

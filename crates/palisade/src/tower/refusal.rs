@@ -31,8 +31,8 @@ impl Refusal {
         Self::marked(answer::unreadable(error, &id), &id)
     }
 
-    pub(super) fn unavailable(detail: &str) -> Self {
-        let id = shown(None);
+    pub(super) fn unavailable(detail: &str, request_id: Option<&Id>) -> Self {
+        let id = shown(request_id);
         Self::marked(answer::unavailable(detail, &id), &id)
     }
 

@@ -33,7 +33,7 @@ by = ["user"]
 rate = "4/min"
 "#;
 
-fn of_ann(path: &str) -> Request<Body> {
+pub(super) fn of_ann(path: &str) -> Request<Body> {
     let mut request = request("192.0.2.1", path);
     let who = Who::default().user("ann").unwrap();
     request.extensions_mut().insert(who);

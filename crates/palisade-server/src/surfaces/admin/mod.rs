@@ -26,8 +26,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Method};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -52,7 +52,7 @@ use crate::surfaces::{Given, Metrics};
 
 use access::{Access, Denied, Grant, Role, bearer};
 use guesses::{GuessLimit, Peer};
-use refusal::Refusal;
+use refusal::{Refusal, StoreTrouble};
 
 /// Largest body of an admin request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -292,8 +292,9 @@ async fn admit_operator(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let id = RequestId::of(request.headers());
-    let mut response = match operations.admit(&request) {
+    let admitted = operations.admit(&request);
+    let id = RequestId::sent_by(admitted.is_ok(), request.headers());
+    let mut response = match admitted {
         Ok(grant) => {
             request.extensions_mut().insert(Caller {
                 operator: grant.operator,
@@ -306,6 +307,13 @@ async fn admit_operator(
             Refusal::denied(denied, request.uri().path()).into_response()
         }
     };
+    if let Some(StoreTrouble(kind)) = response.extensions().get() {
+        tracing::warn!(
+            kind,
+            request_id = id.as_str(),
+            "an operator's request failed"
+        );
+    }
     id.mark(response.headers_mut());
     response
 }
@@ -325,7 +333,7 @@ async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next)
     denied.tell(operations.engine.observer());
     match denied {
         Denied::TooManyGuesses => Refusal::too_many().into_response(),
-        _ => problem(&Problem::unauthorized(), headers),
+        _ => problem(&Problem::unauthorized()),
     }
 }
 
@@ -363,8 +371,8 @@ async fn not_allowed() -> Refusal {
     Refusal::method_not_allowed()
 }
 
-fn problem(problem: &Problem, headers: &HeaderMap) -> Response {
-    let id = RequestId::of(headers);
+fn problem(problem: &Problem) -> Response {
+    let id = RequestId::generate();
     let mut reply = problem.respond(&id);
     id.mark(reply.headers_mut());
     reply.map(Body::new)

@@ -28,7 +28,15 @@ pub(crate) struct Refusal {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(test, schema(value_type = BTreeMap<String, String>))]
     details: BTreeMap<&'static str, &'static str>,
+    /// Why the store could not be asked, for the log.
+    #[serde(skip)]
+    store_trouble: Option<StoreTrouble>,
 }
+
+/// Kind of the store's error behind a refusal. It travels on the response to where the
+/// request's id is known, and is logged with it (I-ID).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoreTrouble(pub(super) &'static str);
 
 impl Refusal {
     const fn new(status: StatusCode, error: &'static str, message: &'static str) -> Self {
@@ -37,6 +45,7 @@ impl Refusal {
             error,
             message,
             details: BTreeMap::new(),
+            store_trouble: None,
         }
     }
 
@@ -120,12 +129,14 @@ impl Refusal {
 
     /// The store's trouble. The error itself may name hosts: it stays in the log.
     pub(super) fn store(error: &StoreError) -> Self {
-        tracing::warn!(kind = error.kind().name(), "an operator's request failed");
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "service_unavailable",
-            "The store cannot be asked now. Try again later.",
-        )
+        Self {
+            store_trouble: Some(StoreTrouble(error.kind().name())),
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "service_unavailable",
+                "The store cannot be asked now. Try again later.",
+            )
+        }
     }
 
     /// An engine's refusal, told with the route's own words.
@@ -145,7 +156,11 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let store_trouble = self.store_trouble;
         let mut response = (status, Json(self)).into_response();
+        if let Some(store_trouble) = store_trouble {
+            response.extensions_mut().insert(store_trouble);
+        }
         let headers = response.headers_mut();
         match status {
             StatusCode::UNAUTHORIZED => {

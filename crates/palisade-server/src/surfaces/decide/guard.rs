@@ -2,6 +2,7 @@
 
 use http::{Method, Request};
 use hyper::body::Incoming;
+use palisade::extract::request_id::sent_id;
 use palisade::store::StoreError;
 use palisade::wire::{self, RawGuard};
 use palisade_core::Id;
@@ -44,7 +45,8 @@ pub(super) async fn command(
     let raw: RawGuard<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts()?;
     if facts.correlation_id.is_none() {
-        facts.correlation_id = correlation_id(&parts.headers);
+        // An id of the header leads to the events all the same.
+        facts.correlation_id = correlation_id(&parts.headers).or_else(|| sent_id(&parts.headers));
     }
     match &facts.request_id {
         Some(given) => *id = RequestId::given(given),
@@ -121,7 +123,7 @@ pub(super) async fn sessions(
     }
     let issued = decide.enforcer.engine.issue_session(&account).await;
     Ok(reply::json(&Issued {
-        session_id: &issued.map_err(|error| unavailable(&error))?,
+        session_id: &issued.map_err(|error| unavailable(&error, id))?,
         request_id: id.as_str(),
     }))
 }
@@ -138,13 +140,17 @@ async fn revoke(
         .revoke_sessions(account, session)
         .await;
     Ok(reply::json(&Revoked {
-        revoked: revoked.map_err(|error| unavailable(&error))?,
+        revoked: revoked.map_err(|error| unavailable(&error, id))?,
         request_id: id.as_str(),
     }))
 }
 
-fn unavailable(error: &StoreError) -> Problem {
-    tracing::warn!(kind = error.kind().name(), "a session could not be changed");
+fn unavailable(error: &StoreError, id: &RequestId) -> Problem {
+    tracing::warn!(
+        kind = error.kind().name(),
+        request_id = id.as_str(),
+        "a session could not be changed"
+    );
     Problem::unavailable("the store did not answer and the session may not be changed; try again")
 }
 

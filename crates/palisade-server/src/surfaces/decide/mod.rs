@@ -110,18 +110,27 @@ impl Decide {
         body::read(body, bytes_max, self.bounds.read_timeout).await
     }
 
-    async fn route(
-        &self,
-        peer: IpAddr,
-        request: Request<Incoming>,
-        id: &mut RequestId,
-    ) -> Result<Reply, Problem> {
+    /// The route of a request whose caller may ask there.
+    fn admit(&self, request: &Request<Incoming>) -> Result<Route, Problem> {
         let route = Route::find(request.uri().path()).ok_or_else(Problem::not_found)?;
         let allow = route.allow();
         if !allow.1.contains(request.method()) {
             return Err(Problem::method_not_allowed(allow.0));
         }
         self.callers.admit(route.place(), request.headers())?;
+        Ok(route)
+    }
+
+    async fn route(
+        &self,
+        peer: IpAddr,
+        request: Request<Incoming>,
+        id: &mut RequestId,
+    ) -> Result<Reply, Problem> {
+        let route = self.admit(&request).inspect_err(|_| {
+            // Somebody who has not shown that it is a backend does not choose the id (I-ID).
+            *id = RequestId::generate();
+        })?;
         // What is asked less often is boxed, or every check would carry its state.
         match route {
             Route::Check => checks::check(self, request, id).await,

@@ -5,6 +5,8 @@ use palisade::answer::new_request_id;
 use palisade::extract::request_id::{correlation_id as sent_correlation_id, sent_id};
 use palisade_core::{Id, RequestFacts};
 
+use crate::serve::trace;
+
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The id that an answer carries, in its body and as `X-Request-Id`.
@@ -45,8 +47,10 @@ impl RequestId {
         Id::new("request_id", &self.0).ok()
     }
 
-    /// Puts the id on an answer; one that no header can carry is left out.
+    /// Puts the id on an answer and on the request's span; an id that no header can carry is
+    /// left out of the answer's.
     pub(crate) fn mark(&self, headers: &mut HeaderMap) {
+        trace::identify(self.as_str());
         if let Ok(value) = HeaderValue::from_str(self.as_str()) {
             headers.insert(X_REQUEST_ID, value);
         }

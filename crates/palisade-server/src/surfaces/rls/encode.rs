@@ -66,7 +66,9 @@ fn write(answer: &DescriptorAnswer, request_id: &str, bytes: &mut Vec<u8>) {
     for found in &answer.statuses {
         fields.message(response::STATUSES, |fields| write_status(found, fields));
     }
-    write_headers(answer, body.is_some(), &mut fields);
+    // The client sees the answer to a refusal: it carries the id that the body names.
+    let id = body.is_some().then_some(request_id);
+    write_headers(answer, id, &mut fields);
     fields.bytes(response::RAW_BODY, &body.unwrap_or_default());
     if settings.rls.metadata {
         let metadata = metadata(answer);
@@ -84,7 +86,7 @@ const fn overall(decision: &Decision) -> Code {
 }
 
 /// R-HEADERS: the families of the policy, for the limit that denied or stands closest.
-fn write_headers(answer: &DescriptorAnswer, has_body: bool, fields: &mut Fields<'_>) {
+fn write_headers(answer: &DescriptorAnswer, refused: Option<&str>, fields: &mut Fields<'_>) {
     let families = answer.policy.settings.headers;
     let mut headers = Headers {
         fields,
@@ -94,8 +96,9 @@ fn write_headers(answer: &DescriptorAnswer, has_body: bool, fields: &mut Fields<
     if let Some((key, value)) = answer.candidate.as_ref().and_then(|one| one.header()) {
         write_header(key, &value, fields);
     }
-    if has_body {
+    if let Some(request_id) = refused {
         write_header("Content-Type", "application/json", fields);
+        write_header("X-Request-Id", request_id, fields);
     }
 }
 

@@ -23,7 +23,7 @@ use super::Given;
 use super::exchange::ids::RequestId;
 use super::exchange::{Callers, Place};
 use crate::config;
-use crate::serve::{Client, Handler, On, Place as Address, Surface};
+use crate::serve::{Client, Handler, On, Place as Address, Surface, trace};
 use grpc::{Answer, Code, Failed, Messages};
 use health::Health;
 
@@ -158,6 +158,7 @@ impl RateLimits {
         request: Request<Incoming>,
     ) -> Result<Response<Answer>, Failed> {
         let id = RequestId::of(request.headers());
+        trace::identify(id.as_str());
         let message: messages::Request = self.read(request, "RateLimitRequest").await?;
         let facts = decode::facts(&message);
         let mut facts =
