@@ -43,13 +43,13 @@ fn get(server: &Server, path: &str, headers: &[(&str, &str)]) -> Reply {
 }
 
 fn bearer(user: &str) -> String {
+    bearer_of(KEY, &json!({"sub": user}))
+}
+
+fn bearer_of(key: &str, claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let text = format!(
-        "{}.{}",
-        part(&json!({"alg": "HS256"})),
-        part(&json!({"sub": user}))
-    );
-    let mut mac = Hmac::<Sha256>::new_from_slice(KEY.as_bytes()).unwrap();
+    let text = format!("{}.{}", part(&json!({"alg": "HS256"})), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap();
     mac.update(text.as_bytes());
     let signature = URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
     format!("Bearer {text}.{signature}")
@@ -228,4 +228,75 @@ fn i_cost_what_is_refused_unread_is_charged_to_its_address() {
     let statuses: Vec<u16> = (0..110).map(|_| ask()).collect();
     assert_eq!(statuses[..100], [400; 100]);
     assert_eq!(statuses[100..], [429; 10]);
+}
+
+/// Two requests of a user a minute, from whatever address.
+const RELOADED: &str = "[policy]\ndefaults = false\n\
+    [jwt]\nalgorithm = \"HS256\"\nkey = \"file:key\"\nleeway = \"0s\"\n\
+    [admin]\njwt = true\n\
+    [[route]]\npath = \"/*\"\nclass = \"read\"\n\
+    [[limit]]\nname = \"users\"\nby = [\"user\"]\nclass = \"read\"\nrate = \"2/min\"\n\
+    [[limit]]\nname = \"addresses\"\nby = [\"ip\"]\nclass = \"read\"\nrate = \"1000/min\"\n";
+const NEXT_KEY: &str = "fedcba9876543210fedcba9876543210";
+
+/// A service with `key` beside its policy file, behind which nothing is.
+fn reloaded() -> Server {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("key"), KEY).unwrap();
+    let options = Options {
+        config: Some(RELOADED),
+        ..Options::default()
+    };
+    Server::at(home, &options)
+}
+
+fn administers(server: &Server, key: &str) -> bool {
+    let claims = json!({"sub": "ann", "roles": ["admin"], "exp": 4_000_000_000_u64});
+    let bearer = bearer_of(key, &claims);
+    let headers = [("authorization", bearer.as_str())];
+    let reply = Client::connect(server.admin).send("GET", "/admin/blocks", &headers, b"");
+    reply.status == 200
+}
+
+#[test]
+fn s12_a_changed_key_alone_is_reread_and_the_old_one_is_good_no_longer() {
+    let server = reloaded();
+    let limit_of = |key: &str| {
+        let bearer = bearer_of(key, &json!({"sub": "ann", "exp": 4_000_000_000_u64}));
+        let headers = [
+            ("X-Forwarded-Uri", "/x"),
+            ("X-Forwarded-For", "203.0.113.80"),
+            ("Authorization", bearer.as_str()),
+        ];
+        let reply = Client::connect(server.listen).send("GET", "/forward-auth", &headers, b"");
+        reply.header("x-ratelimit-limit").map(str::to_owned)
+    };
+    assert_eq!(limit_of(KEY).as_deref(), Some("2"), "she is known");
+    assert!(administers(&server, KEY));
+    std::fs::write(server.home.path().join("key"), NEXT_KEY).unwrap();
+    common::signal(server.pid(), "HUP");
+    common::eventually("the new key is in force", || administers(&server, NEXT_KEY));
+    assert!(!administers(&server, KEY));
+    assert_eq!(limit_of(NEXT_KEY).as_deref(), Some("2"));
+    assert_eq!(limit_of(KEY).as_deref(), Some("1000"), "an unknown token");
+}
+
+#[test]
+fn s12_trusted_proxies_are_reloaded() {
+    let server = reloaded();
+    let uses = |address: &str| {
+        let headers = [("X-Forwarded-Uri", "/x"), ("X-Forwarded-For", address)];
+        let reply = Client::connect(server.listen).send("GET", "/forward-auth", &headers, b"");
+        (
+            reply.status,
+            reply.header("x-ratelimit-remaining").map(str::to_owned),
+        )
+    };
+    assert_eq!(uses("203.0.113.80"), (200, Some("999".to_owned())));
+    let narrowed = format!("[server]\ntrusted_proxies = [\"192.0.2.0/24\"]\n{RELOADED}");
+    std::fs::write(server.home.path().join("palisade.toml"), narrowed).unwrap();
+    common::signal(server.pid(), "HUP");
+    common::eventually("its headers are not believed", || {
+        uses("203.0.113.81").1.as_deref() != Some("999")
+    });
 }

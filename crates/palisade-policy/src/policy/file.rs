@@ -1,6 +1,7 @@
 //! The policy file, reloaded when it changes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,6 +21,9 @@ use crate::policy::load::{PolicyBundle, load_revision, read_file};
 
 /// Editors write in several steps; a change is read when it has been quiet this long.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// Most bytes of a file beside the policy file that are compared.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// What a reload did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,21 @@ pub trait Loader: Send + Sync + 'static {
 
     /// The policy in it.
     fn bundle(loaded: &Self::Loaded) -> &PolicyBundle;
+
+    /// Files that a reload reads again beside the policy file: a change of one of them alone is
+    /// a change.
+    fn files(loaded: &Self::Loaded) -> Vec<PathBuf> {
+        let candidate = &Self::bundle(loaded).candidate_file;
+        candidate.iter().map(|path| path.to_path_buf()).collect()
+    }
+
+    /// Whether a running service can take this over.
+    ///
+    /// # Errors
+    /// Why it cannot; what is in force then stays.
+    fn accept(&self, _loaded: &Self::Loaded) -> Result<(), ConfigErrors> {
+        Ok(())
+    }
 
     /// Tables that differ and only take effect at a start.
     fn needs_restart(_old: &Self::Loaded, _new: &Self::Loaded) -> Vec<&'static str> {
@@ -102,7 +121,8 @@ struct State<C> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     file: Option<u64>,
-    candidate: Option<u64>,
+    /// Of all others together.
+    beside: u64,
 }
 
 impl<L: Loader> FileSource<L> {
@@ -117,7 +137,7 @@ impl<L: Loader> FileSource<L> {
         let (current, _) = watch::channel(Arc::new(bundle.clone()));
         let seen = Seen {
             file: Some(digest(&text)),
-            candidate: candidate_digest(bundle),
+            beside: digest_of_files(&L::files(&config)),
         };
         Ok(Self {
             path: path.to_owned(),
@@ -139,7 +159,13 @@ impl<L: Loader> FileSource<L> {
         self.state.lock().config.clone()
     }
 
-    /// Reads the file again if it has changed. Reads from disk: not for a task that
+    /// Reads the file, and what it names.
+    #[must_use]
+    pub const fn loader(&self) -> &L {
+        &self.loader
+    }
+
+    /// Reads the file again if it, or a file that it names, has changed. Reads from disk: not for a task that
     /// must not wait.
     ///
     /// # Errors
@@ -150,14 +176,17 @@ impl<L: Loader> FileSource<L> {
         let text = read_file(&self.path);
         let seen = Seen {
             file: text.as_deref().ok().map(digest),
-            candidate: candidate_digest(L::bundle(&state.config)),
+            beside: digest_of_files(&L::files(&state.config)),
         };
         if seen == state.seen {
             return Ok(Reload::Unchanged);
         }
         state.seen = seen;
         let revision = L::bundle(&state.config).policy.revision.saturating_add(1);
-        let loaded = text.and_then(|text| self.loader.load(&self.path, &text, revision));
+        let loaded = text.and_then(|text| {
+            let loaded = self.loader.load(&self.path, &text, revision)?;
+            self.loader.accept(&loaded).map(|()| loaded)
+        });
         match loaded {
             Ok(config) => Ok(self.replace(&mut state, config, revision)),
             Err(errors) => {
@@ -176,9 +205,9 @@ impl<L: Loader> FileSource<L> {
             tracing::warn!(tables, "these tables take effect at the next start");
         }
         tracing::info!(revision, "policy replaced");
-        // The candidate may be another file now.
+        // The configuration may name other files now.
         let bundle = L::bundle(&config);
-        state.seen.candidate = candidate_digest(bundle);
+        state.seen.beside = digest_of_files(&L::files(&config));
         state.replaced += 1;
         state.last_refusal = None;
         self.current.send_replace(Arc::new(bundle.clone()));
@@ -290,7 +319,18 @@ fn digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-fn candidate_digest(bundle: &PolicyBundle) -> Option<u64> {
-    let text = read_file(bundle.candidate_file.as_deref()?).ok()?;
-    Some(digest(&text))
+fn digest_of_files(paths: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        bytes_of(path).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// The start of a file, which need not be text; `None` if it cannot be read.
+fn bytes_of(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }

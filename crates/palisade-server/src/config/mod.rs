@@ -26,6 +26,8 @@ use palisade_policy::{
     ConfigError, ConfigErrors, Env, FileSource, Loader, Overrides, PolicyBundle, PolicyTable,
 };
 
+use crate::serve::edge;
+
 pub use draft::Draft;
 pub use sections::schemas;
 pub use sections::{
@@ -81,15 +83,17 @@ impl Config {
 
     /// Tables that differ from `other` and only take effect at a start.
     fn tables_that_need_a_restart(&self, other: &Self) -> Vec<&'static str> {
+        let server = Server {
+            trusted_proxies: other.server.trusted_proxies.clone(),
+            ..self.server.clone()
+        };
         let tables = [
-            ("server", self.server != other.server),
+            ("server", server != other.server),
             ("tls", self.tls != other.tls),
             ("proxy", self.proxy != other.proxy),
             ("store", self.store != other.store),
             ("secrets", self.secrets != other.secrets),
             ("policy", self.source != other.source),
-            ("identity", self.identity != other.identity),
-            ("jwt", self.jwt != other.jwt),
             ("admin", self.admin != other.admin),
             ("audit", self.audit != other.audit),
             ("repair", self.repair != other.repair),
@@ -175,6 +179,23 @@ impl Loader for ConfigLoader {
 
     fn bundle(loaded: &Config) -> &PolicyBundle {
         &loaded.bundle
+    }
+
+    fn files(loaded: &Config) -> Vec<PathBuf> {
+        let candidate = loaded.bundle.candidate_file.as_deref().map(Path::to_owned);
+        let key = match &loaded.jwt.key {
+            Some(SecretRef::File(path)) => Some(path.clone()),
+            _ => None,
+        };
+        let files = [candidate, key, loaded.jwt.jwks.clone()];
+        files.into_iter().flatten().collect()
+    }
+
+    fn accept(&self, loaded: &Config) -> Result<(), ConfigErrors> {
+        let edge = edge::of(loaded, &self.env);
+        let place = || loaded.places.of_key(ready::key_of_tokens(loaded));
+        edge.map(|_| ())
+            .map_err(|failure| failure.at(place()).into())
     }
 
     fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {

@@ -213,7 +213,8 @@ fn certificates(config: &Config) -> Result<Certificates, Failure> {
     Ok(Certificates { callers, proxy })
 }
 
-fn key_of_tokens(config: &Config) -> &'static str {
+/// The key that says where the keys of signed tokens are.
+pub(super) const fn key_of_tokens(config: &Config) -> &'static str {
     match config.jwt.jwks {
         Some(_) => "jwt.jwks",
         None => "jwt.key",

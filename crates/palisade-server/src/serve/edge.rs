@@ -16,7 +16,8 @@ use crate::failure::Failure;
 /// How this configuration reads requests.
 pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeConfig, Failure> {
     let identity = &config.identity;
-    let edge = EdgeConfig {
+    let bots = &config.bundle.bots;
+    Ok(EdgeConfig {
         trusted_proxies: config.server.trusted_proxies.clone().into(),
         chain_header: identity.forwarded,
         chain_bytes_max: usize::try_from(identity.forwarded_bytes_max).unwrap_or(usize::MAX),
@@ -27,24 +28,26 @@ pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeCo
         encoded_slash: identity.encoded_slash,
         path_case: identity.path_case,
         original_headers: identity.original,
-        ..EdgeConfig::default()
-    };
-    with_bots(&edge, &config.bundle.bots)
-}
-
-/// The same, with other bots: what a reload of the policy changes.
-pub(crate) fn with_bots(edge: &EdgeConfig, bots: &Bots) -> Result<EdgeConfig, Failure> {
-    let patterns: Vec<&str> = bots.patterns.iter().map(AgentFragment::as_str).collect();
-    Ok(EdgeConfig {
-        bots: BotPatterns::new(&patterns)
-            .map_err(|error| Failure::usage(error.to_string(), "correct `[bots] patterns`"))?,
+        bots: bot_patterns(bots)?,
         missing_user_agent: if bots.missing_user_agent {
             MissingUserAgent::Marks
         } else {
             MissingUserAgent::SaysNothing
         },
-        ..edge.clone()
+        ..EdgeConfig::default()
     })
+}
+
+/// Reads keys and builds what a reload replaces: keys and rules of signed tokens, trusted
+/// proxies, identity headers and bots.
+pub(crate) fn of(config: &Config, env: &Env) -> Result<EdgeConfig, Failure> {
+    edge(config, verifier(&config.jwt, env)?)
+}
+
+fn bot_patterns(bots: &Bots) -> Result<BotPatterns, Failure> {
+    let patterns: Vec<&str> = bots.patterns.iter().map(AgentFragment::as_str).collect();
+    BotPatterns::new(&patterns)
+        .map_err(|error| Failure::usage(error.to_string(), "correct `[bots] patterns`"))
 }
 
 fn oauth_routes(identity: &Identity, slash: EncodedSlash) -> Result<OAuthRoutes, Failure> {

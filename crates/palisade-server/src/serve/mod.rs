@@ -153,7 +153,7 @@ impl<'a> Service<'a> {
         engine.set_candidate(config.bundle.candidate.as_ref());
         let enforcer = Arc::new(Enforcer {
             engine: Arc::new(engine),
-            edge: ArcSwap::from_pointee(ready.edge),
+            edge: Arc::new(ArcSwap::from_pointee(ready.edge)),
             outcomes: ArcSwap::new(Arc::clone(&config.bundle.outcomes)),
             observer,
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::observe::Metrics;
-use palisade_policy::{PolicyBundle, PolicySource, Reload, Watching};
+use palisade_policy::{Env, PolicyBundle, PolicySource, Reload, Watching};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
@@ -147,20 +147,22 @@ impl Replaced {
         mut dormant: Option<Dormant>,
     ) {
         while bundles.changed().await.is_ok() {
-            let bundle = Arc::clone(&bundles.borrow_and_update());
-            self.take_over(&bundle);
-            tell_risks(&source.config(), &self.metrics);
-            if bundle.policy.domains().next().is_some() {
+            bundles.mark_unchanged();
+            let config = source.config();
+            self.take_over(&config, &source.loader().env);
+            tell_risks(&config, &self.metrics);
+            if config.policy().domains().next().is_some() {
                 dormant = dormant.and_then(Dormant::wake);
             }
         }
     }
 
-    fn take_over(&self, bundle: &PolicyBundle) {
-        let enforcer = &self.enforcer;
-        match edge::with_bots(&enforcer.edge.load(), &bundle.bots) {
+    fn take_over(&self, config: &Config, env: &Env) {
+        let (enforcer, bundle) = (&self.enforcer, &config.bundle);
+        // It was accepted when it was loaded: only a file that changed since can be refused.
+        match edge::of(config, env) {
             Ok(edge) => enforcer.edge.store(Arc::new(edge)),
-            Err(failure) => tracing::error!(%failure, "`[bots]` stays as it was"),
+            Err(failure) => tracing::error!(%failure, "requests are read as before"),
         }
         enforcer.outcomes.store(Arc::clone(&bundle.outcomes));
         enforcer.engine.set_policy(Arc::clone(&bundle.policy));

@@ -17,10 +17,14 @@ use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use crate::store::AnyStore;
 
+/// The way requests are read, which a reload replaces. The admin address verifies signed tokens
+/// by it too.
+pub(crate) type Edge = Arc<ArcSwap<EdgeConfig>>;
+
 /// Shared by the decision API and the proxy.
 pub(crate) struct Enforcer {
     pub(crate) engine: Arc<Engine<AnyStore>>,
-    pub(crate) edge: ArcSwap<EdgeConfig>,
+    pub(crate) edge: Edge,
     /// Routes on which the proxy sees logins.
     pub(crate) outcomes: ArcSwap<Outcomes>,
     pub(crate) observer: Arc<dyn Observer>,

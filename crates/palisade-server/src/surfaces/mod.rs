@@ -19,7 +19,7 @@ use std::sync::Arc;
 use palisade::observe::Audit;
 use palisade_policy::Env;
 
-pub(crate) use enforcer::Enforcer;
+pub(crate) use enforcer::{Edge, Enforcer};
 pub(crate) use exchange::CallerToken;
 use exchange::Callers;
 

@@ -431,3 +431,39 @@ fn tables_that_a_reload_cannot_change_are_named() {
     };
     assert_eq!(needs_restart, ["server", "log"]);
 }
+
+#[test]
+fn s12_a_changed_key_file_alone_is_reread_and_one_that_cannot_be_used_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, key) = (folder.path().join("policy.toml"), folder.path().join("key"));
+    std::fs::write(&key, "a signing key of at least thirty-two bytes").unwrap();
+    let text = format!(
+        "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[jwt]\nalgorithm = \"HS256\"\nkey = \"file:{}\"\n",
+        key.display()
+    );
+    std::fs::write(&path, &text).unwrap();
+    let source = ConfigFile::open(&path, ConfigLoader::default()).unwrap();
+    assert_eq!(source.reload().unwrap(), Reload::Unchanged);
+    let replaced = || match source.reload() {
+        Ok(Reload::Replaced { needs_restart, .. }) => needs_restart,
+        other => panic!("{other:?}"),
+    };
+
+    std::fs::write(&key, "another key of at least thirty-two bytes").unwrap();
+    assert!(replaced().is_empty());
+    std::fs::write(&key, "canary").unwrap();
+    let refused = source.reload().unwrap_err().to_string();
+    assert!(
+        refused.contains("[jwt]") && !refused.contains("canary"),
+        "{refused}"
+    );
+    assert_eq!(source.reload().unwrap(), Reload::Unchanged, "said once");
+    std::fs::remove_file(&key).unwrap();
+    assert!(source.reload().is_err());
+    std::fs::write(&key, "another key of at least thirty-two bytes").unwrap();
+    assert!(replaced().is_empty());
+
+    let narrower = text.replace("10.0.0.0/8", "10.1.0.0/16") + "leeway = \"0s\"\n";
+    std::fs::write(&path, narrower).unwrap();
+    assert!(replaced().is_empty(), "neither needs a restart");
+}

@@ -14,8 +14,8 @@ use subtle::ConstantTimeEq;
 
 use super::guesses::GuessLimit;
 use crate::config::Secret;
-use crate::surfaces::CallerToken;
 use crate::surfaces::exchange::Place;
+use crate::surfaces::{CallerToken, Edge};
 
 /// What somebody who was let in may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,8 @@ pub(crate) struct Access {
     token: Option<StaticToken>,
     viewer_token: Option<StaticToken>,
     caller: Option<Arc<CallerToken>>,
-    verifier: Option<Arc<TokenVerifier>>,
+    /// Verifies signed tokens, where they are accepted.
+    edge: Option<Edge>,
     role: Box<str>,
     viewer_role: Box<str>,
     guesses: GuessLimit,
@@ -109,7 +110,7 @@ impl Access {
             token: None,
             viewer_token: None,
             caller: None,
-            verifier: None,
+            edge: None,
             role: Box::default(),
             viewer_role: Box::default(),
             guesses,
@@ -130,10 +131,14 @@ impl Access {
         self
     }
 
-    /// Accepts tokens that are verified by this, if they have a role.
-    pub(crate) fn with_verifier(mut self, verifier: Option<Arc<TokenVerifier>>) -> Self {
-        self.verifier = verifier;
+    /// Accepts signed tokens with a role, verified by the keys that are in force here.
+    pub(crate) fn with_signed_tokens(mut self, edge: Option<Edge>) -> Self {
+        self.edge = edge;
         self
+    }
+
+    fn verifier(&self) -> Option<Arc<TokenVerifier>> {
+        self.edge.as_ref()?.load().jwt.clone()
     }
 
     /// Asks scrapers for this token; without one anybody may scrape.
@@ -144,7 +149,7 @@ impl Access {
 
     /// True if somebody can be let in at all.
     pub(crate) const fn is_configured(&self) -> bool {
-        self.token.is_some() || self.viewer_token.is_some() || self.verifier.is_some()
+        self.token.is_some() || self.viewer_token.is_some() || self.edge.is_some()
     }
 
     /// The grant of a credential that `peer` shows. A wrong one counts as a guess.
@@ -200,7 +205,7 @@ impl Access {
         if let Some((_, role)) = self.static_token(presented) {
             return Ok(of_holder(role));
         }
-        let verifier = self.verifier.as_ref().ok_or(Denied::Unauthenticated)?;
+        let verifier = self.verifier().ok_or(Denied::Unauthenticated)?;
         let claims = verifier
             .verify(presented, now)
             .map_err(|refusal| match refusal {
@@ -216,8 +221,9 @@ impl Access {
         {
             return Ok(of_holder(role));
         }
-        let verifier = self.verifier.as_ref();
-        let recalled = verifier.and_then(|verifier| verifier.recall(presented, now));
+        let recalled = self
+            .verifier()
+            .and_then(|verifier| verifier.recall(presented, now));
         recalled.map_or(Err(Denied::TooManyGuesses), |claims| self.grant_of(claims))
     }
 

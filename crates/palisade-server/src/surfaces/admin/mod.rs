@@ -104,7 +104,7 @@ fn access(given: &Given<'_>) -> Result<Access, Failure> {
     let admin = &given.config.admin;
     let token = token(admin, given.env)?;
     let viewers = viewer_token(admin, given.env)?;
-    let verifier = given.enforcer.edge.load().jwt.clone();
+    let edge = admin.jwt.then(|| Arc::clone(&given.enforcer.edge));
     let guesses = GuessLimit::new(given.enforcer.engine.clock()).map_err(|error| {
         let hint = "this is a defect: its figures are fixed";
         Failure::unavailable(format!("guesses cannot be limited: {error}"), hint)
@@ -112,7 +112,7 @@ fn access(given: &Given<'_>) -> Result<Access, Failure> {
     Ok(Access::new(guesses)
         .with_operators(token.as_ref(), &admin.role)
         .with_viewers(viewers.as_ref(), &admin.viewer_role)
-        .with_verifier(verifier.filter(|_| admin.jwt))
+        .with_signed_tokens(edge)
         .with_scrapers(given.caller.clone()))
 }
 

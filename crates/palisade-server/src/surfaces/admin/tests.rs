@@ -6,12 +6,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use arc_swap::ArcSwap;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use http_body_util::BodyExt;
+use palisade::extract::EdgeConfig;
 use palisade::extract::jwt::{JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
 use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
@@ -31,6 +33,7 @@ use tower::ServiceExt;
 
 use super::{Access, GuessLimit, Operations, Peer, document, router};
 use crate::store::AnyStore;
+use crate::surfaces::Edge;
 
 const TOKEN: &str = "the-static-token";
 const SIGNING_KEY: &[u8] = b"a signing key of at least thirty-two bytes";
@@ -137,12 +140,22 @@ fn open_desk() -> Desk {
     desk(|access| access.with_operators(Some(&TOKEN.into()), "admin"))
 }
 
+fn edge_of(key: &[u8]) -> EdgeConfig {
+    let keys = JwtKeys::from_secret(key, parse_algorithm("HS256").unwrap()).unwrap();
+    EdgeConfig {
+        jwt: Some(Arc::new(TokenVerifier::new(keys, JwtRules::default()))),
+        ..EdgeConfig::default()
+    }
+}
+
 fn jwt_desk() -> Desk {
-    let keys = JwtKeys::from_secret(SIGNING_KEY, parse_algorithm("HS256").unwrap()).unwrap();
-    let verifier = TokenVerifier::new(keys, JwtRules::default());
+    jwt_desk_of(&Arc::new(ArcSwap::from_pointee(edge_of(SIGNING_KEY))))
+}
+
+fn jwt_desk_of(edge: &Edge) -> Desk {
     desk(|access| {
         let access = access.with_operators(None, "admin");
-        access.with_verifier(Some(Arc::new(verifier)))
+        access.with_signed_tokens(Some(Arc::clone(edge)))
     })
 }
 
@@ -357,6 +370,22 @@ async fn s9_guesses_lock_out_no_verified_token_and_an_expired_one_is_no_guess() 
     assert_eq!(desk.status(GUESSER, &new).await, 429, "its signature costs");
     desk.clock.advance(61 * SECOND);
     assert_eq!(desk.status(GUESSER, &new).await, 200);
+}
+
+#[tokio::test]
+async fn s12_a_token_of_a_replaced_key_administers_no_longer() {
+    let edge: Edge = Arc::new(ArcSwap::from_pointee(edge_of(SIGNING_KEY)));
+    let desk = jwt_desk_of(&edge);
+    let claims = json!({"sub": "ann", "roles": ["admin"], "exp": 4_000_000_000_u64});
+    let old = signed(&claims);
+    assert_eq!(desk.status(GUESSER, &old).await, 200);
+    let next = b"another key of at least thirty-two bytes";
+    edge.store(Arc::new(edge_of(next)));
+    assert_eq!(desk.status(GUESSER, &old).await, 401);
+    let new = signed_with(next, "HS256", &claims);
+    assert_eq!(desk.status(GUESSER, &new).await, 200);
+    edge.store(Arc::new(EdgeConfig::default()));
+    assert_eq!(desk.status(GUESSER, &new).await, 401, "no key is left");
 }
 
 #[tokio::test]

@@ -202,8 +202,10 @@ fn json(bytes: bytes::Bytes) -> Response {
 }
 
 async fn events(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
-    let visitor = dashboard.sessions.visitor(&headers).ok();
-    let session = visitor.map(|visitor| (Arc::clone(&dashboard.sessions), visitor));
-    let shown = dashboard.stage.show(&dashboard.board, session);
+    let sessions = &dashboard.sessions;
+    let shown = match sessions.watch(&headers) {
+        Ok(watch) => dashboard.stage.show(&dashboard.board, sessions, watch),
+        Err(denied) => return Refusal::denied(denied, "").into_response(),
+    };
     shown.unwrap_or_else(|| Refusal::too_many().into_response())
 }

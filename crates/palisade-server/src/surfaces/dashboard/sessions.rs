@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::surfaces::admin::access::{Access, Denied, Grant};
+use crate::surfaces::admin::access::{Access, Denied, Grant, bearer};
 
 /// Sessions at once; beyond it the one that was quiet for longest ends.
 const SESSIONS_MAX: usize = 256;
@@ -51,11 +51,18 @@ pub(crate) struct Opened {
 }
 
 /// A request that came with a session.
-#[derive(Clone)]
 pub(crate) struct Visitor {
     pub(crate) grant: Grant,
     pub(crate) csrf: Box<str>,
     id: Id,
+}
+
+/// The right to follow the dashboard's events.
+pub(crate) enum Watch {
+    /// A session that began with a credential.
+    Session(Id),
+    /// A bearer token, judged anew with every event: it may expire, and its key may go.
+    Bearer(Zeroizing<String>),
 }
 
 /// Everybody who is signed in.
@@ -133,9 +140,21 @@ impl Sessions {
         self.resume(id_of(secret))
     }
 
-    /// The visitor again, if the session still lasts.
-    pub(crate) fn again(&self, visitor: &Visitor) -> Result<Visitor, Denied> {
-        self.resume(visitor.id)
+    /// The right by which a request that was admitted watches, for as long as it lasts.
+    pub(crate) fn watch(&self, headers: &HeaderMap) -> Result<Watch, Denied> {
+        if let Some(presented) = bearer(headers) {
+            return Ok(Watch::Bearer(Zeroizing::new(presented.to_owned())));
+        }
+        self.visitor(headers)
+            .map(|visitor| Watch::Session(visitor.id))
+    }
+
+    /// True while a watch is allowed: while its session lasts, or its token is good.
+    pub(crate) fn allows(&self, watch: &Watch) -> bool {
+        match watch {
+            Watch::Session(id) => self.resume(*id).is_ok(),
+            Watch::Bearer(token) => self.access.grant(token, self.clock.wall()).is_ok(),
+        }
     }
 
     fn resume(&self, id: Id) -> Result<Visitor, Denied> {
@@ -207,9 +226,18 @@ fn random() -> Box<str> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use arc_swap::ArcSwap;
+    use axum::http::header::AUTHORIZATION;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use hmac::{Hmac, KeyInit, Mac};
     use palisade::VirtualClock;
+    use palisade::extract::EdgeConfig;
+    use palisade::extract::jwt::{JwtKeys, JwtRules, TokenVerifier, parse_algorithm};
+    use palisade_core::time::SECOND;
 
     use super::*;
+    use crate::surfaces::Edge;
     use crate::surfaces::admin::access::Role;
     use crate::surfaces::admin::guesses::GuessLimit;
 
@@ -303,5 +331,52 @@ mod tests {
         assert_eq!(sessions.table.lock().len(), SESSIONS_MAX);
         assert!(sessions.visitor(&second).is_err());
         assert!(sessions.visitor(&first).is_ok());
+    }
+
+    #[test]
+    fn s12_a_watch_ends_with_its_bearer_token_and_with_its_key() {
+        let clock = Arc::new(VirtualClock::default());
+        let shared: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let edge = || EdgeConfig {
+            jwt: Some(Arc::new(TokenVerifier::new(
+                JwtKeys::from_secret(&[7; 32], parse_algorithm("HS256").unwrap()).unwrap(),
+                JwtRules::default(),
+            ))),
+            ..EdgeConfig::default()
+        };
+        let current: Edge = Arc::new(ArcSwap::from_pointee(edge()));
+        let access = Access::new(GuessLimit::new(&shared).unwrap())
+            .with_operators(None, "admin")
+            .with_signed_tokens(Some(Arc::clone(&current)));
+        let sessions = Sessions::new(shared, Arc::new(access), false);
+        let expiry = clock.wall().0 / SECOND + 600;
+        let token = signed(&[7; 32], expiry);
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        let watch = sessions.watch(&headers).unwrap();
+        assert!(sessions.allows(&watch));
+        current.store(Arc::default());
+        assert!(!sessions.allows(&watch), "its key has gone");
+        current.store(Arc::new(edge()));
+        clock.advance(600 * SECOND);
+        assert!(sessions.allows(&watch), "clocks may differ by a minute");
+        clock.advance(60 * SECOND);
+        assert!(!sessions.allows(&watch));
+        assert!(sessions.watch(&HeaderMap::new()).is_err());
+    }
+
+    /// A token of an operator that expires at this second.
+    fn signed(key: &[u8], expiry: u64) -> String {
+        let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let claims = serde_json::json!({"sub": "ann", "roles": ["admin"], "exp": expiry});
+        let text = format!(
+            "{}.{}",
+            part(serde_json::json!({"alg": "HS256"})),
+            part(claims)
+        );
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+        mac.update(text.as_bytes());
+        let signature = URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
+        format!("{text}.{signature}")
     }
 }

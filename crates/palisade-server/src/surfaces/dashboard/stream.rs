@@ -13,7 +13,7 @@ use hyper::body::Frame;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Board;
-use super::sessions::{Sessions, Visitor};
+use super::sessions::{Sessions, Watch};
 use crate::serve::{Stop, task};
 
 /// Viewers at once.
@@ -37,20 +37,22 @@ impl Stage {
         }
     }
 
-    /// Frames from now on, until the viewer leaves or falls behind, its session ends or
-    /// the process does. `None` if every seat is taken.
+    /// Frames from now on, until the viewer leaves or falls behind, its session or token ends,
+    /// or the process does. `None` if every seat is taken.
     pub(super) fn show(
         &self,
         board: &Arc<Board>,
-        session: Option<(Arc<Sessions>, Visitor)>,
+        sessions: &Arc<Sessions>,
+        watch: Watch,
     ) -> Option<Response> {
         let seat = Arc::clone(&self.seats).try_acquire_owned().ok()?;
         let (sender, frames) = mpsc::channel(BEHIND_MAX);
         let (board, mut stop) = (Arc::clone(board), self.stop.clone());
+        let sessions = Arc::clone(sessions);
         task::spawn(async move {
             let _seat = seat;
             tokio::select! {
-                () = tell(&board, &sender, session) => {}
+                () = tell(&board, &sender, &sessions, &watch) => {}
                 () = sender.closed() => {}
                 () = stop.draining() => {}
             }
@@ -63,20 +65,14 @@ impl Stage {
     }
 }
 
-async fn tell(
-    board: &Board,
-    sender: &mpsc::Sender<Bytes>,
-    session: Option<(Arc<Sessions>, Visitor)>,
-) {
+async fn tell(board: &Board, sender: &mpsc::Sender<Bytes>, sessions: &Sessions, watch: &Watch) {
     let mut frames = board.follow();
     let mut frame = board.frame();
     loop {
         if sender.try_send(event(&frame)).is_err() || frames.changed().await.is_err() {
             return;
         }
-        let lasts =
-            |(sessions, visitor): &(Arc<Sessions>, Visitor)| sessions.again(visitor).is_ok();
-        if !session.as_ref().is_none_or(lasts) {
+        if !sessions.allows(watch) {
             return;
         }
         frame = frames.borrow_and_update().clone();
