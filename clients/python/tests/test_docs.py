@@ -99,6 +99,12 @@ def test_jobs(page: tuple[Path, Server]) -> None:
     assert says(page, "jobs.py").startswith("5 queued, come back in ")
 
 
+def test_doubles(page: tuple[Path, Server]) -> None:
+    folder, _ = page
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_login.py"]
+    assert "3 passed" in subprocess.check_output(command, cwd=folder, text=True)
+
+
 def test_fastapi(page: tuple[Path, Server]) -> None:
     folder, server = page
     with started(folder, server, "-m", "uvicorn", "app:app", "--port", "PORT") as site:

@@ -5,7 +5,7 @@ import dns from "node:dns";
 import net from "node:net";
 import { test } from "node:test";
 
-import { BadFacts, BadInput, Caps, Misconfigured, Palisade, type RequestFacts } from "../src/index.js";
+import { BadFacts, BadInput, Caps, Misconfigured, Palisade, type RequestFacts } from "palisade-client";
 import { allow, freeUrl, listen, PATIENT, Server, stub } from "./common.js";
 
 const signIn = (ip = "203.0.113.7"): RequestFacts => ({ ip, method: "POST", path: "/auth/token" });

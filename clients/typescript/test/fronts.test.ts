@@ -10,11 +10,11 @@ import express from "express";
 import fastify from "fastify";
 import { Hono, type Context } from "hono";
 
-import * as onExpress from "../src/express.js";
-import * as onFastify from "../src/fastify.js";
-import * as onFetch from "../src/fetch.js";
-import * as onHono from "../src/hono.js";
-import { Caps, Palisade, type Identity, type Layers, type OnUnavailable } from "../src/index.js";
+import * as onExpress from "palisade-client/express";
+import * as onFastify from "palisade-client/fastify";
+import * as onFetch from "palisade-client/fetch";
+import * as onHono from "palisade-client/hono";
+import { Caps, Palisade, type Identity, type Layers, type OnUnavailable } from "palisade-client";
 import { freeUrl, listen, PATIENT, send, Server, stub } from "./common.js";
 
 const REPORTS = `

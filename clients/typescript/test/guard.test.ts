@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { BadInput, Blocked, Caps, Palisade, type Attempt, type AttemptFacts } from "../src/index.js";
+import { BadInput, Blocked, Caps, Palisade, type Attempt, type AttemptFacts } from "palisade-client";
 import { allow, freeUrl, PATIENT, Server, stub } from "./common.js";
 
 const CLOSED = { onUnavailable: "closed" } as const;

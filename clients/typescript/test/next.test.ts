@@ -5,8 +5,8 @@ import { test } from "node:test";
 
 import { NextRequest, NextResponse } from "next/server.js";
 
-import { limited } from "../src/fetch.js";
-import { Palisade } from "../src/index.js";
+import { limited } from "palisade-client/fetch";
+import { Palisade } from "palisade-client";
 import { PATIENT, Server } from "./common.js";
 
 /** What Next hands to a handler beside the request. */

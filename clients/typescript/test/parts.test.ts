@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { BadChain, Caps, Misconfigured, TrustedProxies } from "../src/index.js";
+import { BadChain, Caps, Misconfigured, TrustedProxies } from "palisade-client";
 
 /** A small generator with a seed: a failure reproduces. */
 function seeded(seed: number): () => number {

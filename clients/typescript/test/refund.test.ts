@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { BadFacts, Palisade, Unavailable } from "../src/index.js";
+import { BadFacts, Palisade, Unavailable } from "palisade-client";
 import { freeUrl, PATIENT, Server } from "./common.js";
 
 const CLOSED = { onUnavailable: "closed" } as const;

@@ -134,6 +134,7 @@ fn the_python_package_is_installed_as_the_page_says() {
 #[test]
 fn the_typescript_package_is_installed_as_the_page_says() {
     let home = tempfile::tempdir().unwrap();
-    let then = "node --input-type=module -e 'import { limited } from \"palisade-client/fetch\"; limited.name'";
+    let then = "node --input-type=module -e 'import { limited } from \"palisade-client/fetch\"; limited.name'\n\
+                node -e 'require(\"palisade-client/fetch\").limited.name'";
     installs("typescript", home.path(), ":", then);
 }

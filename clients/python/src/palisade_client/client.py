@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from . import steps
 from .answer import Answer
@@ -23,6 +23,16 @@ T = TypeVar("T")
 
 _DELAYS_MAX = 16
 """So many threads at once are held by a delay; an attacker must not occupy them all."""
+
+
+class _Transport(Protocol):
+    def ask(self, call: Call) -> Reply: ...
+    def close(self) -> None: ...
+
+
+class _AsyncTransport(Protocol):
+    async def ask(self, call: Call) -> Reply: ...
+    async def aclose(self) -> None: ...
 
 
 class Palisade:
@@ -41,7 +51,8 @@ class Palisade:
         connections_max: int = 64,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._transport = SyncTransport(Target.of(url, token, deadline, connections_max, tls))
+        target = Target.of(url, token, deadline, connections_max, tls)
+        self._transport: _Transport = SyncTransport(target)
         self._health = steps.Health()
         self._delays = threading.BoundedSemaphore(_DELAYS_MAX)
 
@@ -131,7 +142,8 @@ class AsyncPalisade:
         connections_max: int = 64,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._transport = AsyncTransport(Target.of(url, token, deadline, connections_max, tls))
+        target = Target.of(url, token, deadline, connections_max, tls)
+        self._transport: _AsyncTransport = AsyncTransport(target)
         self._health = steps.Health()
 
     async def check(
