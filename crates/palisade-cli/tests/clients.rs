@@ -53,6 +53,7 @@ fn with_service(command: &mut Command) -> &mut Command {
     command
         .env("PALISADE_BIN", env!("CARGO_BIN_EXE_palisade"))
         .env("PALISADE_DOCS", root().join("docs"))
+        .env("PALISADE_CONFORMANCE", root().join("clients/conformance"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
 }
 
