@@ -284,6 +284,56 @@ fn a_body_that_does_not_arrive_is_given_up() {
     assert_eq!(reply.json()["type"], "urn:palisade:problem:timeout");
 }
 
+/// The head of a request whose body has 1,000 bytes, and the first of them.
+fn slow_body(path: &str, headers: &str) -> Vec<u8> {
+    format!("POST {path} HTTP/1.1\r\nHost: t\r\n{headers}Content-Length: 1000\r\n\r\n{{")
+        .into_bytes()
+}
+
+fn administered(config: &str) -> Server {
+    Server::with(&common::Options {
+        config: Some(&format!("{config}[admin]\ntoken = \"env:ADMIN_TOKEN\"\n")),
+        env: &[("ADMIN_TOKEN", "an-operators-token-of-decent-length")],
+        ..common::Options::default()
+    })
+}
+
+#[test]
+fn s1_bodies_that_do_not_arrive_cannot_hold_the_admin_listener() {
+    let server = administered("[server]\nheader_timeout = \"300ms\"\nconnections_max = 40\n");
+    let held: Vec<Client> = (0..60)
+        .map(|_| {
+            let mut client = Client::connect(server.admin);
+            client.write(&slow_body("/dashboard/session", "")).unwrap();
+            client
+        })
+        .collect();
+    let mut probe = Client::connect(server.admin);
+    let live = probe.send("GET", "/health/live", &[], b"");
+    assert_eq!(live.status, 200);
+    drop(held);
+}
+
+#[test]
+fn s1_a_body_that_does_not_arrive_is_given_up_on_the_admin_listener() {
+    let server = administered("[server]\nheader_timeout = \"300ms\"\n");
+    let operator = "Authorization: Bearer an-operators-token-of-decent-length\r\n";
+    for (path, headers, status) in [
+        ("/dashboard/session", "", 408),
+        ("/admin/explain", operator, 408),
+        ("/admin/explain", "", 401),
+        ("/metrics", "", 405),
+    ] {
+        let mut client = Client::connect(server.admin);
+        client.write(&slow_body(path, headers)).unwrap();
+        let reply = client.read_reply().unwrap();
+        assert_eq!(reply.status, status, "{path}");
+        if status == 408 {
+            assert_eq!(reply.json()["error"], "request_timeout", "{path}");
+        }
+    }
+}
+
 #[test]
 fn headers_that_trickle_are_cut_off_and_idle_connections_are_not_at_once() {
     let server =

@@ -47,13 +47,17 @@ pub(super) fn administration() -> utoipa::openapi::OpenApi {
 }
 
 /// What any operation of an operator may be answered, if it says nothing else.
-const REFUSALS: [(&str, &str); 6] = [
+const REFUSALS: [(&str, &str); 7] = [
     ("400", "A field is not valid; its value is not repeated"),
     ("401", "No credential, or one that is not valid"),
     ("403", "A valid token without the role"),
     ("404", "There is nothing of that name"),
+    ("408", "The body did not arrive in time"),
     ("413", "The body is too large"),
-    ("503", "The store cannot be asked now"),
+    (
+        "503",
+        "The store cannot be asked now, or the answer took too long",
+    ),
 ];
 
 /// The whole document.

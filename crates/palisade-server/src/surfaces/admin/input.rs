@@ -3,35 +3,27 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
-use axum::response::IntoResponse;
 use palisade_core::facts::{ID_BYTES_MAX, bounded};
 use palisade_core::{Id, Micros};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::refusal::Refusal;
+use super::{BODY_BYTES_MAX, Operations};
+use crate::surfaces::exchange::body;
 
 /// A body of a known shape; its fields are still to be judged.
 pub(super) struct Body<T>(pub(super) T);
 
-impl<T, S> FromRequest<S> for Body<T>
-where
-    T: DeserializeOwned,
-    S: Send + Sync,
-{
+impl<T: DeserializeOwned> FromRequest<Operations> for Body<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let bytes =
-            Bytes::from_request(request, state)
-                .await
-                .map_err(|rejection| match rejection.into_response().status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => Refusal::too_large(),
-                    _ => unreadable(),
-                })?;
+    async fn from_request(request: Request, operations: &Operations) -> Result<Self, Refusal> {
+        let body = request.into_body();
+        let bytes = body::read(body, BODY_BYTES_MAX, operations.read_timeout)
+            .await
+            .map_err(|problem| Refusal::body(&problem))?;
         palisade::wire::parse(&bytes)
             .map(Self)
             .map_err(|error| match error.field() {

@@ -21,11 +21,13 @@ mod reset;
 #[cfg(test)]
 mod tests;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn_with_state};
@@ -33,6 +35,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use hyper::body::Incoming;
 use palisade::Engine;
+use palisade::deadline::{TimeIsUp, within};
 use palisade::engine::Operator;
 use palisade::observe::Audit;
 use palisade_core::Micros;
@@ -66,7 +69,10 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
         operations: operations(given)?,
         metrics: Arc::clone(&given.metrics),
     };
-    let served = Arc::new(Routed(admin.router(given.stop.clone())));
+    let served = Arc::new(Routed {
+        router: admin.router(given.stop.clone()),
+        answer_timeout: given.config.server.request_timeout,
+    });
     let place = Address {
         name: "admin",
         flag: FLAG,
@@ -84,18 +90,21 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
 fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
     let engine = Arc::clone(&given.enforcer.engine);
     let access = Arc::new(access(given)?);
+    let read_timeout = given.config.server.header_timeout;
     let dashboard = Dashboard::new(
         Arc::clone(&given.board),
         &access,
         engine.clock(),
         given.stop.clone(),
         given.tls.callers.is_some(),
+        read_timeout,
     );
     Ok(Operations {
         engine,
         access,
         dashboard: Some(dashboard),
         audit: Some(Arc::clone(&given.audit)),
+        read_timeout,
     })
 }
 
@@ -133,15 +142,29 @@ pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Se
 }
 
 /// Routes on an address.
-struct Routed(Router);
+struct Routed {
+    router: Router,
+    /// Time until an answer begins. The rest of it is ready by then, but for the event stream.
+    answer_timeout: Duration,
+}
 
 impl Handler for Routed {
     type Body = Body;
 
     async fn answer(&self, client: &Client, mut request: hyper::Request<Incoming>) -> Response {
         request.extensions_mut().insert(Peer(client.address));
-        let Ok(answer) = self.0.clone().oneshot(request.map(Body::new)).await;
-        answer
+        // Put on the request, so that an answer in time and a late one carry the same id.
+        let id = RequestId::of(request.headers());
+        id.mark(request.headers_mut());
+        let answering = pin!(self.router.clone().oneshot(request.map(Body::new)));
+        match within(self.answer_timeout, answering).await {
+            Ok(Ok(answer)) => answer,
+            Err(TimeIsUp) => {
+                let mut answer = Refusal::late().into_response();
+                id.mark(answer.headers_mut());
+                answer
+            }
+        }
     }
 }
 
@@ -196,6 +219,8 @@ pub(crate) struct Operations {
     dashboard: Option<Dashboard>,
     /// Whose newest events are shown.
     audit: Option<Arc<Audit>>,
+    /// Time to receive a body.
+    read_timeout: Duration,
 }
 
 /// Who sent a request that was admitted, and its id.
@@ -281,7 +306,6 @@ pub(crate) fn router(operations: Operations) -> Router {
         )
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(operations, admit_operator))
         .merge(door)
 }

@@ -11,6 +11,7 @@ use palisade::store::StoreError;
 use serde::Serialize;
 
 use super::access::Denied;
+use crate::surfaces::exchange::problem::Problem;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,11 +112,33 @@ impl Refusal {
         )
     }
 
-    pub(super) const fn too_large() -> Self {
+    const fn too_large() -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "invalid_request",
             "The body is too large",
+        )
+    }
+
+    /// A body that could not be taken in.
+    pub(crate) fn body(problem: &Problem) -> Self {
+        match problem.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(),
+            StatusCode::REQUEST_TIMEOUT => Self::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "request_timeout",
+                "The body took too long to arrive",
+            ),
+            _ => Self::invalid_field("Invalid request", "body", "must be valid JSON"),
+        }
+    }
+
+    /// An answer that took too long to make.
+    pub(super) const fn late() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "service_unavailable",
+            "The answer took too long. Try again later.",
         )
     }
 

@@ -128,6 +128,7 @@ fn desk(configure: impl FnOnce(Access) -> Access) -> Desk {
             access: Arc::new(access),
             dashboard: None,
             audit: Some(Arc::clone(&audit)),
+            read_timeout: std::time::Duration::from_secs(5),
         },
         clock: virtual_clock,
         asked: AtomicU32::new(0),

@@ -7,11 +7,12 @@ pub(crate) mod sessions;
 mod stream;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, SET_COOKIE};
-use axum::http::{Extensions, HeaderMap, HeaderName, Method, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -24,6 +25,7 @@ use crate::serve::Stop;
 use crate::surfaces::admin::access::{Access, Denied, Grant};
 use crate::surfaces::admin::guesses::Peer;
 use crate::surfaces::admin::refusal::Refusal;
+use crate::surfaces::exchange::body;
 pub(crate) use board::Board;
 use board::Span;
 use sessions::Sessions;
@@ -41,6 +43,8 @@ pub(crate) struct Dashboard {
     pub(crate) sessions: Arc<Sessions>,
     stage: Stage,
     is_open: bool,
+    /// Time to receive a body.
+    read_timeout: Duration,
 }
 
 impl Dashboard {
@@ -50,6 +54,7 @@ impl Dashboard {
         clock: &Arc<dyn Clock>,
         stop: Stop,
         is_secure: bool,
+        read_timeout: Duration,
     ) -> Self {
         Self {
             board,
@@ -60,6 +65,7 @@ impl Dashboard {
             )),
             stage: Stage::new(stop),
             is_open: access.is_configured(),
+            read_timeout,
         }
     }
 
@@ -75,7 +81,6 @@ impl Dashboard {
         }
         router
             .route("/dashboard/session", get(session).post(sign_in))
-            .layer(DefaultBodyLimit::max(SIGN_IN_BYTES_MAX))
             .layer(from_fn(hardened))
             .with_state(self.clone())
     }
@@ -116,18 +121,25 @@ struct Session<'a> {
     csrf: &'a str,
 }
 
-async fn sign_in(
-    State(dashboard): State<Dashboard>,
-    extensions: Extensions,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
+async fn sign_in(State(dashboard): State<Dashboard>, request: Request) -> Response {
+    let (
+        Parts {
+            headers,
+            extensions,
+            ..
+        },
+        body,
+    ) = request.into_parts();
     let is_own_page = headers
         .get(SEC_FETCH_SITE)
         .is_none_or(|site| site == "same-origin" || site == "none");
     if !is_own_page {
         return Refusal::denied(Denied::Forged, "").into_response();
     }
+    let body = match body::read(body, SIGN_IN_BYTES_MAX, dashboard.read_timeout).await {
+        Ok(body) => body,
+        Err(problem) => return Refusal::body(&problem).into_response(),
+    };
     let Ok(given) = serde_json::from_slice::<SignIn>(&body) else {
         let problem = "must be text, and nothing beside it";
         return Refusal::invalid_field("Invalid sign-in", "token", problem).into_response();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use palisade::deadline::within;
 
 use super::problem::Problem;
@@ -16,7 +16,7 @@ const DRAIN_FACTOR: usize = 16;
 
 /// The whole body, if it is at most `bytes_max` long and arrives in `time_max`.
 pub(crate) async fn read(
-    body: Incoming,
+    body: impl Body<Data = Bytes> + Unpin,
     bytes_max: usize,
     time_max: Duration,
 ) -> Result<Bytes, Problem> {
@@ -25,7 +25,10 @@ pub(crate) async fn read(
         .unwrap_or_else(|_| Err(Problem::body_timeout()))
 }
 
-async fn read_bounded(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Problem> {
+async fn read_bounded(
+    mut body: impl Body<Data = Bytes> + Unpin,
+    bytes_max: usize,
+) -> Result<Bytes, Problem> {
     if body.size_hint().lower() > bytes_max as u64 {
         return refuse(body, bytes_max, 0).await;
     }
@@ -43,7 +46,11 @@ async fn read_bounded(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Pro
     refuse(body, bytes_max, whole.len()).await
 }
 
-async fn refuse(mut body: Incoming, bytes_max: usize, taken: usize) -> Result<Bytes, Problem> {
+async fn refuse(
+    mut body: impl Body<Data = Bytes> + Unpin,
+    bytes_max: usize,
+    taken: usize,
+) -> Result<Bytes, Problem> {
     let drain_max = bytes_max.saturating_mul(DRAIN_FACTOR);
     let mut taken = taken;
     if body.size_hint().lower() <= drain_max as u64 {
@@ -57,7 +64,7 @@ async fn refuse(mut body: Incoming, bytes_max: usize, taken: usize) -> Result<By
 }
 
 /// The next stretch of data; trailers end a body.
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
+async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Problem> {
     match body.frame().await {
         None => Ok(None),
         Some(Ok(frame)) => Ok(frame.into_data().ok()),

@@ -127,6 +127,11 @@ impl Problem {
         }
     }
 
+    /// The status that it is answered with.
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.kind.parts().0
+    }
+
     pub(crate) fn not_found() -> Self {
         Self::new(
             Kind::NotFound,
