@@ -26,6 +26,7 @@ use palisade_core::policy::PolicySet;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
+use crate::setup::AnyStore;
 use candidate::Candidate;
 use guard::Guard;
 use limits::Limits;
@@ -150,7 +151,7 @@ impl<S> EngineConfig<S> {
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Engine<S> {
+pub struct Engine<S = AnyStore> {
     policy: ArcSwap<PolicySet>,
     keyring: Arc<Keyring>,
     tenants: Arc<dyn Tenants>,
