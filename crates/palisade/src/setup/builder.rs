@@ -7,7 +7,6 @@ use std::time::Duration;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
 use palisade_policy::{ConfigErrors, Env, Overrides, PolicyBundle, SourceUrl};
-use palisade_store::Vitals;
 use zeroize::Zeroizing;
 
 use super::data_dir::{SECRET_VARIABLE, create_data_dir, starting_secret, without_line_end};
@@ -51,9 +50,14 @@ pub enum BuildError {
         /// What to do.
         hint: String,
     },
+    /// There is no Tokio runtime that could run the background.
+    #[error(
+        "there is no Tokio runtime\n  hint: call `start` below `#[tokio::main]` or in `Runtime::block_on`"
+    )]
+    NoRuntime,
 }
 
-/// A store for [`Builder::store`]: an address, or a store that is open already.
+/// A store for a [`Builder`]: an address, or a store that is open already.
 pub struct StoreSource(Source);
 
 enum Source {
@@ -228,6 +232,7 @@ impl Builder {
     /// # Errors
     /// [`BuildError`] says what is wrong with policy, secret or store, and what to do.
     pub async fn start(self) -> Result<Palisade, BuildError> {
+        tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let bundle = self.bundle()?;
         let tenants = self.tenants_of(&bundle)?;
         let current = self.secret.or_else(|| variable(&self.env));
@@ -252,7 +257,7 @@ impl Builder {
             hint: "`openssl rand -hex 32` makes a good one",
         })?;
         let engine = Engine::new(EngineConfig {
-            store: opened.map_err(refused)?,
+            store: opened.map_err(|error| refused(&error))?,
             policy: bundle.policy,
             keyring: Arc::new(keyring),
             clock: self.clock,
@@ -352,8 +357,8 @@ fn secret_of(
     })
 }
 
-fn refused(error: OpeningError) -> BuildError {
-    let hint = match &error {
+fn refused(error: &OpeningError) -> BuildError {
+    let hint = match error {
         OpeningError::Directory { .. } => "or choose another directory in `embedded:DIR`",
         #[cfg(feature = "redis")]
         OpeningError::Redis(_) => "correct the address given to `Builder::store`",
