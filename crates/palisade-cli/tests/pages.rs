@@ -58,10 +58,13 @@ fn before(app: &Upstream) -> Shell {
 #[test]
 fn the_first_policy_of_the_readme_does_what_it_says() {
     let shell = Shell::new();
-    let [serve, test, _login] = &blocks("README.md", "sh")[..] else {
+    let [_refusal, serve, test, _login] = &blocks("README.md", "sh")[..] else {
         panic!("the README has other blocks");
     };
-    shell.put("policy.toml", &only("README.md", "toml"));
+    let [policy, _dependencies] = &blocks("README.md", "toml")[..] else {
+        panic!("the README has other tables");
+    };
+    shell.put("policy.toml", policy);
     shell.put("cases.jsonl", &only("README.md", "json"));
     let install = "cargo install --path crates/palisade-cli\n";
     assert!(serve.starts_with(install));
@@ -77,6 +80,17 @@ fn the_first_policy_of_the_readme_does_what_it_says() {
     assert_eq!(answer["status"], 200);
     let told = shell.run(test);
     assert!(told.contains("1 events in 1 files, 0 differ"), "{told}");
+}
+
+#[test]
+fn the_first_refusal_of_the_readme_comes_at_the_eleventh() {
+    let shell = Shell::new();
+    let ready = "palisade serve &\nuntil curl -fs -o /dev/null localhost:9090/health/ready; do sleep 0.1; done\n";
+    let asked = shell.run(&format!("{ready}{}", blocks("README.md", "sh")[0]));
+    let answers = asked.lines().filter(|line| line.starts_with("\"status\":"));
+    let mut wanted = vec!["\"status\":200"; 10];
+    wanted.push("\"status\":429");
+    assert_eq!(answers.collect::<Vec<_>>(), wanted, "{asked}");
 }
 
 #[test]

@@ -377,12 +377,6 @@ impl Keyring {
             segments,
         }
     }
-
-    /// True while a previous secret is configured.
-    #[must_use]
-    pub const fn is_rotating(&self) -> bool {
-        self.previous.is_some()
-    }
 }
 
 impl Subkeys {

@@ -127,11 +127,3 @@ rules! {
     /// Failure: the record changed too often to be written.
     F_CONFLICT = "F-CONFLICT";
 }
-
-impl Rule {
-    /// The rule with this id, if there is one.
-    #[must_use]
-    pub fn from_id(id: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|rule| rule.id() == id)
-    }
-}

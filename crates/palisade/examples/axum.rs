@@ -7,22 +7,16 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{get, post};
-use palisade::core::{Clock, FieldError, Keyring};
-use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::tower::{Attempt, EdgeLayer, Gate, IdentityLayer, LoginLayer, Who};
-use palisade::{Engine, EngineConfig, SystemClock};
+use palisade::{FieldError, Palisade};
 
-type Store = MemoryStore<Arc<dyn Clock>>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const POLICY: &str = r#"
@@ -44,41 +38,10 @@ by = ["user"]
 rate = "10/min"
 "#;
 
-/// The engine: a policy, a store, a secret and a clock.
-fn engine() -> Result<Arc<Engine<Store>>, Failure> {
-    let (env, flags) = Default::default();
-    let loaded = palisade_policy::load_text(Path::new("policy.toml"), POLICY, &env, &flags)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
-    let secret = Keyring::new(b"at least 32 random bytes go here", None)?;
-    let policy = (*loaded.policy).clone();
-    let config = EngineConfig::new(store, policy, secret, clock);
-    Ok(Arc::new(Engine::new(config)))
-}
-
-/// Your own authentication; what it finds is told to the layer within.
-async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
-    let user = request.headers().get("x-user");
-    let user = user.and_then(|user| user.to_str().ok());
-    let user = user.ok_or(StatusCode::UNAUTHORIZED)?;
-    let who = Who::default().user(user);
-    let who = who.map_err(|_| StatusCode::BAD_REQUEST)?;
-    request.extensions_mut().insert(who);
-    Ok(next.run(request).await)
-}
-
-/// Who tries to log in: here the name stands in a header. A body may be read as well, and
-/// is handed on with the request.
-async fn attempt(request: Request) -> Result<(Request, Option<Attempt>), FieldError> {
-    let name = request.headers().get("x-login");
-    let name = name.map_or("", |name| name.to_str().unwrap_or_default());
-    let attempt = Attempt::by(name)?;
-    Ok((request, Some(attempt)))
-}
-
-/// The application.
-pub(crate) fn application() -> Result<Router, Failure> {
-    let gate = Gate::new(engine()?)
+/// The application. In axum the layer that is added last comes first.
+pub(crate) async fn application() -> Result<Router, Failure> {
+    let palisade = Palisade::builder().policy(POLICY).start().await?;
+    let gate = Gate::new(palisade.engine())
         .peer(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip()))
         .trusting(["10.0.0.0/8".parse()?]);
     let reports = Router::new()
@@ -91,7 +54,26 @@ pub(crate) fn application() -> Result<Router, Failure> {
     Ok(reports.merge(login).layer(EdgeLayer::new(&gate)))
 }
 
-async fn log_in(request: axum::http::Request<Body>) -> StatusCode {
+/// Your own authentication. It tells the layer within who asks.
+async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
+    let user = request.headers().get("x-user");
+    let user = user.and_then(|user| user.to_str().ok());
+    let user = user.ok_or(StatusCode::UNAUTHORIZED)?;
+    let who = Who::default().user(user);
+    let who = who.map_err(|_| StatusCode::BAD_REQUEST)?;
+    request.extensions_mut().insert(who);
+    Ok(next.run(request).await)
+}
+
+/// The account that a login is for: here its name stands in a header.
+async fn attempt(request: Request) -> Result<(Request, Option<Attempt>), FieldError> {
+    let name = request.headers().get("x-login");
+    let name = name.map_or("", |name| name.to_str().unwrap_or_default());
+    let attempt = Attempt::by(name)?;
+    Ok((request, Some(attempt)))
+}
+
+async fn log_in(request: Request) -> StatusCode {
     match request.headers().get("x-password") {
         Some(password) if password == "correct" => StatusCode::OK,
         _ => StatusCode::UNAUTHORIZED,
@@ -103,7 +85,8 @@ async fn log_in(request: axum::http::Request<Body>) -> StatusCode {
 async fn main() -> Result<(), Failure> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let service = application()?.into_make_service_with_connect_info::<SocketAddr>();
+    let application = application().await?;
+    let service = application.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await?;
     Ok(())
 }

@@ -1,56 +1,113 @@
-//! Rate limiting and abuse prevention: one request from facts to decision.
+//! Rate limiting and abuse prevention for Rust services.
 //!
-//! [`Engine`] is the entry: give it a store, a policy and a clock, ask it
-//! [`Engine::check`] for a request and [`Engine::guard`] for a login.
+//! | you want | use |
+//! | --- | --- |
+//! | one limit in this process, by key | [`Limiter`] |
+//! | limits and guarded logins in axum, hyper or tonic | [`tower`], layers for your router (feature `tower`) |
+//! | one policy for limits and logins, on one machine or many | [`Palisade::builder`], an [`Engine`] that runs |
 //!
-//! A login, guarded in process:
+//! # One limit
 //!
 //! ```
-//! use std::sync::Arc;
+//! use palisade::{Limiter, Quota};
+//! use std::time::Duration;
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let limiter = Limiter::new(Quota::per(100, Duration::from_secs(1))?);
+//!     assert!(limiter.check("ann").is_admitted());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # A policy
+//!
+//! A policy file names limits; its keys are those of the
+//! [configuration reference](https://example.com/palisade/docs/configuration.md). Without one the
+//! built-in policy holds.
+//!
+//! ```
+//! use palisade::{Palisade, RequestFacts};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let policy = "limit = [{ name = 'two', by = ['ip'], rate = '2/min' }]";
+//!     let palisade = Palisade::builder().policy(policy).start().await?;
+//!     let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/things");
+//!     for expected in [200, 200, 429] {
+//!         assert_eq!(palisade.check(&facts).await.decision.status, expected);
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `.store("redis://…")` shares the counters among nodes, `.store("embedded:DIR")` keeps them in a
+//! directory; [`Builder`] lists what else there is.
+//!
+//! # A login
+//!
+//! Ask before the password is verified, and report how it went:
+//!
+//! ```
 //! use palisade::core::facts::{GuardFacts, GuardOp, Id};
-//! use palisade::core::{Clock, Keyring};
-//! use palisade::store::memory::{MemoryConfig, MemoryStore};
-//! use palisade::{Engine, EngineConfig, SystemClock};
+//! use palisade::Palisade;
 //!
-//! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-//! let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
-//! let config = palisade_policy::load(None, &Default::default(), &Default::default())?;
-//! let policy = (*config.policy).clone();
-//! let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
-//! let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let palisade = Palisade::builder().start().await?;
+//!     let mut facts = GuardFacts::new("203.0.113.5".parse()?);
+//!     facts.account = Some(Id::new("account", "ann")?);
+//!     facts.device.client_id = Some(Id::new("client_id", "device-1")?);
 //!
-//! let mut facts = GuardFacts::new("203.0.113.5".parse()?);
-//! facts.account = Some(Id::new("account", "ann")?);
-//! facts.device.client_id = Some(Id::new("client_id", "device-1")?);
-//! let before = engine.guard(GuardOp::LoginCheck, &facts).await?;
-//! assert!(before.decision.is_allowed());
-//! // The password was wrong:
-//! engine.guard(GuardOp::LoginFailure, &facts).await?;
-//! let again = engine.guard(GuardOp::LoginFailure, &facts).await?;
-//! assert_eq!(again.decision.retry_after, Some(15));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! # })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//!     let before = palisade.guard(GuardOp::LoginCheck, &facts).await?;
+//!     assert!(before.decision.is_allowed());
+//!     palisade.guard(GuardOp::LoginFailure, &facts).await?;
+//!     let again = palisade.guard(GuardOp::LoginFailure, &facts).await?;
+//!     assert_eq!(again.decision.retry_after, Some(15));
+//!     Ok(())
+//! }
 //! ```
 
-pub mod answer;
-pub mod cases;
-pub mod clock;
-pub mod deadline;
+mod clock;
 pub mod engine;
 pub mod extract;
-pub mod limiter;
+mod limiter;
 pub mod observe;
-pub mod resp;
-pub mod state;
 pub mod tenants;
 #[cfg(feature = "tower")]
 pub mod tower;
-pub mod wire;
 
 pub use clock::{OsTime, SystemClock, TimeSource, VirtualClock};
 pub use engine::{Engine, EngineConfig};
-pub use limiter::{Limiter, LimiterConfig, Quota, Verdict};
+pub use limiter::{Limiter, LimiterConfig, NeverFits, Quota, Verdict};
+pub use setup::{AnyStore, BuildError, Builder, Palisade, StoreSource};
+
 pub use palisade_core as core;
+#[doc(no_inline)]
+pub use palisade_core::{Clock, Decision, FieldError, Id, Keyring, RequestFacts};
+pub use palisade_policy as policy;
 pub use palisade_store as store;
+
+// Hidden: the server and the command line are made of these, and a user of the library needs
+// none of them. They may change in any version.
+
+/// How an answer is written as HTTP: the server's surfaces.
+#[doc(hidden)]
+pub mod answer;
+/// Events for `palisade test`, `replay` and `suggest`.
+#[doc(hidden)]
+pub mod cases;
+/// Time limits of bodies and connections: the server.
+#[doc(hidden)]
+pub mod deadline;
+/// Commands and replies of Redis clients: the server's RESP surface.
+#[doc(hidden)]
+pub mod resp;
+/// Stores, secrets and data directories: the server opens them by the same rules.
+#[doc(hidden)]
+pub mod setup;
+/// Files of `palisade export` and `import-state`.
+#[doc(hidden)]
+pub mod state;
+/// JSON of the decision API: the server, `test` and `replay`.
+#[doc(hidden)]
+pub mod wire;

@@ -133,7 +133,7 @@ impl Default for LimiterConfig {
     }
 }
 
-/// A cost above the most that fits at once: waiting would not help.
+/// A cost above the most that a [`Limiter`] admits at once: waiting would not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cost is more than the quota ever admits at once; lower it or raise the burst")]
 pub struct NeverFits;
@@ -270,12 +270,6 @@ impl<C: Clock> Limiter<C> {
     #[must_use]
     pub fn peek(&self, key: impl AsRef<[u8]>) -> Reading {
         self.limiter.peek(key.as_ref(), self.limiter.spec(), 1)
-    }
-
-    /// The same by another quota, and whether `cost` would fit.
-    #[must_use]
-    pub fn peek_by(&self, key: impl AsRef<[u8]>, quota: &Quota, cost: u32) -> Reading {
-        self.limiter.peek(key.as_ref(), &quota.spec, cost)
     }
 
     /// Waits until there is one for `key`, and takes it: for clients that must not

@@ -11,7 +11,7 @@ use palisade::state::{self, Counts};
 use palisade::store::memory::MemoryStore;
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
-use palisade_server::store::{AnyStore, Opening};
+use palisade_server::store::{AnyStore, Opening, opening};
 use serde_json::json;
 
 use super::super::offline;
@@ -74,7 +74,7 @@ impl Export {
 
 /// A store to read from. A data directory is only looked at: its server may hold it.
 async fn reader(found: &Found) -> Result<AnyStore, Failure> {
-    match Opening::of(&found.config.store)? {
+    match opening(&found.config.store)? {
         Opening::Embedded(bounds, directory) => {
             let looked = MemoryStore::look(&directory, Arc::clone(&found.clock), &bounds);
             let (store, report) = looked.map_err(|error| {
@@ -86,13 +86,13 @@ async fn reader(found: &Found) -> Result<AnyStore, Failure> {
             if report.is_damaged() {
                 output::error_line(&format!("warning: the journal is damaged: {report}"));
             }
-            Ok(AnyStore::Embedded(store))
+            Ok(store.into())
         }
         Opening::Memory(_) => Err(Failure::usage(
             "`memory:` keeps nothing that could be written",
             "name another store with `--store`",
         )),
-        other => other.open(&found.clock).await,
+        other => Ok(other.open(&found.clock).await?),
     }
 }
 

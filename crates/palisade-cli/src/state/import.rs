@@ -49,7 +49,7 @@ impl ImportState {
         let keyring = found.keyring()?;
         let verified = Verified::read(offline::lines(&self.file)?, &keyring)
             .map_err(|error| failed(&error))?;
-        if matches!(Opening::of(&found.config.store)?, Opening::Memory(_)) {
+        if matches!(store::opening(&found.config.store)?, Opening::Memory(_)) {
             return Err(Failure::usage(
                 "`memory:` would forget it at once",
                 "name another store with `--store`",

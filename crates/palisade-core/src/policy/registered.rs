@@ -95,12 +95,6 @@ impl PolicySet {
         own.chain(others.map(|(id, (kind, origin))| (&**id, *kind, *origin)))
     }
 
-    /// Whether the file itself registers the key, revoked or not.
-    #[must_use]
-    pub fn is_key_of_file(&self, hash: &str) -> bool {
-        self.api_keys.contains_key(hash)
-    }
-
     /// Keys and clients from outside the file.
     #[must_use]
     pub fn registered(&self) -> &Registered {

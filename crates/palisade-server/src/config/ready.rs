@@ -12,7 +12,7 @@ use palisade_policy::{ConfigError, ConfigErrors, Env};
 use super::{Address, Config, Draft};
 use crate::failure::Failure;
 use crate::serve::{Elsewhere, GivenSecrets, Tls, TlsFiles, audit_table, edge};
-use crate::store::Opening;
+use crate::store::{Opening, opening};
 use crate::surfaces::admin;
 use crate::surfaces::proxy::Upstream;
 use crate::surfaces::{CallerToken, Certificates};
@@ -75,7 +75,7 @@ impl Ready {
         );
         let caller = refused.keep("server.caller_token", caller(config, env));
         let certificates = refused.keep("tls.cert", certificates(config));
-        let store = refused.keep("store.url", Opening::of(&config.store));
+        let store = refused.keep("store.url", opening(&config.store));
         let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
         let audit_table = refused.keep("audit.postgres", audit_table(config));
         refused.keep("admin.token", admin::token(&config.admin, env));

@@ -9,6 +9,7 @@ use palisade::extract::client_ip::ChainHeader;
 use palisade::extract::forward_auth::OriginalHeaders;
 use palisade::extract::jwt::Expiry;
 use palisade::extract::path::{EncodedSlash, PathCase};
+use palisade::setup::SECRET_VARIABLE;
 use palisade_core::headers::HeaderFamily;
 use palisade_policy::document::schema::{Schema, Section};
 use palisade_policy::{Env, OneOrMany, section};
@@ -300,16 +301,15 @@ section! {
     }
 }
 
-/// The variable that holds the secret where none is named.
-pub(crate) const WELL_KNOWN_KEY: &str = "PALISADE_KEY";
-
 impl Secrets {
     /// The same, with the secret of the well-known variable if that is set and no other is
     /// named.
     pub(super) fn or_well_known(mut self, env: &Env) -> Self {
-        let is_set = env.get(WELL_KNOWN_KEY).is_some_and(|text| !text.is_empty());
+        let is_set = env
+            .get(SECRET_VARIABLE)
+            .is_some_and(|text| !text.is_empty());
         if self.key.is_none() && is_set {
-            self.key = Some(SecretRef::Env(WELL_KNOWN_KEY.to_owned()));
+            self.key = Some(SecretRef::Env(SECRET_VARIABLE.to_owned()));
         }
         self
     }

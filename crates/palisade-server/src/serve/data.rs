@@ -1,10 +1,10 @@
 //! The data directory and the secret in it.
 
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use palisade::setup::{create_data_dir, read_secret, starting_secret};
 use palisade_core::key::{Keyring, SECRET_BYTES_MIN};
 use palisade_policy::Env;
 use zeroize::Zeroizing;
@@ -12,9 +12,8 @@ use zeroize::Zeroizing;
 use crate::config::{Config, Secret, SecretRef, StoreUrl};
 use crate::failure::Failure;
 
-/// Where the secret is kept in a data directory, if the configuration names none.
-pub const SECRET_FILE: &str = "secret";
-const SECRET_BYTES: usize = 32;
+pub use palisade::setup::SECRET_FILE;
+
 /// Written in a data directory with each copy of it.
 const BACKUP_MARK: &str = "backed-up";
 
@@ -23,19 +22,8 @@ pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
     let StoreUrl::Embedded(directory) = store else {
         return Ok(None);
     };
-    let refused = |error: std::io::Error| unusable(directory, &error);
-    let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(directory);
-    made.map_err(refused)?;
-    probe_write(directory).map_err(refused)?;
+    create_data_dir(directory).map_err(|error| unusable(directory, &error))?;
     Ok(Some(directory.clone()))
-}
-
-/// Finds out at the start, and not at the first write, that nothing can be kept.
-fn probe_write(directory: &Path) -> std::io::Result<()> {
-    let probe = directory.join(format!(".probe-{}", std::process::id()));
-    std::fs::write(&probe, b"")?;
-    std::fs::remove_file(&probe)
 }
 
 /// Notes in a data directory that it was copied.
@@ -76,15 +64,11 @@ impl Secrets {
     /// Configured, else kept in the data directory, else random for as long as the
     /// process lives.
     pub fn of(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
-        let current = match (given.current, directory) {
-            (Some(secret), _) => secret.expose().to_vec(),
-            (None, Some(directory)) => {
-                kept_secret(directory).map_err(|error| unusable(directory, &error))?
-            }
-            (None, None) => fresh_secret(),
-        };
+        let current = given.current.as_ref().map(Secret::to_bytes);
+        let current = starting_secret(current, directory)
+            .map_err(|error| unusable(directory.unwrap_or(Path::new("")), &error))?;
         Ok(Self {
-            current: Zeroizing::new(current),
+            current,
             previous: given.previous,
         })
     }
@@ -92,8 +76,8 @@ impl Secrets {
     /// Configured, else kept in the data directory; none is made.
     pub fn known(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
         let current = match (given.current, directory) {
-            (Some(secret), _) => Some(secret.expose().to_vec()),
-            (None, Some(directory)) => read_secret(&directory.join(SECRET_FILE)).ok(),
+            (Some(secret), _) => Some(secret.to_bytes()),
+            (None, Some(directory)) => read_secret(directory).ok(),
             (None, None) => None,
         };
         let current = current.ok_or_else(|| {
@@ -103,7 +87,7 @@ impl Secrets {
             )
         })?;
         Ok(Self {
-            current: Zeroizing::new(current),
+            current,
             previous: given.previous,
         })
     }
@@ -146,97 +130,5 @@ impl GivenSecrets {
             current: read("secrets.key", &config.secrets.key)?,
             previous: read("secrets.previous_key", &config.secrets.previous_key)?,
         })
-    }
-}
-
-/// It does not end like a line: a configuration that names the file as `file:PATH` takes a
-/// final line break for none of the secret.
-fn fresh_secret() -> Vec<u8> {
-    loop {
-        let secret = rand::random::<[u8; SECRET_BYTES]>();
-        if !secret.ends_with(b"\n") && !secret.ends_with(b"\r") {
-            return secret.to_vec();
-        }
-    }
-}
-
-/// Reads the secret, or makes one that only this user can read.
-fn kept_secret(directory: &Path) -> std::io::Result<Vec<u8>> {
-    let path = directory.join(SECRET_FILE);
-    match read_secret(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create_secret(directory, &path),
-        other => other,
-    }
-}
-
-fn read_secret(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut secret = Vec::new();
-    std::fs::File::open(path)?
-        .take(4096)
-        .read_to_end(&mut secret)?;
-    if secret.len() < SECRET_BYTES_MIN {
-        return Err(std::io::Error::new(
-            ErrorKind::InvalidData,
-            "the file `secret` in it is too short to be one; restore it, or remove it to start with a new secret (blocks and counters are then forgotten)",
-        ));
-    }
-    Ok(secret)
-}
-
-/// The file appears whole or not at all, and never replaces one of another process.
-fn create_secret(directory: &Path, path: &Path) -> std::io::Result<Vec<u8>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let secret = fresh_secret();
-    let draft = directory.join(format!(".secret-{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&draft)?;
-    file.write_all(&secret)?;
-    file.sync_all()?;
-    let linked = std::fs::hard_link(&draft, path);
-    std::fs::remove_file(&draft)?;
-    match linked {
-        Ok(()) => {
-            std::fs::File::open(directory)?.sync_all()?;
-            Ok(secret)
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => read_secret(path),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_secret_is_made_once_and_only_its_owner_reads_it() {
-        use std::os::unix::fs::PermissionsExt;
-        let directory = tempfile::tempdir().unwrap();
-        let first = kept_secret(directory.path()).unwrap();
-        assert_eq!(kept_secret(directory.path()).unwrap(), first);
-        let meta = std::fs::metadata(directory.path().join(SECRET_FILE)).unwrap();
-        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_fresh_secret_is_the_same_read_as_a_line() {
-        for _ in 0..5_000 {
-            let last = fresh_secret().pop();
-            assert!(last != Some(b'\n') && last != Some(b'\r'));
-        }
-    }
-
-    #[test]
-    fn a_truncated_secret_is_not_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join(SECRET_FILE), b"short").unwrap();
-        assert!(kept_secret(directory.path()).is_err());
-        let kept = std::fs::read(directory.path().join(SECRET_FILE)).unwrap();
-        assert_eq!(kept, b"short");
     }
 }

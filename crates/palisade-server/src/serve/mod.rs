@@ -31,7 +31,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use palisade::engine::Observer;
 use palisade::observe::Fanout;
-use palisade::store::Vitals;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Clock;
@@ -261,15 +260,9 @@ impl<'a> Service<'a> {
 
     /// Gives back what was taken ahead and writes what is waiting.
     async fn finish(&self) -> Result<(), Failure> {
-        let engine = &self.enforcer.engine;
-        engine.return_leases().await;
-        if engine.settle_overage().await.is_err() {
-            tracing::warn!(
-                "what API keys used beyond their quotas in the last seconds is not kept"
-            );
-        }
+        let finished = self.enforcer.engine.finish().await;
         self.observers.flush(FLUSH_MAX);
-        engine.store().flush().await.map_err(|error| {
+        finished.map_err(|error| {
             Failure::unavailable(
                 format!("the store could not be flushed: {error}"),
                 "what was counted in the last moments may be lost; check the disk",
@@ -313,13 +306,7 @@ fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
 
 /// What runs beside requests for as long as the service does.
 async fn background(engine: Arc<Engine<AnyStore>>, board: Arc<Board>) {
-    tokio::join!(
-        engine.probe_forever(),
-        engine.follow_registries(),
-        engine.refill_forever(),
-        engine.settle_forever(),
-        board.sample_forever()
-    );
+    tokio::join!(engine.run_forever(), board.sample_forever());
 }
 
 /// Workers beyond one per core, where they wait for a store: what two have asked for together

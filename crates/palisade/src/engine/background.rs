@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use palisade_core::time::Micros;
-use palisade_store::Store;
+use palisade_store::{Store, StoreError};
 
 use super::Engine;
 
@@ -36,6 +36,32 @@ impl<S: Store> Engine<S> {
                 _ => return,
             }
         }
+    }
+
+    /// Everything that runs beside requests: probes, registries, leases and overage, for as long
+    /// as it is polled.
+    pub async fn run_forever(&self) {
+        tokio::join!(
+            self.probe_forever(),
+            self.follow_registries(),
+            self.refill_forever(),
+            self.settle_forever(),
+        );
+    }
+
+    /// Gives back tokens that were taken ahead, shares what API keys used beyond their quotas,
+    /// and makes the store durable: part of a graceful end, after the last request.
+    ///
+    /// # Errors
+    /// The store could not be flushed: what was counted in the last moments may be lost.
+    pub async fn finish(&self) -> Result<(), StoreError> {
+        self.return_leases().await;
+        if self.settle_overage().await.is_err() {
+            tracing::warn!(
+                "what API keys used beyond their quotas in the last seconds is not kept"
+            );
+        }
+        self.store().flush().await
     }
 
     /// Probes in the background for as long as it is polled.

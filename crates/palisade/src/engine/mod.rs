@@ -26,6 +26,7 @@ use palisade_core::policy::PolicySet;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
+use crate::setup::AnyStore;
 use candidate::Candidate;
 use guard::Guard;
 use limits::Limits;
@@ -58,29 +59,27 @@ pub use ports::{
     Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
 };
 
-/// What an engine is made of.
+/// The parts of an engine.
+///
+/// [`Palisade::builder`](crate::Palisade::builder) fills it in; by hand it takes a store of any
+/// type:
 ///
 /// ```
+/// use std::sync::Arc;
 /// use std::time::Duration;
-/// use palisade::{Engine, EngineConfig};
-/// # use std::path::Path;
-/// # use std::sync::Arc;
-/// # use palisade::core::{Clock, Keyring};
-/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
-/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
-/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
-/// # let (env, flags) = Default::default();
-/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
-/// # let policy = (*loaded.policy).clone();
-/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+/// use palisade::store::model::ModelStore;
+/// use palisade::{Clock, Engine, EngineConfig, Keyring, SystemClock};
 ///
+/// let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+/// let store = ModelStore::new(Arc::clone(&clock));
+/// let bundle = palisade::policy::load(None, &Default::default(), &Default::default())?;
+/// let policy = (*bundle.policy).clone();
+/// let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
 /// let config = EngineConfig {
 ///     deadline: Duration::from_millis(20),
 ///     ..EngineConfig::new(store, policy, keyring, clock)
 /// };
-/// let engine = Engine::new(config);
-/// assert!(engine.policy().enabled);
+/// assert!(Engine::new(config).policy().enabled);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct EngineConfig<S> {
@@ -123,34 +122,22 @@ impl<S> EngineConfig<S> {
 /// Decides. Shared by every surface of a process.
 ///
 /// ```
-/// use palisade::core::RequestFacts;
-/// use palisade::{Engine, EngineConfig};
-/// # use std::path::Path;
-/// # use std::sync::Arc;
-/// # use palisade::core::{Clock, Keyring};
-/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
-/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
-/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
-/// # let (env, flags) = Default::default();
-/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
-/// # let policy = (*loaded.policy).clone();
-/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
-/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// use palisade::{Palisade, RequestFacts};
 ///
-/// // The policy: two a minute for each address.
-/// let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let policy = "limit = [{ name = 'two', by = ['ip'], rate = '2/min' }]";
+/// let palisade = Palisade::builder().policy(policy).start().await?;
+/// let engine = palisade.engine();
 /// let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/things");
 /// for _ in 0..2 {
 ///     assert!(engine.check(&facts).await.decision.is_allowed());
 /// }
-/// let third = engine.check(&facts).await;
-/// assert_eq!(third.decision.status, 429);
+/// assert_eq!(engine.check(&facts).await.decision.status, 429);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Engine<S> {
+pub struct Engine<S = AnyStore> {
     policy: ArcSwap<PolicySet>,
     keyring: Arc<Keyring>,
     tenants: Arc<dyn Tenants>,

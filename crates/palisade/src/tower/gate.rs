@@ -236,8 +236,9 @@ impl<J> std::fmt::Debug for Gate<J> {
 }
 
 impl<S: Store> Gate<Engine<S>> {
-    /// Decides by the engine's policy, on its store. On a shared store the engine's
-    /// background must run beside it: [`Engine::probe_forever`] and the others.
+    /// Decides by the engine's policy, on its store. The engine's background must run beside it:
+    /// [`Palisade`](crate::Palisade) starts it, for any other engine spawn
+    /// [`Engine::run_forever`].
     #[must_use]
     pub fn new(engine: Arc<Engine<S>>) -> Self {
         Self::of(engine)

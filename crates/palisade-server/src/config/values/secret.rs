@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use palisade::setup::without_line_end;
 use palisade_policy::Env;
 use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
 use palisade_policy::document::tree::Node;
@@ -37,6 +38,11 @@ impl Secret {
         &self.0
     }
 
+    /// A copy of its bytes, wiped when dropped.
+    pub(crate) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.0.clone()
+    }
+
     /// True if it is long enough that no number of attempts finds it.
     pub fn is_strong(&self) -> bool {
         self.0.len() >= TOKEN_BYTES_STRONG
@@ -68,8 +74,7 @@ impl SecretRef {
             },
             Self::File(path) => read_secret_file(key, path)?,
         });
-        let end = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-        let end = end.strip_suffix(b"\r").unwrap_or(end);
+        let end = without_line_end(&bytes);
         if end.is_empty() {
             return Err(Failure::usage(
                 format!("`{key}` refers to an empty secret"),

@@ -35,9 +35,6 @@ use super::classes::flow_name;
 use super::surges::outcome;
 use crate::engine::{InstanceFailure, KeyedAnswer, ModeChange, Observer, Seen, Subject};
 
-/// Organisations whose remaining quota is exposed, unless configured otherwise.
-pub const ORGS_MAX_DEFAULT: usize = 100;
-
 /// Metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {

@@ -38,25 +38,12 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 /// (G-PENDING).
 ///
 /// ```
-/// use palisade::core::FieldError;
 /// use palisade::tower::{Attempt, Gate, LoginLayer};
-/// use palisade::{Engine, EngineConfig};
+/// use palisade::{FieldError, Palisade};
 /// # use std::convert::Infallible;
 /// # use http::{Request, Response};
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// # use std::path::Path;
-/// # use std::sync::Arc;
-/// # use palisade::core::{Clock, Keyring};
-/// # use palisade::store::memory::{MemoryConfig, MemoryStore};
-/// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
-/// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
-/// # let (env, flags) = Default::default();
-/// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
-/// # let policy = (*loaded.policy).clone();
-/// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
 /// # tokio::runtime::Runtime::new()?.block_on(async {
-/// # let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
 /// # let application = service_fn(|_: Request<String>| async {
 /// #     let response = Response::builder().status(401);
 /// #     Ok::<_, Infallible>(response.body(String::new()).unwrap_or_default())
@@ -69,7 +56,8 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 ///     Ok((request, Some(attempt)))
 /// }
 ///
-/// let layer = LoginLayer::new(&Gate::new(Arc::new(engine)), read);
+/// let palisade = Palisade::builder().start().await?;
+/// let layer = LoginLayer::new(&Gate::new(palisade.engine()), read);
 /// let service = layer.layer(application);
 /// // Passwords that are wrong are answered so, until no more of them are verified.
 /// let mut statuses = Vec::new();

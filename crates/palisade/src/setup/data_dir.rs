@@ -1,0 +1,145 @@
+//! The data directory of an embedded store, and the secret in it.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use palisade_core::key::SECRET_BYTES_MIN;
+use zeroize::Zeroizing;
+
+/// File of the secret in a data directory.
+pub const SECRET_FILE: &str = "secret";
+/// Variable of the secret, where the configuration names no other.
+pub const SECRET_VARIABLE: &str = "PALISADE_KEY";
+const SECRET_BYTES: usize = 32;
+
+/// Creates a data directory if it is not there, readable by this user only.
+///
+/// # Errors
+/// It cannot be created or written: found out at the start, not at the first write.
+pub fn create_data_dir(directory: &Path) -> Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(directory)?;
+    let probe = directory.join(format!(".probe-{}", std::process::id()));
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(&probe)
+}
+
+/// A random secret. It does not end like a line: read as a line, a final line break would be
+/// taken for none of it.
+fn fresh_secret() -> Zeroizing<Vec<u8>> {
+    loop {
+        let secret = rand::random::<[u8; SECRET_BYTES]>();
+        if !secret.ends_with(b"\n") && !secret.ends_with(b"\r") {
+            return Zeroizing::new(secret.to_vec());
+        }
+    }
+}
+
+/// The secret as text files and variables hold it, without a final line break.
+pub fn without_line_end(secret: &[u8]) -> &[u8] {
+    let end = secret.strip_suffix(b"\n").unwrap_or(secret);
+    end.strip_suffix(b"\r").unwrap_or(end)
+}
+
+/// The secret to start with: the given one, else that of the data directory, else a random one
+/// for as long as the process lives.
+///
+/// # Errors
+/// The data directory's cannot be read or written, or is too short to be one.
+pub fn starting_secret(
+    given: Option<Zeroizing<Vec<u8>>>,
+    directory: Option<&Path>,
+) -> Result<Zeroizing<Vec<u8>>> {
+    match (given, directory) {
+        (Some(secret), _) => Ok(secret),
+        (None, Some(directory)) => kept_secret(directory),
+        (None, None) => Ok(fresh_secret()),
+    }
+}
+
+/// The secret of a data directory; the first call makes one that only this user can read.
+///
+/// # Errors
+/// It cannot be read or written, or is too short to be one.
+fn kept_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
+    match read_secret(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => create_secret(directory),
+        other => other,
+    }
+}
+
+/// The secret of a data directory, if there is one.
+///
+/// # Errors
+/// It cannot be read, or is too short to be one.
+pub fn read_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
+    let mut secret = Zeroizing::new(Vec::new());
+    std::fs::File::open(directory.join(SECRET_FILE))?
+        .take(4096)
+        .read_to_end(&mut secret)?;
+    if secret.len() < SECRET_BYTES_MIN {
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            "the file `secret` in it is too short to be one; restore it, or remove it to start with a new secret (blocks and counters are then forgotten)",
+        ));
+    }
+    Ok(secret)
+}
+
+/// The file appears whole or not at all, and never replaces one of another process.
+fn create_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
+    let secret = fresh_secret();
+    let draft = directory.join(format!(".secret-{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&draft, directory.join(SECRET_FILE));
+    std::fs::remove_file(&draft)?;
+    match linked {
+        Ok(()) => {
+            std::fs::File::open(directory)?.sync_all()?;
+            Ok(secret)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read_secret(directory),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_made_once_and_only_its_owner_reads_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let first = kept_secret(directory.path()).unwrap();
+        assert_eq!(kept_secret(directory.path()).unwrap(), first);
+        let meta = std::fs::metadata(directory.path().join(SECRET_FILE)).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_fresh_secret_is_the_same_read_as_a_line() {
+        for _ in 0..5_000 {
+            let secret = fresh_secret();
+            assert_eq!(without_line_end(&secret), secret.as_slice());
+        }
+    }
+
+    #[test]
+    fn a_truncated_secret_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(SECRET_FILE), b"short").unwrap();
+        assert!(kept_secret(directory.path()).is_err());
+        let kept = std::fs::read(directory.path().join(SECRET_FILE)).unwrap();
+        assert_eq!(kept, b"short");
+    }
+}

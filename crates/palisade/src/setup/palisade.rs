@@ -1,0 +1,85 @@
+//! An engine that runs.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use palisade_store::StoreError;
+use tokio::task::JoinHandle;
+
+use super::{AnyStore, Builder};
+use crate::engine::Engine;
+
+/// A running [`Engine`]: store, policy, and the work in its background.
+///
+/// Ask it as you would ask the engine:
+///
+/// ```
+/// use palisade::{Palisade, RequestFacts};
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let policy = "limit = [{ name = 'two', by = ['ip'], rate = '2/min' }]";
+///     let palisade = Palisade::builder().policy(policy).start().await?;
+///     let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/things");
+///     for expected in [200, 200, 429] {
+///         assert_eq!(palisade.check(&facts).await.decision.status, expected);
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// The background (probes of a store that was away, changes that other nodes made, supply of
+/// leased limits) runs until [`Palisade::stop`] or the end of the runtime, also after this
+/// handle is dropped: whoever shares the engine still needs it.
+pub struct Palisade {
+    engine: Arc<Engine>,
+    background: JoinHandle<()>,
+}
+
+impl Palisade {
+    /// Policy, store, secret and clock, each with a default.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(super) fn of(engine: Engine<AnyStore>) -> Self {
+        let engine = Arc::new(engine);
+        let background = Arc::clone(&engine);
+        Self {
+            engine,
+            background: tokio::spawn(async move { background.run_forever().await }),
+        }
+    }
+
+    /// The engine, to share with layers and tasks.
+    #[must_use]
+    pub fn engine(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
+
+    /// Ends the background, gives back tokens that were taken ahead, and makes what was counted
+    /// durable. Part of a graceful end, after the last request.
+    ///
+    /// # Errors
+    /// The store could not be flushed: what was counted in the last moments may be lost.
+    pub async fn stop(self) -> Result<(), StoreError> {
+        self.background.abort();
+        // It ended because it was told to: there is nothing to learn from how.
+        let _ = self.background.await;
+        self.engine.finish().await
+    }
+}
+
+impl Deref for Palisade {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl std::fmt::Debug for Palisade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Palisade").finish_non_exhaustive()
+    }
+}
