@@ -3,11 +3,8 @@
 //!
 //! Memory is bounded by what is not read: while answers wait to be taken, nothing more is.
 
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::{Buf, BytesMut};
 use palisade::Engine;
@@ -42,31 +39,16 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
     while !talk.session.is_over && !stop.is_draining() {
         talk.input.reserve(READ_BYTES);
         let received = stream.read_buf(&mut talk.input);
-        let Some(Ok(1..)) = unless_told(&activity, Verdict::Close, received).await else {
+        let Some(Ok(1..)) = activity.unless_told(Verdict::Close, received).await else {
             return;
         };
         let answered = talk.answer(&mut stream, &activity);
-        let answered = unless_told(&activity, Verdict::End, answered).await;
+        let answered = activity.unless_told(Verdict::End, answered).await;
         if !matches!(answered, Some(Ok(()))) {
             return;
         }
     }
     let _ = stream.shutdown().await;
-}
-
-/// What comes of `future`, unless the connection is told at least this first.
-async fn unless_told<F: Future>(
-    activity: &Activity,
-    told: Verdict,
-    future: F,
-) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if activity.verdict(cx) >= told => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
 }
 
 struct Talk<'e> {
