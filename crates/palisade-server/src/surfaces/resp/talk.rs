@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use palisade::Engine;
 use palisade::engine::{KEYED_MAX, Keyed};
-use palisade::resp::{Command, REQUEST_BYTES_MAX, Replies, Throttle, read};
+use palisade::resp::{Command, Malformed, REQUEST_BYTES_MAX, Replies, Throttle, read};
 use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::Resp;
 use super::session::Session;
 use crate::serve::{Activity, Line, UnderWay, Verdict};
 use crate::store::AnyStore;
@@ -23,7 +24,7 @@ const READ_BYTES: usize = 16 * 1024;
 const REPLY_BYTES: usize = 64 * 1024;
 
 /// Speaks until either side ends.
-pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: Line) {
+pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
     let Line {
         mut stream,
         activity,
@@ -31,7 +32,7 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
         ..
     } = line;
     let mut talk = Talk {
-        engine,
+        resp,
         session,
         input: BytesMut::new(),
         replies: Replies::default(),
@@ -51,8 +52,8 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
     let _ = stream.shutdown().await;
 }
 
-struct Talk<'e> {
-    engine: &'e Engine<AnyStore>,
+struct Talk<'r> {
+    resp: &'r Resp,
     session: Session,
     input: BytesMut,
     replies: Replies,
@@ -87,13 +88,13 @@ impl Talk<'_> {
     /// before anything is answered.
     async fn take(&mut self, mut begins: impl FnMut()) -> usize {
         let Self {
-            engine,
+            resp,
             session,
             input,
             replies,
         } = self;
         let mut turn = Turn {
-            engine,
+            engine: &resp.engine,
             session,
             replies,
             asked: SmallVec::new(),
@@ -112,6 +113,10 @@ impl Talk<'_> {
                     }
                 }
                 Ok(None) => break,
+                Err(Malformed::Http) => {
+                    resp.tell_of_page();
+                    turn.session.is_over = true;
+                }
                 Err(malformed) => {
                     turn.decide().await;
                     turn.replies.error(&format!("ERR {malformed}"));
