@@ -15,6 +15,8 @@ use crate::failure::Failure;
 /// Where the secret is kept in a data directory, if the configuration names none.
 pub const SECRET_FILE: &str = "secret";
 const SECRET_BYTES: usize = 32;
+/// More than what a file system may keep beside the name of a file.
+const PROBE_BYTES: usize = 64 * 1024;
 /// Written in a data directory with each copy of it.
 const BACKUP_MARK: &str = "backed-up";
 
@@ -27,15 +29,19 @@ pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
     let mut builder = std::fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o700).create(directory);
     made.map_err(refused)?;
-    probe_write(directory).map_err(refused)?;
+    try_write(directory).map_err(refused)?;
     Ok(Some(directory.clone()))
 }
 
-/// Finds out at the start, and not at the first write, that nothing can be kept.
-fn probe_write(directory: &Path) -> std::io::Result<()> {
+/// Finds out, before something is to be kept, that nothing can be. An empty file would fit on a
+/// full disk: bytes are written, and on the disk before it is said.
+pub fn try_write(directory: &Path) -> std::io::Result<()> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
-    std::fs::write(&probe, b"")?;
-    std::fs::remove_file(&probe)
+    let mut file = std::fs::File::create(&probe)?;
+    let written = file.write_all(&[0; PROBE_BYTES]);
+    let kept = written.and_then(|()| file.sync_all());
+    let removed = std::fs::remove_file(&probe);
+    kept.and(removed)
 }
 
 /// Notes in a data directory that it was copied.

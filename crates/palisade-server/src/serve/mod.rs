@@ -57,7 +57,7 @@ use workers::Workers;
 
 pub(crate) use accept::Bounds;
 pub(crate) use activity::{Activity, Patience, UnderWay, Verdict};
-pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup};
+pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup, try_write};
 pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
