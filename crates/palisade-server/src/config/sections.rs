@@ -62,6 +62,10 @@ section! {
         /// Time after which a connection is asked to close, however busy it is, so that
         /// balancers can spread connections anew; never if left out.
         connection_age_max: Option<Duration> where "1s"..="24h";
+        /// Time for which connections are still taken after SIGTERM, while `/health/ready` fails:
+        /// as long as a balancer needs to notice. Without one in front it only makes the end
+        /// later; SIGINT (Ctrl-C) and a second signal end at once.
+        drain_delay: Duration = "0s" where "0s"..="5min";
         /// Time that running requests get when the process is asked to stop.
         drain_timeout: Duration = "10s" where "0s"..="5min";
         /// Worker threads; if it is left out, one per core, and two more where they wait for

@@ -124,7 +124,7 @@ impl<P: Protocol> Door<'_, P> {
         loop {
             tokio::select! {
                 biased;
-                () = stop.draining() => break,
+                () = stop.leaving() => break,
                 Some(_) = connections.join_next() => {}
                 moved = arrived(&mut desk) => self.start(&mut connections, moved),
                 accepted = self.accept(&listener, &mut next) => {

@@ -200,7 +200,7 @@ impl<H: Handler> Exchange<H> {
         let mut response = trace::run(span, answering).await;
         self.client.activity.interim.ends();
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if one_at_a_time && self.stop.is_draining() && !switches {
+        if one_at_a_time && self.stop.is_leaving() && !switches {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));

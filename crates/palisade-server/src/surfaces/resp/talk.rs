@@ -37,7 +37,7 @@ pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
         input: BytesMut::new(),
         replies: Replies::default(),
     };
-    while !talk.session.is_over && !stop.is_draining() {
+    while !talk.session.is_over && !stop.is_leaving() {
         talk.input.reserve(READ_BYTES);
         let received = stream.read_buf(&mut talk.input);
         let Some(Ok(1..)) = activity.unless_told(Verdict::Close, received).await else {
