@@ -17,10 +17,12 @@ mod upstream;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Client, Options, PATIENCE, Server};
 use h2_client::H2;
+use socket2::{Domain, Socket, Type};
 use upstream::Upstream;
 
 fn served(config: &str) -> (Server, Upstream) {
@@ -78,8 +80,8 @@ fn a_head_that_trickles_is_cut_off_on_every_listener() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed_on_every_listener() {
-    let (server, _app) = served("header_timeout = \"200ms\"\nidle_timeout = \"1s\"\n");
+fn s5_a_connection_that_says_nothing_is_closed_on_every_listener_in_the_time_for_a_head() {
+    let (server, _app) = served("header_timeout = \"200ms\"\nidle_timeout = \"1h\"\n");
     for (name, address, _) in listeners(&server) {
         let mut silent = TcpStream::connect(address).unwrap();
         silent.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -88,24 +90,118 @@ fn a_connection_that_says_nothing_is_closed_on_every_listener() {
     }
 }
 
+/// A connection from another address of this machine.
+fn connect_from(source: &str, address: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let source = SocketAddr::new(source.parse().unwrap(), 0);
+    socket.bind(&source.into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client {
+        stream: std::io::BufReader::new(stream),
+    }
+}
+
+/// A request to the decision API whose body never comes.
+fn busy(mut client: Client) -> Client {
+    let head =
+        "POST /v1/check HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n";
+    client.write(head.as_bytes()).unwrap();
+    assert_eq!(client.read_head().unwrap().0, 100, "it is under way");
+    client
+}
+
+fn has_ended(client: &mut Client) -> bool {
+    matches!(client.stream.read(&mut [0; 1]), Ok(0))
+}
+
+/// Whether a read gives nothing for a moment.
+fn waits(client: &mut Client) -> bool {
+    let stream = client.stream.get_ref().try_clone().unwrap();
+    let moment = Some(Duration::from_millis(300));
+    stream.set_read_timeout(moment).unwrap();
+    let read = client.stream.read(&mut [0; 1]);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+const PATIENT: &str = "header_timeout = \"5min\"\nidle_timeout = \"1h\"\n";
+
 #[test]
-fn connections_are_bounded_on_every_listener() {
-    let (server, _app) = served("connections_max = 2\nworkers = 1\n");
+fn connections_that_are_of_use_are_bounded() {
+    let (server, _app) = served(&format!("connections_max = 2\nworkers = 1\n{PATIENT}"));
+    let mut taken = [(); 2].map(|()| busy(Client::connect(server.listen)));
+    let mut third = Client::connect(server.listen);
+    third
+        .write(b"GET /forward-auth HTTP/1.1\r\nHost: t\r\nX-Forwarded-Uri: /\r\n\r\n")
+        .unwrap();
+    assert!(waits(&mut third), "none is free");
+    assert!(taken.iter_mut().all(waits), "and none is cut off");
+    drop(taken);
+    assert!(third.read_reply().unwrap().status > 0);
+}
+
+#[test]
+fn s5_silent_connections_keep_nobody_out() {
+    for trusted in ["", "trusted_proxies = []\n"] {
+        let bounds = format!("connections_max = 20\n{trusted}{PATIENT}");
+        let (server, _app) = served(&bounds);
+        for (name, address, path) in listeners(&server) {
+            let silent: Vec<_> = (0..60)
+                .map(|_| TcpStream::connect(address).unwrap())
+                .collect();
+            for _ in 0..5 {
+                let mut honest = connect_from("127.0.0.2", address);
+                let patience = Some(Duration::from_secs(3));
+                honest.stream.get_ref().set_read_timeout(patience).unwrap();
+                assert!(ask(&mut honest, path).is_ok(), "{name} {trusted}");
+            }
+            drop(silent);
+        }
+    }
+}
+
+#[test]
+fn s5_who_fills_a_listener_closes_connections_of_its_own() {
+    let bounds = format!("connections_max = 20\ntrusted_proxies = []\n{PATIENT}");
+    let (server, _app) = served(&bounds);
     for (name, address, path) in listeners(&server) {
-        let taken = [(); 2].map(|()| {
-            let mut client = Client::connect(address);
-            assert_eq!(ask(&mut client, path).unwrap(), 200, "{name}");
+        let mut honest = ["127.0.0.2", "127.0.0.3", "127.0.0.4"].map(|source| {
+            let mut client = connect_from(source, address);
+            assert!(ask(&mut client, path).is_ok(), "{name}");
             client
         });
-        let mut third = Client::connect(address);
-        let short = Some(Duration::from_millis(300));
-        third.stream.get_ref().set_read_timeout(short).unwrap();
-        assert!(ask(&mut third, path).is_err(), "{name}: no place is left");
-        drop(taken);
-        let long = Some(PATIENCE);
-        third.stream.get_ref().set_read_timeout(long).unwrap();
-        assert_eq!(third.read_reply().unwrap().status, 200, "{name}");
+        let flood: Vec<_> = (0..100)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let mut late = connect_from("127.0.0.5", address);
+        assert!(ask(&mut late, path).is_ok(), "{name}");
+        for client in &mut honest {
+            assert!(ask(client, path).is_ok(), "{name}: it was kept");
+        }
+        drop(flood);
     }
+}
+
+#[test]
+fn s5_one_address_has_half_of_the_connections_unless_it_is_a_trusted_proxy() {
+    let bounds = format!("connections_max = 4\ntrusted_proxies = [\"127.0.0.9\"]\n{PATIENT}");
+    let (server, _app) = served(&bounds);
+    let listen = server.listen;
+    let mut taken: Vec<_> = (0..2)
+        .map(|_| busy(connect_from("127.0.0.2", listen)))
+        .collect();
+    let mut third = connect_from("127.0.0.2", listen);
+    assert!(has_ended(&mut third), "it has its share, and uses it");
+    taken.push(busy(connect_from("127.0.0.9", listen)));
+    taken.push(busy(connect_from("127.0.0.9", listen)));
+    assert!(taken.iter_mut().all(waits), "none is cut off");
+    taken.drain(..2);
+    for _ in 0..2 {
+        taken.push(busy(connect_from("127.0.0.9", listen)));
+    }
+    assert!(taken.iter_mut().all(waits));
 }
 
 #[test]
@@ -137,11 +233,27 @@ fn an_idle_http2_connection_is_told_to_go_and_closed() {
 }
 
 #[test]
-fn an_http2_client_that_takes_no_answer_is_given_up() {
+fn s6_an_http2_client_that_takes_no_answer_is_given_up_whatever_else_it_says() {
     let (server, _app) = served("header_timeout = \"100ms\"\nidle_timeout = \"1s\"\n");
     for (name, address, path) in listeners(&server) {
-        assert!(H2::takes_nothing(address, path, PATIENCE), "{name}");
+        // Our own sign of life, which it does not answer, would end it after 50 s.
+        let time = Duration::from_secs(30);
+        assert!(H2::takes_nothing(address, path, time), "{name}");
     }
+}
+
+#[test]
+fn s6_a_stream_that_waits_for_its_window_is_given_up_with_what_it_holds() {
+    let (server, app) = served("header_timeout = \"100ms\"\nidle_timeout = \"1s\"\n");
+    let client = H2::connect(server.proxy.unwrap());
+    // The other requests of the connection take another connection to the application.
+    let is_freed = || app.open.load(Ordering::SeqCst) <= 1;
+    assert!(client.gives_up_one_of_many("/endless", "/health/live", is_freed, PATIENCE));
+    assert_eq!(
+        client.at_once(3, "/health/live"),
+        [200; 3],
+        "the rest goes on"
+    );
 }
 
 #[test]

@@ -123,6 +123,30 @@ fn manifests_that_do_not_fit_are_found() {
 }
 
 #[test]
+fn x11_a_pod_takes_connections_while_the_cluster_sends_them_and_has_the_time_to_end() {
+    let deployment = read("kubernetes/base/deployment.yaml").remove(0);
+    let grace = &deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
+    // The default of `drain_timeout`, and what audit events get.
+    let (timeout, flush) = (10, 5);
+    for variant in ["kubernetes/redis", "kubernetes/postgres", "istio"] {
+        let path = root().join(format!("deploy/{variant}/palisade.toml"));
+        let text = fs::read_to_string(path).unwrap();
+        let mut lines = text.lines();
+        let delay = lines.find_map(|line| line.strip_prefix("drain_delay = \""));
+        let seconds = delay.and_then(|delay| delay.strip_suffix("s\""));
+        let seconds: u64 = seconds.expect(variant).parse().unwrap();
+        assert!(
+            seconds >= 5,
+            "{variant}: as long as a change takes to arrive"
+        );
+        assert!(
+            grace.as_u64().unwrap() > seconds + timeout + flush,
+            "{variant}"
+        );
+    }
+}
+
+#[test]
 fn policies_of_the_variants_are_accepted() {
     let home = tempfile::tempdir().unwrap();
     manifests::certificate(home.path());

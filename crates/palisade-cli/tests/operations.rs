@@ -104,6 +104,29 @@ fn doctor_has_nothing_against_a_healthy_server_and_names_what_is_wrong_with_anot
     assert!(told.contains("-> start the server"), "{told}");
 }
 
+/// On a full disk a file can be made, and nothing be written to it.
+#[test]
+fn x11_doctor_does_not_say_of_a_full_disk_that_it_can_be_written() {
+    let server = Server::configured("");
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
+    let output = Command::new("sh")
+        .current_dir(server.home.path())
+        .env_clear()
+        .args(["-c", script, env!("CARGO_BIN_EXE_palisade"), "doctor"])
+        .args(["--json", "--config", "palisade.toml", "--admin"])
+        .arg(server.admin.to_string())
+        .output()
+        .unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let findings = told["findings"].as_array().unwrap();
+    assert_eq!(weight(findings, "store", "cannot be written"), "error");
+    let left = fs::read_dir(server.home.path().join("palisade-data")).unwrap();
+    let names: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+    let is_probe = |name: &std::ffi::OsString| name.to_string_lossy().contains("probe");
+    assert!(!names.iter().any(is_probe), "{names:?}");
+}
+
 /// A key that is no key, a secret that is not there, a setting to look at: each is found by
 /// another step, and one does not hide the next.
 #[test]

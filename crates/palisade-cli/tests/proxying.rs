@@ -296,8 +296,7 @@ fn echoes(client: &mut Client) -> bool {
 #[test]
 fn tunnels_count_among_the_open_connections() {
     let app = Upstream::start();
-    let config = format!("{NOBODY_TRUSTED}connections_max = 2\nworkers = 1\n");
-    let server = proxy(&config, &app.url());
+    let server = proxy("[server]\nconnections_max = 2\nworkers = 1\n", &app.url());
     let mut tunnels = vec![tunnel(&server), tunnel(&server)];
     assert!(tunnels.iter_mut().all(echoes));
     let mut third = connect(&server);

@@ -249,6 +249,33 @@ fn a_stop_under_load_loses_no_answer() {
 }
 
 #[test]
+fn x11_connections_are_taken_for_the_drain_delay_while_the_node_is_not_ready() {
+    let server = Server::configured("[server]\ndrain_delay = \"5min\"\n");
+    server.terminate();
+    common::eventually("it is not ready", || {
+        server.admin_get("/health/ready").status == 503
+    });
+    let mut client = server.connect();
+    for _ in 0..3 {
+        let body = sign_in("203.0.113.1");
+        let reply = client.send("POST", "/v1/check", &[], body.as_bytes());
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.header("connection"), None, "it may ask again");
+    }
+    assert_eq!(server.admin_get("/health/live").status, 200);
+    // Who cannot wait says so again.
+    server.terminate();
+    assert_eq!(server.wait().0, Some(0));
+}
+
+#[test]
+fn x11_who_stops_it_at_a_terminal_does_not_wait() {
+    let server = Server::configured("[server]\ndrain_delay = \"5min\"\n");
+    common::signal(server.pid(), "INT");
+    assert_eq!(server.wait().0, Some(0));
+}
+
+#[test]
 fn a_request_under_way_is_answered_and_an_idle_connection_is_closed() {
     let server = Server::start();
     let listen = server.listen;

@@ -75,6 +75,62 @@ fn tls_the_page_is_what_happens() {
     assert!(said.contains(r#""decision":"allow""#), "{said}");
 }
 
+/// What `palisade status` says where it gets no answer.
+fn unanswered(home: &Path, args: &[&str]) -> String {
+    let status = common::palisade()
+        .current_dir(home)
+        .arg("status")
+        .args(args)
+        .output()
+        .unwrap();
+    assert_eq!(status.status.code(), Some(3));
+    String::from_utf8(status.stderr).unwrap()
+}
+
+#[test]
+fn n13_who_asks_in_the_wrong_way_is_told_what_was_met() {
+    let secure = served(&blocks("toml")[0], &[]);
+    let plain = Server::start();
+    let home = secure.home.path();
+    let (at, port) = (secure.admin.to_string(), secure.admin.port());
+    let said = unanswered(home, &["--admin", &at]);
+    assert!(said.contains("if it speaks TLS"), "{said}");
+    assert!(!said.contains("start the server"), "{said}");
+
+    let url = format!("https://{}", plain.admin);
+    let said = unanswered(home, &["--admin", &url]);
+    assert!(said.contains("it speaks no TLS"), "{said}");
+
+    let url = format!("https://localhost:{port}");
+    let said = unanswered(home, &["--admin", &url]);
+    assert!(said.contains("invalid peer certificate"), "{said}");
+    assert!(said.contains("`--ca`"), "{said}");
+    // The certificate is for localhost and 127.0.0.1.
+    let elsewhere = served(&blocks("toml")[0], &["--admin", "127.0.0.2:0"]);
+    let url = format!("https://{}", elsewhere.admin);
+    let said = unanswered(elsewhere.home.path(), &["--admin", &url, "--ca", "ca.pem"]);
+    assert!(said.contains("the certificate is for"), "{said}");
+
+    let config = &blocks("toml")[1];
+    let asks_back = served(config, &[]);
+    let url = format!("https://localhost:{}", asks_back.admin.port());
+    let authority = asks_back.home.path().join("ca.pem");
+    let said = unanswered(
+        home,
+        &["--admin", &url, "--ca", authority.to_str().unwrap()],
+    );
+    assert!(said.contains("`--cert`"), "{said}");
+
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = nobody.local_addr().unwrap().to_string();
+    drop(nobody);
+    let said = unanswered(home, &["--admin", &at]);
+    assert!(
+        said.contains("refused") && said.contains("start the server"),
+        "{said}"
+    );
+}
+
 #[test]
 fn tls_is_spoken_on_every_listener_in_both_versions_of_http() {
     let app = Upstream::start();

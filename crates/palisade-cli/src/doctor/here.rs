@@ -9,7 +9,7 @@ use palisade::SystemClock;
 use palisade_core::time::{Clock, Micros, SECOND};
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, SecretRef, StoreUrl};
-use palisade_server::serve::SECRET_FILE;
+use palisade_server::serve::{SECRET_FILE, try_write};
 use palisade_server::store::Opening;
 
 use super::super::check;
@@ -166,10 +166,8 @@ fn embedded(directory: &Path, found: &mut Findings) {
     if !directory.exists() {
         return;
     }
-    let probe = directory.join(format!(".doctor-{}", std::process::id()));
-    let tried = std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe));
     let shown = directory.display();
-    match tried {
+    match try_write(directory) {
         Ok(()) => found.well("store", format!("`{shown}` can be written")),
         Err(error) => found.add(
             "store",

@@ -161,10 +161,14 @@ fn leave_out(draft: &mut Draft) {
 fn report(draft: &Draft, policy: &str, cases: &cases::Cases, to: &To) {
     let differences = render::differences(draft);
     if to.json {
+        let all: Vec<String> = differences
+            .into_iter()
+            .chain(render::left_out(draft))
+            .collect();
         let policy = to.out.is_none().then_some(policy);
         output::json(&json!({
             "limits": draft.limits().count(),
-            "differences": differences,
+            "differences": all,
             "without_case": cases.not_shown,
             "policy": policy,
             "cases": Value::from(cases.lines.len()),
@@ -174,9 +178,13 @@ fn report(draft: &Draft, policy: &str, cases: &cases::Cases, to: &To) {
     if to.out.is_none() {
         output::print(policy);
     }
-    output::error_line(&format!("{} limits; what differs:", draft.limits().count()));
-    for difference in differences {
-        output::error_line(&format!("- {difference}"));
+    output::error_line(&format!(
+        "{} limits; {} differences from the original stand at the end of the policy: read them",
+        draft.limits().count(),
+        differences.len()
+    ));
+    for line in render::left_out(draft) {
+        output::error_line(&line);
     }
     if to.cases.is_some() && !cases.not_shown.is_empty() {
         let names = cases.not_shown.join(", ");

@@ -13,7 +13,7 @@ pub(super) fn policy(draft: &Draft) -> String {
         "# Made by `palisade import` of {}.\n",
         comment(&draft.source)
     );
-    text.push_str("# What differs from the original stands at each limit and at the end.\n\n");
+    text.push_str("# What differs from the original stands at the end.\n\n");
     text.push_str(&draft.settings);
     for part in &draft.parts {
         text.push('\n');
@@ -46,22 +46,23 @@ pub(super) fn differences(draft: &Draft) -> Vec<String> {
             names.push(format!("`{}` ({})", limit.name, limit.place));
         }
     }
-    let left_out = draft.parts.iter().filter_map(|part| match part {
-        Part::LeftOut(_, place, why) => Some(format!("left out: {place}: {why}")),
-        _ => None,
-    });
     let general = draft.general.iter().map(|line| format!("all: {line}"));
     let each = order
         .iter()
         .map(|text| format!("{}: {text}", named[text].join(", ")));
-    general.chain(each).chain(left_out).collect()
+    general.chain(each).collect()
+}
+
+/// What is not in the policy, each with its place in the original and why.
+pub(super) fn left_out(draft: &Draft) -> impl Iterator<Item = String> {
+    draft.parts.iter().filter_map(|part| match part {
+        Part::LeftOut(_, place, why) => Some(format!("left out: {place}: {why}")),
+        _ => None,
+    })
 }
 
 fn limit(limit: &Limit) -> String {
     let mut text = comment_lines(&limit.comments);
-    for difference in &limit.differences {
-        let _ = writeln!(text, "# differs: {}", comment(difference));
-    }
     let _ = writeln!(text, "[[limit]]\nname = {}", quoted(&limit.name));
     text.push_str(&subject(&limit.subject));
     text.push_str(&figure(&limit.figure));

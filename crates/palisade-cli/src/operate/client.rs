@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::uri::Authority;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use tower_service::Service;
 
 use super::super::offline;
+use super::unanswered::Unanswered;
 
 /// Longest a call may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -152,13 +154,8 @@ impl Server {
         let runtime = offline::runtime()?;
         runtime
             .block_on(async { tokio::time::timeout(PATIENCE, send(tls, request)).await })
-            .unwrap_or(None)
-            .ok_or_else(|| {
-                Failure::unavailable(
-                    format!("no answer from the admin API at {}", self.admin()),
-                    "start the server with `palisade serve`, or pass its `--admin` address",
-                )
-            })
+            .unwrap_or(Err(Unanswered::Nobody))
+            .map_err(|unanswered| unanswered.failure(self.admin()))
     }
 
     fn url(&self, path: &str) -> String {
@@ -189,29 +186,34 @@ impl Server {
 }
 
 /// One request on a connection of its own: no pool, and no HTTP/2.
-async fn send(tls: ClientConfig, request: Request<Full<Bytes>>) -> Option<(StatusCode, Bytes)> {
+async fn send(
+    tls: ClientConfig,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), Unanswered> {
     let mut connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .build();
-    let stream = connector.call(request.uri().clone()).await.ok()?;
-    let (mut sender, connection) = http1::handshake(stream).await.ok()?;
+    let stream = connector.call(request.uri().clone()).await?;
+    let (mut sender, connection) = http1::handshake(stream).await?;
     tokio::spawn(connection);
-    let answer = sender.send_request(addressed(request)?).await.ok()?;
+    let answer = sender.send_request(addressed(request)?).await?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-    let bytes = body.collect().await.ok()?.to_bytes();
-    Some((status, bytes))
+    let bytes = body.collect().await?.to_bytes();
+    Ok((status, bytes))
 }
 
 /// The request as a server reads it: whom it asks in `Host`, what it asks as the path.
-fn addressed(mut request: Request<Full<Bytes>>) -> Option<Request<Full<Bytes>>> {
-    let host = HeaderValue::from_str(request.uri().authority()?.as_str()).ok()?;
-    let path = request.uri().path_and_query()?.as_str().parse().ok()?;
-    request.headers_mut().insert(header::HOST, host);
-    *request.uri_mut() = path;
-    Some(request)
+fn addressed(mut request: Request<Full<Bytes>>) -> http::Result<Request<Full<Bytes>>> {
+    let uri = std::mem::take(request.uri_mut()).into_parts();
+    let host = uri.authority.as_ref().map_or("", Authority::as_str);
+    request
+        .headers_mut()
+        .insert(header::HOST, HeaderValue::from_str(host)?);
+    *request.uri_mut() = uri.path_and_query.map(Uri::from).unwrap_or_default();
+    Ok(request)
 }
 
 /// What the server says: administration has a `message`, the rest a problem's `title`.

@@ -9,6 +9,7 @@ mod keys;
 mod quota;
 mod reset;
 mod status;
+mod unanswered;
 
 pub(super) use allowlist::Allowlist;
 pub(super) use blocks::Blocks;

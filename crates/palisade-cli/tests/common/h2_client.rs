@@ -93,14 +93,41 @@ impl H2 {
         ended.is_ok()
     }
 
-    /// Asks and grants no window for the answer: true if the server gives the
-    /// connection up in this time.
+    /// Asks for something without an end and reads a part of it, while other requests of the
+    /// connection go on: true if that is all given up once `is_freed`, in this time.
+    pub(crate) fn gives_up_one_of_many(
+        &self,
+        endless: &str,
+        path: &str,
+        is_freed: impl Fn() -> bool,
+        time: Duration,
+    ) -> bool {
+        self.runtime.block_on(async {
+            let mut sender = self.sender.clone();
+            let response = sender.send_request(request("GET", endless)).await.unwrap();
+            let mut body = response.into_body();
+            assert!(body.frame().await.unwrap().is_ok());
+            for _ in 0..time.as_millis() / 50 {
+                status(self.sender.clone(), request("GET", path)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if is_freed() {
+                    return body.collect().await.is_err();
+                }
+            }
+            false
+        })
+    }
+
+    /// Asks and grants no window for the answer, but gives signs of life: true if the server
+    /// gives the connection up in this time.
     pub(crate) fn takes_nothing(address: SocketAddr, path: &str, time: Duration) -> bool {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         // SETTINGS_INITIAL_WINDOW_SIZE (4) = 0
+        const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         const SETTINGS: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(time)).unwrap();
+        let pause = Duration::from_millis(100);
+        stream.set_read_timeout(Some(pause)).unwrap();
         let head = head(path);
         let mut frame = vec![0, 0, u8::try_from(head.len()).unwrap(), 1, 5, 0, 0, 0, 1];
         frame.extend_from_slice(&head);
@@ -108,13 +135,20 @@ impl H2 {
         stream.write_all(&SETTINGS).unwrap();
         stream.write_all(&frame).unwrap();
         let mut buffer = [0; 4096];
-        loop {
+        for _ in 0..time.as_millis() / (2 * pause).as_millis() {
+            if stream.write_all(&PING).is_err() {
+                return true;
+            }
+            // A pause between the signs, whatever is answered.
+            std::thread::sleep(pause);
             match stream.read(&mut buffer) {
                 Ok(0) => return true,
                 Ok(_) => {}
-                Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return true,
             }
         }
+        false
     }
 }
 

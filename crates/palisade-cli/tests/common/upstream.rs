@@ -15,6 +15,8 @@ pub(crate) struct Upstream {
     pub(crate) connections: Arc<AtomicUsize>,
     /// Requests that reached it.
     pub(crate) requests: Arc<AtomicUsize>,
+    /// Connections that are open.
+    pub(crate) open: Arc<AtomicUsize>,
 }
 
 impl Upstream {
@@ -23,17 +25,24 @@ impl Upstream {
         let address = listener.local_addr().unwrap();
         let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::default());
         let (opened, served) = (Arc::clone(&connections), Arc::clone(&requests));
+        let open = Arc::<AtomicUsize>::default();
+        let held = Arc::clone(&open);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 opened.fetch_add(1, Ordering::SeqCst);
-                let served = Arc::clone(&served);
-                std::thread::spawn(move || serve(stream, &served));
+                let (served, held) = (Arc::clone(&served), Arc::clone(&held));
+                held.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    serve(stream, &served);
+                    held.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
         Self {
             address,
             connections,
             requests,
+            open,
         }
     }
 
@@ -63,6 +72,7 @@ fn serve(stream: TcpStream, served: &AtomicUsize) {
         match path.as_str() {
             "/ws" => return echo_forever(reader, stream),
             "/stream" => stream_slowly(&mut stream),
+            "/endless" => return stream_forever(&mut stream),
             "/count" => count(&mut reader, &mut stream, &asked),
             "/head" => {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n");
@@ -154,6 +164,16 @@ fn stream_slowly(stream: &mut TcpStream) {
         std::thread::sleep(Duration::from_millis(200));
     }
     let _ = stream.write_all(b"0\r\n\r\n");
+}
+
+/// As much as is taken.
+fn stream_forever(stream: &mut TcpStream) {
+    let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut written = stream.write_all(head);
+    let piece = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
+    while written.is_ok() {
+        written = stream.write_all(piece.as_bytes());
+    }
 }
 
 /// Agrees to the other protocol and sends every byte back.

@@ -35,7 +35,7 @@ fn import(scratch: &Scratch, block: &str, content: &str) -> String {
 
 /// What a policy says, without what the import says about it.
 fn said(policy: &str) -> Vec<&str> {
-    let about = ["# differs: ", "# Made by", "# What differs"];
+    let about = ["# Made by", "# What differs"];
     let (limits, _) = policy.split_once("# Differences").unwrap_or((policy, ""));
     limits
         .lines()

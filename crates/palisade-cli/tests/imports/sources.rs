@@ -36,21 +36,33 @@ fn nginx_becomes_a_policy_with_its_comments_and_differences() {
 }
 
 #[test]
-fn each_difference_is_said_at_its_limit_at_the_end_and_on_standard_error() {
-    let file = fixture("ratelimit.yaml");
-    let output = run(&["import", "envoy-ratelimit", &file]);
-    let (policy, said) = (text(&output.stdout), text(&output.stderr));
-    let (limits, end) = policy
-        .split_once("# Differences from the original")
-        .unwrap();
-    let at_limits: Vec<&str> = limits
-        .lines()
-        .filter_map(|line| line.strip_prefix("# differs: "))
-        .collect();
-    assert!(at_limits.len() > 5, "{limits}");
-    for difference in at_limits {
-        assert!(end.contains(difference), "{difference}");
-        assert!(said.contains(difference), "{difference}");
+fn n13_each_difference_is_said_once_with_the_limits_that_it_concerns() {
+    for (source, file) in [
+        ("envoy-ratelimit", "ratelimit.yaml"),
+        ("limitador", "limits.yaml"),
+        ("nginx", "nginx/nginx.conf"),
+    ] {
+        let output = run(&["import", source, &fixture(file)]);
+        let (policy, said) = (text(&output.stdout), text(&output.stderr));
+        let (_, end) = policy
+            .split_once("# Differences from the original")
+            .unwrap();
+        let listed: Vec<&str> = end
+            .lines()
+            .filter_map(|line| line.strip_prefix("# - "))
+            .collect();
+        assert!(listed.len() > 2, "{source}: {end}");
+        let count = format!("{} differences", listed.len());
+        assert!(said.contains(&count), "{source}: {said}");
+        let all = format!("{policy}{said}");
+        for difference in listed {
+            let (_, what) = difference.split_once(": ").unwrap();
+            assert_eq!(all.matches(what).count(), 1, "{source}: {what}");
+        }
+        for line in policy.lines().filter(|line| line.starts_with("# left out")) {
+            let (_, why) = line.split_once("): ").unwrap();
+            assert!(said.contains(why), "{source}: {why}");
+        }
     }
 }
 

@@ -30,6 +30,32 @@ fn ten_of_a_burst_of_ten_pass_and_the_eleventh_is_limited() {
 }
 
 #[test]
+fn s8_a_web_page_runs_no_command() {
+    let (_server, address) = plain();
+    let mut client = Raw::connect(address);
+    assert_eq!(client.ask("CL.THROTTLE ann 0 1 3600"), "0 1 0 -1 3600");
+    for page in [
+        "POST / HTTP/1.1\r\nHost: localhost:6379\r\nContent-Type: text/plain\r\n\r\nRESET ann\r\n",
+        "GET /\r\nHost: localhost\r\n\r\nRESET ann\r\n",
+        "OPTIONS * HTTP/1.1\r\nRESET ann\r\n",
+        "PING\r\nHOST: localhost\r\nRESET ann\r\n",
+    ] {
+        let mut browser = Raw::connect(address);
+        browser.send(page);
+        let mut said = String::new();
+        // Cut off, perhaps before everything was read: what counts is what was done.
+        let _ = browser.0.read_to_string(&mut said);
+        assert!(!said.contains("OK"), "{page}: {said}");
+        let limited = client.ask("CL.THROTTLE ann 0 1 3600");
+        assert!(limited.starts_with("1 1 0 "), "{page}: {limited}");
+    }
+    // Line by line, as slowly as one likes.
+    let mut slow = Raw::connect(address);
+    slow.send("POST / HTTP/1.1\r\n");
+    assert!(slow.has_ended());
+}
+
+#[test]
 fn a_look_takes_nothing() {
     let (_server, address) = plain();
     let mut client = Raw::connect(address);

@@ -49,17 +49,24 @@ section! {
         /// Whether a refund may name the facts of its check instead of a receipt: it may
         /// give back what others have used, and more is admitted than the limit.
         refund_by_facts: bool = "false";
-        /// Most open connections of one address.
+        /// Most open connections of one listener. One client address (IPv6: /64) has half of them
+        /// at most, unless it is a trusted proxy. When all are taken, those that idle the longest
+        /// are closed, of the address with the most first.
         connections_max: u32 = "10000" where "1"..="1000000";
-        /// Time to receive a request's headers.
+        /// Time to receive a request's headers, from the start of a connection or of the request.
         header_timeout: Duration = "5s" where "100ms"..="5min";
         /// Time to answer a request.
         request_timeout: Duration = "10s" where "100ms"..="5min";
-        /// Time after which an idle connection is closed.
+        /// Time after which an idle connection is closed, and an answer given up of which its
+        /// client takes nothing.
         idle_timeout: Duration = "60s" where "1s"..="1h";
         /// Time after which a connection is asked to close, however busy it is, so that
         /// balancers can spread connections anew; never if left out.
         connection_age_max: Option<Duration> where "1s"..="24h";
+        /// Time for which connections are still taken after SIGTERM, while `/health/ready` fails:
+        /// as long as a balancer needs to notice. Without one in front it only makes the end
+        /// later; SIGINT (Ctrl-C) and a second signal end at once.
+        drain_delay: Duration = "0s" where "0s"..="5min";
         /// Time that running requests get when the process is asked to stop.
         drain_timeout: Duration = "10s" where "0s"..="5min";
         /// Worker threads; if it is left out, one per core, and two more where they wait for

@@ -2,18 +2,21 @@
 //! and drained at the end.
 
 use std::future::{pending, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use palisade::engine::Observer;
+use palisade_core::key::Prefix;
+use palisade_core::time::Clock;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::activity::{Live, Patience};
+use super::activity::{Activity, Live, Patience, Verdict};
 use super::line::{Line, Stream};
+use super::slots::{Admission, Slots, Trust};
 use super::sockets::{Accepting, Listener};
 use super::spread::{Accepted, Desk};
 use super::stop::Stop;
@@ -24,38 +27,19 @@ use super::tls::Tls;
 /// Pause after the system refused to accept (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the connections of one surface may take, together and each.
+/// Bounds on the connections of one surface, together and each.
 #[derive(Clone)]
 pub(crate) struct Bounds {
-    gate: Arc<Semaphore>,
-    patience: Patience,
-    /// Time to agree on TLS, if it is spoken.
-    handshake: Duration,
-    drain: Duration,
-}
-
-impl Bounds {
-    /// At most so many connections at once, with so much time for a request's head
-    /// and without one; `drain` is the time that they get at the end.
-    pub(crate) fn new(
-        connections_max: usize,
-        header: Duration,
-        idle: Duration,
-        drain: Duration,
-    ) -> Self {
-        Self {
-            gate: Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))),
-            patience: Patience::new(header, idle),
-            handshake: header,
-            drain,
-        }
-    }
-
-    /// The same for connections that are asked to close at this age.
-    pub(crate) fn at_most(mut self, age: Option<Duration>) -> Self {
-        self.patience = self.patience.at_most(age);
-        self
-    }
+    /// Most connections at once.
+    pub(crate) connections_max: usize,
+    /// Time for a request's head, and without a request.
+    pub(crate) patience: Patience,
+    /// Time that connections get at the end.
+    pub(crate) drain: Duration,
+    /// Peers that speak for many clients.
+    pub(crate) trust: Trust,
+    /// The clock of log lines.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Where connections reach a worker.
@@ -63,11 +47,17 @@ pub(super) struct Entrance {
     pub(super) socket: Listener,
     /// Its place among the workers, if they share connections evenly.
     pub(super) desk: Option<Desk>,
+    /// Its slots, the same for all workers.
+    pub(super) slots: Arc<Slots>,
 }
 
 /// Accepts until the process ends, then waits for what is under way.
 pub(super) async fn run<P: Protocol>(
-    Entrance { socket, desk }: Entrance,
+    Entrance {
+        socket,
+        desk,
+        slots,
+    }: Entrance,
     protocol: Arc<P>,
     tls: Option<Secured>,
     bounds: Bounds,
@@ -86,6 +76,7 @@ pub(super) async fn run<P: Protocol>(
         protocol,
         tls,
         bounds,
+        slots,
         stop: stop.clone(),
         live: &live,
     };
@@ -112,11 +103,15 @@ async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
     }
 }
 
+/// A connection that has no slot yet.
+type Arrival = (Stream, SocketAddr);
+
 /// Where connections come in.
 struct Door<'a, P> {
     protocol: Arc<P>,
     tls: Option<Secured>,
     bounds: Bounds,
+    slots: Arc<Slots>,
     stop: Stop,
     live: &'a Live,
 }
@@ -125,18 +120,19 @@ impl<P: Protocol> Door<'_, P> {
     async fn serve(&self, listener: Accepting, mut desk: Option<Desk>) {
         let mut connections = JoinSet::new();
         let mut stop = self.stop.clone();
+        let mut next = None;
         loop {
             tokio::select! {
                 biased;
-                () = stop.draining() => break,
+                () = stop.leaving() => break,
                 Some(_) = connections.join_next() => {}
                 moved = arrived(&mut desk) => self.start(&mut connections, moved),
-                accepted = self.accept(&listener) => {
+                accepted = self.accept(&listener, &mut next) => {
                     self.start(&mut connections, placed(desk.as_ref(), accepted));
                 }
             }
         }
-        self.sweep(&listener, &mut connections);
+        self.sweep(&listener, next, &mut connections);
         while let Some(moved) = desk.as_mut().and_then(Desk::last) {
             self.start(&mut connections, Some(moved));
         }
@@ -153,28 +149,52 @@ impl<P: Protocol> Door<'_, P> {
         }
     }
 
-    async fn accept(&self, listener: &Accepting) -> Option<Accepted> {
-        let permit = Arc::clone(&self.bounds.gate).acquire_owned().await.ok()?;
-        match poll_fn(|cx| listener.poll(cx)).await {
-            Ok((stream, peer)) => Some(Accepted::new(stream, peer, permit)),
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                None
+    /// The next connection, once it has a slot; none if it gets none. It waits in `next`, where it
+    /// stays when this is dropped and called again.
+    async fn accept(&self, listener: &Accepting, next: &mut Option<Arrival>) -> Option<Accepted> {
+        if next.is_none() {
+            match poll_fn(|cx| listener.poll(cx)).await {
+                Ok(arrival) => *next = Some(arrival),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
+        let slot = self.slots.admit(self.share_of(next.as_ref()?)).await;
+        let (stream, peer) = next.take()?;
+        Some(Accepted::new(stream, peer, slot?))
+    }
+
+    /// Whose share of the slots a connection takes. Who opens a file is known to this machine.
+    fn share_of(&self, (stream, peer): &Arrival) -> Option<Prefix> {
+        let has_share = !matches!(stream, Stream::File(_)) && !(self.bounds.trust)(peer.ip());
+        has_share.then(|| Prefix::of(peer.ip()))
     }
 
     /// Connections that the kernel has already completed would otherwise be reset.
-    fn sweep(&self, listener: &Accepting, connections: &mut JoinSet<()>) {
+    fn sweep(
+        &self,
+        listener: &Accepting,
+        mut next: Option<Arrival>,
+        connections: &mut JoinSet<()>,
+    ) {
         let mut context = Context::from_waker(Waker::noop());
-        while let Ok(permit) = Arc::clone(&self.bounds.gate).try_acquire_owned() {
-            match listener.poll(&mut context) {
-                Poll::Ready(Ok((stream, peer))) => {
-                    let accepted = Accepted::new(stream, peer, permit);
+        loop {
+            let arrival = match next.take() {
+                Some(arrival) => arrival,
+                None => match listener.poll(&mut context) {
+                    Poll::Ready(Ok(arrival)) => arrival,
+                    Poll::Ready(Err(_)) | Poll::Pending => return,
+                },
+            };
+            match self.slots.attempt(self.share_of(&arrival), false) {
+                Admission::Admitted(slot) => {
+                    let accepted = Accepted::new(arrival.0, arrival.1, slot);
                     self.start(connections, Some(accepted));
                 }
-                Poll::Ready(Err(_)) | Poll::Pending => return,
+                Admission::Refused => {}
+                Admission::Full => return,
             }
         }
     }
@@ -186,16 +206,17 @@ impl<P: Protocol> Door<'_, P> {
         let Accepted {
             stream,
             peer,
-            permit,
+            slot,
             seat,
         } = accepted;
         let activity = self.live.add(&self.bounds.patience);
+        slot.serve(&activity);
         let stop = self.stop.clone();
         let protocol = Arc::clone(&self.protocol);
         let (stream, tls) = match (stream, &self.tls) {
             (Stream::Plain(stream), Some(tls)) => (stream, tls),
             (stream, _) => {
-                let line = Line::new(stream, peer, permit, activity, stop);
+                let line = Line::new(stream, peer, slot, activity, stop);
                 connections.spawn(task::boxed(async move {
                     let _seat = seat;
                     protocol.converse(line).await;
@@ -203,11 +224,11 @@ impl<P: Protocol> Door<'_, P> {
                 return;
             }
         };
-        let (tls, handshake) = (tls.clone(), self.bounds.handshake);
+        let tls = tls.clone();
         connections.spawn(task::boxed(async move {
             let _seat = seat;
-            if let Some(stream) = tls.agree(stream, handshake, &stop).await {
-                let line = Line::new(stream, peer, permit, activity, stop);
+            if let Some(stream) = tls.agree(stream, &activity).await {
+                let line = Line::new(stream, peer, slot, activity, stop);
                 protocol.converse(line).await;
             }
         }));
@@ -253,20 +274,21 @@ impl Secured {
 
     /// The handshake, if it succeeds in time. Nothing is under way before its end: a
     /// stopping process does not wait for it.
-    async fn agree(&self, stream: TcpStream, longest: Duration, stop: &Stop) -> Option<Stream> {
-        let mut stop = stop.clone();
+    async fn agree(&self, stream: TcpStream, activity: &Activity) -> Option<Stream> {
         let acceptor = self.tls.acceptor();
-        tokio::select! {
-            agreed = tokio::time::timeout(longest, acceptor.accept(stream)) => match agreed.ok()? {
-                Ok(stream) => Some(Stream::Secure(Box::new(stream))),
-                Err(error) => {
-                    if is_about_certificate(&error) {
-                        self.observer.caller_refused(self.listener, "certificate");
-                    }
-                    None
+        let handshake = acceptor.accept(stream);
+        match activity.unless_told(Verdict::Close, handshake).await? {
+            Ok(stream) => {
+                // It had the time for a head; the first head has that time again.
+                activity.begin();
+                Some(Stream::Secure(Box::new(stream)))
+            }
+            Err(error) => {
+                if is_about_certificate(&error) {
+                    self.observer.caller_refused(self.listener, "certificate");
                 }
-            },
-            () = stop.closing() => None,
+                None
+            }
         }
     }
 }

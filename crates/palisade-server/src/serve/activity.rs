@@ -1,8 +1,10 @@
 //! What a connection is doing, and when it has done so for too long.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +33,8 @@ pub(crate) struct Activity {
     /// Ticks that the connection has lasted, from a random start: many that began together
     /// do not end together.
     age: AtomicU32,
+    /// Time that a part of an answer may wait for the client, on one stream of many.
+    pub(super) stream_wait: Duration,
     verdict: AtomicU8,
     task: Mutex<Option<Waker>>,
     /// What is sent before answers.
@@ -48,30 +52,49 @@ pub(crate) enum Verdict {
     End,
 }
 
-const IDLE: u8 = 0;
-const RECEIVING: u8 = 1;
+/// A connection begins here: a client that says nothing has the time for a head, and no more.
+const RECEIVING: u8 = 0;
+const IDLE: u8 = 1;
 const ANSWERING: u8 = 2;
+/// Its bytes are somebody else's: it obeys no verdict.
+const HANDED_OVER: u8 = 3;
 
 impl Activity {
+    /// The time for a head begins, as for a new connection.
+    pub(super) fn begin(&self) {
+        self.enter(RECEIVING);
+    }
+
     /// Bytes have arrived.
     pub(super) fn received(&self) {
-        if self.phase.load(Ordering::Relaxed) == IDLE && !self.is_multiplexed() {
-            self.enter(RECEIVING);
+        match (self.phase.load(Ordering::Relaxed), self.is_multiplexed()) {
+            (IDLE, false) => self.enter(RECEIVING),
+            (RECEIVING, true) => self.enter(IDLE),
+            _ => {}
         }
     }
 
-    /// The connection carries many requests at once.
+    /// The connection carries many requests at once: from its next bytes on it may idle.
     pub(super) fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
-        self.enter(IDLE);
+    }
+
+    /// Somebody else has the connection from here on.
+    pub(super) fn hand_over(&self) {
+        self.enter(HANDED_OVER);
+    }
+
+    /// A part of an answer has been handed over, so those before it have been delivered. Bytes on
+    /// the socket would prove nothing on HTTP/2: our own signs of life are among them.
+    fn delivered(&self) {
+        let is_answering = self.phase.load(Ordering::Relaxed) == ANSWERING;
+        if is_answering && self.is_multiplexed() && !self.stuck.load(Ordering::Relaxed) {
+            self.ticks.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Bytes were taken by the client, or were not.
     pub(super) fn wrote(&self, stuck: bool) {
-        let advances = !stuck && self.is_multiplexed();
-        if advances && self.phase.load(Ordering::Relaxed) == ANSWERING {
-            self.ticks.store(0, Ordering::Relaxed);
-        }
         if self.stuck.load(Ordering::Relaxed) != stuck {
             self.stuck.store(stuck, Ordering::Relaxed);
             self.ticks.store(0, Ordering::Relaxed);
@@ -87,6 +110,39 @@ impl Activity {
     fn has_untaken_answer(&self) -> bool {
         self.is_multiplexed()
             && self.open.load(Ordering::Relaxed) > self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Ticks for which the connection has been of no use to its client; none while it is.
+    pub(super) fn idle_ticks(&self, patience: &Patience) -> Option<u32> {
+        let ticks = self.ticks.load(Ordering::Relaxed);
+        match self.phase.load(Ordering::Relaxed) {
+            IDLE | RECEIVING => Some(ticks),
+            ANSWERING => {
+                let waits = self.stuck.load(Ordering::Relaxed) || self.has_untaken_answer();
+                (waits && ticks > patience.header_ticks).then_some(ticks)
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends the connection now.
+    pub(super) fn end(&self) {
+        self.judge(Verdict::End);
+    }
+
+    /// What comes of `future`, unless the connection is told at least this first.
+    pub(crate) async fn unless_told<F: Future>(
+        &self,
+        told: Verdict,
+        future: F,
+    ) -> Option<F::Output> {
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.verdict(cx) >= told => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     }
 
     /// What has been decided about the connection; the task of `cx` is woken when
@@ -189,6 +245,9 @@ impl UnderWay {
 
     /// Whether the next part of the answer is still to be made, or to be taken.
     pub(crate) fn waits_for_us(&mut self, waits: bool) {
+        if !waits {
+            self.activity.delivered();
+        }
         match (self.waits_for_us, waits) {
             (true, false) => self.activity.waiting.fetch_sub(1, Ordering::Relaxed),
             (false, true) => self.activity.waiting.fetch_add(1, Ordering::Relaxed),
@@ -200,7 +259,9 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.waits_for_us(false);
+        if self.waits_for_us {
+            self.activity.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
         if self.lasts {
             self.activity.lasting.fetch_sub(1, Ordering::Relaxed);
         }
@@ -215,6 +276,8 @@ impl Drop for UnderWay {
 pub(crate) struct Patience {
     /// Time between ticks.
     pub(crate) tick: Duration,
+    /// Time that a connection may idle.
+    idle: Duration,
     header_ticks: u32,
     idle_ticks: u32,
     /// After so many a connection is asked to close, however busy it is.
@@ -229,6 +292,7 @@ impl Patience {
         };
         Self {
             tick,
+            idle,
             header_ticks: ticks(header),
             idle_ticks: ticks(idle),
             age_ticks: None,
@@ -260,8 +324,11 @@ pub(crate) struct Live(Mutex<Vec<Arc<Activity>>>);
 impl Live {
     /// A new connection.
     pub(crate) fn add(&self, patience: &Patience) -> Arc<Activity> {
-        let activity = Arc::<Activity>::default();
-        activity.age.store(patience.head_start(), Ordering::Relaxed);
+        let activity = Arc::new(Activity {
+            age: patience.head_start().into(),
+            stream_wait: patience.idle,
+            ..Activity::default()
+        });
         let mut all = self.0.lock();
         // Those that have ended go before room would be made for more.
         if all.len() == all.capacity() {
@@ -302,193 +369,4 @@ fn is_open(activity: &Arc<Activity>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn any() -> Patience {
-        Patience::new(Duration::from_secs(1), Duration::from_secs(1))
-    }
-
-    #[test]
-    fn a_connection_is_asked_to_close_at_its_age_however_busy_it_is() {
-        let patience = any().at_most(Some(Duration::from_secs(10)));
-        let live = Live::default();
-        let busy = live.add(&patience);
-        busy.multiplex();
-        let _under_way = UnderWay::begin(&busy);
-        let asked = (1..1000).find(|_| busy.tick(&patience) == Verdict::Close);
-        // A tick is a quarter of a second, and up to a tenth of the age is taken off.
-        assert!(
-            asked.is_some_and(|ticks| (37..=41).contains(&ticks)),
-            "{asked:?}"
-        );
-        assert_eq!(busy.tick(&patience), Verdict::Close);
-        let never = live.add(&any());
-        let _under_way = UnderWay::begin(&never);
-        assert!((0..10_000).all(|_| never.tick(&any()) == Verdict::Stay));
-    }
-
-    #[test]
-    fn what_has_no_end_keeps_a_connection_only_until_its_age_and_a_little_longer() {
-        let patience = any().at_most(Some(Duration::from_secs(10)));
-        let live = Live::default();
-        let watched = live.add(&patience);
-        watched.multiplex();
-        let mut stream = UnderWay::begin(&watched);
-        stream.lasts();
-        let call = UnderWay::begin(&watched);
-        assert!((0..1000).all(|_| watched.tick(&patience) != Verdict::End));
-        drop(call);
-        assert_eq!(watched.tick(&patience), Verdict::End);
-        let young = live.add(&patience);
-        young.multiplex();
-        let mut stream = UnderWay::begin(&young);
-        stream.lasts();
-        let end = (1..1000).find(|_| young.tick(&patience) == Verdict::End);
-        // The age, less a tenth at most, and the time that headers may take.
-        assert!(
-            end.is_some_and(|ticks| (41..=45).contains(&ticks)),
-            "{end:?}"
-        );
-    }
-
-    fn ticks_until_expired(activity: &Activity, patience: &Patience) -> u32 {
-        (1..1000)
-            .find(|_| activity.tick(patience) == Verdict::End)
-            .unwrap_or(u32::MAX)
-    }
-
-    #[test]
-    fn headers_have_less_time_than_idling_and_answers_are_not_cut_off() {
-        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(10));
-        let activity = Arc::<Activity>::default();
-        assert_eq!(ticks_until_expired(&activity, &patience), 41);
-        drop(UnderWay::begin(&activity));
-        activity.received();
-        assert_eq!(ticks_until_expired(&activity, &patience), 5);
-        let _under_way = UnderWay::begin(&activity);
-        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
-    }
-
-    #[test]
-    fn a_client_that_takes_nothing_is_given_up_and_a_quiet_stream_is_not() {
-        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
-        let activity = Arc::<Activity>::default();
-        let _under_way = UnderWay::begin(&activity);
-        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
-        activity.wrote(true);
-        assert_eq!(ticks_until_expired(&activity, &patience), 9);
-        activity.wrote(false);
-        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
-    }
-
-    #[test]
-    fn a_connection_is_told_when_its_time_is_up_and_when_all_are_to_close() {
-        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(1));
-        let live = Live::default();
-        let (idle, busy) = (live.add(&any()), live.add(&any()));
-        let cx = Context::from_waker(Waker::noop());
-        let _under_way = UnderWay::begin(&busy);
-        live.tick(&patience);
-        assert_eq!(idle.verdict(&cx), Verdict::Stay);
-        for _ in 0..10 {
-            live.tick(&patience);
-        }
-        assert_eq!(idle.verdict(&cx), Verdict::End);
-        assert_eq!(busy.verdict(&cx), Verdict::Stay);
-        live.close();
-        assert_eq!(idle.verdict(&cx), Verdict::End);
-        assert_eq!(busy.verdict(&cx), Verdict::Close);
-    }
-
-    #[test]
-    fn a_verdict_wakes_the_connection() {
-        struct Woken(AtomicBool);
-        impl std::task::Wake for Woken {
-            fn wake(self: Arc<Self>) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        let waker = Waker::from(Arc::clone(&woken));
-        let live = Live::default();
-        let one = live.add(&any());
-        assert_eq!(one.verdict(&Context::from_waker(&waker)), Verdict::Stay);
-        assert!(!woken.0.load(Ordering::Relaxed));
-        live.close();
-        assert!(woken.0.load(Ordering::Relaxed));
-    }
-
-    #[test]
-    fn connections_that_have_ended_take_no_room() {
-        let live = Live::default();
-        let kept = live.add(&any());
-        for _ in 0..100_000 {
-            drop(live.add(&any()));
-        }
-        assert!(live.0.lock().capacity() <= 4 * LIVE_ROOM_MIN);
-        live.tick(&Patience::new(
-            Duration::from_secs(1),
-            Duration::from_secs(1),
-        ));
-        assert_eq!(live.0.lock().len(), 1);
-        drop(kept);
-    }
-
-    #[test]
-    fn trickling_bytes_do_not_buy_time() {
-        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(10));
-        let activity = Activity::default();
-        activity.received();
-        let expired = (0..10).any(|_| {
-            activity.received();
-            activity.tick(&patience) == Verdict::End
-        });
-        assert!(expired);
-    }
-
-    fn multiplexed() -> Arc<Activity> {
-        let activity = Arc::<Activity>::default();
-        activity.multiplex();
-        activity
-    }
-
-    #[test]
-    fn an_idle_multiplexed_connection_is_asked_to_close_before_it_ends() {
-        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
-        let activity = multiplexed();
-        let verdicts: Vec<Verdict> = (0..14)
-            .map(|_| {
-                activity.received();
-                activity.tick(&patience)
-            })
-            .collect();
-        assert_eq!(verdicts[7], Verdict::Stay);
-        assert!(verdicts[8..12].iter().all(|v| *v == Verdict::Close));
-        assert_eq!(verdicts[12], Verdict::End);
-    }
-
-    #[test]
-    fn an_answer_that_no_window_is_granted_for_is_given_up_and_a_slow_one_is_not() {
-        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(2));
-        let activity = multiplexed();
-        let mut slow = UnderWay::begin(&activity);
-        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
-        slow.waits_for_us(false);
-        activity.wrote(false);
-        assert_eq!(ticks_until_expired(&activity, &patience), 9);
-        slow.waits_for_us(true);
-        assert_eq!(ticks_until_expired(&activity, &patience), u32::MAX);
-    }
-
-    #[test]
-    fn requests_at_once_are_idle_only_when_the_last_has_ended() {
-        let activity = multiplexed();
-        let (one, other) = (UnderWay::begin(&activity), UnderWay::begin(&activity));
-        drop(one);
-        assert_eq!(activity.phase.load(Ordering::Relaxed), ANSWERING);
-        drop(other);
-        assert_eq!(activity.phase.load(Ordering::Relaxed), IDLE);
-        assert_eq!(activity.waiting.load(Ordering::Relaxed), 0);
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::config::{Config, Secret, SecretRef, StoreUrl};
 use crate::failure::Failure;
 
-pub use palisade::setup::SECRET_FILE;
+pub use palisade::setup::{SECRET_FILE, try_write};
 
 /// Written in a data directory with each copy of it.
 const BACKUP_MARK: &str = "backed-up";

@@ -34,7 +34,6 @@ pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeCo
         } else {
             MissingUserAgent::SaysNothing
         },
-        ..EdgeConfig::default()
     })
 }
 

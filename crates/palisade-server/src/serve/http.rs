@@ -14,12 +14,13 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::activity::{Activity, UnderWay, Verdict};
 use super::interim::Early;
-use super::line::{Begins, Line, Watched};
+use super::line::{Begins, Line};
 use super::stop::Stop;
+use super::streams::{Delivery, Streams};
 use super::surface::Protocol;
 use super::trace;
 
@@ -101,7 +102,9 @@ impl<H: Handler> Protocol for H {
             },
             stop,
         });
-        match begins(&stream, &activity).await {
+        // The version that the client begins with, if it does in time.
+        let begins = activity.unless_told(Verdict::Close, stream.begins());
+        match begins.await.and_then(Result::ok) {
             Some(Begins::One) => {
                 let io = TokioIo::new(stream);
                 let service = service_fn(move |request| {
@@ -120,6 +123,8 @@ impl<H: Handler> Protocol for H {
                     http1::UpgradeableConnection::graceful_shutdown,
                 )
                 .await;
+                // A websocket has it now, if it is still there.
+                activity.hand_over();
             }
             Some(Begins::Two) => {
                 activity.multiplex();
@@ -134,7 +139,7 @@ impl<H: Handler> Protocol for H {
                     }))
                 });
                 let io = TokioIo::new(if H::IS_SHORT { stream.joined() } else { stream });
-                let connection = http2::Builder::new(TokioExecutor::new())
+                let connection = http2::Builder::new(Streams::new(activity.stream_wait))
                     .max_header_list_size(HEADER_LIST_BYTES_MAX)
                     .max_concurrent_streams(STREAMS_MAX)
                     .timer(TokioTimer::new())
@@ -146,21 +151,6 @@ impl<H: Handler> Protocol for H {
             None => {}
         }
     }
-}
-
-/// Which version a client begins with; `None` if it ends, or must, before that.
-async fn begins(stream: &Watched, activity: &Activity) -> Option<Begins> {
-    let mut begins = pin!(stream.begins());
-    poll_fn(|cx| {
-        if let Poll::Ready(begins) = begins.as_mut().poll(cx) {
-            return Poll::Ready(begins.ok());
-        }
-        match activity.verdict(cx) {
-            Verdict::Stay => Poll::Pending,
-            Verdict::Close | Verdict::End => Poll::Ready(None),
-        }
-    })
-    .await
 }
 
 /// Serves a connection until it ends or has to.
@@ -210,7 +200,7 @@ impl<H: Handler> Exchange<H> {
         let mut response = trace::run(span, answering).await;
         self.client.activity.interim.ends();
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if one_at_a_time && self.stop.is_draining() && !switches {
+        if one_at_a_time && self.stop.is_leaving() && !switches {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -244,12 +234,17 @@ struct Tracked<B> {
     /// None of a request that no handler was asked about.
     body: Option<B>,
     under_way: UnderWay,
+    delivery: Option<Arc<Delivery>>,
 }
 
 impl<B> Tracked<B> {
     fn new(body: Option<B>, mut under_way: UnderWay) -> Self {
         under_way.waits_for_us(false);
-        Self { body, under_way }
+        Self {
+            body,
+            under_way,
+            delivery: Delivery::current(),
+        }
     }
 
     /// As the HTTP library answers a head that it cannot read.
@@ -275,6 +270,9 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         };
         let polled = Pin::new(body).poll_frame(cx);
         self.under_way.waits_for_us(polled.is_pending());
+        if let Some(delivery) = &self.delivery {
+            delivery.advance(polled.is_ready());
+        }
         polled
     }
 
@@ -293,10 +291,11 @@ mod tests {
     use std::io::{Read, Write};
     use std::sync::Arc;
 
-    use tokio::sync::{Notify, Semaphore};
+    use tokio::sync::Notify;
 
     use super::super::activity::{Live, Patience};
     use super::super::line::Stream;
+    use super::super::slots::Slot;
     use super::super::stop;
     use super::*;
 
@@ -344,12 +343,11 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let peer = std::thread::spawn(move || silent_peer(address));
         let (stream, _) = listener.accept().await.unwrap();
-        let gate = Arc::new(Semaphore::new(1));
         let patience = Patience::new(Duration::from_secs(5), Duration::from_secs(60));
         let line = Line::new(
             Stream::Plain(stream),
             address,
-            gate.acquire_owned().await.unwrap(),
+            Slot::alone(),
             Live::default().add(&patience),
             stop::stopper().1,
         );

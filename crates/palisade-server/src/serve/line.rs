@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 
 use super::activity::Activity;
+use super::slots::Slot;
 use super::stop::Stop;
 
 /// A connection as a protocol gets it.
@@ -30,7 +30,7 @@ impl Line {
     pub(super) fn new(
         stream: Stream,
         peer: SocketAddr,
-        permit: OwnedSemaphorePermit,
+        slot: Slot,
         activity: Arc<Activity>,
         stop: Stop,
     ) -> Self {
@@ -40,7 +40,7 @@ impl Line {
                 is_joined: false,
                 activity: Arc::clone(&activity),
                 interim: Bytes::new(),
-                _permit: permit,
+                _slot: slot,
             },
             peer,
             activity,
@@ -77,7 +77,7 @@ pub(crate) struct Watched {
     activity: Arc<Activity>,
     /// The rest of an interim answer that was begun.
     interim: Bytes,
-    _permit: OwnedSemaphorePermit,
+    _slot: Slot,
 }
 
 /// Which version of HTTP a connection begins with.
@@ -125,8 +125,6 @@ impl Watched {
             if length == PREFACE.len() {
                 return Ok(Begins::Two);
             }
-            // From here on the time for a head runs.
-            self.activity.received();
             tokio::time::sleep(PREFACE_PAUSE).await;
         }
     }
@@ -224,7 +222,6 @@ mod tests {
     use socket2::SockRef;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
-    use tokio::sync::Semaphore;
 
     use super::super::activity::{Live, Patience};
     use super::super::interim::Early;
@@ -240,12 +237,11 @@ mod tests {
             .unwrap();
         SockRef::from(&near).set_send_buffer_size(4096).unwrap();
         let (far, peer) = listener.accept().await.unwrap();
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(1));
         let activity = Live::default().add(&patience);
         let (_, stop) = stop::stopper();
         (
-            Line::new(Stream::Plain(near), peer, permit, activity, stop),
+            Line::new(Stream::Plain(near), peer, Slot::alone(), activity, stop),
             far,
         )
     }

@@ -1,7 +1,10 @@
 //! Log lines go to standard error, as text or JSON; spans to a collector, if there
 //! is one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use palisade::observe::SPAN_TARGET;
+use palisade_core::time::Micros;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -38,6 +41,29 @@ pub(crate) fn start(log: &Log) -> Result<Traces, Failure> {
     Ok(traces)
 }
 
+/// Lets a line be written now and then, however often there is a reason for it.
+pub(crate) struct LogLimit {
+    period: u64,
+    /// The period of the last line, from 1; 0 is none yet.
+    last: AtomicU64,
+}
+
+impl LogLimit {
+    /// At most one line in each period of so many microseconds.
+    pub(crate) const fn once_per(period: u64) -> Self {
+        Self {
+            period,
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a line may be written now.
+    pub(crate) fn allows(&self, now: Micros) -> bool {
+        let period = now.0 / self.period + 1;
+        self.last.swap(period, Ordering::Relaxed) != period
+    }
+}
+
 const fn threshold(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -45,5 +71,20 @@ const fn threshold(level: LogLevel) -> LevelFilter {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::time::SECOND;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_written_once_in_each_period() {
+        let limit = LogLimit::once_per(SECOND);
+        let at = |millis: u64| limit.allows(Micros(millis * 1_000));
+        let asked = [0, 1, 999, 1_000, 1_500, 7_000].map(at);
+        assert_eq!(asked, [true, false, false, true, false, true]);
     }
 }

@@ -14,10 +14,12 @@ mod observers;
 mod outage;
 mod passed;
 mod reload;
+mod slots;
 mod socket_file;
 mod sockets;
 mod spread;
 mod stop;
+mod streams;
 mod surface;
 pub(crate) mod task;
 mod tenants;
@@ -48,16 +50,17 @@ use notify::Supervisor;
 use observers::Observers;
 use passed::Passed;
 use reload::{Dormant, Hangup};
-use stop::{Signals, Stopper};
+use stop::{Asked, Signals, Stopper};
 use tenants::Policies;
 use workers::Workers;
 
 pub(crate) use accept::Bounds;
-pub(crate) use activity::{Activity, UnderWay, Verdict};
-pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup};
+pub(crate) use activity::{Activity, Patience, UnderWay, Verdict};
+pub use data::{GivenSecrets, SECRET_FILE, Secrets, mark_backup, try_write};
 pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
+pub(crate) use log::LogLimit;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
 pub(crate) use surface::{On, Place, Protocol, Share, Surface};
@@ -201,7 +204,7 @@ impl<'a> Service<'a> {
                 "start the service again",
             )
         };
-        let signals = Signals::listen().map_err(refused)?;
+        let mut signals = Signals::listen().map_err(refused)?;
         let hangup = Hangup::listen().map_err(refused)?;
         self.announce();
         let workers = Workers::start("worker", self.workers, &mut self.surfaces, &self.stop)?;
@@ -240,11 +243,15 @@ impl<'a> Service<'a> {
         // A thread that panicked or hangs for good would leave its connections waiting.
         let lives = supervisor.live(|| workers.are_alive() && admin.are_alive());
         let ended = tokio::select! {
-            () = signals.asked() => Ok(()),
+            asked = signals.asked() => Ok(Some(asked)),
             failure = outage => Err(failure),
-            () = lives => Ok(()),
+            () = lives => Ok(None),
         };
         supervisor.stopping();
+        self.stopper.drain();
+        if let Ok(Some(Asked::Terminate)) = ended {
+            linger(config.server.drain_delay, &mut signals).await;
+        }
         tracing::info!("stopping: answering what is under way");
         self.stopper.stop(config.server.drain_timeout).await;
         workers.drain().await;
@@ -255,7 +262,7 @@ impl<'a> Service<'a> {
         drop(following);
         self.finish().await?;
         tracing::info!("stopped");
-        ended
+        ended.map(drop)
     }
 
     /// Gives back what was taken ahead and writes what is waiting.
@@ -282,6 +289,19 @@ impl<'a> Service<'a> {
         output::print(&started.text());
         reload::tell_risks(&self.plan.config, &self.observers.metrics);
     }
+}
+
+/// Serves on for a while: whoever sends traffic here has yet to see that this node is not ready.
+/// A second signal ends it.
+async fn linger(delay: Duration, signals: &mut Signals) {
+    if delay.is_zero() {
+        return;
+    }
+    tracing::info!(
+        ?delay,
+        "asked to stop: not ready, and serving on for `drain_delay`"
+    );
+    let _ = tokio::time::timeout(delay, signals.asked()).await;
 }
 
 /// The surfaces on their addresses: what traffic goes through, and the admin's.

@@ -11,16 +11,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::line::Stream;
+use super::slots::Slot;
 
 /// A connection as it was accepted.
 pub(super) struct Accepted {
     pub(super) stream: Stream,
     pub(super) peer: SocketAddr,
-    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) slot: Slot,
     /// Where it counts, on a surface whose connections are spread.
     pub(super) seat: Option<Seat>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Accepted {
 struct Spread {
     /// The connections of each worker, those on their way to it included.
     held: Mutex<Vec<usize>>,
-    /// The way to each. What is on it has its permit: there are no more than connections.
+    /// The way to each. What is on it has its slot: there are no more than connections.
     ways: Vec<UnboundedSender<Moved>>,
 }
 
@@ -84,15 +84,11 @@ impl Desk {
 
 impl Accepted {
     /// A connection that has no seat yet.
-    pub(super) const fn new(
-        stream: Stream,
-        peer: SocketAddr,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) const fn new(stream: Stream, peer: SocketAddr, slot: Slot) -> Self {
         Self {
             stream,
             peer,
-            permit,
+            slot,
             seat: None,
         }
     }
@@ -143,7 +139,7 @@ impl Drop for Seat {
 struct Moved {
     stream: Unknown,
     peer: SocketAddr,
-    permit: OwnedSemaphorePermit,
+    slot: Slot,
     seat: Option<Seat>,
 }
 
@@ -163,7 +159,7 @@ impl Moved {
         Ok(Self {
             stream,
             peer: accepted.peer,
-            permit: accepted.permit,
+            slot: accepted.slot,
             seat: accepted.seat,
         })
     }
@@ -177,7 +173,7 @@ impl Moved {
         Ok(Accepted {
             stream,
             peer: self.peer,
-            permit: self.permit,
+            slot: self.slot,
             seat: self.seat,
         })
     }
@@ -186,7 +182,6 @@ impl Moved {
 #[cfg(test)]
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -196,8 +191,7 @@ mod tests {
         let far = TcpStream::connect(listener.local_addr().unwrap());
         let far = far.await.unwrap();
         let (near, peer) = listener.accept().await.unwrap();
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        (Accepted::new(Stream::Plain(near), peer, permit), far)
+        (Accepted::new(Stream::Plain(near), peer, Slot::alone()), far)
     }
 
     fn held(desk: &Desk) -> Vec<usize> {

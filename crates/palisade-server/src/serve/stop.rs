@@ -1,7 +1,7 @@
 //! How a process ends: asked, drained within a bound, flushed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,8 +12,10 @@ use tokio::sync::watch;
 enum Phase {
     /// Serving.
     Running,
-    /// No new connections; answers ask their client to go away.
+    /// Serving as before, and not ready: whoever sends requests here is to stop doing so.
     Draining,
+    /// No new connections; answers ask their client to go away.
+    Leaving,
     /// Connections without a request are closed.
     Closing,
 }
@@ -25,55 +27,84 @@ const GRACE_MAX: Duration = Duration::from_millis(250);
 /// Tells everybody that the process ends.
 pub(crate) struct Stopper {
     phase: watch::Sender<Phase>,
-    draining: Arc<AtomicBool>,
+    /// The phase again: every answer looks at it.
+    now: Arc<AtomicU8>,
 }
 
 /// Learns that the process ends.
 #[derive(Clone)]
 pub(crate) struct Stop {
     phase: watch::Receiver<Phase>,
-    draining: Arc<AtomicBool>,
+    now: Arc<AtomicU8>,
 }
 
 pub(crate) fn stopper() -> (Stopper, Stop) {
     let (sender, phase) = watch::channel(Phase::Running);
-    let draining = Arc::new(AtomicBool::new(false));
+    let now = Arc::new(AtomicU8::new(Phase::Running as u8));
     let stop = Stop {
         phase,
-        draining: Arc::clone(&draining),
+        now: Arc::clone(&now),
     };
-    let stopper = Stopper {
-        phase: sender,
-        draining,
-    };
-    (stopper, stop)
+    (Stopper { phase: sender, now }, stop)
 }
 
 impl Stopper {
+    /// Tells that the process is to end soon, and changes nothing else.
+    pub(crate) fn drain(&self) {
+        self.enter(Phase::Draining);
+    }
+
     /// Goes through the phases; connections then end by themselves.
     pub(crate) async fn stop(&self, drain: Duration) {
-        self.draining.store(true, Ordering::Relaxed);
-        self.phase.send_replace(Phase::Draining);
+        self.enter(Phase::Leaving);
         tokio::time::sleep(drain.min(GRACE_MAX)).await;
-        self.phase.send_replace(Phase::Closing);
+        self.enter(Phase::Closing);
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.now.store(phase as u8, Ordering::Relaxed);
+        self.phase.send_replace(phase);
     }
 }
 
 impl Stop {
-    /// True once no further request should come on a connection.
+    /// True once no more traffic should be sent here.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.is_at(Phase::Draining)
+    }
+
+    /// True once no further request should come on a connection.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_at(Phase::Leaving)
+    }
+
+    fn is_at(&self, phase: Phase) -> bool {
+        self.now.load(Ordering::Relaxed) >= phase as u8
+    }
+
+    /// Waits until no more traffic should be sent here.
+    pub(crate) async fn draining(&mut self) {
+        let _ = self.phase.wait_for(|phase| *phase >= Phase::Draining).await;
     }
 
     /// Waits until no new connection is to be accepted.
-    pub(crate) async fn draining(&mut self) {
-        let _ = self.phase.wait_for(|phase| *phase >= Phase::Draining).await;
+    pub(crate) async fn leaving(&mut self) {
+        let _ = self.phase.wait_for(|phase| *phase >= Phase::Leaving).await;
     }
 
     /// Waits until idle connections are to be closed.
     pub(crate) async fn closing(&mut self) {
         let _ = self.phase.wait_for(|phase| *phase >= Phase::Closing).await;
     }
+}
+
+/// The signal by which the process was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// SIGTERM: by a supervisor, which may still send traffic here.
+    Terminate,
+    /// SIGINT: by somebody at a terminal, who waits.
+    Interrupt,
 }
 
 /// SIGTERM and SIGINT, noticed from the moment this is made.
@@ -91,10 +122,10 @@ impl Signals {
     }
 
     /// Waits until the process is asked to stop.
-    pub(crate) async fn asked(mut self) {
+    pub(crate) async fn asked(&mut self) -> Asked {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Asked::Terminate,
+            _ = self.interrupt.recv() => Asked::Interrupt,
         }
     }
 }

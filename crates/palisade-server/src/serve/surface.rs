@@ -8,6 +8,7 @@ use palisade::engine::Observer;
 use super::accept::{self, Bounds, Entrance, Secured};
 use super::line::Line;
 use super::passed::Passed;
+use super::slots::Slots;
 use super::sockets::{self, Bound};
 use super::spread::{self, Desk};
 use super::stop::Stop;
@@ -89,6 +90,7 @@ pub(crate) struct On<P, M> {
     place: Place,
     make: M,
     bounds: Bounds,
+    slots: Arc<Slots>,
     tls: Option<Secured>,
     workers: Share,
     is_even: bool,
@@ -100,8 +102,10 @@ pub(crate) struct On<P, M> {
 impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
     /// `make` is asked once for each worker: what a protocol keeps (connections
     /// to an upstream) can then stay on the worker's thread.
-    pub(crate) const fn new(place: Place, bounds: Bounds, make: M) -> Self {
+    pub(crate) fn new(place: Place, bounds: Bounds, make: M) -> Self {
+        let clock = Arc::clone(&bounds.clock);
         Self {
+            slots: Slots::new(place.flag, bounds.connections_max, bounds.patience, clock),
             place,
             make,
             bounds,
@@ -162,6 +166,7 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> Surface for On<P, M> {
         let entrance = Entrance {
             socket: self.bound.as_mut()?.sockets.pop()?,
             desk: self.desks.pop(),
+            slots: Arc::clone(&self.slots),
         };
         let protocol = (self.make)();
         Some(task::boxed(accept::run(

@@ -184,7 +184,7 @@ mod tests {
             let mut stop = stop.clone();
             Some(Box::pin(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
-                stop.draining().await;
+                stop.leaving().await;
                 ended.fetch_add(1, Ordering::SeqCst);
             }))
         }

@@ -25,7 +25,7 @@ use exchange::Callers;
 
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::serve::{Bounds, Stop, Surface, Tls};
+use crate::serve::{Bounds, Patience, Stop, Surface, Tls};
 
 /// Renders what `/metrics` shows.
 pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
@@ -72,16 +72,18 @@ impl Given<'_> {
         Callers::new(self.caller.clone(), listener, observer)
     }
 
-    /// What the connections of a surface may take: the same for all.
+    /// Bounds on the connections of a surface: the same for all.
     fn bounds(&self) -> Bounds {
         let server = &self.config.server;
-        Bounds::new(
-            size(server.connections_max),
-            server.header_timeout,
-            server.idle_timeout,
-            server.drain_timeout,
-        )
-        .at_most(server.connection_age_max)
+        let edge = Arc::clone(&self.enforcer.edge);
+        Bounds {
+            connections_max: size(server.connections_max),
+            patience: Patience::new(server.header_timeout, server.idle_timeout)
+                .at_most(server.connection_age_max),
+            drain: server.drain_timeout,
+            trust: Arc::new(move |peer| edge.load().trusted_proxies.contains(peer)),
+            clock: Arc::clone(self.enforcer.engine.clock()),
+        }
     }
 }
 

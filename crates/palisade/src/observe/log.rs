@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Id;
-use palisade_core::decision::Mode;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
@@ -28,7 +27,6 @@ pub struct DenialLog {
     one_in: NonZeroU32,
     denials: AtomicU32,
     shed_second: AtomicU64,
-    unavailable_second: AtomicU64,
     failing_second: AtomicU64,
     store: Option<Box<str>>,
 }
@@ -54,7 +52,6 @@ impl DenialLog {
             one_in,
             denials: AtomicU32::new(0),
             shed_second: AtomicU64::new(0),
-            unavailable_second: AtomicU64::new(0),
             failing_second: AtomicU64::new(0),
             store: None,
         }
@@ -70,15 +67,6 @@ impl DenialLog {
     /// Whether this decision gets a line. Shed load gets one a second at most.
     pub(super) fn concerns(&self, seen: &Seen<'_>) -> bool {
         let decision = seen.decision;
-        if decision.mode != Mode::Normal && first_of_second(&self.unavailable_second, decision.at) {
-            tracing::warn!(
-                target: "palisade::store",
-                event = "rate_limiter_unavailable",
-                mode = decision.mode.name(),
-                request_id = seen.subject.request_id().map(Id::as_str),
-                "the store did not decide; local caps do"
-            );
-        }
         if decision.is_allowed()
             || !tracing::enabled!(target: "palisade::denied", tracing::Level::INFO)
         {
@@ -157,19 +145,20 @@ enum Loudness {
 struct Line(Loudness, &'static str, &'static str);
 
 impl Line {
-    fn write(self, change: &ModeChange<'_>) {
+    /// `store` is its kind and address.
+    fn write(self, change: &ModeChange<'_>, store: Option<&str>) {
         let Self(loudness, event, message) = self;
         let policy = change.policy.name();
         let reason = change.reason.map(tracing::field::display);
         match loudness {
             Loudness::Info => {
-                tracing::info!(target: "palisade::store", event, policy, reason, "{message}");
+                tracing::info!(target: "palisade::store", event, policy, store, reason, "{message}");
             }
             Loudness::Warn => {
-                tracing::warn!(target: "palisade::store", event, policy, reason, "{message}");
+                tracing::warn!(target: "palisade::store", event, policy, store, reason, "{message}");
             }
             Loudness::Error => {
-                tracing::error!(target: "palisade::store", event, policy, reason, "{message}");
+                tracing::error!(target: "palisade::store", event, policy, store, reason, "{message}");
             }
         }
     }
@@ -232,7 +221,7 @@ impl Observer for DenialLog {
     fn failure(&self, change: &ModeChange<'_>) {
         for event in change.events {
             if let Some(line) = line_of(*event, change.policy) {
-                line.write(change);
+                line.write(change, self.store.as_deref());
             }
         }
     }

@@ -49,6 +49,9 @@ pub enum Malformed {
     /// Strings that are too long together.
     #[error("Protocol error: too big request")]
     TooBig,
+    /// A line of an HTTP request: a web page speaks, and its body would be read as commands.
+    #[error("Protocol error: HTTP is not spoken here")]
+    Http,
 }
 
 /// The request that `input` begins with; `None` if it is not whole yet.
@@ -143,11 +146,26 @@ fn read_inline(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
         };
     };
     let line = &input[..end];
+    if is_http(line) {
+        return Err(Malformed::Http);
+    }
     let args = words(line.strip_suffix(b"\r").unwrap_or(line))?;
     Ok(Some(Request {
         args,
         bytes: end + 1,
     }))
+}
+
+/// True of a line that only an HTTP request has: its first, or the one that names the host.
+/// Browsers send both, and a page chooses neither.
+fn is_http(line: &[u8]) -> bool {
+    let begins = |word: &[u8]| {
+        let start = line.trim_ascii_start().get(..word.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(word))
+    };
+    let is_version = |word: &[u8]| word.starts_with(b"HTTP/");
+    let mut words = line.trim_ascii().split(u8::is_ascii_whitespace);
+    begins(b"POST ") || begins(b"host:") || words.next_back().is_some_and(is_version)
 }
 
 /// Words between white space; one that begins with a quotation mark ends with the next one
@@ -216,6 +234,31 @@ mod tests {
             Err(Malformed::Inline)
         );
         assert_eq!(read(&[b'x'; INLINE_BYTES_MAX]), Err(Malformed::Inline));
+    }
+
+    #[test]
+    fn s8_a_line_of_http_is_no_request() {
+        for line in [
+            "POST / HTTP/1.1\r\n",
+            "post /\n",
+            "GET /x?y=\"z HTTP/1.0\r\n",
+            "OPTIONS * HTTP/1.1\r\n",
+            "PRI * HTTP/2.0\r\n",
+            "Host: localhost:6379\r\n",
+            " hOsT:localhost\r\n",
+        ] {
+            assert_eq!(read(line.as_bytes()), Err(Malformed::Http), "{line}");
+        }
+        for line in [
+            "GET x\r\n",
+            "ECHO host:\r\n",
+            "POSTS x\r\n",
+            "ECHO HTTP\r\n",
+        ] {
+            assert!(matches!(read(line.as_bytes()), Ok(Some(_))), "{line}");
+        }
+        let array = array(&[b"ECHO".to_vec(), b"POST / HTTP/1.1".to_vec()]);
+        assert!(matches!(read(&array), Ok(Some(_))));
     }
 
     #[test]

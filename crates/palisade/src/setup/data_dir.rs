@@ -12,6 +12,8 @@ pub const SECRET_FILE: &str = "secret";
 /// Variable of the secret, where the configuration names no other.
 pub const SECRET_VARIABLE: &str = "PALISADE_KEY";
 const SECRET_BYTES: usize = 32;
+/// More than what a file system may keep beside the name of a file.
+const PROBE_BYTES: usize = 64 * 1024;
 
 /// Creates a data directory if it is not there, readable by this user only.
 ///
@@ -20,9 +22,21 @@ const SECRET_BYTES: usize = 32;
 pub fn create_data_dir(directory: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(directory)?;
+    try_write(directory)
+}
+
+/// Finds out, before something is to be kept, that nothing can be. An empty file would fit on a
+/// full disk: bytes are written, and on the disk before it is said.
+///
+/// # Errors
+/// Nothing can be written there.
+pub fn try_write(directory: &Path) -> Result<()> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
-    std::fs::write(&probe, b"")?;
-    std::fs::remove_file(&probe)
+    let mut file = std::fs::File::create(&probe)?;
+    let written = file.write_all(&[0; PROBE_BYTES]);
+    let kept = written.and_then(|()| file.sync_all());
+    let removed = std::fs::remove_file(&probe);
+    kept.and(removed)
 }
 
 /// A random secret. It does not end like a line: read as a line, a final line break would be

@@ -11,7 +11,8 @@ mod store_url;
 pub use any_store::AnyStore;
 pub use builder::{BuildError, Builder, StoreSource};
 pub use data_dir::{
-    SECRET_FILE, SECRET_VARIABLE, create_data_dir, read_secret, starting_secret, without_line_end,
+    SECRET_FILE, SECRET_VARIABLE, create_data_dir, read_secret, starting_secret, try_write,
+    without_line_end,
 };
 #[cfg(feature = "postgres")]
 pub use opening::postgres_config;

@@ -36,7 +36,7 @@ pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
         }
         tokio::select! {
             () = tokio::time::sleep(upstream.health_interval) => {}
-            () = stop.draining() => return,
+            () = stop.leaving() => return,
         }
     }
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade::Engine;
+use palisade_core::time::SECOND;
 
 use super::Given;
 use super::exchange::Callers;
-use crate::serve::{Line, On, Place, Protocol, Share, Surface};
+use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
 use crate::store::AnyStore;
 use session::Session;
 
@@ -26,6 +27,19 @@ struct Resp {
     callers: Callers,
     /// Connections so far: each has a number.
     connections: AtomicU64,
+    /// Web pages were told of.
+    pages: LogLimit,
+}
+
+impl Resp {
+    /// A web page spoke to the listener, as one does that a developer visits.
+    fn tell_of_page(&self) {
+        if self.pages.allows(self.engine.clock().now()) {
+            tracing::warn!(
+                "an HTTP request came to the listener for Redis clients: a web page may be attacking it through a browser; the connection was closed"
+            );
+        }
+    }
 }
 
 /// The listener, if an address is configured.
@@ -34,6 +48,7 @@ pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
         engine: Arc::clone(&given.enforcer.engine),
         callers: given.callers(FLAG),
         connections: AtomicU64::new(0),
+        pages: LogLimit::once_per(SECOND),
     });
     let place = Place {
         name: "RESP",
@@ -55,6 +70,6 @@ impl Protocol for Resp {
     async fn converse(self: Arc<Self>, line: Line) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let session = Session::new(number, self.callers.clone());
-        talk::converse(&self.engine, session, line).await;
+        talk::converse(&self, session, line).await;
     }
 }

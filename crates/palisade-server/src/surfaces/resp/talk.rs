@@ -3,19 +3,17 @@
 //!
 //! Memory is bounded by what is not read: while answers wait to be taken, nothing more is.
 
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::{Buf, BytesMut};
 use palisade::Engine;
 use palisade::engine::{KEYED_MAX, Keyed};
-use palisade::resp::{Command, REQUEST_BYTES_MAX, Replies, Throttle, read};
+use palisade::resp::{Command, Malformed, REQUEST_BYTES_MAX, Replies, Throttle, read};
 use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::Resp;
 use super::session::Session;
 use crate::serve::{Activity, Line, UnderWay, Verdict};
 use crate::store::AnyStore;
@@ -26,7 +24,7 @@ const READ_BYTES: usize = 16 * 1024;
 const REPLY_BYTES: usize = 64 * 1024;
 
 /// Speaks until either side ends.
-pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: Line) {
+pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
     let Line {
         mut stream,
         activity,
@@ -34,19 +32,19 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
         ..
     } = line;
     let mut talk = Talk {
-        engine,
+        resp,
         session,
         input: BytesMut::new(),
         replies: Replies::default(),
     };
-    while !talk.session.is_over && !stop.is_draining() {
+    while !talk.session.is_over && !stop.is_leaving() {
         talk.input.reserve(READ_BYTES);
         let received = stream.read_buf(&mut talk.input);
-        let Some(Ok(1..)) = unless_told(&activity, Verdict::Close, received).await else {
+        let Some(Ok(1..)) = activity.unless_told(Verdict::Close, received).await else {
             return;
         };
         let answered = talk.answer(&mut stream, &activity);
-        let answered = unless_told(&activity, Verdict::End, answered).await;
+        let answered = activity.unless_told(Verdict::End, answered).await;
         if !matches!(answered, Some(Ok(()))) {
             return;
         }
@@ -54,23 +52,8 @@ pub(super) async fn converse(engine: &Engine<AnyStore>, session: Session, line: 
     let _ = stream.shutdown().await;
 }
 
-/// What comes of `future`, unless the connection is told at least this first.
-async fn unless_told<F: Future>(
-    activity: &Activity,
-    told: Verdict,
-    future: F,
-) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if activity.verdict(cx) >= told => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
-}
-
-struct Talk<'e> {
-    engine: &'e Engine<AnyStore>,
+struct Talk<'r> {
+    resp: &'r Resp,
     session: Session,
     input: BytesMut,
     replies: Replies,
@@ -105,13 +88,13 @@ impl Talk<'_> {
     /// before anything is answered.
     async fn take(&mut self, mut begins: impl FnMut()) -> usize {
         let Self {
-            engine,
+            resp,
             session,
             input,
             replies,
         } = self;
         let mut turn = Turn {
-            engine,
+            engine: &resp.engine,
             session,
             replies,
             asked: SmallVec::new(),
@@ -130,6 +113,10 @@ impl Talk<'_> {
                     }
                 }
                 Ok(None) => break,
+                Err(Malformed::Http) => {
+                    resp.tell_of_page();
+                    turn.session.is_over = true;
+                }
                 Err(malformed) => {
                     turn.decide().await;
                     turn.replies.error(&format!("ERR {malformed}"));

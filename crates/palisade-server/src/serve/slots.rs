@@ -1,0 +1,399 @@
+//! Slots for the connections of one listener: a fixed number, of which one address holds a share at
+//! most, and in which those that idle make room when all are taken.
+//!
+//! Whoever holds the most makes room first: an address that fills the listener closes its own
+//! connections, not those of others. Peers that speak for many clients (`trusted_proxies`, and
+//! socket files) have no share, and make room last.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::key::Prefix;
+use palisade_core::time::{Clock, MINUTE};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::activity::{Activity, Patience};
+use super::log::LogLimit;
+
+/// One address holds one in so many slots at most.
+const SHARE: usize = 2;
+/// When all are taken, one in so many makes room at once: who floods a listener has it search for
+/// idle connections now and then, and not with every attempt.
+const ROOM: usize = 128;
+/// Time until idle connections are looked for again, if none has left its slot.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Tells whether a peer speaks for many clients.
+pub(crate) type Trust = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// The slots of one listener, shared by its workers.
+pub(super) struct Slots {
+    listener: &'static str,
+    most: usize,
+    share: usize,
+    patience: Patience,
+    clock: Arc<dyn Clock>,
+    told: LogLimit,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// By number: older connections have lower ones.
+    held: HashMap<u64, Holder>,
+    /// Slots of each address, those that are being left not included.
+    shares: HashMap<Prefix, usize>,
+    /// Slots that are being left.
+    leaving: usize,
+}
+
+/// A connection in its slot.
+struct Holder {
+    /// None if it has no share.
+    prefix: Option<Prefix>,
+    /// None until a worker serves it.
+    activity: Option<Arc<Activity>>,
+    is_leaving: bool,
+}
+
+/// A connection's slot, free again when dropped.
+pub(super) struct Slot {
+    slots: Arc<Slots>,
+    number: u64,
+}
+
+/// The answer to who asks for a slot.
+pub(super) enum Admission {
+    Admitted(Slot),
+    /// None is free yet.
+    Full,
+    /// The address has its share, and all of it is busy.
+    Refused,
+}
+
+impl Slots {
+    pub(super) fn new(
+        listener: &'static str,
+        most: usize,
+        patience: Patience,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            listener,
+            most,
+            share: most.div_ceil(SHARE),
+            patience,
+            clock,
+            told: LogLimit::once_per(MINUTE),
+            state: Mutex::default(),
+            freed: Notify::new(),
+        })
+    }
+
+    /// Waits for a slot; `None` if there is none for this address. Nothing is lost when it is
+    /// dropped and called again.
+    pub(super) async fn admit(self: &Arc<Self>, prefix: Option<Prefix>) -> Option<Slot> {
+        let mut is_late = false;
+        loop {
+            // Listening from before the attempt: a slot that becomes free in between is heard of.
+            let mut freed = pin!(self.freed.notified());
+            freed.as_mut().enable();
+            match self.attempt(prefix, is_late) {
+                Admission::Admitted(slot) => return Some(slot),
+                Admission::Refused => return None,
+                Admission::Full => {}
+            }
+            is_late = tokio::time::timeout(RETRY, freed).await.is_err();
+        }
+    }
+
+    /// A slot, if one is free; otherwise idle connections are asked to make room, unless some
+    /// that were asked are still there and it is not late.
+    pub(super) fn attempt(self: &Arc<Self>, prefix: Option<Prefix>, is_late: bool) -> Admission {
+        let mut state = self.state.lock();
+        let has_share = prefix.is_none_or(|prefix| state.share(prefix) < self.share);
+        if !has_share && state.make_room(1, &self.patience, prefix) == 0 {
+            return Admission::Refused;
+        }
+        if state.held.len() < self.most {
+            return Admission::Admitted(self.hold(&mut state, prefix));
+        }
+        if state.leaving == 0 || is_late {
+            let count = (self.most / ROOM).max(1);
+            state.make_room(count, &self.patience, None);
+        }
+        // A log that is read slowly must not hold up the other workers.
+        drop(state);
+        self.tell();
+        Admission::Full
+    }
+
+    fn hold(self: &Arc<Self>, state: &mut State, prefix: Option<Prefix>) -> Slot {
+        let number = state.next;
+        state.next += 1;
+        let holder = Holder {
+            prefix,
+            activity: None,
+            is_leaving: false,
+        };
+        state.held.insert(number, holder);
+        if let Some(prefix) = prefix {
+            *state.shares.entry(prefix).or_default() += 1;
+        }
+        Slot {
+            slots: Arc::clone(self),
+            number,
+        }
+    }
+
+    fn tell(&self) {
+        if self.told.allows(self.clock.now()) {
+            tracing::warn!(
+                listener = self.listener,
+                connections_max = self.most,
+                "all connections of the listener are taken: those that idle the longest are closed"
+            );
+        }
+    }
+}
+
+impl State {
+    fn share(&self, prefix: Prefix) -> usize {
+        self.shares.get(&prefix).copied().unwrap_or_default()
+    }
+
+    /// Ends idle connections, up to so many, and says how many: of this address, or of the one
+    /// that holds the most. Those that have idled the longest go first.
+    fn make_room(&mut self, count: usize, patience: &Patience, of: Option<Prefix>) -> usize {
+        let idle = self.held.iter().filter(|(_, holder)| !holder.is_leaving);
+        let idle = idle.filter(|(_, holder)| of.is_none() || holder.prefix == of);
+        let mut idle: Vec<_> = idle
+            .filter_map(|(number, holder)| {
+                let ticks = holder.activity.as_ref()?.idle_ticks(patience)?;
+                let held = holder.prefix.map(|prefix| self.share(prefix));
+                // No share sorts below every share.
+                Some((Reverse((held, holder.prefix)), Reverse(ticks), *number))
+            })
+            .collect();
+        let end = count.min(idle.len());
+        if end < idle.len() {
+            idle.select_nth_unstable(end);
+        }
+        let Some((first, ..)) = idle[..end].iter().min().copied() else {
+            return 0;
+        };
+        let leaving = idle[..end].iter().filter(|(from, ..)| *from == first);
+        leaving.map(|(.., number)| self.end(*number)).count()
+    }
+
+    fn end(&mut self, number: u64) {
+        let Some(holder) = self.held.get_mut(&number) else {
+            return;
+        };
+        holder.is_leaving = true;
+        if let Some(activity) = &holder.activity {
+            activity.end();
+        }
+        let prefix = holder.prefix;
+        self.leaving += 1;
+        self.give_back(prefix);
+    }
+
+    fn free(&mut self, number: u64) {
+        match self.held.remove(&number) {
+            Some(holder) if holder.is_leaving => self.leaving -= 1,
+            Some(holder) => self.give_back(holder.prefix),
+            None => {}
+        }
+    }
+
+    fn give_back(&mut self, prefix: Option<Prefix>) {
+        let Some(prefix) = prefix else {
+            return;
+        };
+        if let Some(share) = self.shares.get_mut(&prefix) {
+            *share -= 1;
+            if *share == 0 {
+                self.shares.remove(&prefix);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// A worker serves the connection from here on: it can make room for others.
+    pub(super) fn serve(&self, activity: &Arc<Activity>) {
+        if let Some(holder) = self.slots.state.lock().held.get_mut(&self.number) {
+            holder.activity = Some(Arc::clone(activity));
+        }
+    }
+
+    /// The only slot of a listener.
+    #[cfg(test)]
+    pub(super) fn alone() -> Self {
+        let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(1));
+        let clock = Arc::new(palisade::SystemClock::new());
+        let slots = Slots::new("test", 1, patience, clock);
+        slots.hold(&mut slots.state.lock(), None)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // The activity is dropped outside of the lock.
+        let mut state = self.slots.state.lock();
+        state.free(self.number);
+        drop(state);
+        self.slots.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade::VirtualClock;
+
+    use super::super::activity::{Live, UnderWay};
+    use super::*;
+
+    fn patience() -> Patience {
+        Patience::new(Duration::from_secs(1), Duration::from_secs(1))
+    }
+
+    fn slots(most: usize) -> Arc<Slots> {
+        let clock = Arc::new(VirtualClock::default());
+        Slots::new("test", most, patience(), clock)
+    }
+
+    fn client(number: u8) -> Option<Prefix> {
+        Some(Prefix::of([192, 0, 2, number].into()))
+    }
+
+    struct Connection {
+        slot: Slot,
+        activity: Arc<Activity>,
+    }
+
+    impl Connection {
+        fn is_kept(&self) -> bool {
+            let state = self.slot.slots.state.lock();
+            !state.held[&self.slot.number].is_leaving
+        }
+    }
+
+    fn connect(slots: &Arc<Slots>, live: &Live, prefix: Option<Prefix>) -> Option<Connection> {
+        let Admission::Admitted(slot) = slots.attempt(prefix, false) else {
+            return None;
+        };
+        let activity = live.add(&patience());
+        slot.serve(&activity);
+        Some(Connection { slot, activity })
+    }
+
+    fn kept(connections: &[Connection]) -> Vec<bool> {
+        connections.iter().map(Connection::is_kept).collect()
+    }
+
+    #[test]
+    fn s5_the_address_with_the_most_makes_room_its_longest_idle_first() {
+        let (slots, live) = (slots(5), Live::default());
+        let quiet = connect(&slots, &live, client(1)).unwrap();
+        live.tick(&patience());
+        let mut many: Vec<_> = (0..3)
+            .map(|_| {
+                live.tick(&patience());
+                connect(&slots, &live, client(2)).unwrap()
+            })
+            .collect();
+        let proxy = connect(&slots, &live, None).unwrap();
+        assert!(connect(&slots, &live, client(3)).is_none(), "all are taken");
+        assert_eq!(kept(&many), [false, true, true]);
+        assert!(quiet.is_kept() && proxy.is_kept());
+        assert!(
+            connect(&slots, &live, client(3)).is_none(),
+            "it is still there"
+        );
+        assert_eq!(kept(&many), [false, true, true], "one is enough");
+        assert!(matches!(slots.attempt(client(3), true), Admission::Full));
+        assert_eq!(kept(&many), [false, false, true], "unless it is late");
+        many.remove(0);
+        assert!(connect(&slots, &live, client(3)).is_some());
+    }
+
+    #[test]
+    fn s5_proxies_make_room_last_and_what_is_of_use_never() {
+        let (slots, live) = (slots(3), Live::default());
+        let mut proxies: Vec<_> = (0..2)
+            .map(|_| connect(&slots, &live, None).unwrap())
+            .collect();
+        live.tick(&patience());
+        let busy = connect(&slots, &live, client(1)).unwrap();
+        let request = UnderWay::begin(&busy.activity);
+        assert!(matches!(slots.attempt(client(2), true), Admission::Full));
+        assert_eq!(kept(&proxies), [false, true]);
+        assert!(busy.is_kept());
+        drop(request);
+        assert!(matches!(slots.attempt(client(2), true), Admission::Full));
+        assert!(!busy.is_kept());
+        proxies.clear();
+        drop(busy);
+        let state = slots.state.lock();
+        assert!(state.held.is_empty() && state.shares.is_empty());
+        assert_eq!(state.leaving, 0);
+    }
+
+    #[test]
+    fn s5_an_address_beyond_its_share_gives_up_its_own() {
+        let (slots, live) = (slots(8), Live::default());
+        let other = connect(&slots, &live, client(1)).unwrap();
+        let mut own = Vec::new();
+        for _ in 0..4 {
+            own.push(connect(&slots, &live, client(2)).unwrap());
+            live.tick(&patience());
+        }
+        let requests: Vec<_> = own[1..]
+            .iter()
+            .map(|one| UnderWay::begin(&one.activity))
+            .collect();
+        own.push(connect(&slots, &live, client(2)).unwrap());
+        assert_eq!(kept(&own), [false, true, true, true, true]);
+        let last = UnderWay::begin(&own[4].activity);
+        assert!(matches!(
+            slots.attempt(client(2), false),
+            Admission::Refused
+        ));
+        assert!(matches!(slots.attempt(None, false), Admission::Admitted(_)));
+        assert!(other.is_kept());
+        drop((requests, last));
+    }
+
+    #[test]
+    fn s5_an_ipv6_client_is_its_64() {
+        let (slots, live) = (slots(2), Live::default());
+        let of = |ip: &str| Some(Prefix::of(ip.parse().unwrap()));
+        let one = connect(&slots, &live, of("2001:db8::1")).unwrap();
+        let _busy = UnderWay::begin(&one.activity);
+        let same = slots.attempt(of("2001:db8::2"), false);
+        assert!(matches!(same, Admission::Refused));
+        assert!(connect(&slots, &live, of("2001:db8:0:1::1")).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_waits_gets_the_slot_that_becomes_free() {
+        let (slots, live) = (slots(1), Live::default());
+        let one = connect(&slots, &live, None).unwrap();
+        let request = UnderWay::begin(&one.activity);
+        let waiting = slots.admit(None);
+        let freed = async {
+            tokio::task::yield_now().await;
+            drop((request, one));
+        };
+        assert!(tokio::join!(waiting, freed).0.is_some());
+    }
+}
