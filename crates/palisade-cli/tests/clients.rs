@@ -37,7 +37,14 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let name = entry.file_name();
-        let left_behind = ["node_modules", "dist", "build", "__pycache__", "page"];
+        let left_behind = [
+            "node_modules",
+            "dist",
+            "build",
+            "__pycache__",
+            "page",
+            "vendor",
+        ];
         if left_behind.iter().any(|each| name == *each) {
             continue;
         }
@@ -106,6 +113,38 @@ fn the_typescript_package_compiles_and_passes_its_tests() {
     npm(&package, &["test"]);
 }
 
+/// Debian: `apt-get install golang-go golang-github-go-chi-chi-dev
+/// golang-github-gin-gonic-gin-dev`.
+#[test]
+fn the_go_package_has_no_races_and_passes_its_tests() {
+    let package = workplace("go").join("package");
+    let go = |args: &[&str]| {
+        let mut command = Command::new("go");
+        let what = format!("go {}", args.join(" "));
+        run(
+            &what,
+            with_service(command.args(args).current_dir(&package)),
+        );
+    };
+    let unformatted = Command::new("gofmt")
+        .args(["-l", "."])
+        .current_dir(&package)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&unformatted.stdout), "");
+    go(&["vet", "./..."]);
+    go(&["test", "-race", "-count=1", "./..."]);
+}
+
+/// Debian: `apt-get install php-cli phpunit php-nyholm-psr7 php-illuminate-http
+/// php-illuminate-routing php-illuminate-events`.
+#[test]
+fn the_php_package_passes_its_tests() {
+    let package = workplace("php").join("package");
+    let mut command = Command::new("phpunit");
+    run("phpunit", with_service(command.current_dir(&package)));
+}
+
 /// The first shell block of a page, run in a folder that holds nothing but the package.
 fn installs(language: &str, home: &Path, before: &str, then: &str) {
     let page = fs::read_to_string(root().join(format!("docs/{language}.md"))).unwrap();
@@ -138,4 +177,24 @@ fn the_typescript_package_is_installed_as_the_page_says() {
     let then = "node --input-type=module -e 'import { limited } from \"palisade-client/fetch\"; limited.name'\n\
                 node -e 'require(\"palisade-client/fetch\").limited.name'";
     installs("typescript", home.path(), ":", then);
+}
+
+#[test]
+fn the_go_package_is_installed_as_the_page_says() {
+    let home = tempfile::tempdir().unwrap();
+    let then = "printf 'package main\nimport palisade \"example.com/palisade/clients/go\"\n\
+                func main() { println(palisade.Allow) }\n' > main.go\n\
+                go run .";
+    installs("go", home.path(), "export GOFLAGS= GOPROXY=off", then);
+}
+
+#[test]
+fn the_php_package_is_installed_as_the_page_says() {
+    let home = tempfile::tempdir().unwrap();
+    // Nothing is taken from the registry: a machine without one must not wait for it.
+    let before = "mkdir composer; export COMPOSER_HOME=$PWD/composer COMPOSER_ALLOW_SUPERUSER=1\n\
+                  echo '{\"repositories\":{\"packagist.org\":false}}' > composer/config.json";
+    let then = "php -r 'require \"vendor/autoload.php\"; \
+                new Palisade\\Client\\Palisade(\"http://127.0.0.1:8080\");'";
+    installs("php", home.path(), before, then);
 }

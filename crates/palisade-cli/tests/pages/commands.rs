@@ -20,7 +20,12 @@ fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "SECURITY.md"]
         .map(|name| root().join(name))
         .into();
-    for folder in ["docs", "spec", "clients/python", "clients/typescript"] {
+    let clients = ["go", "php", "python", "typescript"].map(|each| format!("clients/{each}"));
+    for folder in ["docs", "spec"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(clients)
+    {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         found.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "md")));

@@ -1,0 +1,3 @@
+module example.com/palisade/clients/go
+
+go 1.19
