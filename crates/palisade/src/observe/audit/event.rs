@@ -234,6 +234,9 @@ pub(super) struct Event {
     pub(super) bucket: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<Rule>,
+    /// The lockout's rule where the guard refuses too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lockout_rule: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "mode_name")]
@@ -279,6 +282,7 @@ impl Event {
             class: None,
             bucket: None,
             rule: None,
+            lockout_rule: None,
             code: None,
             mode: None,
             op: None,

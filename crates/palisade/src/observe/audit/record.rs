@@ -231,6 +231,7 @@ impl Audit {
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
         event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
         event.ip_prefix = Some(Network::of(facts.ip));
+        event.lockout_rule = lockout_beside_guard(decision);
         with_who(&mut event, who);
         self.shared.push(event);
     }
@@ -270,6 +271,17 @@ fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
     match decision.error {
         Some(ErrorCode::RateLimitExceeded) => Some(EventKind::RateLimitExceeded),
         Some(ErrorCode::UserRateLimitExceeded) => Some(EventKind::UserRateLimitExceeded),
+/// The lockout's rule where the answer's rule is one of the guard (D37).
+fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
+    let is_lockout = |rule: &Rule| matches!(*rule, Rule::A_HARD | Rule::A_WINDOW);
+    let mut rules = decision.reasons.iter().map(|reason| reason.rule);
+    let found = rules.find(is_lockout)?;
+    decision
+        .rule
+        .filter(|rule| !is_lockout(rule))
+        .map(|_| found)
+}
+
         Some(ErrorCode::ClientRateLimitExceeded) => Some(EventKind::ClientRateLimitExceeded),
         Some(ErrorCode::QuotaExceeded) => Some(EventKind::QuotaExceeded),
         Some(ErrorCode::AccountLocked | ErrorCode::ChallengeRequired) => Some(EventKind::Lockout),
