@@ -26,6 +26,8 @@ mod scripted;
 use common::{Client, Options, Reply, Server};
 
 /// No limit but the guard: what stops a guesser here is not a count of requests. Addresses
+#[path = "login_proxy/scripts.rs"]
+mod scripts;
 /// come from the header, as behind a balancer on this host.
 const ONLY_THE_GUARD: &str = r#"
 [policy]
