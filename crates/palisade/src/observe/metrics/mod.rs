@@ -207,6 +207,7 @@ impl Metrics {
             };
             self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), outcome], 1);
             if seen.decision.lockout == Some(LockoutNote::NotAsked) {
+                Attempt::Unknown => "unknown",
                 self.bump(&names::GUARD_UNNAMED, &[flow_name(flow)], 1);
             }
         }
