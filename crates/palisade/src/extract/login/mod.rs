@@ -1,6 +1,7 @@
 //! What a login request and the application's answer to it say: who tries, and how it
 //! ended.
 
+mod graphql;
 mod members;
 mod multipart;
 mod outcome;
