@@ -134,8 +134,8 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
-    /// An actor or an address was answered 401 or 403 many times: somebody looks for a
-    /// way in.
+    /// An actor or an address was answered 401 or 403 many times, here or by the application
+    /// behind the proxy: somebody looks for a way in.
     PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;
