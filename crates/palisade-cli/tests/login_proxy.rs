@@ -22,6 +22,8 @@ mod forged;
 mod guessers;
 #[path = "login_proxy/scripted.rs"]
 mod scripted;
+#[path = "login_proxy/operators.rs"]
+mod operators;
 
 use common::{Client, Options, Reply, Server};
 
