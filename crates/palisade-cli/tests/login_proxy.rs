@@ -14,22 +14,24 @@ mod apps;
 #[path = "login_proxy/bodies.rs"]
 mod bodies;
 mod common;
+#[path = "login_proxy/doctor.rs"]
+mod doctor;
 #[path = "login_proxy/ends.rs"]
 mod ends;
 #[path = "login_proxy/forged.rs"]
 mod forged;
 #[path = "login_proxy/guessers.rs"]
 mod guessers;
-#[path = "login_proxy/scripted.rs"]
-mod scripted;
 #[path = "login_proxy/operators.rs"]
 mod operators;
+#[path = "login_proxy/scripted.rs"]
+mod scripted;
+#[path = "login_proxy/scripts.rs"]
+mod scripts;
 
 use common::{Client, Options, Reply, Server};
 
 /// No limit but the guard: what stops a guesser here is not a count of requests. Addresses
-#[path = "login_proxy/scripts.rs"]
-mod scripts;
 /// come from the header, as behind a balancer on this host.
 const ONLY_THE_GUARD: &str = r#"
 [policy]

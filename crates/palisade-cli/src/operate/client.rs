@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -117,6 +117,35 @@ impl Server {
         Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
+    /// What the server answers to a body.
+    pub(in super::super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let (status, answer) = self.call(Method::POST, path, Some(body))?;
+        match status.is_success() {
+            true => Ok(answer),
+            false => Err(refused(status, &answer)),
+        }
+    }
+
+    /// The status that another address answers with; redirects are not followed.
+    pub(in super::super) fn send_to(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, String)],
+        body: String,
+    ) -> Result<StatusCode, Failure> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body)));
+        let request = request.map_err(|_| {
+            Failure::usage("the address cannot be asked", "write host:port, or a URL")
+        })?;
+        let (status, _) = self.deliver(request, url)?;
+        Ok(status)
+    }
+
     fn call(
         &self,
         method: Method,
@@ -148,6 +177,14 @@ impl Server {
                 "`--admin` takes host:port; the token must be one line of plain text",
             )
         })?;
+        self.deliver(request, &format!("the admin API at {}", self.admin()))
+    }
+
+    fn deliver(
+        &self,
+        request: Request<Full<Bytes>>,
+        whom: &str,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let tls = self.tls()?;
         let runtime = offline::runtime()?;
         runtime
@@ -155,8 +192,8 @@ impl Server {
             .unwrap_or(None)
             .ok_or_else(|| {
                 Failure::unavailable(
-                    format!("no answer from the admin API at {}", self.admin()),
-                    "start the server with `palisade serve`, or pass its `--admin` address",
+                    format!("no answer from {whom}"),
+                    "start the server with `palisade serve`, or pass its address",
                 )
             })
     }
