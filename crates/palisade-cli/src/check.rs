@@ -107,6 +107,12 @@ impl Check {
                     more => format!("ok, with {more} warnings"),
                 };
                 output::line(&format!("{file}: {found}: {}", summary(config)));
+                for pattern in guarded_scripts(config) {
+                    output::line(&format!(
+                        "{pattern} guards what follows it too ({pattern}/…): servers run a script \
+                         for such paths"
+                    ));
+                }
             }
             None => {
                 let plural = if errors == 1 { "" } else { "s" };
@@ -136,6 +142,7 @@ impl Check {
             answer["enabled"] = json!(policy.enabled);
             answer["limits"] = json!(policy.limits().len());
             answer["routes"] = json!(policy.routes().iter().count());
+            answer["guarded_scripts"] = guarded_scripts(config).collect();
         }
         answer
     }
@@ -155,6 +162,13 @@ fn summary(config: &Config) -> String {
         policy.limits().len(),
         policy.routes().iter().count()
     )
+}
+
+/// Login routes of scripts: what follows their path is guarded as well.
+fn guarded_scripts(config: &Config) -> impl Iterator<Item = &str> {
+    let routes = config.bundle.outcomes.all().iter();
+    let scripts = routes.filter(|login| login.route.names_script());
+    scripts.map(|login| login.route.pattern())
 }
 
 /// Asks what the service depends on, as far as its tables could be read; what does not

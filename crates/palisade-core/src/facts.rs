@@ -450,6 +450,8 @@ pub enum Attempt {
     Failure,
     /// It was right.
     Success,
+    /// Nobody can tell: whoever verified it failed, or did not answer (G-UNKNOWN).
+    Unknown,
 }
 
 /// A guard command.
@@ -461,25 +463,31 @@ pub enum GuardOp {
     LoginFailure,
     /// The password was right.
     LoginSuccess,
+    /// How it ended is not known.
+    LoginUnknown,
     /// Before a one-time code is verified.
     OtpCheck,
     /// The code was wrong.
     OtpFailure,
     /// The code was right.
     OtpSuccess,
+    /// How it ended is not known.
+    OtpUnknown,
     /// A heavy endpoint was called.
     ApiHit,
 }
 
 impl GuardOp {
     /// Every command.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LoginCheck,
         Self::LoginFailure,
         Self::LoginSuccess,
+        Self::LoginUnknown,
         Self::OtpCheck,
         Self::OtpFailure,
         Self::OtpSuccess,
+        Self::OtpUnknown,
         Self::ApiHit,
     ];
 
@@ -490,9 +498,11 @@ impl GuardOp {
             Self::LoginCheck => "login.check",
             Self::LoginFailure => "login.failure",
             Self::LoginSuccess => "login.success",
+            Self::LoginUnknown => "login.unknown",
             Self::OtpCheck => "otp.check",
             Self::OtpFailure => "otp.failure",
             Self::OtpSuccess => "otp.success",
+            Self::OtpUnknown => "otp.unknown",
             Self::ApiHit => "api.hit",
         }
     }
@@ -510,6 +520,7 @@ impl GuardOp {
             Self::LoginCheck | Self::OtpCheck => Some(Attempt::Check),
             Self::LoginFailure | Self::OtpFailure => Some(Attempt::Failure),
             Self::LoginSuccess | Self::OtpSuccess => Some(Attempt::Success),
+            Self::LoginUnknown | Self::OtpUnknown => Some(Attempt::Unknown),
             Self::ApiHit => None,
         }
     }
@@ -519,8 +530,10 @@ impl GuardOp {
     pub const fn flow(self) -> crate::record::Flow {
         use crate::record::Flow;
         match self {
-            Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess => Flow::Login,
-            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess => Flow::Otp,
+            Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess | Self::LoginUnknown => {
+                Flow::Login
+            }
+            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess | Self::OtpUnknown => Flow::Otp,
             Self::ApiHit => Flow::Api,
         }
     }

@@ -261,6 +261,7 @@ impl Lockout {
             }
             Attempt::Failure => self.fail(policy, &mut verdict, now),
             Attempt::Success => verdict.changed |= self.succeed(),
+            Attempt::Unknown => {}
         }
         verdict.challenge = self.challenge(policy, now);
         if verdict.changed {

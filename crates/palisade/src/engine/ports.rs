@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use palisade_core::RequestFacts;
 use palisade_core::failure::{Events, Policy};
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::record::Flow;
@@ -215,6 +216,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// How an attempt ended is not known: it stays open until the guard ends it (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
+
+    /// The application behind the proxy answered an admitted request with 401 or 403.
+    fn application_refused(&self, _facts: &RequestFacts, _now: Micros) {}
 
     /// An instance of the application behind the proxy answers (`None`: told at the start and
     /// after a failure), or did not.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use palisade_core::RequestFacts;
 use palisade_core::failure::Policy;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
@@ -138,6 +139,12 @@ impl Observer for Fanout {
 
     fn outcome_unknown(&self, flow: Flow) {
         self.metrics.outcome_unknown(flow);
+    }
+
+    fn application_refused(&self, facts: &RequestFacts, now: Micros) {
+        if let Some(audit) = &self.audit {
+            audit.application_refused(facts, now);
+        }
     }
 
     fn instance(&self, address: &str, failure: Option<InstanceFailure>) {

@@ -184,6 +184,7 @@ fn moment(op: GuardOp) -> String {
         "check" => "before the credential is verified",
         "failure" => "the credential was wrong",
         "success" => "the credential was right",
+        "unknown" => "how it ended is not known",
         _ => return "A heavy endpoint was called".to_owned(),
     };
     format!("{flow}: {when}")

@@ -12,6 +12,7 @@ mod overage;
 mod quotas;
 mod registries;
 mod resets;
+mod spellings;
 
 use palisade_store::{Store, StoreError};
 
@@ -33,6 +34,7 @@ pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
 pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};
+pub use spellings::LookedUp;
 
 /// Why an operator's request was refused. No value is echoed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -152,7 +154,7 @@ impl<S: Store> Admin<'_, S> {
                 problem: "is required beside `username`: a lockout is of a name at an address",
             });
         }
-        let Some(id) = self.engine.digest_of(subject) else {
+        let Some(first) = self.engine.digest_of(subject) else {
             return Err(AdminError::Invalid {
                 field: "account",
                 problem: "is required, or `ip`, or `record` and `id`",
@@ -162,7 +164,8 @@ impl<S: Store> Admin<'_, S> {
         if let Some(candidate) = self.engine.beside() {
             candidate.lift_of(subject, score).await;
         }
-        self.lifted(lifted, &id.hex(), score, reason)
+        let id = lifted.first.unwrap_or(first).hex();
+        self.lifted(lifted, &id, score, reason)
     }
 
     fn lifted(

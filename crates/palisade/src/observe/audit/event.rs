@@ -134,8 +134,8 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
-    /// An actor or an address was answered 401 or 403 many times: somebody looks for a
-    /// way in.
+    /// An actor or an address was answered 401 or 403 many times, here or by the application
+    /// behind the proxy: somebody looks for a way in.
     PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;
@@ -234,6 +234,9 @@ pub(super) struct Event {
     pub(super) bucket: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<Rule>,
+    /// The lockout's rule where the guard refuses too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lockout_rule: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "mode_name")]
@@ -279,6 +282,7 @@ impl Event {
             class: None,
             bucket: None,
             rule: None,
+            lockout_rule: None,
             code: None,
             mode: None,
             op: None,

@@ -118,6 +118,15 @@ impl Observer for Audit {
         self.record_difference(seen);
     }
 
+    fn application_refused(&self, facts: &RequestFacts, now: Micros) {
+        let who = Who::of(&self.keyring, Subject::Request(facts));
+        if let Some(kind) = self.kind_of_probe(facts, &who, now) {
+            let mut event = Event::new(kind, now);
+            with_request(&mut event, facts, &who);
+            self.shared.push(event);
+        }
+    }
+
     fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {
         let network = Some(Network::of(peer));
         self.shared
@@ -165,11 +174,8 @@ impl Audit {
         let Some(kind) = kind else { return };
         let mut event = with_decision(Event::new(kind, decision.at), decision);
         event.class = decision.class.as_deref().map(|c| self.classes.shown(c));
-        event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
-        event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
-        event.ip_prefix = facts.address().map(Network::of);
+        with_request(&mut event, facts, who);
         event.subject = seen.bypassed.map(Into::into);
-        with_who(&mut event, who);
         if seen.bypassed.is_none()
             && decision.error.is_some_and(ErrorCode::is_exceeded)
             && let Some(streak) = self.streaks.denied(&self.keyring, facts)
@@ -225,6 +231,7 @@ impl Audit {
             event.level = shadow.level;
             event.retry_after = shadow.retry_after;
         }
+        event.lockout_rule = lockout_beside_guard(decision);
         event.class = Some(flow_name(op.flow()).into());
         event.op = Some(op.name());
         event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
@@ -234,6 +241,13 @@ impl Audit {
         with_who(&mut event, who);
         self.shared.push(event);
     }
+}
+
+fn with_request(event: &mut Event, facts: &RequestFacts, who: &Who) {
+    event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
+    event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
+    event.ip_prefix = facts.address().map(Network::of);
+    with_who(event, who);
 }
 
 pub(super) fn with_who(event: &mut Event, who: &Who) {
@@ -255,6 +269,17 @@ pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     event.level = decision.level;
     event.retry_after = decision.retry_after;
     event
+}
+
+/// The lockout's rule where the answer's rule is one of the guard (D37).
+fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
+    let is_lockout = |rule: &Rule| matches!(*rule, Rule::A_HARD | Rule::A_WINDOW);
+    let mut rules = decision.reasons.iter().map(|reason| reason.rule);
+    let found = rules.find(is_lockout)?;
+    decision
+        .rule
+        .filter(|rule| !is_lockout(rule))
+        .map(|_| found)
 }
 
 /// Answered 401 or 403.

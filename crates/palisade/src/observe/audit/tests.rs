@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use palisade_core::Keyring;
-use palisade_core::decision::{Decision, ErrorCode, Level, Outcome};
+use palisade_core::decision::{Decision, ErrorCode, Level, Outcome, Reason};
 use palisade_core::facts::{GuardFacts, GuardOp};
 use palisade_core::failure::{Event as Failure, Policy};
 use palisade_core::policy::PolicySet;
@@ -265,6 +265,37 @@ fn audit_tells_lockouts_from_guard_blocks() {
     assert_eq!(events[1]["class"], "login");
     assert_eq!(events[1]["actor"].as_str().unwrap().len(), 32);
     assert_no_canary("the audit", &sink.text());
+}
+
+#[test]
+fn m7_audit_names_guard_and_lockout_where_both_refuse() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 10);
+    let facts = GuardFacts::new("203.0.113.77".parse().unwrap());
+    let mut decision = guard_decision(Rule::G_THRESHOLD, ErrorCode::AccountLocked);
+    decision.retry_after = Some(900);
+    for rule in [Rule::G_THRESHOLD, Rule::A_WINDOW] {
+        decision.reasons.push(Reason {
+            rule,
+            key: None,
+            limit: None,
+            decision: Outcome::HardBlock,
+            level: None,
+            retry_after: None,
+        });
+    }
+    audit.decided(&Seen {
+        subject: Subject::Guard(GuardOp::LoginCheck, &facts),
+        decision: &decision,
+        bypassed: None,
+        guard: None,
+    });
+    assert!(audit.flush(Duration::from_secs(10)));
+    let event = &sink.events()[0];
+    assert_eq!(event["event"], "auth.lockout");
+    assert_eq!(event["rule"], "G-THRESHOLD");
+    assert_eq!(event["lockout_rule"], "A-WINDOW");
+    assert_eq!(event["retry_after"], 900);
 }
 
 #[test]

@@ -164,6 +164,8 @@ catalogue! {
         "Successes and failures reported without `username`: no lockout counts them";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
         "Times that failures over all accounts and networks rose far above the usual";
+    GUARD_ONLY_SUCCESSES = Gauge "rate_limiter_guard_only_successes" ["flow"]
+        "1 while the last 50 attempts that ended all succeeded, by more than ten names: wrong passwords may be counted as right ones";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
         "Decisions on buckets that callers figure themselves (RESP)";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]

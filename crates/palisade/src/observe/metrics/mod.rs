@@ -7,6 +7,7 @@ mod descriptors;
 mod histogram;
 mod instances;
 mod limits;
+mod only_successes;
 mod orgs;
 mod render;
 
@@ -43,6 +44,7 @@ pub struct Metrics {
     descriptors: descriptors::Descriptors,
     instances: instances::Instances,
     limits: limits::Limits,
+    only_successes: only_successes::OnlySuccesses,
     orgs: orgs::Orgs,
     risks: AtomicU64,
     /// In Unix seconds.
@@ -141,6 +143,7 @@ impl Metrics {
             descriptors: descriptors::Descriptors::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
+            only_successes: only_successes::OnlySuccesses::default(),
             orgs: orgs::Orgs::new(orgs_max),
             risks: AtomicU64::new(0),
             default_deny_last: AtomicU64::new(0),
@@ -197,9 +200,11 @@ impl Metrics {
     }
 
     fn count_outcome(&self, seen: &Seen<'_>) {
+        self.only_successes.saw(seen);
         if let Some((flow, attempt)) = outcome(seen) {
             let outcome = match attempt {
                 Attempt::Failure => "failure",
+                Attempt::Unknown => "unknown",
                 Attempt::Check | Attempt::Success => "success",
             };
             self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), outcome], 1);

@@ -120,6 +120,7 @@ impl Metrics {
             }
             names::UPSTREAM_UP => labelled(self.instances.up()),
             names::UPSTREAM_FAILURES => series(self.instances.failures()),
+            names::GUARD_ONLY_SUCCESSES => labelled(self.only_successes.read()),
             names::LAST_MATCHED => labelled(self.limits.read()),
             names::INFO => Value::Series(vec![(self.info(), 1)]),
             names::RISKS => one(self.risks.load(Ordering::Relaxed)),

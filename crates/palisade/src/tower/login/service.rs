@@ -46,6 +46,7 @@ impl<T, S, F, Read, B, A> Service<Request<B>> for LoginService<T, S, F>
 where
     T: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
     T::Future: Send,
+    T::Error: Send,
     S: Store,
     F: Fn(Request<B>) -> Read + Send + Sync + 'static,
     Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>> + Send,
@@ -129,6 +130,7 @@ impl<S: Store, F> Login<S, F> {
     where
         T: Service<Request<B>, Response = Response<A>> + Send + 'static,
         T::Future: Send,
+        T::Error: Send,
         B: Send + 'static,
         A: Send + 'static,
         F: Send + Sync + 'static,
@@ -138,8 +140,14 @@ impl<S: Store, F> Login<S, F> {
             return Ok(Ok(ready.call(request).await?));
         };
         let seen = Finished::new(async move {
-            let response = ready.call(request).await?;
-            Ok(self.report(&facts, response).await)
+            match ready.call(request).await {
+                Ok(response) => Ok(self.report(&facts, response).await),
+                Err(error) => {
+                    // The error is the answer, whatever the guard says.
+                    let _ = self.ask(self.ops.unknown, &facts).await;
+                    Err(error)
+                }
+            }
         });
         let (response, wait) = match seen.await? {
             Ok(answered) => answered,
