@@ -281,6 +281,16 @@ section! {
 }
 
 section! {
+    /// What the headers of `server.headers` say.
+    pub struct Headers(Table "headers") {
+        /// Whether `RateLimit` of the `ietf` headers has what is left of every limit that the
+        /// request met, as `RateLimit-Policy` lists them. Otherwise it has only the most
+        /// constraining one.
+        every_bucket: bool = "false";
+    }
+}
+
+section! {
     /// Log lines.
     pub struct Log(Table "log") {
         /// How much.
@@ -319,6 +329,7 @@ impl Secrets {
 pub fn schemas() -> Vec<Schema> {
     let service = [
         Server::SCHEMA,
+        Headers::SCHEMA,
         TlsTable::SCHEMA,
         Proxy::SCHEMA,
         Store::SCHEMA,
