@@ -215,7 +215,7 @@ pub struct LimitReading {
     /// The limit's name in the policy.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub name: Arc<str>,
-    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`.
+    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`, `shared`.
     pub scope: &'static str,
     /// The request's class.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]

@@ -18,9 +18,10 @@ const UNKNOWN: usize = CLASSES_MAX;
 
 /// The scopes of `{scope}`: the layers of a decision, the guard, the allowlist, and
 /// answers that no bucket gave.
-pub(super) const SCOPES: [&str; 11] = [
+pub(super) const SCOPES: [&str; 12] = [
     "none",
     "global",
+    "shared",
     "ip",
     "client",
     "org",
