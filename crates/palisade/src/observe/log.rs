@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use palisade_core::Id;
-use palisade_core::decision::Mode;
 use palisade_core::failure::{Event, Policy};
 use palisade_core::key::{Digest, Keyring, anonymised};
 use palisade_core::policy::PolicySet;
@@ -70,7 +69,7 @@ impl DenialLog {
     /// Whether this decision gets a line. Shed load gets one a second at most.
     pub(super) fn concerns(&self, seen: &Seen<'_>) -> bool {
         let decision = seen.decision;
-        if decision.mode != Mode::Normal && first_of_second(&self.unavailable_second, decision.at) {
+        if decision.mode.is_of_outage() && first_of_second(&self.unavailable_second, decision.at) {
             tracing::warn!(
                 target: "palisade::store",
                 event = "rate_limiter_unavailable",
