@@ -249,17 +249,21 @@ section! {
 section! {
     /// Audit events.
     pub struct Audit(Table "audit") {
-        /// File of JSON lines.
+        /// File of JSON lines. Security events and operators' changes are also kept in
+        /// files of their own beside it: `audit-security.jsonl` and `audit-changes.jsonl`
+        /// beside `audit.jsonl`.
         file: Option<PathBuf>;
         /// Whether events are written to standard output. Without `file`, `stdout` and
         /// `postgres` they go to the data directory or, if there is none, here.
         stdout: bool = "false";
         /// Database with an audit table.
         postgres: Option<PostgresUrl>;
-        /// Size at which the file is rotated, in bytes.
+        /// Size at which each of the files is rotated, in bytes.
         rotate_bytes: u64 = "104857600" where "65536"..="1099511627776";
         /// Rotated files that are kept.
         rotate_keep: u32 = "10" where "0"..="1000";
+        /// Rotated files that are kept of security events, and as many of changes.
+        security_rotate_keep: u32 = "30" where "0"..="1000";
         /// Events that wait to be written; beyond it the least important are dropped
         /// and counted.
         buffer_max: u32 = "10000" where "100"..="1000000";
