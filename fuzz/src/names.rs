@@ -59,13 +59,12 @@ pub fn query_names(data: &[u8]) {
     let body = format!("{FIELD}={DECOY}");
     let json = format!("{{\"{FIELD}\":\"{DECOY}\"}}");
     let path = UsernameSource::Json(vec![FIELD.to_owned()]);
-    for name in [
+    let names = [
         counted(&form(), Some(query), FORM, body.as_bytes()),
         counted(&path, Some(query), "application/json", json.as_bytes()),
-    ] {
-        if let Some(name) = name {
-            agree(forms::every_reader(data, FIELD), &name);
-        }
+    ];
+    for name in names.into_iter().flatten() {
+        agree(forms::every_reader(data, FIELD), &name);
     }
 }
 
