@@ -126,6 +126,8 @@ pub enum Mode {
     FailOpen,
     /// Decided by bounded local counters.
     Degraded,
+    /// The kill switch is on: nothing was asked and nothing is limited.
+    Disabled,
 }
 
 impl Mode {
@@ -137,7 +139,14 @@ impl Mode {
             Self::FailClosed => "fail_closed",
             Self::FailOpen => "fail_open",
             Self::Degraded => "degraded",
+            Self::Disabled => "disabled",
         }
+    }
+
+    /// Whether the store should have been asked and could not be.
+    #[must_use]
+    pub const fn is_of_outage(self) -> bool {
+        matches!(self, Self::FailClosed | Self::FailOpen | Self::Degraded)
     }
 }
 
@@ -215,7 +224,7 @@ pub struct LimitReading {
     /// The limit's name in the policy.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub name: Arc<str>,
-    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`.
+    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`, `shared`.
     pub scope: &'static str,
     /// The request's class.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]

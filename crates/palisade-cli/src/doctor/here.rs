@@ -9,7 +9,7 @@ use palisade::SystemClock;
 use palisade_core::time::{Clock, Micros, SECOND};
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, SecretRef, StoreUrl};
-use palisade_server::serve::{SECRET_FILE, try_write};
+use palisade_server::serve::{SECRET_FILE, audit_files_beside, try_write};
 use palisade_server::store::Opening;
 
 use super::super::check;
@@ -126,6 +126,14 @@ fn audit(file: &Path, found: &mut Findings) {
             "make it, for the server's user",
         );
     }
+    readable_audit(file, found);
+    for (beside, _) in audit_files_beside(file) {
+        readable_audit(&beside, found);
+    }
+}
+
+fn readable_audit(file: &Path, found: &mut Findings) {
+    let shown = file.display();
     if std::fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
         let message = format!("every user may read the audit `{shown}`");
         found.add(

@@ -37,7 +37,9 @@ pub enum Dimension {
 pub enum Scope {
     /// The global throttle.
     Global,
-    /// By address, or one shared bucket.
+    /// One bucket for everybody, or for everybody at an endpoint.
+    Shared,
+    /// By address.
     Ip,
     /// By OAuth client.
     Client,
@@ -59,6 +61,7 @@ impl Scope {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Global => "global",
+            Self::Shared => "shared",
             Self::Ip => "ip",
             Self::Client => "client",
             Self::Org => "org",
@@ -79,6 +82,9 @@ impl Scope {
             (Dimension::Org, Scope::Org),
             (Dimension::Client, Scope::Client),
         ];
+        if by.iter().all(|dimension| *dimension == Dimension::Endpoint) {
+            return Self::Shared;
+        }
         ORDER
             .iter()
             .find(|(dimension, _)| by.contains(dimension))

@@ -237,7 +237,7 @@ fn judged_as<'a>(route: &RouteMatch<'a>, facts: &'a RequestFacts) -> (&'a str, O
 /// A bucket of the address that the request's own class does not ask for is there for what
 /// its token is.
 fn is_for_a_guess(charge: &Charge<'_>, class: &str, operation: Option<&str>) -> bool {
-    charge.limit.scope == Scope::Ip && !charge.limit.applies_to(class, operation)
+    charge.limit.scope <= Scope::Ip && !charge.limit.applies_to(class, operation)
 }
 
 /// Leaves the buckets that guessed tokens count in: all that is still to be asked about an
@@ -270,7 +270,7 @@ fn charge_guess<'p>(
             .iter()
             .all(|known| known.limit.name != limit.name);
         if is_new
-            && limit.scope == Scope::Ip
+            && limit.scope <= Scope::Ip
             && limit.applies_to(GUESS_CLASS, None)
             && let Some(charge) = identity.charge(limit, None, facts.cost)
         {

@@ -61,6 +61,7 @@ pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
 pub(crate) use log::LogLimit;
+pub use observers::audit_files_beside;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
 pub(crate) use surface::{On, Place, Protocol, Share, Surface};

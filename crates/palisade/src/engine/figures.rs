@@ -74,7 +74,7 @@ impl<S: Store> Engine<S> {
 
 const fn gauge(mode: Mode) -> u8 {
     match mode {
-        Mode::Normal => 0,
+        Mode::Normal | Mode::Disabled => 0,
         Mode::FailOpen => 1,
         Mode::Degraded => 2,
         Mode::FailClosed => 3,

@@ -295,6 +295,7 @@ mod tests {
             ietf: true,
             org: true,
             partition_key: true,
+            every_bucket: true,
         };
         for (decision, id) in decisions.iter().zip(odd.iter().cycle()) {
             for families in [HeaderFamilies::default(), all] {

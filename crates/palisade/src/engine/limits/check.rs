@@ -445,6 +445,7 @@ pub(super) fn class_of<'p>(plan: &Plan<'p>, facts: &RequestFacts) -> Cow<'p, Arc
 
 fn disabled(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
+        mode: Mode::Disabled,
         enforcement: Enforcement::Disabled,
         class: Some(Arc::clone(class)),
         ..Decision::allow(now)

@@ -213,6 +213,10 @@ pub fn meaning(rule: Rule) -> &'static str {
 
 const MEANINGS: &[(Rule, &str)] = &[
     (Rule::L_IP, "too many requests from this address"),
+    (
+        Rule::L_SHARED,
+        "everybody together used up a limit that all share",
+    ),
     (Rule::L_USER, "too many requests of this user"),
     (Rule::L_CLIENT, "too many requests of this OAuth client"),
     (Rule::L_GLOBAL, "the service sheds load for everybody"),

@@ -146,7 +146,7 @@ catalogue! {
         "Settings that `palisade check` warns of";
     OVERFLOWED = Counter "rate_limiter_overflowed_keys_total" []
         "New keys that had to share the overflow bucket";
-    ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org"]
+    ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org_id"]
         "What is left of an organisation's longest window, for the busiest organisations; the label is a digest";
     QUOTA_OVERAGE = Counter "rate_limiter_quota_overage_requests_total" []
         "Requests admitted beyond the quota of their API key";

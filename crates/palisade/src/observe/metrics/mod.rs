@@ -273,7 +273,7 @@ impl Observer for Metrics {
         if decision.would_refuse() {
             self.cells.count_shadow(place);
         }
-        if decision.mode != Mode::Normal {
+        if decision.mode.is_of_outage() {
             self.count_fallback(decision.is_allowed(), 1);
         }
         if decision.rule == Some(Rule::L_DEFAULT_DENY) {
@@ -304,7 +304,7 @@ impl Observer for Metrics {
             };
             let (outcome, mode) = said(first);
             self.bump(&names::KEYED, &[outcome, mode.name()], count);
-            if mode != Mode::Normal {
+            if mode.is_of_outage() {
                 self.count_fallback(first.admitted, count);
             }
         }

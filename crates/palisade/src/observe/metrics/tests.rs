@@ -251,6 +251,8 @@ async fn metrics_show_the_quota_of_few_organisations_by_digest() {
         .collect();
     assert_eq!(series.len(), 3, "{series:?}");
     assert!(series.iter().all(|line| line.ends_with("} 1")));
+    let label = "rate_limiter_org_quota_remaining{org_id=\"";
+    assert!(series.iter().all(|line| line.starts_with(label)));
     assert_no_canary("the metrics", &text);
 }
 
