@@ -1,6 +1,7 @@
 //! The store that a process was started with.
 
 mod open;
+pub mod risks;
 
 use std::sync::Arc;
 

@@ -6,13 +6,19 @@
 
 use std::time::Duration;
 
+use palisade_core::failure::Policy;
 use palisade_core::time::Micros;
-use palisade_store::Store;
+use palisade_store::{Store, Vitals};
 
 use super::Engine;
+use super::link::For;
 
 /// How often it is looked whether a probe is due.
 const PROBES_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a store that answers is looked at: what its settings put at risk, and on a quiet
+/// node whether it is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How often changes of other nodes are taken over: twice within the second in which
 /// they must bind.
@@ -38,10 +44,42 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Probes in the background for as long as it is polled.
+    /// Makes the calling thread's connections to the store, so that its first decision does
+    /// not spend its time on that (F-READY). To be awaited on every thread that decides,
+    /// before it does: it takes as long as a connection may. Whether it succeeded matters to
+    /// nobody: without a store the first decisions are made as in any outage.
+    pub async fn connect(&self) {
+        if let Err(error) = self.store().connect().await {
+            tracing::debug!(%error, "no connection to the store yet");
+        }
+    }
+
+    /// Probes in the background for as long as it is polled: a store that failed when its
+    /// breaker wants it, one that answers now and then.
     pub async fn probe_forever(&self) {
+        self.reach().await;
+        let mut looked = self.now();
         loop {
-            self.run_due(self.now()).await;
+            let now = self.now();
+            self.run_due(now).await;
+            if Duration::from_micros(now.since(looked)) >= LOOK_EVERY {
+                looked = now;
+                let _ = self.link.look().await;
+            }
+            tokio::time::sleep(PROBES_EVERY).await;
+        }
+    }
+
+    /// Asks the store until it has answered, or until limits are decided without it: a node
+    /// that nobody asks anything is ready too, then (F-READY). Failures count as those of
+    /// requests do.
+    async fn reach(&self) {
+        self.connect().await;
+        let _ = self.link.look().await;
+        while !self.link.is_reached() && !self.link.is_cut_off(Policy::Limits) {
+            let ends = self.link.request_ends();
+            let whom = For::Decision(Policy::Limits);
+            let _ = self.link.call(whom, ends, Vitals::probe).await;
             tokio::time::sleep(PROBES_EVERY).await;
         }
     }

@@ -13,7 +13,7 @@ use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::StoreError;
+use palisade_store::{StoreError, StoreRisks};
 
 use super::audit::record::code_of;
 use super::classes::{KnownClasses, flow_name};
@@ -255,6 +255,41 @@ impl Observer for DenialLog {
                 store,
                 "the store answers again"
             ),
+        }
+    }
+
+    fn store_risks(&self, before: StoreRisks, found: StoreRisks) {
+        let is_at_risk = |risks: StoreRisks| risks.eviction || risks.unsaved_replication;
+        if found.eviction && !before.eviction {
+            tracing::warn!(
+                target: "palisade::store",
+                event = "store_risk",
+                risk = "eviction",
+                "the store drops keys by itself when its memory is full: set maxmemory-policy to noeviction"
+            );
+        }
+        if found.unsaved_replication && !before.unsaved_replication {
+            tracing::warn!(
+                target: "palisade::store",
+                event = "store_risk",
+                risk = "unsaved_replication",
+                "the store has replicas and writes nothing to disk: a restart empties all of them"
+            );
+        }
+        if is_at_risk(before) && !is_at_risk(found) {
+            tracing::info!(
+                target: "palisade::store",
+                event = "store_risk_ended",
+                "the store's settings no longer put at risk what it counts"
+            );
+        }
+        if found.evicted_keys > 0 && before.evicted_keys == 0 {
+            tracing::error!(
+                target: "palisade::store",
+                event = "store_evicts",
+                keys = found.evicted_keys,
+                "the store drops keys by itself: limits and blocks are being forgotten"
+            );
         }
     }
 
