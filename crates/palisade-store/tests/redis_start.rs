@@ -12,6 +12,8 @@ mod redis_server;
 #[path = "common/slow_path.rs"]
 mod slow_path;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 use std::time::Duration;
 
 use palisade_core::limit::{Algorithm, Window};
@@ -165,4 +167,28 @@ async fn s4_a_server_that_does_not_show_its_settings_serves_all_the_same() {
     half_blind.probe().await.unwrap();
     let log = server.says(&["ACL", "LOG"]);
     assert!(!log.contains("config"), "asked again: {log}");
+}
+
+/// An address that leads to the master, whoever that is: a proxy that asks for the role, as where
+/// Sentinel decides. The old master keeps its connections when it becomes a replica.
+#[tokio::test]
+async fn x11_the_successor_behind_the_same_address_is_found() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let master = Arc::new(AtomicU16::new(old.port));
+    let near = slow_path::open_to(Arc::clone(&master), Duration::ZERO);
+    let store = store_at(format!("redis://127.0.0.1:{near}"));
+    store.connect().await.unwrap();
+    assert_eq!(charge(&store).await, Ok(true));
+    master.store(new.port, SeqCst);
+    let demoted = ["REPLICAOF", "127.0.0.1", &new.port.to_string()];
+    assert!(old.says(&demoted).contains("OK"));
+    let first = charge(&store).await;
+    assert!(matches!(first, Err(StoreError::Exhausted(_))), "{first:?}");
+    for _ in 0..200 {
+        if charge(&store).await == Ok(true) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("still asks the old master");
 }

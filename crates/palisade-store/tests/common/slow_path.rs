@@ -9,15 +9,22 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Opens a path to `far`; the port at its near end. It lasts as long as the process.
 pub(crate) fn open(far: u16, round_trip: Duration) -> u16 {
+    open_to(Arc::new(AtomicU16::new(far)), round_trip)
+}
+
+/// The same to whatever `far` is when a connection is made.
+pub(crate) fn open_to(far: Arc<AtomicU16>, round_trip: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let near = listener.local_addr().expect("a bound socket").port();
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
+            let far = far.load(SeqCst);
             std::thread::spawn(move || {
                 // The first packets of a connection need the way as well.
                 std::thread::sleep(round_trip);
