@@ -24,6 +24,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// they must bind.
 const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
 
+/// How often what was given back is announced, if anything was: a tenth of the second in which
+/// others must know, and few enough writes however many refunds there are.
+const REFUNDS_EVERY: Duration = Duration::from_millis(100);
+
 /// How often overage is shared: a node that is killed loses no more of it.
 const OVERAGE_EVERY: Duration = Duration::from_secs(5);
 
@@ -84,16 +88,26 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Takes over allowlist, tier changes, API keys, clients and resets for as long as it is polled, so that a
-    /// change reaches every node within a second.
+    /// Takes over allowlist, tier changes, API keys, clients, resets and refunds for as long as
+    /// it is polled, and announces this node's own refunds, so that a change reaches every node
+    /// within a second.
     pub async fn follow_registries(&self) {
-        loop {
-            let _ = self.refresh_allowlist().await;
-            let _ = self.refresh_tiers().await;
-            let _ = self.refresh_credentials().await;
-            let _ = self.refresh_resets().await;
-            tokio::time::sleep(REGISTRIES_EVERY).await;
-        }
+        let follow = async {
+            loop {
+                let _ = self.refresh_allowlist().await;
+                let _ = self.refresh_tiers().await;
+                let _ = self.refresh_credentials().await;
+                let _ = self.refresh_resets().await;
+                tokio::time::sleep(REGISTRIES_EVERY).await;
+            }
+        };
+        let announce = async {
+            loop {
+                let _ = self.announce_refunds().await;
+                tokio::time::sleep(REFUNDS_EVERY).await;
+            }
+        };
+        let ((), ()) = tokio::join!(follow, announce);
     }
 
     /// Shares what API keys use beyond their quotas, and tells the totals of a month that
