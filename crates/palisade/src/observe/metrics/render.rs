@@ -100,15 +100,7 @@ impl Metrics {
             names::STORE_QUEUE_DEPTH => one(figures.store.queue_depth),
             names::STORE_HEALTHY => one(u64::from(figures.store_answers)),
             names::STORE_RISK => risks(figures.store.risks),
-            names::STORE_EVICTED => {
-                let dropped = figures.store.risks.map(|risks| risks.evicted_keys);
-                Value::Series(
-                    dropped
-                        .map(|count| (Vec::new(), count))
-                        .into_iter()
-                        .collect(),
-                )
-            }
+            names::STORE_EVICTED => one(figures.store.risks.map_or(0, |risks| risks.evicted_keys)),
             names::BREAKER_STATE => by_policy(&figures.circuits),
             names::POLICY_MODE => by_policy(&figures.modes),
             names::DEGRADATION_LEVEL => one(u64::from(figures.degradation_level)),
