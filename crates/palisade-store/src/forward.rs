@@ -107,6 +107,10 @@ macro_rules! forward_store {
                     $asked!(self.probe())
                 }
 
+                async fn connect(&self) -> Answer<()> {
+                    $asked!(self.connect())
+                }
+
                 async fn flush(&self) -> Answer<()> {
                     $asked!(self.flush())
                 }

@@ -57,6 +57,7 @@ trait Calls: Send + Sync + 'static {
     fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Call<'a, bool>;
     fn entries(&self, registry: Registry, seen: Option<u64>) -> Call<'_, Option<Entries>>;
     fn probe(&self) -> Call<'_, Micros>;
+    fn connect(&self) -> Call<'_, ()>;
     fn flush(&self) -> Call<'_, ()>;
     fn stats(&self) -> StoreStats;
     fn is_shared(&self) -> bool;
@@ -119,6 +120,10 @@ impl<S: Store> Calls for S {
 
     fn probe(&self) -> Call<'_, Micros> {
         Box::pin(Vitals::probe(self))
+    }
+
+    fn connect(&self) -> Call<'_, ()> {
+        Box::pin(Vitals::connect(self))
     }
 
     fn flush(&self) -> Call<'_, ()> {

@@ -117,6 +117,12 @@ fn counters(figures: &Figures<'_>, found: &mut Findings) {
         "make room on its disk, and look at its owner and mode",
     );
     beyond_zero(
+        "rate_limiter_store_evicted_keys_total",
+        Weight::Error,
+        "since the start the store has dropped {} keys by itself: limits and blocks were forgotten",
+        "give Redis more memory, and set its `maxmemory-policy` to `noeviction`",
+    );
+    beyond_zero(
         "rate_limiter_overflowed_keys_total",
         Weight::Warning,
         "since the start {} new keys had to share one bucket",

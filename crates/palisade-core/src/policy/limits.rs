@@ -296,6 +296,19 @@ impl Limit {
         }
     }
 
+    /// Whether it goes on counting where `before`, the limit of its name in another policy,
+    /// stopped. A limit of another window, of another family or of another class has buckets of
+    /// other names, and one that this process counts alone has none in the store.
+    #[must_use]
+    pub fn keeps_count_of(&self, before: &Self) -> bool {
+        let is_local = |limit: &Self| limit.def.accuracy == Accuracy::Local;
+        self.digest == before.digest
+            && self.key_suffix == before.key_suffix
+            && self.family == before.family
+            && self.def.by == before.def.by
+            && is_local(self) == is_local(before)
+    }
+
     /// Whether it applies to requests, and not to descriptors of a domain.
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {

@@ -13,7 +13,7 @@ use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
 
 use super::data;
-use crate::config::{self, Config};
+use crate::config::{self, Config, StoreUrl};
 use crate::failure::Failure;
 
 const AUDIT_FILE: &str = "audit.jsonl";
@@ -35,7 +35,11 @@ impl Observers {
         audit_table: Option<PostgresConfig>,
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
-        let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
+        let metrics = Metrics::new(Arc::clone(keyring), orgs_max);
+        let metrics = Arc::new(match config.store.url {
+            StoreUrl::Redis(_) | StoreUrl::RedisCluster(_) => metrics.of_redis(),
+            _ => metrics,
+        });
         if let Some(directory) = directory.map(Path::to_owned) {
             metrics.show_last_backup(move || data::last_backup(&directory));
         }

@@ -381,6 +381,7 @@ impl<C: Clock> Vitals for MemoryStore<C> {
             queue_depth: 0,
             used_percent: table.used_percent().max(records.used_percent()),
             is_unsaved: self.health().is_err(),
+            risks: None,
         }
     }
 

@@ -201,6 +201,11 @@ impl Vitals for PostgresStore {
         self.connections.probe(self.now()).await
     }
 
+    async fn connect(&self) -> Result<(), StoreError> {
+        let statements = [batch::DECIDE, records::LOAD, records::COMMIT];
+        self.connections.connect(&statements).await
+    }
+
     /// Nothing waits to be made durable: an answer follows its commit.
     async fn flush(&self) -> Result<(), StoreError> {
         Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_core::failure::level::SLOW_P99;
-use palisade_core::failure::{FailureKind, Policy, SourceHealth, StoreHealth};
+use palisade_core::failure::{Circuit, FailureKind, NodeModes, Policy, SourceHealth, StoreHealth};
 use palisade_core::time::Micros;
 use palisade_store::Store;
 use serde::Serialize;
@@ -85,11 +85,12 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy_report();
+        let is_reached = self.link.is_reached();
         let modes = self.link.modes();
         let level = modes.level(source, now);
         let health = modes.health();
         HealthReport {
-            ready: modes.is_ready(now),
+            ready: modes.is_ready(now) && (is_reached || is_cut_off(&modes)),
             degradation_level: level.number(),
             store: DependencyReport {
                 state: state_name(health.store(now)),
@@ -125,6 +126,11 @@ impl<S: Store> Engine<S> {
             revision: self.policy.load().revision,
         }
     }
+}
+
+/// Limits are decided without the store.
+fn is_cut_off(modes: &NodeModes) -> bool {
+    modes.circuit(Policy::Limits) != Circuit::Closed
 }
 
 /// By its own answers: a circuit may wait long after the store is back, and says so itself.

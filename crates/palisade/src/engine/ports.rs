@@ -9,7 +9,7 @@ use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::record::Flow;
 use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
-use palisade_store::StoreError;
+use palisade_store::{StoreError, StoreRisks};
 
 use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
 
@@ -188,6 +188,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The store began to fail, fails in another way, or answers again (`None`): told
     /// once per change.
     fn store_changed(&self, _error: Option<&StoreError>, _now: Micros) {}
+
+    /// The store's own settings put something else at risk than at the last look (F-EVICT).
+    fn store_risks(&self, _before: StoreRisks, _found: StoreRisks) {}
 
     /// A store call ended: its duration, if it was measured, and why, if it failed. Of a store
     /// in this process one call in a few is measured.

@@ -9,7 +9,7 @@ use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::time::Micros;
-use palisade_store::StoreError;
+use palisade_store::{StoreError, StoreRisks};
 
 use super::surges::Surges;
 use super::who::Who;
@@ -127,6 +127,10 @@ impl Observer for Fanout {
 
     fn store_changed(&self, error: Option<&StoreError>, now: Micros) {
         self.each().for_each(|one| one.store_changed(error, now));
+    }
+
+    fn store_risks(&self, before: StoreRisks, found: StoreRisks) {
+        self.log.store_risks(before, found);
     }
 
     fn store_call(&self, took_us: Option<u64>, error: Option<&StoreError>) {

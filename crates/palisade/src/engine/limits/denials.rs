@@ -5,6 +5,7 @@
 //! store was asked: clocks that differ change nothing, and a denial is never held
 //! longer than the store said.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
@@ -29,6 +30,7 @@ pub(super) struct Denials {
 
 #[derive(Clone, Copy)]
 struct Denial {
+    bucket: Digest,
     cost: u32,
     until: Micros,
     reading: Reading,
@@ -89,6 +91,7 @@ impl Denials {
             };
             if charge.on_exceed == OnExceed::Deny && known.len() < DENIALS_MAX {
                 let denial = Denial {
+                    bucket: charge.id,
                     cost: charge.cost,
                     until: asked.plus(retry_at.since(charged.now)),
                     reading: *reading,
@@ -107,12 +110,11 @@ impl Denials {
 
     /// Forgets what is known of these buckets: something was given back to them. An
     /// answer that is on its way may be older than that, so none is remembered.
-    pub(super) fn forget(&self, charges: &[Charge<'_>]) {
+    pub(super) fn forget(&self, buckets: &HashSet<Digest>) {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        for charge in charges {
-            known.remove(&charge.memo());
-        }
+        // Under each figure: another node may have a policy with other figures.
+        known.retain(|_, denial| !buckets.contains(&denial.bucket));
     }
 
     /// Forgets everything, after a reset or a change of policy.

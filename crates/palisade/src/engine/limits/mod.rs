@@ -19,9 +19,11 @@ mod near;
 mod receipts;
 mod refund;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use palisade_core::Digest;
 use palisade_core::failure::FallbackPolicy;
 use palisade_core::plan::Charge;
 use palisade_core::policy::{Accuracy, Limit};
@@ -91,10 +93,10 @@ impl Limits {
 
     /// Something was given back to these buckets: what is remembered of them goes, tokens
     /// and all other buckets stay.
-    fn reopen(&self, charges: &[Charge<'_>]) {
-        self.denials.forget(charges);
-        for charge in charges {
-            self.leases.reopen(charge);
+    pub(super) fn reopen(&self, buckets: &HashSet<Digest>) {
+        self.denials.forget(buckets);
+        for id in buckets {
+            self.leases.reopen(*id);
         }
     }
 

@@ -87,12 +87,22 @@ impl<S: Store> Engine<S> {
             return RefundOutcome::Unavailable;
         };
         let charges: Vec<Charge<'_>> = lines.iter().map(|(_, t)| t.charge.clone()).collect();
-        self.limits.reopen(&charges);
+        self.reopen(&charges, charged.now);
         let limits = shown(&receipt.class, &charges, &charged);
         if receipt.lines.iter().any(|line| line.counts_at(charged.now)) {
             RefundOutcome::Done(limits)
         } else {
             RefundOutcome::Over(limits)
+        }
+    }
+
+    /// Something was given back to these buckets at `at`, by the store's clock: what this node
+    /// remembers of them goes, and the others are told.
+    pub(super) fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
+        self.limits
+            .reopen(&charges.iter().map(|charge| charge.id).collect());
+        if self.store().is_shared() {
+            self.registries.refunds.note(charges, at);
         }
     }
 
@@ -117,7 +127,7 @@ impl<S: Store> Engine<S> {
         let class = class_of(&plan, facts);
         match self.counters().refund_unnamed(&plan.charges).await {
             Ok(charged) => {
-                self.limits.reopen(&plan.charges);
+                self.reopen(&plan.charges, charged.now);
                 RefundOutcome::Done(shown(&class, &plan.charges, &charged))
             }
             Err(_) => RefundOutcome::Unavailable,

@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod allowlist;
+mod announcements;
 mod blocks;
 mod credentials;
 mod explain;
@@ -184,10 +185,15 @@ impl<S: Store> Admin<'_, S> {
     }
 
     /// Asks the source again about a tenant's policy, or about all; true if something
-    /// was cached.
-    pub fn invalidate_cache(&self, org: Option<&str>) -> bool {
+    /// was cached here. The other nodes hear of it within a second and ask again about every
+    /// tenant that they know: a name is nothing to be told in a store.
+    ///
+    /// # Errors
+    /// The store's: other nodes may not have heard. This one asks again all the same.
+    pub async fn invalidate_cache(&self, org: Option<&str>) -> Result<bool, AdminError> {
         let dropped = self.engine.tenants.invalidate(org);
         self.record(Change::CacheInvalidated);
-        dropped
+        self.engine.announce(announcements::of_policies).await?;
+        Ok(dropped)
     }
 }

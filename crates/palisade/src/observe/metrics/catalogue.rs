@@ -104,6 +104,10 @@ catalogue! {
          of calls of limits to the embedded store one in eight";
     STORE_ERRORS = Counter "rate_limiter_store_errors_total" ["kind"]
         "Store calls that failed";
+    STORE_RISK = Gauge "rate_limiter_store_risk" ["risk"]
+        "1 while the store's own settings may make it lose what it counts: `eviction` drops keys when its memory is full, `unsaved_replication` has replicas and writes nothing to disk";
+    STORE_EVICTED = Counter "rate_limiter_store_evicted_keys_total" []
+        "Keys that the store was seen to drop by itself: limits and blocks may be forgotten";
     BREAKER_STATE = Gauge "rate_limiter_circuit_breaker_state" ["resource"]
         "Breaker of each policy: 0 closed, 1 open, 2 half open";
     POLICY_MODE = Gauge "rate_limiter_policy_mode" ["resource"]

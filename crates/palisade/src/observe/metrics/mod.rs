@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use palisade_core::decision::{Decision, ErrorCode, LockoutNote, Mode};
 use palisade_core::facts::Attempt;
-use palisade_core::failure::{Event, Policy};
+use palisade_core::failure::{Event, FailureKind, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
@@ -46,6 +46,7 @@ pub struct Metrics {
     limits: limits::Limits,
     only_successes: only_successes::OnlySuccesses,
     orgs: orgs::Orgs,
+    is_redis: bool,
     risks: AtomicU64,
     /// In Unix seconds.
     default_deny_last: AtomicU64,
@@ -82,6 +83,8 @@ macro_rules! counters {
 }
 
 counters! {
+    FALLBACK_ACTIVATIONS ["redis_timeout"];
+    FALLBACK_ACTIVATIONS ["redis_unavailable"];
     FALLBACK_ACTIVATIONS ["timeout"];
     FALLBACK_ACTIVATIONS ["unreachable"];
     FALLBACK_ACTIVATIONS ["exhausted"];
@@ -145,6 +148,7 @@ impl Metrics {
             limits: limits::Limits::default(),
             only_successes: only_successes::OnlySuccesses::default(),
             orgs: orgs::Orgs::new(orgs_max),
+            is_redis: false,
             risks: AtomicU64::new(0),
             default_deny_last: AtomicU64::new(0),
             last_backup: OnceLock::new(),
@@ -168,6 +172,27 @@ impl Metrics {
     /// Shows when the store was last copied, too; asked at each scrape.
     pub fn show_last_backup(&self, at: impl Fn() -> u64 + Send + Sync + 'static) {
         let _ = self.last_backup.set(LastBackup(Box::new(at)));
+    }
+
+    /// Names what fails as Redis.
+    #[must_use]
+    pub const fn of_redis(mut self) -> Self {
+        self.is_redis = true;
+        self
+    }
+
+    /// Why a fallback began; of Redis it is only told whether it was late or not there.
+    fn fallback_reason(&self, error: Option<&StoreError>) -> &'static str {
+        let Some(kind) = error.map(StoreError::kind) else {
+            return "other";
+        };
+        match kind {
+            FailureKind::TimedOut if self.is_redis => "redis_timeout",
+            FailureKind::Unreachable | FailureKind::Exhausted if self.is_redis => {
+                "redis_unavailable"
+            }
+            kind => kind.name(),
+        }
     }
 
     fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
@@ -317,7 +342,7 @@ impl Observer for Metrics {
             }
             match event {
                 Event::DegradedEntered => {
-                    let reason = change.reason.map_or("other", |error| error.kind().name());
+                    let reason = self.fallback_reason(change.reason);
                     self.bump(&names::FALLBACK_ACTIVATIONS, &[reason], 1);
                 }
                 Event::DegradedExited => self.bump(&names::FALLBACK_RECOVERIES, &[], 1),

@@ -211,7 +211,7 @@ impl<S: Store> Engine<S> {
             return Ok(Part::empty());
         }
         let charged: Charged = self.counters().refund_unnamed(refunds).await?;
-        self.limits.reopen(refunds);
+        self.reopen(refunds, charged.now);
         Ok(Part::all(charged))
     }
 }
