@@ -318,6 +318,7 @@ async fn background(engine: Arc<Engine<AnyStore>>, board: Arc<Board>) {
         engine.follow_registries(),
         engine.refill_forever(),
         engine.settle_forever(),
+        engine.settle_reservations_forever(),
         board.sample_forever()
     );
 }

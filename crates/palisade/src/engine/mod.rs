@@ -13,6 +13,7 @@ mod limits;
 mod link;
 mod operators;
 mod ports;
+mod reservations;
 mod seldom;
 mod stand_in;
 mod timing;
@@ -31,6 +32,7 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
+use reservations::Retries;
 use seldom::Seldom;
 
 pub use candidate::{
@@ -56,6 +58,11 @@ pub use operators::{
 pub use ports::{
     Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
     Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+};
+
+pub use reservations::{
+    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
+    Settlement,
 };
 
 /// What an engine is made of.
@@ -159,6 +166,7 @@ pub struct Engine<S> {
     guard: Guard,
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
+    retries: Retries,
 }
 
 impl<S: Store> Engine<S> {
@@ -185,6 +193,7 @@ impl<S: Store> Engine<S> {
             link: Link::new(store, clock, observer, deadline, settings),
             guard: Guard::default(),
             candidate: Seldom::default(),
+            retries: Retries::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,
