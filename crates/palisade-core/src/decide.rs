@@ -218,7 +218,7 @@ impl Found<'_> {
             reset: self.reading.reset_at.unix_seconds_ceil(),
             retry_after: self.wait_seconds(now),
             window_seconds: self.charge.spec.window_us().div_ceil(SECOND),
-            unit: self.charge.limit.def.unit,
+            unit: self.charge.limit.def.unit.clone(),
             partition: self.charge.id,
             shadow: self.charge.on_exceed == OnExceed::Report,
         }

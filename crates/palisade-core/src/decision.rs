@@ -241,8 +241,9 @@ pub struct LimitReading {
     /// Window in seconds, rounded up; for header parameters.
     #[serde(skip)]
     pub window_seconds: u64,
-    /// What its numbers count; for header parameters.
-    #[serde(skip)]
+    /// What its numbers count, if it is a unit of the policy's own.
+    #[serde(skip_serializing_if = "QuotaUnit::is_usual")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = false))]
     pub unit: QuotaUnit,
     /// Whose bucket it is; for header parameters, which show a digest of it.
     #[serde(skip)]
@@ -424,6 +425,8 @@ pub struct Decision {
     pub lockout: Option<LockoutNote>,
     /// With it what was charged can be given back; only if it was asked for.
     pub receipt: Option<Box<str>>,
+    /// Limits on what is in progress that apply and were not asked (B-SLOT).
+    pub not_asked: Option<Box<[Arc<str>]>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
@@ -485,6 +488,7 @@ impl Decision {
             challenge: None,
             lockout: None,
             receipt: None,
+            not_asked: None,
             quota: None,
             enforcement: Enforcement::Full,
             class: None,

@@ -10,6 +10,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Costs;
+
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
     VALUE_BYTES_MAX,
@@ -240,6 +242,11 @@ pub struct RequestFacts {
     pub api_key: Option<Id>,
     /// Cost given by the caller.
     pub cost: Option<NonZeroU32>,
+    /// Costs by unit (B-UNIT), instead of `cost`; without them it is one request.
+    pub costs: Option<Box<Costs>>,
+    /// A slot of every limit on what is in progress is asked for (B-SLOT): the request says
+    /// when it has ended.
+    pub slots: bool,
     /// HTTP request or background job.
     pub kind: RequestKind,
     /// The layers that are asked.
@@ -280,6 +287,8 @@ impl RequestFacts {
             client: None,
             api_key: None,
             cost: None,
+            costs: None,
+            slots: false,
             kind: RequestKind::Http,
             layers: Layers::All,
             guess: false,

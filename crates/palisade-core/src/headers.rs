@@ -146,24 +146,35 @@ impl TakeHeaders for Listed {
 
 /// Hands every header of an answer to `taker`.
 /// They describe the most constraining bucket that can deny (L-CONSTRAINT), which is the
-/// first of [`Decision::limits`] that is not in shadow; without one they are left out.
+/// first of [`Decision::limits`] that is not in shadow; without one they are left out. Clients
+/// read the `X-RateLimit` family and its like as figures of requests: these describe the
+/// first bucket that counts no unit of the policy's own (B-UNIT).
 pub fn each_header(decision: &Decision, families: HeaderFamilies, taker: &mut impl TakeHeaders) {
-    let enforced = decision.limits.iter().find(|reading| !reading.shadow);
-    if let Some(reading) = enforced {
-        if families.x_ratelimit {
-            taker.take_number(Field::XRateLimitLimit, reading.limit);
-            taker.take_number(Field::XRateLimitRemaining, reading.remaining);
-            taker.take_number(Field::XRateLimitReset, reading.reset);
-        }
-        if families.ietf {
-            let with_key = families.partition_key;
-            taker.take(Field::RateLimitPolicy, |text| {
-                write_policies(text, &decision.limits, with_key);
-            });
-            taker.take(Field::RateLimit, |text| {
-                write_current(text, reading, decision, families);
-            });
-        }
+    let mut enforced = decision.limits.iter().filter(|reading| !reading.shadow);
+    let first = enforced.next();
+    let of_requests = match first {
+        Some(first) if first.unit.is_named() => enforced.find(|one| one.unit.is_usual()),
+        first => first,
+    };
+    if families.x_ratelimit
+        && let Some(reading) = of_requests
+    {
+        taker.take_number(Field::XRateLimitLimit, reading.limit);
+        taker.take_number(Field::XRateLimitRemaining, reading.remaining);
+        taker.take_number(Field::XRateLimitReset, reading.reset);
+    }
+    if families.ietf
+        && let Some(reading) = first
+    {
+        let with_key = families.partition_key;
+        taker.take(Field::RateLimitPolicy, |text| {
+            write_policies(text, &decision.limits, with_key);
+        });
+        taker.take(Field::RateLimit, |text| {
+            write_current(text, reading, decision, families);
+        });
+    }
+    if let Some(reading) = of_requests {
         if families.org {
             taker.take(Field::RateLimitLimit, |text| {
                 push_number(text, reading.limit);
@@ -217,11 +228,9 @@ fn write_policies(list: &mut String, readings: &[LimitReading], with_key: bool) 
         }
         let figures = [reading.limit, reading.window_seconds];
         push_entry(list, reading, [";q=", ";w="], figures);
-        // The draft's default needs no word.
-        if reading.unit != QuotaUnit::Requests {
-            list.push_str(";qu=\"");
-            list.push_str(reading.unit.name());
-            list.push('"');
+        // The draft's default needs no word, and has none for a policy's own.
+        if reading.unit == QuotaUnit::ContentBytes {
+            list.push_str(";qu=\"content-bytes\"");
         }
         if with_key {
             push_partition(list, reading);

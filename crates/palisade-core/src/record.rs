@@ -38,6 +38,8 @@ pub enum RecordKind {
     Lockout,
     /// A bucket, in a store that has nothing but records.
     Bucket,
+    /// What became of a reservation: extended, or settled (B-ONCE).
+    Reservation,
 }
 
 impl RecordKind {
@@ -55,16 +57,19 @@ impl RecordKind {
         Self::Lockout,
     ];
 
+    /// The kinds that describe nobody.
+    pub const OTHERS: [Self; 2] = [Self::Bucket, Self::Reservation];
+
     /// Where the kind stands among all that a store may hold: those of
-    /// [`RecordKind::ALL`], then buckets.
+    /// [`RecordKind::ALL`], then [`RecordKind::OTHERS`].
     #[must_use]
     pub fn index(self) -> usize {
-        let all = Self::ALL.iter();
+        let all = Self::ALL.iter().chain(&Self::OTHERS);
         all.take_while(|kind| **kind != self).count()
     }
 
     /// How many kinds a store may hold.
-    pub const COUNT: usize = Self::ALL.len() + 1;
+    pub const COUNT: usize = Self::ALL.len() + Self::OTHERS.len();
 
     /// A stable one-byte code, the same in every store.
     #[must_use]
@@ -75,13 +80,14 @@ impl RecordKind {
             Self::Device(flow) => 0x30 + flow as u8,
             Self::Lockout => 0x40,
             Self::Bucket => 0x50,
+            Self::Reservation => 0x60,
         }
     }
 
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        let mut all = Self::ALL.into_iter().chain([Self::Bucket]);
+        let mut all = Self::ALL.into_iter().chain(Self::OTHERS);
         all.find(|kind| kind.code() == code)
     }
 
@@ -100,6 +106,7 @@ impl RecordKind {
             Self::Device(Flow::Api) => "device-api",
             Self::Lockout => "lockout",
             Self::Bucket => "bucket",
+            Self::Reservation => "reservation",
         }
     }
 }

@@ -109,8 +109,8 @@ fn text_of_process(text: &str) -> Option<&'static str> {
     Some(text)
 }
 
-const fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
-    (reading.limit, reading.window_seconds, reading.unit)
+fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
+    (reading.limit, reading.window_seconds, reading.unit.clone())
 }
 
 /// Calls `then` with what is known of the limit that an answer is about, if it is about one.

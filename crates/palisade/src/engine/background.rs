@@ -48,14 +48,15 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Everything that runs beside requests: probes, registries, leases and overage, for as long
-    /// as it is polled.
+    /// Everything that runs beside requests: probes, registries, leases, overage and settles that
+    /// wait for the store, for as long as it is polled.
     pub async fn run_forever(&self) {
         tokio::join!(
             self.probe_forever(),
             self.follow_registries(),
             self.refill_forever(),
             self.settle_forever(),
+            self.settle_reservations_forever(),
         );
     }
 
@@ -66,6 +67,7 @@ impl<S: Store> Engine<S> {
     /// The store could not be flushed: what was counted in the last moments may be lost.
     pub async fn finish(&self) -> Result<(), StoreError> {
         self.return_leases().await;
+        self.retry_settles().await;
         if self.settle_overage().await.is_err() {
             tracing::warn!(
                 "what API keys used beyond their quotas in the last seconds is not kept"

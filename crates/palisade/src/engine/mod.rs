@@ -13,6 +13,7 @@ mod limits;
 mod link;
 mod operators;
 mod ports;
+mod reservations;
 mod seldom;
 mod stand_in;
 mod timing;
@@ -32,6 +33,7 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
+use reservations::Retries;
 use seldom::Seldom;
 
 pub use candidate::{
@@ -58,6 +60,11 @@ pub use operators::{
 pub use ports::{
     Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
     Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+};
+
+pub use reservations::{
+    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
+    Settlement,
 };
 
 /// The parts of an engine.
@@ -147,6 +154,7 @@ pub struct Engine<S = AnyStore> {
     guard: Guard,
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
+    retries: Retries,
 }
 
 impl<S: Store> Engine<S> {
@@ -173,6 +181,7 @@ impl<S: Store> Engine<S> {
             link: Link::new(store, clock, observer, deadline, settings),
             guard: Guard::default(),
             candidate: Seldom::default(),
+            retries: Retries::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

@@ -298,7 +298,7 @@ impl Sim {
             RecordKind::Device(_) => 1024,
             RecordKind::Lockout => 512,
             // Only stores without buckets of their own keep them as records.
-            RecordKind::Bucket => 0,
+            RecordKind::Bucket | RecordKind::Reservation => 0,
         };
         let is_large = shared
             .records

@@ -132,6 +132,7 @@ impl<S: Store> Engine<S> {
             policy: Arc::clone(policy),
             candidate: None,
         };
+        tell_not_asked(&plan, &mut answer.decision);
         self.note(began, facts, &answer, bypassed.as_deref());
         if self.has_candidate() {
             answer.candidate = at_once(pin!(self.beside_request(facts, &answer.decision)))?;
@@ -154,8 +155,28 @@ impl<S: Store> Engine<S> {
         answer
     }
 
+    /// The decision on a plan, and the allowlist entry that let it pass; nobody is told.
+    pub(in crate::engine) async fn decide_plan(
+        &self,
+        policy: &PolicySet,
+        plan: &Plan<'_>,
+        facts: &RequestFacts,
+    ) -> (Box<Decision>, Option<String>) {
+        let class = class_of(plan, facts);
+        let asked = Asked {
+            policy,
+            plan,
+            class: &class,
+            facts,
+            keyring: &self.keyring,
+            take: Take::Consume,
+            ends: self.link.request_ends(),
+        };
+        self.decide(&asked).await
+    }
+
     /// Tells whoever counts and bills what was decided about a request that began then.
-    fn note(
+    pub(in crate::engine) fn note(
         &self,
         began: Option<Micros>,
         facts: &RequestFacts,
@@ -199,11 +220,12 @@ impl<S: Store> Engine<S> {
             Some(decision) => (decision, None),
             None => self.decide(&asked).await,
         };
-        let answer = RequestAnswer {
+        let mut answer = RequestAnswer {
             decision,
-            policy,
+            policy: Arc::clone(&policy),
             candidate: None,
         };
+        tell_not_asked(&plan, &mut answer.decision);
         (answer, bypassed)
     }
 
@@ -410,6 +432,15 @@ impl<S: Store> Engine<S> {
             now: near.charged.now,
         };
         Throttled::shed(decide(None, asked.class, judged))
+    }
+}
+
+/// Names the limits on what is in progress that apply and that this request, which holds
+/// nothing, did not ask (B-SLOT).
+fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
+    if !plan.not_asked.is_empty() {
+        let names = plan.not_asked.iter().map(|limit| Arc::clone(&limit.name));
+        decision.not_asked = Some(names.collect());
     }
 }
 

@@ -8,13 +8,17 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use palisade_core::Digest;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 use palisade_store::Charged;
 use parking_lot::Mutex;
+
+/// What may be given back at any moment is denied here no longer than this, so that what one
+/// node gives back another can use (B-REMEMBER).
+const RESERVABLE_US: u64 = 100_000;
 
 /// Most denials that are remembered.
 const DENIALS_MAX: usize = 100_000;
@@ -26,6 +30,8 @@ pub(super) struct Denials {
     any: AtomicBool,
     /// Grows with each [`Denials::clear`].
     epoch: AtomicU64,
+    /// Limits of requests that this node has made reservations on.
+    reserved: Mutex<HashSet<Digest>>,
 }
 
 #[derive(Clone, Copy)]
@@ -90,16 +96,36 @@ impl Denials {
                 continue;
             };
             if charge.on_exceed == OnExceed::Deny && known.len() < DENIALS_MAX {
+                let wait = retry_at.since(charged.now).min(self.longest_us(charge));
                 let denial = Denial {
                     bucket: charge.id,
                     cost: charge.cost,
-                    until: asked.plus(retry_at.since(charged.now)),
+                    until: asked.plus(wait),
                     reading: *reading,
                     ahead_us,
                 };
                 known.insert(charge.memo(), denial);
                 self.any.store(true, Ordering::Release);
             }
+        }
+    }
+
+    /// Something is reserved of these limits, and may come back before their windows end.
+    pub(super) fn note_reserved(&self, charges: &[Charge<'_>]) {
+        let mut reserved = self.reserved.lock();
+        reserved.extend(charges.iter().map(|charge| charge.limit.digest));
+    }
+
+    /// The longest that a denial of this bucket is remembered.
+    fn longest_us(&self, charge: &Charge<'_>) -> u64 {
+        let def = &charge.limit.def;
+        let is_reservable = def.concurrency
+            || def.unit.is_named()
+            || self.reserved.lock().contains(&charge.limit.digest);
+        if is_reservable {
+            RESERVABLE_US
+        } else {
+            u64::MAX
         }
     }
 
@@ -122,6 +148,7 @@ impl Denials {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         known.clear();
+        self.reserved.lock().clear();
         self.any.store(false, Ordering::Release);
     }
 }

@@ -4,7 +4,7 @@
 //! refused already; [`fallback`] decides while it cannot be asked. [`descriptors`] are what
 //! an Envoy rate-limit service asks, on the same counters. [`receipts`] say what was charged,
 //! and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a caller figures
-//! itself.
+//! itself, [`reserved`] what reservations ask of the buckets.
 
 pub(super) mod both_names;
 mod charge;
@@ -18,6 +18,7 @@ mod lease;
 mod near;
 mod receipts;
 mod refund;
+mod reserved;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub use check::RequestAnswer;
 pub use descriptors::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
 pub use keyed::{KEYED_MAX, Keyed, KeyedAnswer};
 pub use refund::RefundOutcome;
+pub(super) use reserved::{limit_named, readings_of};
 
 /// What this node keeps of limits beside the store.
 pub(super) struct Limits {

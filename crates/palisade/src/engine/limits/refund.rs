@@ -135,7 +135,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
+pub(super) fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
     let judged = Judged {
         charges,
         readings: &charged.readings,
@@ -145,7 +145,7 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitRea
 }
 
 /// The limit that a line names, if the policy still has it.
-fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
+pub(super) fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
     let mut limits = policy.limits().iter().chain(policy.tier_limits());
     limits.find(|limit| limit.digest == digest)
 }
@@ -203,7 +203,7 @@ impl<S: Store> Counters<'_, S> {
         Ok(mark.await?.admitted)
     }
 
-    async fn give_back_lines(
+    pub(super) async fn give_back_lines(
         self,
         lines: &[(Place, Taken<'_>)],
         ends: Instant,

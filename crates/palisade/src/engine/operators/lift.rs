@@ -187,7 +187,7 @@ impl<S: Store> Engine<S> {
             ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
             RecordKind::Lockout => return self.link.modes().lift_lockout(id),
-            RecordKind::Bucket => return,
+            RecordKind::Bucket | RecordKind::Reservation => return,
         };
         let keys = DegradedKeys {
             prefix: id,

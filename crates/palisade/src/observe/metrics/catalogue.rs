@@ -172,6 +172,12 @@ catalogue! {
         "1 while the last 50 attempts that ended all succeeded, by more than ten names: wrong passwords may be counted as right ones";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
         "Decisions on buckets that callers figure themselves (RESP)";
+    RESERVATIONS = Counter "rate_limiter_reservations_total" ["outcome"]
+        "Reservations by what became of them; `dropped` are corrections that were lost, so that their buckets count what was reserved";
+    RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
+        "Corrections of reservations that wait for the store";
+    OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
+        "What was used beyond what was reserved, by unit";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
         "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
     UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]

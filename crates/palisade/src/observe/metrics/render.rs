@@ -121,6 +121,17 @@ impl Metrics {
                 let at = self.last_backup.get().map(|last| (last.0)());
                 Value::Series(at.map(|at| (Vec::new(), at)).into_iter().collect())
             }
+            names::RESERVATIONS => {
+                let outcomes = figures.reservations.outcomes.iter();
+                let named = outcomes.map(|(name, count)| (vec![(*name).to_owned()], *count));
+                Value::Series(named.collect())
+            }
+            names::RESERVATIONS_WAITING => one(figures.reservations.waiting),
+            names::OVERDRAFT => {
+                let units = figures.reservations.overdraft.iter();
+                let named = units.map(|(unit, over)| (vec![unit.to_string()], *over));
+                Value::Series(named.collect())
+            }
             names::UPSTREAM_UP => labelled(self.instances.up()),
             names::UPSTREAM_FAILURES => series(self.instances.failures()),
             names::GUARD_ONLY_SUCCESSES => labelled(self.only_successes.read()),
