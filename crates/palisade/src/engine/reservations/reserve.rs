@@ -39,23 +39,13 @@ impl<S: Store> Engine<S> {
     /// every concurrency limit that applies. Without `costs` it is one request.
     ///
     /// ```
-    /// use palisade::core::RequestFacts;
     /// use palisade::core::budget::Costs;
     /// use palisade::engine::Hold;
-    /// # use palisade::{Engine, EngineConfig};
-    /// # use std::path::Path;
-    /// # use std::sync::Arc;
-    /// # use palisade::core::{Clock, Keyring};
-    /// # use palisade::store::memory::{MemoryConfig, MemoryStore};
-    /// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-    /// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
-    /// # let text = "[[limit]]\nname = \"tokens\"\nby = [\"ip\"]\nrate = \"10000/min\"\nunit = \"tokens\"";
-    /// # let (env, flags) = Default::default();
-    /// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
-    /// # let policy = (*loaded.policy).clone();
-    /// # let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
+    /// use palisade::{Palisade, RequestFacts};
+    ///
     /// # tokio::runtime::Runtime::new()?.block_on(async {
-    /// # let engine = Engine::new(EngineConfig::new(store, policy, keyring, clock));
+    /// let policy = "limit = [{ name = 'tokens', by = ['ip'], rate = '10000/min', unit = 'tokens' }]";
+    /// let engine = Palisade::builder().policy(policy).start().await?;
     /// let mut facts = RequestFacts::new("203.0.113.5".parse()?, "POST", "/answer");
     /// facts.costs = Some(Costs::new([("requests", 1), ("tokens", 4_000)])?.into());
     /// let reserved = engine.reserve(&facts, Hold::default()).await?;
