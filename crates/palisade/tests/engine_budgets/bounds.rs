@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-const TOKENS: u64 = 1_000;
+const TOKENS: u64 = 6_000;
 const PLACES: usize = 3;
 const HOLD: u64 = 30 * SECOND;
 
@@ -165,7 +165,7 @@ async fn b_exact_random_holders_are_never_too_many_and_what_is_used_is_what_was_
             used: BTreeMap::new(),
             open: Vec::new(),
         };
-        for _ in 0..300 {
+        for _ in 0..400 {
             account.step().await;
         }
         assert!(
