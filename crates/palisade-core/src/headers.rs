@@ -174,16 +174,16 @@ pub fn each_header(decision: &Decision, families: HeaderFamilies, taker: &mut im
             write_current(text, reading, decision, families);
         });
     }
-    if let Some(reading) = of_requests {
-        if families.org {
-            taker.take(Field::RateLimitLimit, |text| {
-                push_number(text, reading.limit);
-                text.push_str(";w=");
-                push_number(text, reading.window_seconds);
-            });
-            taker.take_number(Field::RateLimitRemaining, reading.remaining);
-            taker.take_number(Field::RateLimitReset, reading.reset);
-        }
+    if families.org
+        && let Some(reading) = of_requests
+    {
+        taker.take(Field::RateLimitLimit, |text| {
+            push_number(text, reading.limit);
+            text.push_str(";w=");
+            push_number(text, reading.window_seconds);
+        });
+        taker.take_number(Field::RateLimitRemaining, reading.remaining);
+        taker.take_number(Field::RateLimitReset, reading.reset);
     }
     if let Some(seconds) = decision.wait() {
         taker.take_number(Field::RetryAfter, seconds);

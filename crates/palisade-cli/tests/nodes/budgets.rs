@@ -1,4 +1,8 @@
 //! Reservations and places over three services on one store.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a load lasts for a time of the real clock"
+)]
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -134,7 +138,7 @@ fn call(node: &Server, number: usize, seen: &Seen, until: Instant) {
         seen.worked.fetch_add(1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(100));
         let token = json!({"reservation": reserved["reservation"]});
-        if (number + round) % 7 == 0 {
+        if (number + round).is_multiple_of(7) {
             let extended = post(&mut client, "/v1/extend", &token);
             assert_eq!(extended["decision"], "allow", "{extended}");
         }

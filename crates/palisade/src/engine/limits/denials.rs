@@ -5,7 +5,6 @@
 //! store was asked: clocks that differ change nothing, and a denial is never held
 //! longer than the store said.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
@@ -25,6 +24,7 @@ const DENIALS_MAX: usize = 100_000;
 
 #[derive(Default)]
 pub(super) struct Denials {
+    /// By bucket. Of two policies with other figures for one the later denial stays.
     known: Mutex<HashMap<Digest, Denial>>,
     /// Spares the lock while nobody is denied.
     any: AtomicBool,
@@ -36,7 +36,8 @@ pub(super) struct Denials {
 
 #[derive(Clone, Copy)]
 struct Denial {
-    bucket: Digest,
+    /// [`Charge::memo`]: under other figures the bucket may admit.
+    memo: Digest,
     cost: u32,
     until: Micros,
     reading: Reading,
@@ -57,8 +58,9 @@ impl Denials {
         }
         let known = self.known.lock();
         charges.iter().find_map(|charge| {
-            let denial = known.get(&charge.memo())?;
+            let denial = known.get(&charge.id)?;
             let holds = denial.until > now
+                && denial.memo == charge.memo()
                 && charge.cost >= denial.cost
                 && charge.on_exceed == OnExceed::Deny;
             let store_now = now.moved(denial.ahead_us);
@@ -98,13 +100,13 @@ impl Denials {
             if charge.on_exceed == OnExceed::Deny && known.len() < DENIALS_MAX {
                 let wait = retry_at.since(charged.now).min(self.longest_us(charge));
                 let denial = Denial {
-                    bucket: charge.id,
+                    memo: charge.memo(),
                     cost: charge.cost,
                     until: asked.plus(wait),
                     reading: *reading,
                     ahead_us,
                 };
-                known.insert(charge.memo(), denial);
+                known.insert(charge.id, denial);
                 self.any.store(true, Ordering::Release);
             }
         }
@@ -116,13 +118,9 @@ impl Denials {
         reserved.extend(charges.iter().map(|charge| charge.limit.digest));
     }
 
-    /// The longest that a denial of this bucket is remembered.
+    /// The longest that a denial of this bucket is remembered here.
     fn longest_us(&self, charge: &Charge<'_>) -> u64 {
-        let def = &charge.limit.def;
-        let is_reservable = def.concurrency
-            || def.unit.is_named()
-            || self.reserved.lock().contains(&charge.limit.digest);
-        if is_reservable {
+        if is_reservable(charge) || self.reserved.lock().contains(&charge.limit.digest) {
             RESERVABLE_US
         } else {
             u64::MAX
@@ -136,11 +134,12 @@ impl Denials {
 
     /// Forgets what is known of these buckets: something was given back to them. An
     /// answer that is on its way may be older than that, so none is remembered.
-    pub(super) fn forget(&self, buckets: &HashSet<Digest>) {
+    pub(super) fn forget<'a>(&self, buckets: impl IntoIterator<Item = &'a Digest>) {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        // Under each figure: another node may have a policy with other figures.
-        known.retain(|_, denial| !buckets.contains(&denial.bucket));
+        for bucket in buckets {
+            known.remove(bucket);
+        }
     }
 
     /// Forgets everything, after a reset or a change of policy.
@@ -151,6 +150,11 @@ impl Denials {
         self.reserved.lock().clear();
         self.any.store(false, Ordering::Release);
     }
+}
+
+/// True if every node soon asks again about a denial of this bucket.
+pub(super) const fn is_reservable(charge: &Charge<'_>) -> bool {
+    charge.limit.def.concurrency || charge.limit.def.unit.is_named()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::super::link::NoAnswer;
 use super::both_names;
 use super::charge::{Counters, LIMITS, with_spec};
 use super::check::class_of;
+use super::denials::is_reservable;
 use super::receipts;
 
 /// What a refund left.
@@ -101,8 +102,10 @@ impl<S: Store> Engine<S> {
     pub(super) fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
         self.limits
             .reopen(&charges.iter().map(|charge| charge.id).collect());
+        // Where something is reserved the others ask again soon by themselves (B-REMEMBER).
+        let remembered = charges.iter().filter(|charge| !is_reservable(charge));
         if self.store().is_shared() {
-            self.registries.refunds.note(charges, at);
+            self.registries.refunds.note(remembered, at);
         }
     }
 

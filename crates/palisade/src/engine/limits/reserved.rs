@@ -98,7 +98,7 @@ impl<S: Store> Engine<S> {
     ) -> Result<Charged, NoAnswer> {
         let charged = self.counters().give_back_lines(lines, ends).await?;
         let charges: Vec<Charge<'_>> = lines.iter().map(|(_, one)| one.charge.clone()).collect();
-        self.limits.reopen(&charges);
+        self.reopen(&charges, charged.now);
         Ok(charged)
     }
 

@@ -81,7 +81,15 @@ impl Default for Refunds {
 
 impl Refunds {
     /// Something was given back to these buckets at `at`, by the store's clock.
-    pub(in crate::engine) fn note(&self, charges: &[Charge<'_>], at: Micros) {
+    pub(in crate::engine) fn note<'a, 'p: 'a>(
+        &self,
+        charges: impl IntoIterator<Item = &'a Charge<'p>>,
+        at: Micros,
+    ) {
+        let mut charges = charges.into_iter().peekable();
+        if charges.peek().is_none() {
+            return;
+        }
         let mut ring = self.ring.lock();
         for charge in charges {
             // Nodes with the secret of before or after a rotation know the bucket by that name.
