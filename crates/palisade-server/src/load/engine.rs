@@ -15,7 +15,7 @@ use palisade::engine::{ModeChange, Observer, Seen};
 use palisade::store::{StoreError, Vitals};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Report, Tally};
 use crate::failure::Failure;
@@ -54,6 +54,8 @@ async fn measured(load: &Load) -> Result<Report, Failure> {
     let overrides = Overrides::default().with("--store", "store.url", Some(load.store.clone()));
     let mut config = crate::config::load(None, &Env::from_process(), &overrides)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    // Before anything is written: a signal from now on ends the load, and not the process.
+    let signals = Signals::listen()?;
     config.store.timeout = DEADLINE;
     let store = crate::store::open(&config.store, &clock).await?;
     store.probe().await.map_err(|error| {
@@ -74,7 +76,7 @@ async fn measured(load: &Load) -> Result<Report, Failure> {
             tokio::spawn(work)
         })
         .collect();
-    let interrupted = tokio::spawn(interrupt(Arc::clone(&tally)));
+    let interrupted = tokio::spawn(interrupt(signals, Arc::clone(&tally)));
     for task in tasks {
         let _ = task.await;
     }
@@ -91,18 +93,35 @@ async fn measured(load: &Load) -> Result<Report, Failure> {
     Ok(report)
 }
 
+/// The signals that end a load.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::unavailable(format!("signals cannot be heard: {error}"), "try again")
+            })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+}
+
 /// The first signal ends the load, so that what it counted is removed; a second one
 /// ends the process.
-async fn interrupt(tally: Arc<Tally>) {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return;
-    };
+async fn interrupt(mut signals: Signals, tally: Arc<Tally>) {
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
+        _ = signals.interrupt.recv() => {}
+        _ = signals.terminate.recv() => {}
     }
     tally.interrupt();
-    let _ = tokio::signal::ctrl_c().await;
+    let _ = signals.interrupt.recv().await;
     std::process::exit(130);
 }
 
@@ -120,7 +139,7 @@ async fn clean(
         let engine = Arc::clone(engine);
         tasks.spawn(async move {
             for key in callers {
-                engine.reset(&facts(key)).await?;
+                engine.clear(&facts(key)).await?;
             }
             Ok::<(), StoreError>(())
         });

@@ -192,6 +192,14 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// The store's.
     pub async fn reset(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
+        let cleared = self.clear(facts).await?;
+        self.announce_reset().await?;
+        Ok(cleared)
+    }
+
+    /// [`Engine::reset`] of buckets that no other node knows: none is told.
+    #[doc(hidden)]
+    pub async fn clear(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
@@ -201,7 +209,6 @@ impl<S: Store> Engine<S> {
             .await?;
         let _ = self.limits.local().reset(&plan.charges).await;
         let _ = self.link.stand_in().reset(&plan.charges).await;
-        self.announce_reset().await?;
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())
     }
