@@ -220,7 +220,7 @@ fn variables_of_array(schema: &Schema, root: &Table) -> Vec<String> {
 
 fn unknown(name: &str, known: &[String], sink: &mut Sink) {
     let origin = Origin::Env(name.into());
-    // Without the prefix that all share, which would make everything look alike.
+    // Names are compared without the prefix that all share: with it, everything would look alike.
     let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
     let paths: Vec<String> = known.iter().map(|name| bare(name)).collect();
     let hint = match nearest(&bare(name), paths.iter().map(String::as_str)) {
