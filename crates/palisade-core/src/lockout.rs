@@ -48,7 +48,8 @@ pub struct LockoutPolicy {
     pub window_failures: u32,
     /// The sliding window, in microseconds.
     pub window: u64,
-    /// Every this many failures in `hard_window` lock (A-HARD).
+    /// Failures in `hard_window` that start a lock, again each time this number is reached
+    /// (A-HARD).
     pub hard_failures: u32,
     /// The day, in microseconds.
     pub hard_window: u64,
@@ -281,6 +282,7 @@ impl Lockout {
         if self.day.len() >= policy.hard_failures as usize {
             self.lock(policy, now);
             verdict.locked = true;
+            // The new lock may end later than the one that the verdict already names: replace it.
             let fresh = self.denials(policy, now);
             let lock = fresh
                 .into_iter()

@@ -157,8 +157,8 @@ pub const fn retry_after_seconds(wait_us: u64) -> u64 {
     if seconds == 0 { 1 } else { seconds }
 }
 
-/// Where an instant comes from. The core defines the shape; only the engine's
-/// `clock.rs` implements it by reading time.
+/// Source of instants. The core defines the shape; only the engine's `clock.rs` implements it by
+/// reading time.
 pub trait Clock: Send + Sync + 'static {
     /// The current instant. Never goes back within a process.
     fn now(&self) -> Micros;

@@ -214,9 +214,9 @@ impl FallbackPolicy {
         }
     }
 
-    /// Selects for an auth class. The result is never unlimited, whatever the limits ask for, and
-    /// never closed by the mere length of an outage: that would be a kill switch for an attacker
-    /// who can keep the store away.
+    /// Selects the rule for an auth class. The result is never unlimited, whatever the limits ask
+    /// for, and never closed by the mere length of an outage: that would be a kill switch for an
+    /// attacker who can keep the store away.
     const fn auth(&self, limits: OnStoreFailure) -> FallbackRule {
         match limits {
             OnStoreFailure::Closed => FallbackRule::Closed,

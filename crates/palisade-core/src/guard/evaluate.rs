@@ -172,6 +172,8 @@ impl Rules {
                 attempt = (self.unknown)(&mut command);
                 command.attempt = attempt;
             }
+            // Judged like a check: a network's block does not answer a success, but under it the
+            // success changes nothing.
             void |= refusable && running::hard_block(&command, Attempt::Check).is_some();
             trace = self.run(command, void);
         }

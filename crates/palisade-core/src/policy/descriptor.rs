@@ -18,7 +18,7 @@ impl ValueMatch {
         self.matches_bytes(value.as_bytes())
     }
 
-    /// Whether a value matches that may not be text.
+    /// Whether the value, which need not be text, matches.
     #[must_use]
     pub fn matches_bytes(&self, value: &[u8]) -> bool {
         match self {
@@ -91,7 +91,7 @@ pub struct RlsSettings {
     pub shadow: bool,
     /// When one descriptor is over its limit, charge those that admit (R-ATOMIC).
     pub count_denied: bool,
-    /// Negative hits are given back, whoever used them (R-HITS).
+    /// Negative hits are given back, whichever call charged them (R-HITS).
     pub refunds: bool,
     /// Whether answers carry metadata (R-META).
     pub metadata: bool,

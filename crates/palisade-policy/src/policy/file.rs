@@ -181,6 +181,7 @@ impl<L: Loader> FileSource<L> {
         if seen == state.seen {
             return Ok(Reload::Unchanged);
         }
+        // Noted before the file is loaded, so that the same wrong file is refused once.
         state.seen = seen;
         let revision = L::bundle(&state.config).policy.revision.saturating_add(1);
         let loaded = text.and_then(|text| {

@@ -31,9 +31,10 @@ pub struct OutcomeRoute {
     pub success_status: Vec<u16>,
     /// Targets of a redirect after a wrong credential.
     pub failure_location: Option<LocationPatterns>,
-    /// Targets of a redirect after a right one; if set, no other redirect is a success.
+    /// Targets of a redirect after a right one; if set, an answer that leads nowhere or elsewhere
+    /// is no success.
     pub success_location: Option<LocationPatterns>,
-    /// Cookie that the answer to a right credential sets; if set, no answer without it is a
+    /// Cookie that the answer to a right credential sets; if set, an answer without it is no
     /// success.
     pub success_cookie: Option<Box<str>>,
     /// True if the application recognises no user by a cookie.
@@ -62,7 +63,7 @@ impl OutcomeRoute {
     }
 }
 
-/// True if a status alone tells right from wrong.
+/// True if a status tells right from wrong without other evidence.
 fn tells_by_itself(status: u16, username: &UsernameSource) -> bool {
     let is_form_again = status == 200 && matches!(username, UsernameSource::Form(_));
     !(300..400).contains(&status) && !is_form_again

@@ -72,7 +72,7 @@ pub struct CachedTenant {
     pub age: Duration,
     /// The source's version; `None` while the default policy stands in.
     pub version: Option<u64>,
-    /// Kind of the source.
+    /// Kind of the source that the policy comes from.
     pub source: &'static str,
     /// State of the policy.
     pub state: CacheState,
@@ -414,6 +414,7 @@ impl TenantCache {
             }
             Err(refused) => self.refuse(tenant, &refused, now),
         }
+        // The base policy was replaced during the check: check again under the new one.
         if !Arc::ptr_eq(&base, &self.base.load()) {
             self.with(tenant, |entry| entry.set_due(Micros(0)));
         }
