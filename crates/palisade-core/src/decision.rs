@@ -245,7 +245,7 @@ pub struct LimitReading {
     #[serde(skip_serializing_if = "QuotaUnit::is_usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = false))]
     pub unit: QuotaUnit,
-    /// Whose bucket it is; for header parameters, which show a digest of it.
+    /// The bucket's digest; header parameters show a digest of it.
     #[serde(skip)]
     pub partition: Digest,
     /// It only reports (shadow): it never denies.

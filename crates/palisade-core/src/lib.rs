@@ -4,7 +4,7 @@
 //! Read it in the order of one request: [`facts`] → [`policy`] (resolve) →
 //! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
 
-// The scenarios beside each rule run on the same world as the tests in `tests/`.
+// The scenarios in each rule's file run on the same world as the tests in `tests/`.
 #[cfg(test)]
 extern crate self as palisade_core;
 #[cfg(test)]

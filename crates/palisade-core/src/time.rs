@@ -48,7 +48,7 @@ impl Micros {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// The instant so many microseconds later or, if negative, earlier.
+    /// The instant `us` microseconds later or, if negative, earlier.
     #[must_use]
     pub const fn moved(self, us: i64) -> Self {
         Self(self.0.saturating_add_signed(us))

@@ -71,7 +71,7 @@ pub struct PolicySet {
     pub revision: u64,
     /// False is the operator's kill switch.
     pub enabled: bool,
-    /// Figures beside the limits.
+    /// Settings other than the limits.
     pub settings: Settings,
     routes: Routes,
     classes: HashMap<Arc<str>, (ClassKind, WhenProlonged)>,
@@ -96,7 +96,7 @@ pub struct PolicySet {
 pub struct PolicyParts {
     /// Kill switch off.
     pub enabled: bool,
-    /// Figures beside the limits.
+    /// Settings other than the limits.
     pub settings: Settings,
     /// Routes; more specific ones win whatever the order.
     pub routes: Vec<Route>,

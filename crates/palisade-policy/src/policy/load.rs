@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Everything that decisions depend on: checked, bounded. A reload replaces it as a whole.
 #[derive(Clone)]
 pub struct PolicyBundle {
-    /// Routes, limits, clients, keys, tiers, and every figure beside them.
+    /// Routes, limits, clients, keys, tiers, and all other settings.
     pub policy: Arc<PolicySet>,
     /// `[policy]`: where tenants' own policies come from.
     pub source: PolicyTable,
