@@ -12,18 +12,18 @@ use crate::policy::Scope;
 use crate::rule::Rule;
 use crate::time::{Micros, SECOND, retry_after_seconds};
 
-/// What the store said about a list of charges.
+/// Charges with the readings that the store returned for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'a> {
     /// The charges.
     pub charges: &'a [Charge<'a>],
-    /// One reading each, in order.
+    /// One reading for each charge, in order.
     pub readings: &'a [Reading],
-    /// When.
+    /// When the charges were judged.
     pub now: Micros,
 }
 
-/// So many buckets are put in order without an allocation.
+/// Up to this many buckets are ordered without an allocation.
 const FEW: usize = 8;
 
 /// The decision on a request whose buckets were read.
@@ -34,7 +34,7 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
     decision
 }
 
-/// [`decide`] in place, for who hands the decision on: it is large.
+/// [`decide`], built in place in a box, for callers that pass the decision on: it is large.
 #[must_use]
 pub fn decide_boxed(
     quota: Option<QuotaPlan>,
@@ -46,7 +46,7 @@ pub fn decide_boxed(
     decision
 }
 
-/// Makes the decision of one that allows.
+/// Turns an allowing decision into the one that the readings demand.
 fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
         return tell(decision, &[Found { charge, reading }], quota, class, judged);
@@ -66,7 +66,7 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
     tell(decision, found, quota, class, judged);
 }
 
-/// Makes the decision of one that allows, of buckets in their order.
+/// Turns an allowing decision into the one that ordered buckets demand.
 #[inline]
 fn tell(
     decision: &mut Decision,
@@ -108,7 +108,7 @@ pub fn refuse(refusal: Refusal, class: &Arc<str>, now: Micros) -> Decision {
     decision
 }
 
-/// The rule that speaks for a limit's layer.
+/// The rule of the layer that the limit belongs to.
 #[must_use]
 pub fn rule_of(charge: &Charge<'_>) -> Rule {
     match charge.limit.scope {
@@ -118,7 +118,8 @@ pub fn rule_of(charge: &Charge<'_>) -> Rule {
         Scope::Ip => Rule::L_IP,
         Scope::Client => Rule::L_CLIENT,
         Scope::Org | Scope::Token => Rule::T_ORG,
-        // What a user may ask in all, beside the organisation's own limits.
+        // The limit on all requests of a user, which stands alongside the organisation's own
+        // limits.
         Scope::User if charge.limit.covers_everything() => Rule::T_ORG,
         Scope::User => Rule::L_USER,
         Scope::ApiKey => Rule::Q_QUOTA,
@@ -159,7 +160,7 @@ impl Found<'_> {
         self.reading.retry_at.is_some() && self.charge.on_exceed == OnExceed::Deny
     }
 
-    /// Denying buckets first, the longest wait foremost; reporting ones last.
+    /// Sorts denying buckets first, the longest wait foremost, and reporting ones last.
     fn constraint(&self) -> (u8, std::cmp::Reverse<Option<Micros>>) {
         if self.denies() {
             (0, std::cmp::Reverse(self.reading.retry_at))
@@ -176,7 +177,7 @@ impl Found<'_> {
             .then_with(|| self.by_room(other))
     }
 
-    /// The smaller remaining/limit first.
+    /// Sorts the smaller share `remaining / limit` first.
     fn by_room(&self, other: &Self) -> Ordering {
         let share = |one: &Self, by: &Self| {
             u128::from(one.reading.remaining) * u128::from(by.charge.spec.capacity())

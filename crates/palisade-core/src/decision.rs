@@ -60,7 +60,7 @@ impl Level {
     /// All six, lowest first.
     pub const ALL: [Self; 6] = [Self::L1, Self::L2, Self::L3, Self::L4, Self::L5, Self::L6];
 
-    /// How long a block of this level lasts, in microseconds.
+    /// Returns the duration of a block of this level, in microseconds.
     #[must_use]
     pub const fn duration(self) -> u64 {
         match self {
@@ -179,7 +179,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// How answers, listings and rules name it.
+    /// Returns the name of the key in answers, listings and rules.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -245,7 +245,7 @@ pub struct LimitReading {
     #[serde(skip_serializing_if = "QuotaUnit::is_usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, required = false))]
     pub unit: QuotaUnit,
-    /// Whose bucket it is; for header parameters, which show a digest of it.
+    /// The bucket's digest; header parameters show a digest of it.
     #[serde(skip)]
     pub partition: Digest,
     /// It only reports (shadow): it never denies.
@@ -373,7 +373,7 @@ pub struct QuotaReading {
 }
 
 impl QuotaReading {
-    /// What is left; `None` is unlimited.
+    /// Returns the remaining quota; `None` is unlimited.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.limit.map(|limit| limit.saturating_sub(self.used))
@@ -399,13 +399,13 @@ pub type Readings = SmallVec<[LimitReading; 1]>;
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What to do.
+    /// The outcome.
     pub outcome: Outcome,
     /// Ladder level of a block.
     pub level: Option<Level>,
     /// Whole seconds to wait.
     pub retry_after: Option<u64>,
-    /// In which mode it was found.
+    /// The mode in which the decision was reached.
     pub mode: Mode,
     /// The rule that decided; `None` for allow.
     pub rule: Option<Rule>,
@@ -421,11 +421,12 @@ pub struct Decision {
     pub delay_ms: Option<u32>,
     /// Challenge to offer (A-CAPTCHA).
     pub challenge: Option<Challenge>,
-    /// Whether the lockout could not be asked.
+    /// Set if the lockout could not be asked.
     pub lockout: Option<LockoutNote>,
-    /// With it what was charged can be given back; only if it was asked for.
+    /// Receipt by which the charge can be given back; only if the request asked for one.
     pub receipt: Option<Box<str>>,
-    /// Limits on what is in progress that apply and were not asked (B-SLOT).
+    /// Limits on what is in progress that apply and were not asked, because no slot was requested
+    /// (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
@@ -437,7 +438,7 @@ pub struct Decision {
     pub at: Micros,
     /// Revisions of the guard records it was computed from: (kind name, revision).
     pub revisions: Vec<(&'static str, u64)>,
-    /// What a flow of the guard in shadow mode would have answered.
+    /// The answer that a flow of the guard in shadow mode would have given.
     pub shadow: Option<Box<ShadowAnswer>>,
 }
 
@@ -471,7 +472,7 @@ impl Decision {
         helps.then(|| self.retry_after.unwrap_or(1).max(1))
     }
 
-    /// Go on: nothing stands in the way.
+    /// The decision that allows, without reasons.
     #[must_use]
     pub const fn allow(at: Micros) -> Self {
         Self {
@@ -505,7 +506,7 @@ impl Decision {
         self.shadow.as_deref().is_some_and(refuses)
     }
 
-    /// The decision of a flow in shadow mode: go on, and see what would have been.
+    /// The decision of a flow in shadow mode: allows, and carries the answer that it replaces.
     #[must_use]
     pub fn in_shadow(self) -> Self {
         let shadow = ShadowAnswer {

@@ -1,5 +1,4 @@
-//! What is known about one request, validated: a value of these types is within
-//! its bounds (I-KEY).
+//! Facts about one request, validated: a value of these types is within its bounds (I-KEY).
 
 mod descriptors;
 
@@ -23,7 +22,7 @@ pub const ID_BYTES_MAX: usize = 512;
 pub const PATH_BYTES_MAX: usize = 8192;
 /// Longest user agent or accept-language that is looked at, in bytes.
 pub const HEADER_BYTES_MAX: usize = 2048;
-/// The address of what has none.
+/// The address of a subject that has none.
 pub const NO_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// Most scopes a token may carry.
 pub const SCOPES_MAX: usize = 256;
@@ -34,7 +33,7 @@ pub const SCOPES_MAX: usize = 256;
 pub struct FieldError {
     /// The field, as the interface spells it.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The problem, without the value.
     pub problem: &'static str,
 }
 
@@ -91,7 +90,7 @@ pub fn bounded(field: &'static str, text: &str, bytes_max: usize) -> Result<(), 
     if text.len() > bytes_max {
         return Err(FieldError::new(field, "is too long"));
     }
-    // Nearly every text is plain, and that is seen without taking its characters apart.
+    // Nearly every text is printable ASCII, which the bytes alone tell without decoding characters.
     let is_plain = text
         .bytes()
         .fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
@@ -120,7 +119,7 @@ pub enum ClientType {
 pub struct ClientFacts {
     /// `client_id`.
     pub id: Id,
-    /// What the host says it is; otherwise the registered type, otherwise public.
+    /// The type that the host states; otherwise the registered type, otherwise public.
     pub kind: Option<ClientType>,
 }
 
@@ -187,7 +186,7 @@ impl Surface {
         Self::Guard,
     ];
 
-    /// As figures name it.
+    /// The name of the surface in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -244,18 +243,19 @@ pub struct RequestFacts {
     pub cost: Option<NonZeroU32>,
     /// Costs by unit (B-UNIT), instead of `cost`; without them it is one request.
     pub costs: Option<Box<Costs>>,
-    /// A slot of every limit on what is in progress is asked for (B-SLOT): the request says
-    /// when it has ended.
+    /// Requests a slot of every limit on what is in progress (B-SLOT): the caller then reports when
+    /// the request has ended.
     pub slots: bool,
     /// HTTP request or background job.
     pub kind: RequestKind,
-    /// The layers that are asked.
+    /// The layers to evaluate.
     pub layers: Layers,
-    /// It came with a token that proves nothing: a guess, which counts in the auth
-    /// class of its address besides its own class (I-JWT). Of a check in two halves only the
-    /// one says so that has verified the token: whichever it is, it counts the guess.
+    /// The request came with a token that proves nothing. Such a guess counts in the auth class of
+    /// its address as well as in its own class (I-JWT). Of a check in two halves, only the half
+    /// that has verified the token sets this, and that half counts the guess, whichever of the two
+    /// it is.
     pub guess: bool,
-    /// The answer is to carry a receipt, with which the charge can be given back.
+    /// The answer is to carry a receipt by which the charge can be given back.
     pub receipt: bool,
     /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
     pub bot: bool,
@@ -263,7 +263,7 @@ pub struct RequestFacts {
     pub request_id: Option<Id>,
     /// Carried into logs and audits.
     pub correlation_id: Option<Id>,
-    /// Where it came in; for figures only, nothing is decided by it.
+    /// The surface that received the request; for metrics only, no decision depends on it.
     pub surface: Surface,
 }
 
@@ -300,8 +300,8 @@ impl RequestFacts {
         }
     }
 
-    /// What is known of a request that cannot be read: where it came from. It counts for its
-    /// address all the same, by the most general route, whatever it is that could not be read.
+    /// Facts of a request that cannot be read: only its address is known. Such a request counts for
+    /// its address all the same, by the most general route, whatever part could not be read.
     #[must_use]
     pub fn unread(ip: IpAddr) -> Self {
         Self {
@@ -310,8 +310,8 @@ impl RequestFacts {
         }
     }
 
-    /// The facts of a background job that is about to be enqueued (T-JOBS). It gets a
-    /// receipt: what could not be enqueued is given back.
+    /// The facts of a background job that is about to be enqueued (T-JOBS). The job gets a receipt,
+    /// so that its charge can be given back if it could not be enqueued.
     #[must_use]
     pub fn job(org: Option<Id>, token: Option<Id>) -> Self {
         Self {
@@ -323,7 +323,7 @@ impl RequestFacts {
         }
     }
 
-    /// Where it came from; a job may have come from nowhere.
+    /// The address of the request; `None` for a job that came from none.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         let is_nowhere = self.kind == RequestKind::Job && self.ip.is_unspecified();
@@ -350,7 +350,7 @@ pub enum Confidence {
     High,
 }
 
-/// What a host knows about the device.
+/// Facts that a host states about the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// A session id that Palisade issued.
@@ -368,7 +368,7 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// True if the host asserts a trusted session and says whose: a session id, or a
+    /// True if the host asserts a trusted session and identifies it by a session id, or by a
     /// fingerprint of HIGH confidence.
     #[must_use]
     pub fn is_vouched_for(&self) -> bool {
@@ -410,8 +410,8 @@ impl GuardFacts {
     /// Refuses facts that `op` cannot be judged by.
     ///
     /// # Errors
-    /// A login or OTP command without an account; `trusted` beside nothing that could
-    /// be.
+    /// A login or OTP command without an account; `trusted` without a session id or fingerprint
+    /// that could be.
     pub fn validate(&self, op: GuardOp) -> Result<(), FieldError> {
         if self.account.is_none() && op.attempt().is_some() {
             return Err(FieldError::new("account", "is required"));
@@ -450,7 +450,7 @@ impl fmt::Debug for GuardFacts {
     }
 }
 
-/// What a login or OTP command reports.
+/// The event that a login or OTP command reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attempt {
     /// The credential is about to be verified.
@@ -459,7 +459,8 @@ pub enum Attempt {
     Failure,
     /// It was right.
     Success,
-    /// Nobody can tell: whoever verified it failed, or did not answer (G-UNKNOWN).
+    /// The outcome is unknown: the service that verifies the credential failed, or did not answer
+    /// (G-UNKNOWN).
     Unknown,
 }
 
@@ -472,7 +473,7 @@ pub enum GuardOp {
     LoginFailure,
     /// The password was right.
     LoginSuccess,
-    /// How it ended is not known.
+    /// The outcome of the password check is not known.
     LoginUnknown,
     /// Before a one-time code is verified.
     OtpCheck,
@@ -480,7 +481,7 @@ pub enum GuardOp {
     OtpFailure,
     /// The code was right.
     OtpSuccess,
-    /// How it ended is not known.
+    /// The outcome of the code check is not known.
     OtpUnknown,
     /// A heavy endpoint was called.
     ApiHit,

@@ -24,10 +24,9 @@ pub struct HeaderFamilies {
     pub ietf: bool,
     /// The third family.
     pub org: bool,
-    /// Whether the IETF fields say by a digest whose limit it is (`pk`).
+    /// Whether the IETF fields identify the bucket by a digest (`pk`).
     pub partition_key: bool,
-    /// Whether `RateLimit` has what is left of every limit, not only of the most
-    /// constraining one.
+    /// Whether `RateLimit` reports every limit, not only the most constraining one.
     pub every_bucket: bool,
 }
 
@@ -107,7 +106,7 @@ impl Field {
 /// One header: its name in canonical case and an ASCII value.
 pub type Header = (&'static str, String);
 
-/// The headers of an answer, as [`each_header`] finds them.
+/// The headers of an answer, in the order of [`each_header`].
 #[must_use]
 pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
     let mut listed = Listed {
@@ -120,11 +119,11 @@ pub fn headers(decision: &Decision, families: HeaderFamilies) -> Vec<Header> {
 
 /// Takes the headers of an answer, one after another.
 pub trait TakeHeaders {
-    /// `field` has the ASCII text that `write` appends. Who knows the text need not have it
-    /// written.
+    /// Takes `field` with the ASCII text that `write` appends. A taker that already knows the text
+    /// need not call `write`.
     fn take(&mut self, field: Field, write: impl FnOnce(&mut String));
 
-    /// `field` is this number.
+    /// Takes `field` with a number.
     fn take_number(&mut self, field: Field, number: u64) {
         self.take(field, |text| push_number(text, number));
     }
@@ -132,7 +131,7 @@ pub trait TakeHeaders {
 
 struct Listed {
     headers: Vec<Header>,
-    /// What the last value was written in: it grows once, and each copy is as long as it needs.
+    /// Buffer of the last value: it grows once, and each copy is only as long as its text.
     text: String,
 }
 
@@ -144,11 +143,11 @@ impl TakeHeaders for Listed {
     }
 }
 
-/// Hands every header of an answer to `taker`.
-/// They describe the most constraining bucket that can deny (L-CONSTRAINT), which is the
-/// first of [`Decision::limits`] that is not in shadow; without one they are left out. Clients
-/// read the `X-RateLimit` family and its like as figures of requests: these describe the
-/// first bucket that counts no unit of the policy's own (B-UNIT).
+/// Hands every header of an answer to `taker`. They describe the most constraining bucket that can
+/// deny (L-CONSTRAINT), which is the first of [`Decision::limits`] that is not in shadow; without
+/// one they are left out. Clients read the `X-RateLimit` family and its like as numbers of
+/// requests, so those describe the first bucket that does not count in a unit of the policy's own
+/// (B-UNIT).
 pub fn each_header(decision: &Decision, families: HeaderFamilies, taker: &mut impl TakeHeaders) {
     let mut enforced = decision.limits.iter().filter(|reading| !reading.shadow);
     let first = enforced.next();
@@ -192,10 +191,9 @@ pub fn each_header(decision: &Decision, families: HeaderFamilies, taker: &mut im
     take_status(decision, taker);
 }
 
-/// The limit of which the headers of an answer say the same again and again: its figures in
-/// [`Field::XRateLimitLimit`], [`Field::RateLimitPolicy`] and [`Field::RateLimitLimit`] change
-/// with its name, limit, window and unit only. `None` where several limits are listed, or the
-/// answer says whose limit it is.
+/// The limit whose header texts may be reused: those of [`Field::XRateLimitLimit`],
+/// [`Field::RateLimitPolicy`] and [`Field::RateLimitLimit`] change with its name, limit, window and
+/// unit only. `None` where several limits are listed, or the answer carries a partition key.
 #[must_use]
 pub fn lasting(decision: &Decision, families: HeaderFamilies) -> Option<&LimitReading> {
     let mut enforced = decision.limits.iter().filter(|reading| !reading.shadow);
@@ -207,11 +205,11 @@ fn push_number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
-/// What an entry of the IETF fields takes beside the limit's name, as a rule.
+/// Usual length of an entry of the IETF fields without the limit's name, in bytes.
 const ENTRY_BYTES: usize = 32;
 
-/// The limits that can deny, the most constraining first. One that only reports is not
-/// the client's concern.
+/// The limits that can deny, the most constraining first. A limit that only reports does not
+/// concern the client.
 fn enforced(readings: &[LimitReading]) -> impl Iterator<Item = &LimitReading> {
     let enforced = readings.iter().filter(|reading| !reading.shadow);
     enforced.take(POLICIES_MAX)
@@ -228,7 +226,7 @@ fn write_policies(list: &mut String, readings: &[LimitReading], with_key: bool) 
         }
         let figures = [reading.limit, reading.window_seconds];
         push_entry(list, reading, [";q=", ";w="], figures);
-        // The draft's default needs no word, and has none for a policy's own.
+        // The draft's default unit is left out; for a policy's own unit the draft has no name.
         if reading.unit == QuotaUnit::ContentBytes {
             list.push_str(";qu=\"content-bytes\"");
         }
@@ -238,9 +236,9 @@ fn write_policies(list: &mut String, readings: &[LimitReading], with_key: bool) 
     }
 }
 
-/// An entry of a structured list: the limit's name and two figures about it. Written
-/// piece by piece because it is part of every answer and formatting machinery is not
-/// free; where it is called, as a copy of so few bytes whose number is known is not a call.
+/// Appends an entry of a structured list: the limit's name and two numbers about it. Written piece
+/// by piece because it is part of every answer and formatting machinery is not free. Inlined,
+/// because a copy of so few bytes is not a call where their number is known.
 #[inline]
 fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figures: [u64; 2]) {
     list.push('"');
@@ -252,7 +250,8 @@ fn push_entry(list: &mut String, reading: &LimitReading, keys: [&str; 2], figure
     push_number(list, figures[1]);
 }
 
-/// A digest of the bucket's own digest, as a byte sequence: what stores know stays theirs.
+/// Appends a digest of the bucket's own digest, as a byte sequence: names of buckets in stores are
+/// not disclosed.
 fn push_partition(list: &mut String, reading: &LimitReading) {
     use siphasher::sip::SipHasher24;
     use std::hash::Hasher;
@@ -265,7 +264,7 @@ fn push_partition(list: &mut String, reading: &LimitReading) {
     list.push(':');
 }
 
-/// Nine bytes are twelve characters, and no padding.
+/// Appends nine bytes as twelve characters, without padding.
 fn push_base64(text: &mut String, bytes: [u8; 9]) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for [first, second, third] in bytes.as_chunks().0 {
@@ -286,8 +285,8 @@ fn write_current_of(
     if !text.is_empty() {
         text.push_str(", ");
     }
-    // The reset is rounded up to a second and the instant down: within a second of a hit that
-    // would be longer than the window.
+    // The reset is rounded up to a second and the instant down: within a second of a hit the
+    // difference would be longer than the window.
     let until_reset = reading
         .reset
         .saturating_sub(decision.at.0 / crate::time::SECOND)
@@ -299,7 +298,7 @@ fn write_current_of(
     }
 }
 
-/// The bucket that speaks for all or, if they are asked for, every one that
+/// Writes the most constraining bucket or, if `every_bucket` asks for it, every one that
 /// `RateLimit-Policy` lists.
 fn write_current(
     text: &mut String,

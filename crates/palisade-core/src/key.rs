@@ -8,7 +8,7 @@
 //!   which is 2 × 10⁻²⁵ for ten million keys;
 //! * guard and lockout records use HMAC-SHA-256, truncated to 128 bits (G-ROT).
 //!
-//! A third, faster one names what is never written down nor shown; see [`Namer`].
+//! A third, faster one names buckets that are never written down nor shown; see [`Namer`].
 //!
 //! The two hash a versioned, domain-separated encoding that tells parts apart, so that
 //! no two different inputs encode alike.
@@ -33,8 +33,7 @@ use sip::Sip;
 
 /// Version of the encoding that HMAC digests are made of.
 const ENCODING: u8 = 1;
-/// Version of the encoding that bucket names are made of. A change starts every
-/// bucket anew.
+/// Version of the encoding that bucket names are made of. A change empties every bucket.
 const NAME_ENCODING: u8 = 2;
 
 /// A keyed digest that stands for an identifier or a combination of them.
@@ -128,7 +127,7 @@ pub fn anonymised(ip: IpAddr) -> String {
     }
 }
 
-/// What kind of identifier a bucket's segment is.
+/// The kind of identifier that a segment of a bucket's name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum SegmentKind {
@@ -191,9 +190,9 @@ impl SegmentKind {
 /// One segment of a bucket's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What it names.
+    /// The kind of identifier.
     pub kind: SegmentKind,
-    /// Whom, as a keyed digest.
+    /// The identifier, as a keyed digest.
     pub digest: Digest,
 }
 
@@ -232,16 +231,16 @@ pub enum Domain {
     Receipt = 10,
     /// The seal of a device cookie.
     DeviceCookie = 11,
-    /// What tells one secret from another, without telling it.
+    /// Fingerprint of a secret, which tells secrets apart without disclosing them.
     Secret = 20,
 }
 
 /// A digest under the current secret and, while a rotation lasts, the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotating {
-    /// Under the current secret: what is written.
+    /// Under the current secret; this form is written.
     pub current: Digest,
-    /// Under the previous secret: what a read may still find.
+    /// Under the previous secret; a read may still find this form.
     pub previous: Option<Digest>,
 }
 
@@ -270,7 +269,7 @@ impl fmt::Debug for Keyring {
 struct Subkeys {
     /// For names of several parts.
     streaming: SipHasher13,
-    /// For names of one part, by kind: what such a name begins with is absorbed.
+    /// For names of one part, by kind: with the beginning of such a name already absorbed.
     single: [Sip; KINDS],
     mix: [u128; MIX],
     namer: Namer,
@@ -280,7 +279,7 @@ struct Subkeys {
 /// Codes of [`SegmentKind`], and 0 for names from the policy.
 const KINDS: usize = SegmentKind::Descriptor as usize + 1;
 
-/// How many segments one bucket may have.
+/// Most segments of one bucket's name.
 pub const SEGMENTS_MAX: usize = 6;
 const MIX: usize = SEGMENTS_MAX;
 
@@ -322,7 +321,7 @@ impl Keyring {
         self.current.name(0, &[name.as_bytes()])
     }
 
-    /// Names buckets that never leave memory, of a limit that counts by one
+    /// Returns a namer for buckets that never leave memory, of a limit that counts by one
     /// identifier.
     #[must_use]
     pub fn namer(&self, limit: Digest) -> Namer {
@@ -356,14 +355,14 @@ impl Keyring {
         }
     }
 
-    /// What names the secrets without telling them, the current one first: digests that
-    /// were made under one secret are of no use under another.
+    /// Fingerprints that tell secrets apart without disclosing them, the current one first. They
+    /// serve to compare secrets: digests made under one secret are of no use under another.
     #[must_use]
     pub fn fingerprints(&self) -> Rotating {
         self.hmac(Domain::Secret, &[])
     }
 
-    /// The previous secret alone, while a rotation lasts.
+    /// The keyring of the previous secret alone, while a rotation lasts.
     #[must_use]
     pub fn previous(&self) -> Option<&Self> {
         self.previous.as_deref()
@@ -404,8 +403,8 @@ impl Subkeys {
         })
     }
 
-    /// A name of one part is its head and the part; one of several has a length
-    /// before each.
+    /// Digests a name. A name of one part is its head and the part; a name of several parts has a
+    /// length before each.
     #[inline]
     fn name(&self, kind: u8, parts: &[&[u8]]) -> Digest {
         match (parts, self.single.get(usize::from(kind))) {
@@ -435,7 +434,7 @@ impl Subkeys {
     }
 }
 
-/// What a bucket's name begins with; one block of the hash.
+/// The beginning of a bucket's name; one block of the hash.
 fn name_head(kind: u8, parts: usize) -> [u8; 8] {
     let parts = u32::try_from(parts).unwrap_or(u32::MAX).to_le_bytes();
     let [a, b, c, d] = parts;

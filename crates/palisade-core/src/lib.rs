@@ -1,10 +1,10 @@
-//! The pure decision core: what is known about one request goes in, a decision
-//! with its reasons comes out. No I/O, no async, no clock, no globals.
+//! The pure decision core: facts about one request go in, a decision with its reasons comes out. No
+//! I/O, no async, no clock, no globals.
 //!
 //! Read it in the order of one request: [`facts`] → [`policy`] (resolve) →
 //! [`plan`] → [`limit`] and [`guard`] → [`decision`] → [`headers`] and [`bodies`].
 
-// The scenarios beside each rule run on the same world as the tests in `tests/`.
+// The scenarios in each rule's file run on the same world as the tests in `tests/`.
 #[cfg(test)]
 extern crate self as palisade_core;
 #[cfg(test)]

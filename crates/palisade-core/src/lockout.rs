@@ -12,28 +12,28 @@ const VERSION: u8 = 1;
 
 /// Most failures that the sliding window may ask for.
 pub const WINDOW_MAX: usize = 16;
-/// Most failures of a day between two locks.
+/// Most failures of a day that may be required for a lock.
 pub const HARD_MAX: usize = 32;
 /// Most lockouts that a challenge may ask for.
 pub const LOCKOUTS_MAX: usize = 8;
 
-/// What a challenge that is asked for means to a check (A-CAPTCHA).
+/// Effect of an outstanding challenge on a check (A-CAPTCHA).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChallengeMode {
-    /// It is denied until the challenge is passed.
+    /// The check is denied until the challenge is passed.
     #[default]
     Require,
-    /// The answer only says that one should be put.
+    /// The answer only advises the application to present a challenge.
     Advise,
 }
 
-/// Whom the lockout counts, together with the address.
+/// The identifier that the lockout counts, together with the address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockoutKey {
     /// The name as typed; an attempt without one is not counted.
     #[default]
     Username,
-    /// The account, where no name comes.
+    /// The account, for applications that pass no name.
     Account,
 }
 
@@ -42,17 +42,18 @@ pub enum LockoutKey {
 pub struct LockoutPolicy {
     /// Off: nothing is counted and nothing is denied.
     pub enabled: bool,
-    /// Whom it counts.
+    /// The identifier that is counted.
     pub key: LockoutKey,
     /// Failures in `window` after which the next attempt is denied (A-WINDOW).
     pub window_failures: u32,
     /// The sliding window, in microseconds.
     pub window: u64,
-    /// Every so many failures in `hard_window` lock (A-HARD).
+    /// Failures in `hard_window` that start a lock, again each time this number is reached
+    /// (A-HARD).
     pub hard_failures: u32,
     /// The day, in microseconds.
     pub hard_window: u64,
-    /// How long a lock lasts, in microseconds.
+    /// Duration of a lock, in microseconds.
     pub lock: u64,
     /// Delay after one, two, and three or more consecutive failures (A-BACKOFF).
     pub delays_ms: [u32; 3],
@@ -60,11 +61,11 @@ pub struct LockoutPolicy {
     pub captcha_lockouts: u32,
     /// That window, in microseconds.
     pub captcha_window: u64,
-    /// What it means to a check.
+    /// Effect of an outstanding challenge on a check.
     pub challenge_mode: ChallengeMode,
     /// Which challenge.
     pub challenge: Challenge,
-    /// How long an unanswered challenge stands, in microseconds.
+    /// Time for which an unanswered challenge is outstanding, in microseconds.
     pub challenge_for: u64,
 }
 
@@ -133,7 +134,7 @@ impl LockoutPolicy {
     }
 }
 
-/// What is remembered of one (username, prefix).
+/// The record of one (username, prefix).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lockout {
     touched: Micros,
@@ -143,17 +144,17 @@ pub struct Lockout {
     day: Vec<Micros>,
     /// When it locked.
     locks: Vec<Micros>,
-    /// The lock under way ends then.
+    /// The end of the lock under way.
     locked_until: Micros,
     /// Consecutive failures.
     streak: u8,
     /// The last failure.
     failed: Micros,
-    /// A challenge is asked for since then.
+    /// The instant since which a challenge is outstanding.
     challenged: Option<Micros>,
 }
 
-/// What the lockout says to one attempt.
+/// The lockout's verdict on one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Denials.
@@ -162,25 +163,25 @@ pub struct Verdict {
     pub delay_ms: Option<u32>,
     /// Challenge to offer.
     pub challenge: Option<Challenge>,
-    /// This failure has locked.
+    /// This failure has started a lock.
     pub locked: bool,
     /// The record must be written.
     pub changed: bool,
 }
 
-/// What a record refuses, and for how long from now.
+/// The denials that a record demands, and for how long from now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// What is left of a lock, in microseconds (A-HARD).
+    /// Remaining time of a lock, in microseconds (A-HARD).
     pub lock_us: u64,
-    /// How long the window stays full, in microseconds (A-WINDOW).
+    /// Time until the window is no longer full, in microseconds (A-WINDOW).
     pub window_us: u64,
-    /// The required challenge, and how long it stands (A-CAPTCHA).
+    /// The required challenge, and for how long it is outstanding (A-CAPTCHA).
     pub challenge: Option<(Challenge, u64)>,
 }
 
 impl Lockout {
-    /// What is refused from now on.
+    /// Returns the denials from now on.
     #[must_use]
     pub fn standing(&self, policy: &LockoutPolicy, now: Micros) -> Standing {
         let left = |until: Micros| until.since(now);
@@ -199,7 +200,7 @@ impl Lockout {
         !self.denials(policy, now).is_empty()
     }
 
-    /// A lock under way, and a window that is full.
+    /// Denials by a lock under way, and by a window that is full.
     #[must_use]
     pub fn denials(&self, policy: &LockoutPolicy, now: Micros) -> Vec<Candidate> {
         let until = [
@@ -219,7 +220,7 @@ impl Lockout {
             .collect()
     }
 
-    /// When fewer failures than the window allows will be left in it.
+    /// When the window will hold fewer failures than it allows.
     fn window_frees_at(&self, policy: &LockoutPolicy) -> Micros {
         let allowed = policy.window_failures as usize;
         let index = self.window.len().checked_sub(allowed);
@@ -228,7 +229,7 @@ impl Lockout {
             .map_or(Micros(0), |at| at.plus(policy.window))
     }
 
-    /// The answer to an attempt that something else refuses: nothing changes.
+    /// The verdict on an attempt that something else refuses: nothing changes.
     #[must_use]
     pub fn look(&self, policy: &LockoutPolicy, now: Micros) -> Verdict {
         Verdict {
@@ -281,6 +282,7 @@ impl Lockout {
         if self.day.len() >= policy.hard_failures as usize {
             self.lock(policy, now);
             verdict.locked = true;
+            // The new lock may end later than the one that the verdict already names: replace it.
             let fresh = self.denials(policy, now);
             let lock = fresh
                 .into_iter()
@@ -303,8 +305,7 @@ impl Lockout {
         }
     }
 
-    /// The streak, the window and the row of lockouts end with a success; the day's count of
-    /// failures stays.
+    /// Ends the streak, the window and the row of lockouts; the day's count of failures stays.
     fn succeed(&mut self) -> bool {
         let changed = self.streak > 0
             || !self.window.is_empty()
@@ -333,8 +334,9 @@ impl Lockout {
         Some(self.challenged?.plus(policy.challenge_for))
     }
 
-    /// What a check is denied for until the challenge is passed. Waiting does not help, and
-    /// with the challenge passed nobody has to: a second is the least that an answer can say.
+    /// Returns the denial that holds until a required challenge is passed. Waiting does not help,
+    /// and a client that passes the challenge need not wait: one second is the least that an answer
+    /// can say.
     #[must_use]
     pub fn unpassed(&self, policy: &LockoutPolicy, now: Micros) -> Option<Candidate> {
         let required = policy.challenge_mode == ChallengeMode::Require;
@@ -349,7 +351,7 @@ impl Lockout {
             })
     }
 
-    /// Lifts a lock, frees the window and asks for no challenge; false if nothing was denied.
+    /// Lifts a lock, frees the window and withdraws a challenge; false if nothing was denied.
     pub fn lift(&mut self, policy: &LockoutPolicy, now: Micros) -> bool {
         let denying = self.is_denying(policy, now) || self.unpassed(policy, now).is_some();
         self.locked_until = Micros(0);
@@ -359,7 +361,7 @@ impl Lockout {
         denying
     }
 
-    /// Forgets every failure: the next one is a first one.
+    /// Forgets every failure: the next one counts as the first.
     pub fn forgive(&mut self) {
         *self = Self {
             touched: self.touched,
@@ -367,7 +369,7 @@ impl Lockout {
         };
     }
 
-    /// Drops what is over.
+    /// Drops state that has expired.
     pub(crate) fn prune(&mut self, policy: &LockoutPolicy, now: Micros) {
         let full = (policy.window_failures as usize).min(WINDOW_MAX);
         keep(&mut self.window, policy.window, full, now);
@@ -389,7 +391,7 @@ impl Lockout {
         }
     }
 
-    /// When nothing in it matters any more.
+    /// The instant from which nothing in the record matters any more.
     #[must_use]
     pub fn expires_at(&self, policy: &LockoutPolicy) -> Micros {
         let after = |at: Option<&Micros>, time: u64| at.map_or(Micros(0), |at| at.plus(time));

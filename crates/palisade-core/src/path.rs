@@ -26,7 +26,7 @@ mod segment;
 
 use segment::{Dots, Segment};
 
-/// What `%2F` and `%5C` are within a path.
+/// Meaning of `%2F` and `%5C` within a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EncodedSlash {
     /// Refused: some applications take them for separators and some do not.
@@ -47,7 +47,7 @@ pub struct NormalPath<'a> {
 }
 
 impl<'a> NormalPath<'a> {
-    /// A path that is spelt as it should be.
+    /// A path that is already in its one spelling.
     const fn as_written(text: &'a str) -> Self {
         Self {
             judged: Cow::Borrowed(text),
@@ -56,46 +56,46 @@ impl<'a> NormalPath<'a> {
         }
     }
 
-    /// What routes are found by: without `;parameters` and trailing slash.
+    /// The text that routes are matched with: without `;parameters` and trailing slash.
     #[must_use]
     pub fn judged(&self) -> &str {
         &self.judged
     }
 
-    /// What an application is given: with parameters and trailing slash, which
-    /// change what it serves.
+    /// The text that an application is given: with parameters and trailing slash, which change what
+    /// it serves.
     #[must_use]
     pub fn forwarded(&self) -> &str {
         self.forwarded.as_deref().unwrap_or(&self.judged)
     }
 
-    /// True if what an application is given is what the client wrote.
+    /// True if the application is given exactly the text that the client wrote.
     #[must_use]
     pub const fn is_as_written(&self) -> bool {
         self.forwarded.is_none() && matches!(self.judged, Cow::Borrowed(_))
     }
 
-    /// Other ways to read what an application that gets the client's own bytes
-    /// receives; none for most requests.
+    /// Other ways in which an application that gets the client's own bytes may read them; none for
+    /// most requests.
     #[must_use]
     pub fn readings(&self) -> &[String] {
         &self.readings
     }
 
-    /// The same for an application that gets [`NormalPath::forwarded`].
+    /// Other ways in which an application that gets [`NormalPath::forwarded`] may read it.
     #[must_use]
     pub fn forwarded_reading(&self) -> &[String] {
         self.forwarded.as_slice()
     }
 
-    /// What is judged, owned.
+    /// [`NormalPath::judged`], owned.
     #[must_use]
     pub fn into_judged(self) -> Box<str> {
         self.judged.into_owned().into()
     }
 }
 
-/// The one spelling of a request's path. Normalising it again changes nothing.
+/// Returns the one spelling of a request's path. Normalising it again changes nothing.
 ///
 /// # Errors
 /// Too long, or read differently by different applications.
@@ -121,7 +121,7 @@ pub fn normalise(path: &[u8], slash: EncodedSlash) -> Result<NormalPath<'_>, Fie
     })
 }
 
-/// [`normalise`] of what is known to be text: most requests' paths are.
+/// [`normalise`] for a path that is known to be text, as most are.
 ///
 /// # Errors
 /// As [`normalise`].
@@ -132,18 +132,19 @@ pub fn normalise_text(path: &str, slash: EncodedSlash) -> Result<NormalPath<'_>,
     }
 }
 
-/// The one spelling of a route pattern's literal part; `open` if anything may follow.
+/// Returns the one spelling of a route pattern's literal part; `open` if anything may follow.
 ///
 /// # Errors
-/// A pattern that no request's path can match: in words for whoever wrote it.
+/// A pattern that no request's path can match: the reason in words for the author of the policy.
 pub fn normalise_pattern(literal: &str, open: bool) -> Result<String, &'static str> {
     if literal.contains(['?', '#', ';']) {
         return Err("no path has `?`, `#` or `;parameters` when routes are found");
     }
-    // Literal: whether `%2F` ever gets this far is the policy's to say.
+    // Escaped slashes are literal here: whether a request with one gets this far depends on the
+    // policy.
     let segments = segments(literal.as_bytes(), EncodedSlash::Literal)
         .map_err(|_| "a request with such a path is refused")?;
-    // `/a/.*` is not about `/a/.`: its last segment goes on.
+    // `/a/.*` is not about `/a/.`: more may follow its last segment.
     let unfinished = usize::from(open);
     let whole = segments.len().saturating_sub(unfinished);
     if segments
@@ -180,8 +181,9 @@ const fn is_plain(byte: u8) -> bool {
         | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@')
 }
 
-/// Whether nothing can need rewriting, which ends most requests' reading: no byte but plain
-/// ones, no segment but names. Every path goes through here, so that bytes are looked up.
+/// Whether a path needs no rewriting: it has only plain bytes, and only names for segments. This
+/// ends the reading of most requests' paths, and every path goes through here, so that bytes are
+/// looked up in a table.
 fn is_normal(path: &[u8]) -> bool {
     const IN_NAMES: [bool; 256] = {
         let mut plain = [false; 256];
@@ -195,7 +197,7 @@ fn is_normal(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else {
         return false;
     };
-    // Dots that the segment has so far; with nothing else, more than two are a name.
+    // Dots in the segment so far. More than two, with nothing else, are a name.
     let mut dots = 0_usize;
     let mut is_name = false;
     for byte in rest {
@@ -212,7 +214,7 @@ fn is_normal(path: &[u8]) -> bool {
     is_name || dots > 2 || rest.is_empty()
 }
 
-/// What stands between the slashes; the last may be empty (a trailing slash).
+/// Splits a path into segments; the last may be empty (a trailing slash).
 fn segments(path: &[u8], slash: EncodedSlash) -> Result<Vec<Segment>, FieldError> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut segments = Vec::new();

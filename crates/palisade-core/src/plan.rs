@@ -1,4 +1,4 @@
-//! What one request asks of the store: the buckets it charges, all or nothing.
+//! Plan of one request: the buckets it charges, all or nothing.
 
 use std::fmt::Write;
 
@@ -14,24 +14,24 @@ use crate::time::MINUTE;
 /// Room for the name of a bucket of one or two identifiers.
 pub const KEY_BYTES: usize = 128;
 
-/// What happens when a bucket is full.
+/// Behaviour of a charge on a full bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExceed {
     /// The request is denied and nothing is consumed.
     #[default]
     Deny,
-    /// It only reports: a full bucket is left as it is and does not deny (shadow).
+    /// The charge only reports: a full bucket is left as it is and does not deny (shadow).
     Report,
-    /// It is counted all the same and does not deny (paid overage).
+    /// The charge is counted all the same and does not deny (paid overage).
     Count,
 }
 
 /// The name of a bucket under one secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketName {
-    /// In the embedded store.
+    /// The bucket's id in the embedded store.
     pub id: Digest,
-    /// Whom it counts, organisation first.
+    /// Identifiers that the bucket counts by, organisation first.
     pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
 }
 
@@ -40,18 +40,18 @@ pub struct BucketName {
 pub struct Charge<'p> {
     /// The limit it belongs to.
     pub limit: &'p Limit,
-    /// What it allows; a tenant's override, if there is one.
+    /// Definition of the bucket; a tenant's override, if there is one.
     pub spec: &'p BucketSpec,
     /// The bucket's name in the embedded store.
     pub id: Digest,
-    /// Whom it counts, organisation first.
+    /// Identifiers that the bucket counts by, organisation first.
     pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
-    /// Its name under the previous secret, while a rotation lasts (L-ROTATE). Nodes that
-    /// do not have the new secret yet know it by no other.
+    /// The bucket's name under the previous secret, while a rotation lasts (L-ROTATE). Nodes that
+    /// do not have the new secret yet use this name.
     pub previous: Option<Box<BucketName>>,
-    /// How much it takes.
+    /// Cost to be taken.
     pub cost: u32,
-    /// What happens when it is full.
+    /// Behaviour when the bucket is full.
     pub on_exceed: OnExceed,
 }
 
@@ -73,28 +73,28 @@ impl<'p> Charge<'p> {
         })
     }
 
-    /// Names what a node remembers about the bucket. It changes with the figures: a
-    /// tenant whose limit was raised is not denied by what was known before.
+    /// Names what a node remembers about the bucket. The name changes with the bucket's numbers, so
+    /// that a tenant whose limit was raised is not denied from memory.
     #[must_use]
     pub const fn memo(&self) -> Digest {
         let figures = ((self.spec.limit() as u128) << 32) | self.spec.capacity() as u128;
         Digest(self.id.0.wrapping_add(figures))
     }
 
-    /// True of windows of ten minutes and longer, which outlive an outage (F-CARRY).
+    /// True for windows of ten minutes and longer, which outlive an outage (F-CARRY).
     #[must_use]
     pub const fn has_long_window(&self) -> bool {
         self.spec.memory_us() >= 10 * MINUTE
     }
 
-    /// True of buckets that outlive a crash (L-DURABLE): quotas, long windows, and what is in
+    /// True for buckets that outlive a crash (L-DURABLE): quotas, long windows, and what is in
     /// progress (B-CRASH). Others are not worth a write each.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.limit.family == Family::Quota || self.limit.def.concurrency || self.has_long_window()
     }
 
-    /// The figure that answers show: none at all where nothing is admitted (R-ZERO).
+    /// The limit that answers show: zero where nothing is admitted (R-ZERO).
     #[must_use]
     pub fn shown_limit(&self) -> u64 {
         if self.limit.denies_all() {
@@ -130,7 +130,7 @@ impl<'p> Charge<'p> {
         text.push_str(&self.limit.key_suffix);
     }
 
-    /// What decides the Redis Cluster slot.
+    /// Returns the text that decides the Redis Cluster slot.
     #[must_use]
     pub fn hash_tag(&self) -> String {
         let mut tag = String::with_capacity(KEY_BYTES / 2);
@@ -177,7 +177,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// True if it is about who asks: an allowlist entry does not lift that.
+    /// True if the refusal is about the caller's identity: an allowlist entry does not lift it.
     #[must_use]
     pub const fn denies_access(self) -> bool {
         match self {
@@ -218,7 +218,7 @@ pub struct QuotaPlan {
     pub unlimited: bool,
 }
 
-/// Everything one request asks for.
+/// The plan of one request: everything it meets in the policy.
 #[derive(Clone, Debug)]
 pub struct Plan<'p> {
     /// Route, class and operation.
@@ -231,7 +231,7 @@ pub struct Plan<'p> {
     pub charges: Vec<Charge<'p>>,
     /// Buckets that the request is to take nothing from: its cost in their unit is zero.
     pub idle: Vec<Charge<'p>>,
-    /// Limits of what is in progress that would apply, were a slot asked for (B-SLOT).
+    /// Limits on what is in progress that would apply if a slot were requested (B-SLOT).
     pub not_asked: Vec<&'p Limit>,
     /// Which charge is the API key's quota.
     pub quota: Option<QuotaPlan>,

@@ -1,9 +1,8 @@
-//! Receipts: what a check charged, sealed with the secret, so that it can be given back
-//! once and no more than it was (L-GIVE-BACK).
+//! Receipts: the charges of a check, sealed with the secret, so that they can be given back once
+//! and no more than they were (L-GIVE-BACK).
 //!
-//! A receipt names buckets by digests, the figures they were charged with, the cost and
-//! the instant. Whoever holds it can give these back and nothing else: a changed byte is
-//! refused.
+//! A receipt names buckets by digests, the specs they were charged with, the cost and the instant.
+//! Its holder can give these charges back and nothing else: a changed byte is refused.
 
 use std::hash::Hasher;
 use std::num::NonZeroU32;
@@ -23,7 +22,7 @@ pub const RECEIPT_BYTES_MAX: usize = 4096;
 /// Most buckets of a receipt; a request with more gets none.
 pub(crate) const LINES_MAX: usize = 48;
 
-/// Longest name of a class that is carried.
+/// Longest name of a class that a receipt contains, in bytes.
 const CLASS_BYTES_MAX: usize = 64;
 
 /// The first byte of a receipt: how the rest is written.
@@ -32,16 +31,16 @@ const VERSION: u8 = 1;
 /// Bytes of the seal.
 pub(crate) const SEAL_BYTES: usize = 16;
 
-/// What is remembered of a refund is remembered for at least this long (18 minutes): a
-/// store may start short windows empty after a crash.
+/// Shortest time for which a refund is remembered (18 minutes): a store may start short windows
+/// empty after a crash.
 const REMEMBERED_US_MIN: u64 = 1 << 30;
 
-/// Why a receipt was refused.
+/// The reason why a receipt was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a receipt that was issued here, or was changed")]
 pub struct ReceiptError;
 
-/// Where a bucket was charged.
+/// The place where a bucket was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the store.
@@ -57,24 +56,24 @@ pub struct Line {
     pub limit: Digest,
     /// The bucket's name in the embedded store.
     pub id: Digest,
-    /// Whom it counts.
+    /// Identifiers that the bucket counts by.
     pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
-    /// What it was charged by.
+    /// Definition of the bucket when it was charged.
     pub spec: BucketSpec,
-    /// How much.
+    /// Cost that was taken.
     pub cost: u32,
-    /// When, by the clock of the place.
+    /// When it was taken, by the clock of the place.
     pub at: Micros,
-    /// Where.
+    /// Place where it was taken.
     pub place: Place,
 }
 
-/// What one check charged.
+/// The charges of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The process that issued it: nobody else has its local buckets.
+    /// The process that issued the receipt: no other process has its local buckets.
     pub process: u64,
-    /// Its number there. No two receipts are alike.
+    /// Its number in that process. No two receipts are alike.
     pub number: u64,
     /// The request's class.
     pub class: String,
@@ -97,7 +96,7 @@ impl Line {
         }
     }
 
-    /// The same bucket, charged so much at that time.
+    /// Returns this line with another cost and instant.
     #[must_use]
     pub fn charged(&self, cost: u32, at: Micros) -> Self {
         let mut line = self.clone();
@@ -105,7 +104,7 @@ impl Line {
         line
     }
 
-    /// The charge, to be given back. `limit` is the one it names.
+    /// The charge to be given back. `limit` must be the one that the line names.
     #[must_use]
     pub fn charge<'l>(&'l self, limit: &'l Limit) -> Charge<'l> {
         Charge {
@@ -119,14 +118,14 @@ impl Line {
         }
     }
 
-    /// How long a bucket that holds nothing else takes to drain it.
+    /// Time in which a bucket that holds nothing else drains this cost, in microseconds.
     fn drains_in_us(&self) -> u64 {
         let window = u128::from(self.spec.window_us());
         let drains = window * u128::from(self.cost) / u128::from(self.spec.limit());
         u64::try_from(drains).unwrap_or(u64::MAX)
     }
 
-    /// Whether its bucket still counts something of it.
+    /// Whether the bucket still counts some of this charge.
     #[must_use]
     pub fn counts_at(&self, now: Micros) -> bool {
         let until = match self.spec.algorithm() {
@@ -139,7 +138,8 @@ impl Line {
         until > now
     }
 
-    /// After so many microseconds the bucket does not count it any more, for certain.
+    /// Time after which the bucket certainly counts nothing of this charge any more, in
+    /// microseconds.
     fn counts_for_us(&self) -> u64 {
         let longest = self.spec.window_us().max(self.drains_in_us());
         longest.saturating_add(self.spec.slot_us() + 1)
@@ -147,8 +147,8 @@ impl Line {
 }
 
 impl Receipt {
-    /// The receipt as bytes that only this secret can have made; `None` if there is too
-    /// much to say.
+    /// Seals the receipt into bytes that only the holder of this secret can make; `None` without
+    /// lines, or if the receipt exceeds its bounds.
     #[must_use]
     pub fn seal(&self, keyring: &Keyring) -> Option<Vec<u8>> {
         if self.lines.is_empty() || self.lines.len() > LINES_MAX {
@@ -191,8 +191,8 @@ impl Receipt {
         reader.receipt().ok_or(ReceiptError)
     }
 
-    /// The bucket that admits this receipt once. It is remembered for as long as one of
-    /// the buckets counts what was charged: later there is nothing to give back.
+    /// The limit of the bucket that admits this receipt once. The bucket is remembered for as long
+    /// as one of the charged buckets counts its charge: later there is nothing to give back.
     #[must_use]
     pub fn once(&self) -> Option<Limit> {
         let lasts = self.lines.iter().map(Line::counts_for_us).max()?;
@@ -205,8 +205,8 @@ impl Receipt {
         Some(Limit::bind(def))
     }
 
-    /// Whom [`Receipt::once`] counts: this receipt. No secret is in it, so that a
-    /// receipt stays the same when secrets rotate; it names nobody.
+    /// Returns the segment of this receipt in the bucket of [`Receipt::once`]. It is made without a
+    /// secret, so that a receipt stays the same when secrets rotate; it identifies nobody.
     #[must_use]
     pub fn segment(&self) -> Segment {
         let mut hasher = SipHasher24::new_with_key(b"palisade receipt");
@@ -223,7 +223,7 @@ pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::Rotating {
     keyring.hmac(Domain::Receipt, &[said])
 }
 
-/// Seven bits a byte, the lowest first.
+/// Writes seven bits per byte, the lowest first.
 pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
@@ -241,7 +241,7 @@ const fn algorithm_code(algorithm: Algorithm) -> u64 {
     }
 }
 
-/// A segment is written once; lines that share it name its place.
+/// Writes a line. Each segment is written once; further lines that share it refer to its place.
 pub(crate) fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>) {
     out.extend_from_slice(&line.limit.0.to_be_bytes());
     out.extend_from_slice(&line.id.0.to_be_bytes());

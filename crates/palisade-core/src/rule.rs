@@ -50,7 +50,7 @@ rules! {
     L_DEFAULT_DENY = "L-DEFAULT-DENY";
     /// The cost is above the limit itself.
     L_COST = "L-COST";
-    /// As many requests of the key as may be are under way.
+    /// As many requests of one key are in progress as its layer allows.
     L_CONCURRENT = "L-CONCURRENT";
     /// A bucket of the organisation or token layer denied.
     T_ORG = "T-ORG";

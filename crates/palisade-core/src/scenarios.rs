@@ -1,4 +1,4 @@
-//! Behaviour scripts beside the rule that they prove.
+//! Behaviour scripts in the file of the rule that they prove.
 
 use crate::support::{World, script, without};
 

@@ -48,7 +48,7 @@ impl Micros {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// The instant so many microseconds later or, if negative, earlier.
+    /// The instant `us` microseconds later or, if negative, earlier.
     #[must_use]
     pub const fn moved(self, us: i64) -> Self {
         Self(self.0.saturating_add_signed(us))
@@ -157,8 +157,8 @@ pub const fn retry_after_seconds(wait_us: u64) -> u64 {
     if seconds == 0 { 1 } else { seconds }
 }
 
-/// Where an instant comes from. The core defines the shape; only the engine's
-/// `clock.rs` implements it by reading time.
+/// Source of instants. The core defines the shape; only the engine's `clock.rs` implements it by
+/// reading time.
 pub trait Clock: Send + Sync + 'static {
     /// The current instant. Never goes back within a process.
     fn now(&self) -> Micros;

@@ -1,4 +1,4 @@
-//! Where Palisade's policies come from.
+//! Sources of Palisade's policies.
 //!
 //! [`load`] turns a file into a [`PolicyBundle`], or into all errors at once, each with its
 //! place and a hint. Three rooms: [`document`] (text with places, for any tables), `policy`

@@ -1,4 +1,4 @@
-//! What became of a reservation, as stores keep it: extended, or settled (B-ONCE).
+//! The fate of a reservation as stores keep it: extended, or settled (B-ONCE).
 
 use super::reservation::text;
 use super::{COSTS_MAX, Reservation, is_unit_name};
@@ -8,12 +8,13 @@ const VERSION: u8 = 1;
 const HELD: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// How a reservation was settled.
+/// The settlement of a reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// A number of who settled it: a second try of the same knows itself by it.
+    /// Number of the request that settled the reservation, by which a retry of that request
+    /// recognises its own settlement.
     pub by: u64,
-    /// What was reserved and used; of a charge that nobody knew of, nothing.
+    /// Reserved and used amount of each unit; empty for a charge that nobody knew of.
     pub units: Vec<SettledUnit>,
 }
 
@@ -22,31 +23,31 @@ pub struct Settled {
 pub struct SettledUnit {
     /// The unit.
     pub unit: Box<str>,
-    /// What was reserved of it, extensions included.
+    /// Reserved amount of the unit, extensions included.
     pub reserved: u64,
-    /// What was used of it.
+    /// Used amount of the unit.
     pub used: u64,
 }
 
 impl SettledUnit {
-    /// What was used beyond what was reserved.
+    /// Amount used beyond the reserved one.
     #[must_use]
     pub const fn over(&self) -> u64 {
         self.used.saturating_sub(self.reserved)
     }
 }
 
-/// What became of a reservation. One without a fate is as its holder carries it.
+/// The stored fate of a reservation. A reservation without one is as its holder carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was extended: this is what is held now.
+    /// The reservation was extended: this is what is held now.
     Held(Box<Reservation>),
-    /// It was settled; later ones get this answer again.
+    /// The reservation was settled; later calls get this answer again.
     Settled(Settled),
 }
 
 impl Fate {
-    /// As bytes; `None` if there is too much to say.
+    /// Encodes the fate; `None` if it exceeds the bounds of a reservation.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let mut out = vec![VERSION];
@@ -68,7 +69,7 @@ impl Fate {
         Some(out)
     }
 
-    /// From bytes; `None` if they cannot be read, or a newer version wrote them.
+    /// Decodes a fate; `None` for unreadable bytes, or bytes of a newer version.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);

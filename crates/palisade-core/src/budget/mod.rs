@@ -1,6 +1,5 @@
-//! Budgets: what a decision costs in units of the policy's own ([`Costs`]), what was
-//! reserved before a piece of work began ([`Reservation`]), and what became of it
-//! ([`Fate`]).
+//! Budgets: the costs of a decision in units of the policy's own ([`Costs`]), the estimated cost
+//! that is charged before a piece of work begins ([`Reservation`]), and its fate ([`Fate`]).
 
 mod costs;
 mod fate;

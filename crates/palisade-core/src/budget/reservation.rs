@@ -19,50 +19,50 @@ const VERSION: u8 = 2;
 /// The units of a [`Part`] that is a place among what is in progress.
 const SLOT: u64 = COSTS_MAX as u64;
 
-/// What a part of a reservation counts.
+/// The thing that a part of a reservation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// So many of the unit at this position of [`Reservation::amounts`], each weighing so
-    /// much in the bucket.
+    /// This many of the unit at this position of [`Reservation::amounts`], each with this weight in
+    /// the bucket.
     Unit(usize, NonZeroU32),
-    /// A place among what is in progress.
+    /// A slot of a limit on what is in progress.
     Slot,
 }
 
 /// One charge of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it counts.
+    /// The unit or slot that is counted.
     pub counts: Counts,
     /// The bucket, what it was charged, and when; a cost of zero was never charged.
     pub line: Line,
 }
 
-/// How much of a unit is reserved.
+/// Reserved amount of one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amount {
     /// The unit.
     pub unit: Box<str>,
-    /// How much.
+    /// The reserved amount.
     pub reserved: u64,
 }
 
-/// What was charged before a piece of work began.
+/// An estimated cost that was charged before a piece of work began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Names it in stores; made before they are asked (B-ID).
+    /// The reservation's name in stores; made before any of them is asked (B-ID).
     pub id: Digest,
-    /// The process that made it: nobody else has its local buckets.
+    /// The process that made the reservation: no other process has its local buckets.
     pub process: u64,
     /// The request's class.
     pub class: Box<str>,
-    /// When it was made, by the clock that judged it.
+    /// When the reservation was made, by the clock that judged it.
     pub at: Micros,
-    /// From when on it counts as used in full, by the same clock.
+    /// The instant from which the reservation counts as used in full, by the same clock.
     pub ends: Micros,
-    /// How long it was asked to last, in microseconds.
+    /// Requested duration, in microseconds.
     pub hold_us: u64,
-    /// The longest that it may last in all, in microseconds.
+    /// Longest duration in all, extensions included, in microseconds.
     pub life_us: u64,
     /// Units, each once.
     pub amounts: Vec<Amount>,
@@ -70,7 +70,7 @@ pub struct Reservation {
     pub parts: Vec<Part>,
 }
 
-/// What settling changes in the buckets.
+/// Changes that a settlement makes to buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrections {
     /// Charges that go back, as far as their buckets still count them.
@@ -86,8 +86,8 @@ impl Reservation {
         self.amounts.iter().position(|one| *one.unit == *unit)
     }
 
-    /// What was used of each unit by the holder's word: a unit that is not named was used as
-    /// reserved. `None` names a unit that was never reserved.
+    /// Returns the used amount of each unit as the holder reports it: a unit that `said` leaves out
+    /// was used as reserved. `None` if `said` names a unit that was never reserved.
     #[must_use]
     pub fn used(&self, said: &Costs) -> Option<Vec<u64>> {
         if said.iter().any(|(unit, _)| self.unit(unit).is_none()) {
@@ -97,7 +97,8 @@ impl Reservation {
         Some(self.amounts.iter().map(used).collect())
     }
 
-    /// What brings the buckets from what was reserved to what was used. Slots are free.
+    /// Returns the changes that bring the buckets from the reserved to the used amounts. Slots are
+    /// freed.
     ///
     /// The latest charges go back first: what stays is what was counted first.
     #[must_use]
@@ -140,7 +141,8 @@ impl Reservation {
         }
     }
 
-    /// The reservation as its holder carries it; `None` if there is too much to say.
+    /// Seals the reservation for its holder; `None` if it exceeds the bounds of a sealed
+    /// reservation.
     #[must_use]
     pub fn seal(&self, keyring: &Keyring) -> Option<Vec<u8>> {
         let mut out = vec![VERSION];
@@ -169,7 +171,7 @@ impl Reservation {
         read.flatten().ok_or(ReceiptError)
     }
 
-    /// Appends what there is to say; `None` if it is too much.
+    /// Appends the reservation's encoding; `None` if it exceeds the bounds.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Option<()> {
         if self.parts.len() > LINES_MAX || self.amounts.len() > COSTS_MAX {
             return None;
@@ -253,8 +255,7 @@ impl Reservation {
 }
 
 impl Part {
-    /// What so many of its unit weigh in its bucket; more than any bucket holds is as much as
-    /// can be said.
+    /// Returns the weight of `amount` units in the part's bucket. Saturates: no bucket holds more.
     #[must_use]
     pub fn weighed(&self, amount: u64) -> u32 {
         let weight = match self.counts {
@@ -264,7 +265,7 @@ impl Part {
         u32::try_from(amount.saturating_mul(weight)).unwrap_or(u32::MAX)
     }
 
-    /// Whether it was charged to the same bucket.
+    /// Whether the other part was charged to the same bucket.
     #[must_use]
     pub fn shares(&self, other: &Self) -> bool {
         let is_unit = |part: &Self| matches!(part.counts, Counts::Unit(..));
@@ -276,8 +277,8 @@ impl Part {
     }
 }
 
-/// How far below zero a token bucket may be left by a surplus that leaves `used`: one
-/// window's rate (B-BOUND). Other algorithms forget a surplus with its window.
+/// Returns how far below zero a token bucket may be left by a surplus that leaves `used`: at most
+/// one window's rate (B-BOUND). Other algorithms forget a surplus with its window.
 #[must_use]
 pub fn beyond_debt(line: &Line, used: u64) -> u32 {
     if line.spec.algorithm() != Algorithm::TokenBucket {

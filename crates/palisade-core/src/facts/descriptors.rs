@@ -11,32 +11,32 @@ use crate::limit::Window;
 pub const DESCRIPTORS_MAX: usize = 64;
 /// Most entries of a descriptor.
 pub const ENTRIES_MAX: usize = 16;
-/// Longest value of an entry, in bytes: more than a proxy takes as a header. A call that is
-/// refused may be let through by its proxy, so that what a client can send is taken.
+/// Longest value of an entry, in bytes: more than a proxy takes as a header. A proxy may let a call
+/// through that is refused here, so every value that a client can send is accepted.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a descriptor asks for.
+/// The operation that a descriptor requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// So many hits.
+    /// Charges this many hits.
     Charge(NonZeroU32),
-    /// None: whether one would be admitted.
+    /// Charges nothing: asks whether one hit would be admitted.
     Look,
-    /// So many hits back.
+    /// Gives this many hits back.
     Refund(NonZeroU32),
 }
 
-/// A figure that a descriptor brings along (R-OVERRIDE).
+/// A limit that a descriptor carries in place of the policy's (R-OVERRIDE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnFigure {
-    /// How many; zero denies everything.
+    /// Hits per window; zero denies everything.
     pub amount: u32,
-    /// In how long.
+    /// The window.
     pub window: Window,
 }
 
-/// A key and its value. Both are bytes: what a client sends need not be text, and counts
-/// all the same.
+/// A key and its value. Both are bytes: a client need not send text, and its hits count all the
+/// same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorEntry<'a> {
     /// The key.
@@ -56,14 +56,14 @@ impl fmt::Debug for DescriptorEntry<'_> {
 pub struct Descriptor<'a> {
     /// Its entries, in order.
     pub entries: Vec<DescriptorEntry<'a>>,
-    /// What it asks for; the call's hits if it does not say.
+    /// Requested operation; the call's hits if the descriptor states none.
     pub hits: Option<Hits>,
-    /// A figure in place of the policy's.
+    /// A limit in place of the policy's.
     pub figure: Option<OwnFigure>,
 }
 
 impl<'a> Descriptor<'a> {
-    /// A descriptor with these entries that asks for what its call does.
+    /// A descriptor with these entries and without hits of its own.
     #[must_use]
     pub fn new<K, V>(entries: impl IntoIterator<Item = (&'a K, &'a V)>) -> Self
     where
@@ -111,7 +111,7 @@ impl<'a> Descriptor<'a> {
 pub struct DescriptorFacts<'a> {
     domain: &'a str,
     descriptors: Vec<Descriptor<'a>>,
-    /// Hits of every descriptor that does not say its own.
+    /// Hits of every descriptor that states none of its own.
     pub hits: NonZeroU32,
     /// Echoed in the answer and in logs.
     pub request_id: Option<Id>,
@@ -152,7 +152,7 @@ impl<'a> DescriptorFacts<'a> {
         &self.descriptors
     }
 
-    /// What a descriptor asks for: its own hits win over the call's (R-HITS).
+    /// Returns the operation that a descriptor requests: its own hits win over the call's (R-HITS).
     #[must_use]
     pub fn hits_of(&self, descriptor: &Descriptor<'_>) -> Hits {
         descriptor.hits.unwrap_or(Hits::Charge(self.hits))

@@ -48,11 +48,11 @@ enum State {
 pub struct AvailabilityBreaker {
     settings: AvailabilitySettings,
     state: State,
-    /// Since when the store has answered no probe, while the circuit is not closed.
+    /// The instant since which the store has answered no probe, while the circuit is not closed.
     silent_since: Micros,
     prolonged_said: bool,
     openings: u64,
-    /// Failures counted so far; what a [`Permit`] is compared with.
+    /// Failures counted so far, compared with the count in a [`Permit`].
     known: u64,
     latest: Micros,
 }

@@ -1,5 +1,5 @@
-//! F-BLOCKS: the HARD blocks this node has seen bind while the store cannot be
-//! asked, until their own end. An outage does not free an attacker.
+//! F-BLOCKS: the HARD blocks that this node has seen stay in force while the store cannot be asked,
+//! until their own end. An outage does not free an attacker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::record::Flow;
 use crate::rule::Rule;
 use crate::time::{Micros, SECOND};
 
-/// Blocks kept per flow. Past that the one that ends first leaves.
+/// Most blocks kept per flow. Beyond that, the block that ends first is dropped.
 pub const BLOCKS_MAX: usize = 100_000;
 
 /// The order in which the guard looks for a running block.
@@ -35,7 +35,7 @@ pub struct SeenBlock {
     pub until: Micros,
 }
 
-/// Which key a block is on: the kind and the digests it is made of.
+/// The key that a block is on: its kind and the digests it is made of.
 type BlockKey = (u8, Digest, Digest);
 
 /// The blocks of one flow, bounded.
@@ -63,8 +63,8 @@ impl BlockCache {
         }
     }
 
-    /// Remembers a HARD block on the key of this `kind`. Of two on one key the
-    /// one that ends later stands.
+    /// Remembers a HARD block on the key of this `kind`. Of two blocks on one key the one that ends
+    /// later is kept.
     pub fn saw(&mut self, kind: KeyKind, keys: &DegradedKeys, block: SeenBlock, now: Micros) {
         let Some(key) = block_key(kind, keys) else {
             return;
@@ -87,8 +87,8 @@ impl BlockCache {
         }
     }
 
-    /// Remembers every HARD block that a decision of the store's names. Its end
-    /// is known to the second, rounded up.
+    /// Remembers every HARD block that a decision of the store names. The end of a block is known
+    /// to the second, rounded up.
     pub fn saw_decision(&mut self, keys: &DegradedKeys, decision: &Decision, now: Micros) {
         if decision.mode != Mode::Normal || decision.outcome != Outcome::HardBlock {
             return;
@@ -165,8 +165,8 @@ impl BlockCache {
     }
 }
 
-/// A block binds whom it binds while the store answers: a network's block binds no
-/// trusted session (G-ADVISORY) and no success of a login, and heavy endpoints know no
+/// Whether a block binds a request: the same requests as while the store answers. A network's block
+/// binds no trusted session (G-ADVISORY) and no success of a login, and heavy endpoints know no
 /// account.
 const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> bool {
     match kind {
@@ -176,7 +176,7 @@ const fn binds(kind: KeyKind, flow: Flow, attempt: Attempt, trust: Trust) -> boo
         }
         KeyKind::Account | KeyKind::AccountDevice => !matches!(flow, Flow::Api),
         KeyKind::PrefixDevice | KeyKind::Device => true,
-        // Names are kept apart: a lockout is no HARD block.
+        // Names have a cache of their own: a lockout is no HARD block.
         KeyKind::Lockout => false,
     }
 }

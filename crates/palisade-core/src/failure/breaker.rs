@@ -1,4 +1,4 @@
-//! What the two breaker profiles share: their states, results and events.
+//! Parts that the two breaker profiles share: their states, results and events.
 
 use arrayvec::ArrayVec;
 
@@ -38,7 +38,7 @@ impl Circuit {
     }
 }
 
-/// What a policy does with its requests now.
+/// The way in which a policy handles its requests now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyMode {
     /// The store is called; a request whose call fails is answered on its own.
@@ -52,9 +52,9 @@ pub enum PolicyMode {
     },
 }
 
-/// Leave to make one store call. Its result is reported with it, so that a late
-/// result of a call made before the circuit opened changes nothing, and calls that
-/// fail together count once (F-STALL).
+/// Permission to make one store call. The call's result is reported with the permit, so that the
+/// late result of a call made before the circuit opened changes nothing, and calls that fail
+/// together count once (F-STALL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "report the call's result with it"]
 pub struct Permit {
@@ -84,7 +84,7 @@ impl CallDecision {
     }
 }
 
-/// How a background probe went.
+/// The result of a background probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
     /// The store answered within the deadline.
@@ -151,7 +151,7 @@ impl Event {
 /// The events of one step, in order.
 pub type Events = ArrayVec<Event, 8>;
 
-/// A breaker: both profiles answer to this.
+/// A breaker: both profiles implement this.
 ///
 /// The instants passed in may come from several threads and be slightly out of
 /// order; none takes the machine back.
@@ -182,7 +182,7 @@ pub trait Breaker {
     /// The circuit's state.
     fn circuit(&self) -> Circuit;
 
-    /// What the policy does with its requests.
+    /// The way in which the policy handles its requests.
     fn mode(&self, now: Micros) -> PolicyMode;
 
     /// True after a failure that did not open the circuit, until a probe succeeds.

@@ -15,9 +15,9 @@ pub const SAME_ATTEMPT: u64 = MINUTE;
 /// At most `count` in any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// How many.
+    /// Attempts that are admitted.
     pub count: usize,
-    /// In how many microseconds.
+    /// The window, in microseconds.
     pub window: u64,
 }
 
@@ -74,7 +74,7 @@ impl CapTable {
     }
 }
 
-/// What an attempt is counted by.
+/// The keys that an attempt is counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapKeys {
     /// Prefix (K1).
@@ -85,7 +85,7 @@ pub struct CapKeys {
     pub account: Option<Digest>,
 }
 
-/// Which caps would be exceeded; none: the attempt was counted.
+/// The keys whose caps would be exceeded; empty if the attempt was counted.
 pub type Exceeded = arrayvec::ArrayVec<KeyKind, 3>;
 
 /// Every local counter of one flow.
@@ -177,7 +177,7 @@ impl DegradedCaps {
             .is_some_and(|at| now.since(at) < SAME_ATTEMPT)
     }
 
-    /// The account first: the order of the guard's own evaluation.
+    /// Yields the keys that apply, the account first: the order of the guard's own evaluation.
     fn applying(
         &mut self,
         keys: &CapKeys,
@@ -256,7 +256,7 @@ impl Scope {
                 });
                 return;
             }
-            // What the key used up of the shared counter stays used up.
+            // Hits that the key took from the shared counter move to its own: they stay used up.
             let log = Log::of(self.overflowed(key));
             self.logs.insert(key, log);
         }

@@ -1,5 +1,5 @@
-//! What a limit falls back to while the store cannot be asked: figures and pure
-//! selection. The caller charges local buckets accordingly.
+//! Fallbacks of limits while the store cannot be asked: figures and pure selection. The caller
+//! charges local buckets accordingly.
 //!
 //! Auth has no unlimited variant: no configuration can leave it without a limit.
 
@@ -54,7 +54,7 @@ impl Share {
             let limit = self.of(spec.limit());
             BucketSpec::new(spec.algorithm(), limit, spec.window(), burst)
         };
-        // A burst can become too long to refill by rounding; the limit then is the burst.
+        // Rounding can make a burst too long to refill; the limit is then the burst.
         let burst = self.of(spec.capacity());
         let cost = NonZeroU32::new(cost.min(spec.capacity()));
         cut(Some(cost.map_or(burst, |cost| burst.max(cost))))
@@ -63,7 +63,7 @@ impl Share {
     }
 }
 
-/// Beyond a burst, how fast requests may follow.
+/// Pace of requests beyond a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Smoothing {
     /// The burst.
@@ -97,7 +97,7 @@ impl LocalCap {
         })
     }
 
-    /// What one address may ask of health, metrics and exempt routes: 60 in any minute.
+    /// The cap of one address on health, metrics and exempt routes: 60 requests in any minute.
     ///
     /// # Errors
     /// None: the figure is valid.
@@ -111,16 +111,16 @@ impl LocalCap {
     }
 }
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// A known tenant.
     Tenant,
-    /// Nobody known.
+    /// An unknown caller.
     Anonymous,
 }
 
-/// How long the outage has lasted.
+/// The stage of an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outage {
     /// The store answered a probe not long ago, or none was due yet.
@@ -129,20 +129,20 @@ pub enum Outage {
     Prolonged,
 }
 
-/// What is known of a request that the store did not decide.
+/// Facts about a request that the store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affected<'a> {
-    /// The kind of its class.
+    /// The kind of the request's class.
     pub class: ClassKind,
-    /// What its class does when the store stays down.
+    /// The behaviour of its class when the store stays down.
     pub prolonged: WhenProlonged,
     /// Its method.
     pub method: &'a str,
     /// Its path.
     pub path: &'a str,
-    /// Who calls.
+    /// The caller.
     pub caller: Caller,
-    /// What its limits ask for; see [`strictest`].
+    /// The failure rule that its limits ask for; see [`strictest`].
     pub limits: OnStoreFailure,
 }
 
@@ -157,7 +157,7 @@ pub enum FallbackRule {
     Local {
         /// The cap.
         cap: LocalCap,
-        /// What the answers say: `degraded`, or `fail_open` where a limit asked for it.
+        /// The mode that answers report: `degraded`, or `fail_open` where a limit asked for it.
         mode: Mode,
     },
     /// Refuse with [`closed`].
@@ -167,7 +167,7 @@ pub enum FallbackRule {
 /// Figures of the fallback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FallbackPolicy {
-    /// What is left of each limit of an auth class.
+    /// Share that is left of each limit of an auth class.
     pub auth: Share,
     /// Cap of a known tenant.
     pub tenant: LocalCap,
@@ -214,8 +214,9 @@ impl FallbackPolicy {
         }
     }
 
-    /// Never unlimited, whatever the limits ask for, and never closed by the mere length of
-    /// an outage: that would be a kill switch for whoever can keep the store away.
+    /// Selects the rule for an auth class. The result is never unlimited, whatever the limits ask
+    /// for, and never closed by the mere length of an outage: that would be a kill switch for an
+    /// attacker who can keep the store away.
     const fn auth(&self, limits: OnStoreFailure) -> FallbackRule {
         match limits {
             OnStoreFailure::Closed => FallbackRule::Closed,
@@ -246,7 +247,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// A path that an application may read as another one is not exempt.
+    /// Whether the path is exempt. A path that an application may read as another one is not.
     fn is_exempt(&self, request: Affected<'_>) -> bool {
         let path = request.path;
         let is_read = matches!(request.method, "GET" | "HEAD");
@@ -263,8 +264,8 @@ impl FallbackPolicy {
     }
 }
 
-/// What a request with these limits does: closed if one of them is, bounded
-/// open only if all are.
+/// Returns the strictest failure rule among a request's limits: closed if one limit is closed,
+/// bounded open only if all are.
 #[must_use]
 pub fn strictest(limits: impl IntoIterator<Item = OnStoreFailure>) -> OnStoreFailure {
     const fn strictness(limit: OnStoreFailure) -> u8 {
@@ -304,8 +305,8 @@ pub fn closed(wait_us: u64, now: Micros) -> Decision {
     refused(error, Mode::FailClosed, wait_us, now)
 }
 
-/// A request that waited too long for its turn: 503, and it may come again at once. The
-/// store answers, so nothing may stand in for it (F-CONFLICT).
+/// A request that waited too long for its turn: 503, and it may be retried at once. The store
+/// answers, so no fallback may stand in for it (F-CONFLICT).
 #[must_use]
 pub fn conflicted(now: Micros) -> Decision {
     let mut decision = closed(0, now);

@@ -1,5 +1,5 @@
-//! How bad it is: one number for the gauge, `/health/dependencies` and the
-//! dashboard, and the measurements it rests on.
+//! The degradation level: one number for the gauge, `/health/dependencies` and the dashboard, and
+//! the measurements it rests on.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::time::{MINUTE, Micros, SECOND};
 
 /// A p99 above this is a warning, in microseconds.
 pub const SLOW_P99: u64 = 5 * SECOND / 1_000;
-/// A p99 of fewer answers than this is the slowest of them, and says nothing.
+/// Fewest answers that a p99 is taken of: among fewer it is merely the slowest one.
 pub const SLOW_SAMPLES_MIN: usize = 100;
 /// Latencies kept.
 pub const SAMPLES_MAX: usize = 512;
@@ -158,7 +158,8 @@ impl Health {
             .map(|sample| sample.latency_us)
     }
 
-    /// The store by its last answers alone. It is slow only by enough of them.
+    /// The store's health by its last answers alone. The store is slow only if enough answers say
+    /// so.
     #[must_use]
     pub fn store(&self, now: Micros) -> StoreHealth {
         match self.failing_since {

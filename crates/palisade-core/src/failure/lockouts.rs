@@ -1,5 +1,5 @@
-//! F-BLOCKS for names: lockouts and required challenges that this node has seen
-//! bind while the store cannot be asked, until their own end.
+//! F-BLOCKS for names: lockouts and required challenges that this node has seen stay in force while
+//! the store cannot be asked, until their own end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::lockout::Standing;
 use crate::rule::Rule;
 use crate::time::{Micros, retry_after_seconds};
 
-/// Names kept per flow. Past that the one that ends first leaves.
+/// Most names kept per flow. Beyond that, the name whose refusals end first is dropped.
 pub const LOCKOUTS_MAX: usize = 100_000;
 
-/// The ends of what one name is refused for, by this node's clock.
+/// The ends of the refusals of one name, by this node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
     lock: Micros,
@@ -55,7 +55,8 @@ impl LockoutCache {
         }
     }
 
-    /// Takes over what a name's record says now. One that refuses nothing is forgotten.
+    /// Copies the refusals from a name's record. A name that the record refuses nothing is
+    /// forgotten.
     pub fn saw(&mut self, name: Digest, standing: &Standing, now: Micros) {
         self.expire(now);
         let challenge = standing.challenge;
@@ -76,7 +77,7 @@ impl LockoutCache {
         let Some(ends) = self.ends(keys) else {
             return Vec::new();
         };
-        // A challenge stands before a check only, and waiting does not help against it.
+        // A challenge is required of a check only, and waiting does not help against it.
         let challenge = ends.challenge.filter(|_| attempt == Attempt::Check);
         let challenge_until = challenge.map_or(Micros(0), |(_, until)| until);
         let until = [
@@ -106,7 +107,7 @@ impl LockoutCache {
         (now < until).then_some(which)
     }
 
-    /// Asks a name for no challenge any more: it was passed.
+    /// Withdraws the challenge of a name: it was passed.
     pub fn pass(&mut self, name: Digest, now: Micros) {
         if let Some(ends) = self.names.get(&name).copied() {
             let challenge = None;
@@ -121,7 +122,7 @@ impl LockoutCache {
         }
     }
 
-    /// Forgets names that nothing refuses any more.
+    /// Forgets names without a refusal in force.
     pub fn expire(&mut self, now: Micros) {
         while let Some((end, name)) = self.by_end.first().copied()
             && end <= now

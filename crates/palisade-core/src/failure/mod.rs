@@ -1,5 +1,5 @@
-//! What happens when the store does not answer: pure state machines, one set per
-//! policy and per node, with the instant passed in.
+//! Failure modes for when the store does not answer: pure state machines, one set per policy and
+//! per node, with the instant passed in.
 //!
 //! Read it in the order of one failing call: [`breaker`] (may the store be
 //! called?) with its two profiles [`security`] and [`availability`] → [`modes`]
@@ -35,7 +35,7 @@ pub use security::SecurityBreaker;
 
 use crate::record::Flow;
 
-/// What has its own breaker: a failing call trips only the policy that made it.
+/// The unit that has a breaker of its own: a failing call trips only the policy that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Policy {
     /// Password logins, with the lockout that runs on them.

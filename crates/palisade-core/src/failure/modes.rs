@@ -1,5 +1,5 @@
-//! What a guard operation gets when the store could not be asked. Selected per
-//! flow, explicit in the answer, never written anywhere shared.
+//! Answers to guard operations while the store cannot be asked. Selected per flow, explicit in the
+//! answer, never written anywhere shared.
 
 use super::blocks::BlockCache;
 use super::breaker::PolicyMode;
@@ -16,14 +16,14 @@ use crate::time::{Micros, SECOND, retry_after_seconds};
 /// Whether the request comes from a trusted session device (G-ADVISORY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// It does, by the host's own word: our association cannot be read now.
+    /// The host asserts that it does: our own record of the association cannot be read now.
     Trusted,
     /// It does not, or that cannot be known.
     #[default]
     Untrusted,
 }
 
-/// Whom a request is about, as keyed digests under the current secret.
+/// The subject of a request, as keyed digests under the current secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DegradedKeys {
     /// Address prefix (K1).
@@ -36,7 +36,7 @@ pub struct DegradedKeys {
     pub fingerprint: Option<Digest>,
     /// Username with prefix, where the lockout is enforced.
     pub lockout: Option<Digest>,
-    /// No challenge stands before this request: it was passed, or none is required.
+    /// No challenge is outstanding for this request: it was passed, or none is required.
     pub challenge_passed: bool,
     /// Trusted session or not.
     pub trust: Trust,
@@ -63,8 +63,8 @@ impl DegradedGuard {
         }
     }
 
-    /// The answer to a request whose store call failed or was not made. A heavy call
-    /// is a check: it is asked about before anything is done.
+    /// The answer to a request whose store call failed or was not made. A heavy call is handled as
+    /// a check, because it is judged before anything is done.
     ///
     /// `mode` is the policy's mode after the failure was reported, so that the
     /// request that opens the circuit is already answered in the new mode.
@@ -139,8 +139,8 @@ impl DegradedGuard {
         }
     }
 
-    /// F-BLOCKS: the refusal by what this node has seen, put together as the store's own
-    /// records would have it.
+    /// F-BLOCKS: the refusal by the blocks and lockouts that this node has seen, aggregated as the
+    /// store's own records would be.
     fn seen(
         &mut self,
         attempt: Attempt,
@@ -243,7 +243,8 @@ struct Refusal {
     level: Level,
     seconds: u64,
     mode: Mode,
-    /// Unavailable where the store is the reason: it must not look like a limit exceeded.
+    /// `ServiceUnavailable` where the store is the reason: the answer must not look like an
+    /// exceeded limit.
     error: ErrorCode,
 }
 

@@ -70,10 +70,10 @@ use crate::record::Flow;
 use crate::rule::Rule;
 use crate::time::{MINUTE, Micros};
 
-/// F-EPOCH: how long the local counters outlive a degraded epoch.
+/// F-EPOCH: time for which local counters outlive a degraded epoch.
 pub const COUNTERS_OUTLIVE: u64 = 30 * MINUTE;
 
-/// What falls due.
+/// A task that falls due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Probe the store, then report with [`NodeModes::on_probe`].
@@ -231,8 +231,8 @@ impl NodeModes {
         self.breaker(policy).admit(now)
     }
 
-    /// True if a call of `policy` would be admitted, and its answer would change nothing but
-    /// what is known of latencies: who makes many need not report each of them.
+    /// True if a call of `policy` would be admitted, and its success would change nothing but the
+    /// latency measurements. A caller that makes many calls need not report each of them then.
     #[must_use]
     pub fn is_calm(&self, policy: Policy) -> bool {
         self.health.failing_since().is_none() && self.breaker(policy).is_calm()
@@ -331,7 +331,7 @@ impl NodeModes {
         self.guard_modes(flow).guard()
     }
 
-    /// What a limited request falls back to.
+    /// Returns the fallback rule of a limited request.
     #[must_use]
     pub fn fallback(&self, request: Affected<'_>, now: Micros) -> FallbackRule {
         self.fallback.select(request, self.outage(now))
@@ -362,8 +362,8 @@ impl NodeModes {
             .min_by_key(|(_, at)| *at)
     }
 
-    /// What falls due next, and when. At one instant time's own changes come
-    /// before probes.
+    /// Returns the next task and when it is due. At one instant, changes by time alone come before
+    /// probes.
     #[must_use]
     pub fn next_due(&self) -> Option<(Micros, Due)> {
         let advance = Policy::ALL
@@ -407,7 +407,7 @@ impl NodeModes {
         self.breaker_mut(policy).advance(now)
     }
 
-    /// What `policy` does with its requests.
+    /// The way in which `policy` handles its requests.
     #[must_use]
     pub fn mode(&self, policy: Policy, now: Micros) -> PolicyMode {
         self.breaker(policy).mode(now)

@@ -25,7 +25,7 @@ pub const PROBE_INTERVAL: u64 = 5 * SECOND;
 pub const REENTRIES_MAX: usize = 2;
 /// The window of [`REENTRIES_MAX`].
 pub const REENTRY_WINDOW: u64 = 30 * MINUTE;
-/// How long the re-entry guard refuses.
+/// Time for which the re-entry guard refuses.
 pub const REENTRY_FAIL_CLOSED: u64 = 10 * MINUTE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,12 @@ pub struct SecurityBreaker {
     failures: ArrayVec<Micros, TRIP_FAILURES>,
     /// When degraded mode was entered last.
     entered: Option<Micros>,
-    /// Entries that had another within the [`REENTRY_WINDOW`] before them; those of the
-    /// last [`REENTRY_WINDOW`].
+    /// Entries that had another within the [`REENTRY_WINDOW`] before them; only those of the last
+    /// [`REENTRY_WINDOW`] are kept.
     reentries: ArrayVec<Micros, { REENTRIES_MAX + 1 }>,
     refuse_until: Option<Micros>,
     openings: u64,
-    /// Failures counted so far; what a [`Permit`] is compared with.
+    /// Failures counted so far, compared with the count in a [`Permit`].
     known: u64,
     latest: Micros,
 }
@@ -123,7 +123,7 @@ impl SecurityBreaker {
         self.enter(now, events);
     }
 
-    /// Degraded mode is entered, unless it was re-entered too often of late.
+    /// Enters degraded mode, or refuses everything for a time if it was entered too often lately.
     fn enter(&mut self, now: Micros, events: &mut Events) {
         let is_recent = |at: &Micros| now.since(*at) < REENTRY_WINDOW;
         self.reentries.retain(|at| is_recent(at));
@@ -208,8 +208,8 @@ impl Breaker for SecurityBreaker {
         }
     }
 
-    /// A success proves nothing here: three failures within the window trip,
-    /// whatever lies between them.
+    /// Changes nothing but what is due by time: a success proves nothing here. Three failures
+    /// within the window trip the breaker, whatever happens between them.
     fn on_success(&mut self, _permit: Permit, now: Micros) -> Events {
         self.advance(now)
     }

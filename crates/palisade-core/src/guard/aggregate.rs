@@ -9,7 +9,7 @@ use super::ladder::Block;
 /// Most candidates that an answer lists; no request can have more.
 pub const REASONS_MAX: usize = 16;
 
-/// What one rule asks for.
+/// The answer that one rule asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The rule.
@@ -71,7 +71,7 @@ impl From<&Candidate> for Reason {
 /// The guard's and the lockout's answer to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What to do.
+    /// The outcome.
     pub outcome: Outcome,
     /// The level of a block.
     pub level: Option<Level>,
@@ -102,9 +102,9 @@ impl Answer {
         }
     }
 
-    /// The strictest class wins; within it the highest level and the longest
-    /// time, which need not come from one candidate. Where the lockout refuses too, the wait is
-    /// the longer one of both: whoever comes back earlier is refused again.
+    /// The strictest class wins; within it the highest level and the longest time, which need not
+    /// come from one candidate. Where the lockout refuses too, the wait is the longer of both: a
+    /// client that comes back earlier would be refused again.
     #[must_use]
     pub fn of(mut candidates: Vec<Candidate>) -> Self {
         candidates.truncate(REASONS_MAX);
@@ -258,7 +258,7 @@ mod tests {
                 900,
                 ErrorCode::AccountLocked,
             ),
-            // Who passes the challenge need not wait for the soft block either.
+            // A client that passes the challenge need not wait for the soft block either.
             (
                 vec![soft, captcha],
                 Outcome::Deny,

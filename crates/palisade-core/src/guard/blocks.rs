@@ -1,4 +1,4 @@
-//! What an operator sees and may do: active blocks of a record, and their end.
+//! Blocks as operators see and lift them: active blocks of a record, and their end.
 
 use crate::decision::{KeyKind, Level, Outcome};
 use crate::rule::Rule;
@@ -72,7 +72,7 @@ impl Account {
             .collect()
     }
 
-    /// Ends blocks; says how many were running.
+    /// Ends blocks; returns how many were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let mut lifted = 0;
         if which.covers(KeyKind::Account, None) {
@@ -118,7 +118,7 @@ impl Network {
             .collect()
     }
 
-    /// Ends blocks; says how many were running.
+    /// Ends blocks; returns how many were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let mut lifted = 0;
         if which.covers(KeyKind::Prefix, None) {
@@ -149,7 +149,7 @@ impl Device {
             .collect()
     }
 
-    /// Ends the block; says how many were running.
+    /// Ends the block; returns how many were running.
     pub fn lift(&mut self, which: Lift<'_>, now: Micros) -> usize {
         let covered = which.covers(KeyKind::Device, None);
         self.touched = now;

@@ -29,7 +29,7 @@ pub struct Command<'a> {
     pub(super) account: &'a mut Account,
     pub(super) network: &'a mut Network,
     pub(super) device: &'a mut Device,
-    /// The device, if it can be told.
+    /// The device, if it can be identified.
     pub(super) fingerprint: Option<Fingerprint>,
     /// A session of this account, ours or the host's.
     pub(super) trusted: bool,
@@ -39,9 +39,9 @@ pub struct Command<'a> {
     pub(super) locked_out: bool,
     /// Keys that a score rule just gave points to.
     pub(super) hits: Vec<KeyKind>,
-    /// What the budget made of the failure.
+    /// Effect of the failure on the budget.
     pub(super) counted: Counted,
-    /// How the device arrived on its account, if it was observed.
+    /// The device's arrival on its account, if it was observed.
     pub(super) arrival: Option<Arrival>,
     /// A rotation was met that had not been counted yet.
     pub(super) episode: bool,
@@ -121,7 +121,7 @@ impl<'a> Command<'a> {
         !self.known
     }
 
-    /// Whose blocks this command leads to.
+    /// The issuer of blocks that this command leads to.
     pub(super) const fn issuer(&self) -> Issuer {
         if self.known {
             Issuer::Familiar
@@ -148,16 +148,16 @@ impl<'a> Command<'a> {
             .map_or(0, |state| state.score(self.policy, interval, self.now))
     }
 
-    /// The memory of the fingerprint itself. The record is the one of the weaker
-    /// fingerprint that comes with a session, and says nothing of the session's
-    /// device, which is trusted and never observed.
+    /// The state of the fingerprint itself; `None` if the command's device is another one. With a
+    /// session, the record belongs to the weaker fingerprint that came along. It says nothing about
+    /// the session's device, which is trusted and never observed.
     pub(super) fn device_key(&self) -> Option<&KeyState> {
         let found = self.fingerprint?;
         let told = self.signals.fingerprint?;
         (found.digest == told.digest).then_some(&self.device.key)
     }
 
-    /// The memory of one of the command's own keys.
+    /// The state of one of the command's own keys.
     pub(super) fn state(&self, key: KeyKind) -> Option<&KeyState> {
         match key {
             KeyKind::Prefix => Some(&self.network.key),
@@ -172,8 +172,9 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The same, to be changed; the user agent's and a familiar device's entry is made
-    /// if need be. A stranger's is not: only `ephemeral` gives it a place.
+    /// Returns the state of one of the command's own keys for a change. Creates the entry of the
+    /// user agent or of a familiar device if need be, but not that of a stranger: only `ephemeral`
+    /// gives it a place.
     pub(super) fn state_for_change(&mut self, key: KeyKind) -> Option<&mut KeyState> {
         match key {
             KeyKind::Prefix => {

@@ -35,8 +35,8 @@ impl KeyState {
         self.anchor.plus(interval << u8::from(self.slow))
     }
 
-    /// Takes off the points whose intervals are over. A partial interval stays
-    /// under way, and keeps the length that it started with.
+    /// Subtracts the points whose intervals are over. A partial interval stays under way, and keeps
+    /// the length that it started with.
     pub(super) fn settle(&mut self, policy: &GuardPolicy, interval: u64, now: Micros) {
         while self.score > 0 {
             let due = self.due(interval);
@@ -63,8 +63,8 @@ impl KeyState {
         self.score = self.score.saturating_add(points).min(SCORE_MAX);
     }
 
-    /// From the second HARD block within the window on, decay stands still for a
-    /// while: the interval under way is that much longer.
+    /// Notes a HARD block. From the second one within the window on, decay pauses for a while: the
+    /// interval under way is that much longer.
     pub(super) fn note_hard_block(&mut self, policy: &GuardPolicy, now: Micros) {
         let again = self
             .last_hard

@@ -30,21 +30,22 @@ pub type Step = (&'static str, fn(&mut Command<'_>));
 pub type Exemption = (&'static str, fn(&Command<'_>, KeyKind, Issuer) -> bool);
 
 /// The rules of login and OTP, in the order in which they apply (G-ORDER).
+/// Tests measure the effect of a rule by leaving it out of a copy.
 ///
 /// A test that wants to know what a rule is worth leaves it out of a copy.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// Keys whose HARD block ends the evaluation: the first one found answers.
     pub hard_blocks: Cow<'static, [KeyKind]>,
-    /// Whom a block does not bind.
+    /// Rules that free commands from a block.
     pub exemptions: Cow<'static, [Exemption]>,
-    /// What a failure adds, also under a running HARD block.
+    /// Rules that score a failure, also under a running HARD block.
     pub scores: Cow<'static, [Step]>,
-    /// What a check or a failure meets unless a HARD block ends it.
+    /// Rules that judge a check or a failure unless a HARD block ends it.
     pub judges: Cow<'static, [Step]>,
-    /// What an outcome that nobody could tell is judged as.
+    /// Rule that decides what an unknown outcome is judged as.
     pub unknown: fn(&mut Command<'_>) -> Attempt,
-    /// What a success changes unless a HARD block or the lockout refuses it.
+    /// Rules for a success, unless a HARD block or the lockout refuses it.
     pub successes: Cow<'static, [Step]>,
     /// Candidates → answer.
     pub aggregate: fn(Vec<Candidate>) -> Answer,
@@ -157,7 +158,7 @@ impl Rules {
         let denied = locking && records.lockout.is_denying(lockout, now);
 
         let mut trace = Trace::default();
-        // In shadow every attempt goes on: its success is learnt from, whatever would
+        // In shadow mode every attempt goes on: the guard learns from its success, whatever would
         // have refused it.
         let refusable = attempt == Attempt::Success && guard.mode(flow) == GuardMode::Enforce;
         let mut void = refusable && denied;
@@ -171,6 +172,8 @@ impl Rules {
                 attempt = (self.unknown)(&mut command);
                 command.attempt = attempt;
             }
+            // Judged like a check: a network's block does not answer a success, but under it the
+            // success changes nothing.
             void |= refusable && running::hard_block(&command, Attempt::Check).is_some();
             trace = self.run(command, void);
         }
@@ -207,7 +210,7 @@ impl Rules {
     /// lockout denies, is `void`: it is answered and leaves no trace.
     fn run(&self, mut command: Command<'_>, void: bool) -> Trace {
         let attempt = command.attempt;
-        // Nothing was asked that a block could refuse.
+        // An unknown outcome reports an attempt that is over: there is nothing left to refuse.
         let block = match attempt {
             Attempt::Unknown => None,
             _ => running::hard_block(&command, attempt),

@@ -1,4 +1,4 @@
-//! What one command led to.
+//! The result of one command.
 
 use crate::decision::{KeyKind, Outcome};
 use crate::rule::Rule;
@@ -40,24 +40,24 @@ pub struct Scored {
     pub rule: Rule,
     /// The key that got them.
     pub key: KeyKind,
-    /// How many.
+    /// Points that were added.
     pub points: u8,
 }
 
-/// What the rules said to one command.
+/// Everything that the rules produced for one command.
 #[derive(Debug, Default)]
 pub struct Trace {
     pub(super) candidates: Vec<Candidate>,
     pub(super) scored: Vec<Scored>,
     pub(super) issued: Vec<Candidate>,
     pub(super) changed: Changed,
-    /// What a check reserves if the answer is ALLOW.
+    /// The pending attempt that a check reserves if the answer is ALLOW.
     pub(super) reservation: Option<Pending>,
-    /// What is remembered for G-EQUILIBRIUM if the answer is SOFT.
+    /// The issue that is remembered for G-EQUILIBRIUM if the answer is SOFT.
     pub(super) soft_issue: Option<SoftIssue>,
 }
 
-/// What a command led to.
+/// The result of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
     /// The records after it.
@@ -70,14 +70,14 @@ pub struct Evaluation {
     pub scored: Vec<Scored>,
     /// Blocks and answers that were issued now, for the audit.
     pub issued: Vec<Candidate>,
-    /// The lockout has just locked: `auth.lockout`.
+    /// The lockout has just locked; audited as `auth.lockout`.
     pub locked: bool,
     /// The answer is the one that the same request got before (G-ONCE).
     pub replayed: bool,
 }
 
 impl Evaluation {
-    /// The same request again: nothing changes.
+    /// The result of a repeated request: nothing changes.
     pub(super) const fn replayed(records: Records, answer: Answer) -> Self {
         Self {
             records,
@@ -95,8 +95,8 @@ impl Evaluation {
         }
     }
 
-    /// G-EQUILIBRIUM: a SOFT block counts as issued if it is what the request was answered; not
-    /// if the lockout had a stricter word.
+    /// G-EQUILIBRIUM: counts a SOFT block as issued if it is the answer that the request got; not
+    /// if the lockout's answer was stricter.
     pub(super) fn note_issue(&mut self, issue: Option<SoftIssue>) {
         if let Some(issue) = issue.filter(|_| self.answer.outcome == Outcome::SoftBlock) {
             self.records.account.soft_blocks.push(issue);

@@ -1,5 +1,4 @@
-//! Which figures a policy may have: those that the records can hold and that can
-//! apply at all.
+//! Bounds of the guard's settings: values that the records can hold and that can apply at all.
 
 use crate::decision::Level;
 use crate::facts::FieldError;
@@ -12,7 +11,7 @@ use super::policy::{
 };
 
 impl GuardPolicy {
-    /// Refuses figures that the records cannot hold or that could never apply.
+    /// Refuses settings that the records cannot hold or that could never apply.
     ///
     /// # Errors
     /// The field that is out of bounds, and its bounds.

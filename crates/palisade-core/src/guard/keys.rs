@@ -44,7 +44,7 @@ impl Signals {
         self.counters_by(keyring, |digest| digest.current)
     }
 
-    /// Their names under the previous secret, while a rotation lasts (L-ROTATE).
+    /// The names of the counters under the previous secret, while a rotation lasts (L-ROTATE).
     #[must_use]
     pub fn previous_counters(&self, keyring: &Keyring) -> Option<ApiCounters> {
         let keyring = keyring.previous()?;
@@ -86,9 +86,9 @@ pub(super) const fn interval(policy: &GuardPolicy, key: KeyKind) -> u64 {
 /// One record under the current secret and, during a rotation, the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPair {
-    /// What is written.
+    /// The key that is written.
     pub current: RecordKey,
-    /// Where a read falls back to.
+    /// The key that a read falls back to.
     pub previous: Option<RecordKey>,
 }
 

@@ -1,5 +1,4 @@
-//! One key's memory: its running block, its score and the level it has reached
-//! (G-LADDER).
+//! State of one key: its running block, its score and the level it has reached (G-LADDER).
 
 use crate::decision::{Level, Outcome};
 use crate::rule::Rule;
@@ -7,12 +6,12 @@ use crate::time::Micros;
 
 use super::policy::GuardPolicy;
 
-/// How strongly a block binds.
+/// Strength of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Yields to a passed challenge.
     Soft,
-    /// Stands until it ends.
+    /// Holds until it ends.
     Hard,
 }
 
@@ -27,7 +26,7 @@ impl Class {
     }
 }
 
-/// Whose request led to a block; the owner lane asks.
+/// The kind of device whose request led to a block; read by the owner's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Issuer {
     /// A device that the account knows.
@@ -36,11 +35,11 @@ pub enum Issuer {
     Stranger,
 }
 
-/// Whether a HARD block is remembered as the key's level. One that must not climb is
-/// not; it pauses decay like any other (G-DECAY).
+/// Whether a HARD block is remembered as the key's level. A block that must not climb the ladder is
+/// not remembered; it pauses decay like any other (G-DECAY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// It is.
+    /// The block's level is remembered.
     Keep,
     /// The remembered level stays as it was.
     Leave,
@@ -57,7 +56,7 @@ pub struct Block {
     pub rule: Rule,
     /// When it ends.
     pub until: Micros,
-    /// Whose request led to it.
+    /// Issuer of the block.
     pub issuer: Issuer,
 }
 
@@ -72,7 +71,7 @@ pub struct Order {
     pub rule: Rule,
     /// Whether the level is remembered.
     pub memory: Memory,
-    /// Whose request led to it.
+    /// Issuer of the block.
     pub issuer: Issuer,
 }
 
@@ -85,7 +84,7 @@ pub struct Remembered {
     pub since: Micros,
 }
 
-/// What one key remembers.
+/// State of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyState {
     /// Points, as of `anchor`.
@@ -94,7 +93,7 @@ pub struct KeyState {
     pub(super) anchor: Micros,
     /// The interval under way is twice as long.
     pub(super) slow: bool,
-    /// Decay stands still until then.
+    /// Decay pauses until this instant.
     pub(super) paused_until: Micros,
     /// The level it has reached.
     pub(super) remembered: Option<Remembered>,
@@ -105,7 +104,7 @@ pub struct KeyState {
 }
 
 impl KeyState {
-    /// A key that remembers nothing.
+    /// The state of a key without history.
     pub(super) const BLANK: Self = Self {
         score: 0,
         anchor: Micros(0),
@@ -198,14 +197,14 @@ impl KeyState {
         });
     }
 
-    /// Ends the running block at once; what it taught is kept.
+    /// Ends the running block at once; the score and the remembered level are kept.
     pub(super) fn lift(&mut self, now: Micros) -> bool {
         let lifted = self.running(now).is_some();
         self.block = None;
         lifted
     }
 
-    /// Drops what no rule can see any more.
+    /// Drops state that no rule can see any more.
     pub(super) fn prune(&mut self, policy: &GuardPolicy, interval: u64, now: Micros) {
         self.settle(policy, interval, now);
         if self.running(now).is_none() {
@@ -231,7 +230,7 @@ impl KeyState {
         *self == Self::BLANK
     }
 
-    /// When nothing in it matters any more.
+    /// The instant from which nothing in the state matters any more.
     pub(super) fn expires_at(&self, policy: &GuardPolicy, interval: u64) -> Micros {
         let block = self.block.map_or(Micros(0), |block| block.until);
         let pause = self

@@ -30,8 +30,8 @@ impl Command<'_> {
         }
     }
 
-    /// Asks for a block on one of the command's own keys. It is placed at the end:
-    /// of several on one key the strongest. False if what runs there stands.
+    /// Orders a block on one of the command's own keys. Blocks are placed at the end, of several on
+    /// one key only the strongest. False if the block that runs on the key stays.
     pub(super) fn order(
         &mut self,
         key: KeyKind,
@@ -63,8 +63,8 @@ impl Command<'_> {
         true
     }
 
-    /// A SOFT block yields to a passed challenge: on a check also the one that it would
-    /// issue itself.
+    /// Whether the command frees itself from SOFT blocks that it would cause: on a check, these
+    /// yield to a passed challenge like running ones.
     fn frees_itself(&self) -> bool {
         self.attempt == Attempt::Check && self.signals.challenge_passed
     }
@@ -77,7 +77,7 @@ impl Command<'_> {
         self.soft_issued = true;
     }
 
-    /// Places the orders and says whether a SOFT block was issued.
+    /// Places the ordered blocks and returns everything that the rules produced.
     pub(super) fn finish(mut self) -> Trace {
         let orders = std::mem::take(&mut self.orders);
         // Of several blocks that one request asks for on a key only the highest is
@@ -90,6 +90,8 @@ impl Command<'_> {
             KeyKind::PrefixAgent,
         ] {
             let on_key = orders.iter().filter(|(ordered, _)| *ordered == key);
+            // `max_by_key` returns the last of equal orders: reversed, the earliest rule's order
+            // wins.
             let strongest = on_key.rev().max_by_key(|(_, o)| (o.class, o.level));
             if let Some((_, order)) = strongest {
                 self.place(key, *order);

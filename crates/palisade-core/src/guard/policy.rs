@@ -31,13 +31,13 @@ pub struct GuardPolicy {
     pub otp: FlowPolicy,
     /// Heavy endpoints.
     pub api: ApiPolicy,
-    /// How long each level lasts and is remembered (G-LADDER).
+    /// Durations of blocks by level, and the memory of levels (G-LADDER).
     pub ladder: LadderPolicy,
-    /// How fast scores fall (G-DECAY).
+    /// Decay of scores (G-DECAY).
     pub decay: DecayPolicy,
-    /// How long a `request_id` is remembered, in microseconds (G-ONCE).
+    /// Time for which a `request_id` is remembered, in microseconds (G-ONCE).
     pub once_window: u64,
-    /// How long a known device or a session is remembered after its last use, in
+    /// Time for which a known device or a session is remembered after its last use, in
     /// microseconds.
     pub familiar_for: u64,
 }
@@ -63,7 +63,7 @@ impl GuardPolicy {
         }
     }
 
-    /// How long a block of `level` lasts.
+    /// Returns the duration of a block of `level`.
     pub(crate) const fn duration(&self, level: Level) -> u64 {
         self.ladder.duration(level)
     }
@@ -83,10 +83,10 @@ impl Default for GuardPolicy {
     }
 }
 
-/// Whether a flow's answers bind.
+/// Whether a flow's answers are enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GuardMode {
-    /// They do.
+    /// Answers are enforced.
     #[default]
     Enforce,
     /// Rules run, count and show what they would have answered; the decision is ALLOW.
@@ -94,7 +94,7 @@ pub enum GuardMode {
 }
 
 impl GuardMode {
-    /// As it is written in policies.
+    /// The name of the mode in policies.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ pub struct FlowPolicy {
     pub owner_lane: OwnerLane,
     /// Attempts under way weigh on later checks (G-PENDING).
     pub pending: bool,
-    /// How long an attempt without an outcome is under way, in microseconds.
+    /// Time for which an attempt without an outcome is pending, in microseconds.
     pub pending_ttl: u64,
     /// Points per failure.
     pub scores: ScorePolicy,
@@ -212,7 +212,7 @@ pub struct ScorePolicy {
     pub missing: u8,
     /// To K4, when the account's previous failure had none either (G-SCORE-REPEAT-MISSING).
     pub repeat_missing: u8,
-    /// How far back that previous failure may lie, in microseconds.
+    /// Longest time since that previous failure, in microseconds.
     pub repeat_missing_window: u64,
     /// To K1, when a spray block is issued (G-SCORE-SPRAY).
     pub spray: u8,
@@ -350,7 +350,7 @@ pub struct CorrelationPolicy {
     pub flood: Pattern,
     /// Level of each further new fingerprint's K5 in a flood.
     pub flood_device_level: Level,
-    /// How long a first arrival one below a threshold is remembered (G-WATCH).
+    /// Time for which a first arrival one below a threshold is remembered (G-WATCH).
     pub watch_window: u64,
     /// New fingerprints with an entry, per account (G-EPHEMERAL).
     pub new_per_account: u32,
@@ -360,10 +360,10 @@ pub struct CorrelationPolicy {
     pub new_window: u64,
 }
 
-/// A number of things within a time, and the level of the block it leads to.
+/// A threshold within a time, and the level of the block that follows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern {
-    /// How many.
+    /// Count that triggers the block.
     pub threshold: u32,
     /// Within this many microseconds.
     pub window: u64,
@@ -412,7 +412,7 @@ pub struct LadderPolicy {
 }
 
 impl LadderPolicy {
-    /// How long a block of `level` lasts.
+    /// Returns the duration of a block of `level`.
     #[must_use]
     pub const fn duration(&self, level: Level) -> u64 {
         self.durations[level as usize]
@@ -428,7 +428,7 @@ impl Default for LadderPolicy {
     }
 }
 
-/// How fast scores fall. Times are in microseconds.
+/// Decay of scores. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecayPolicy {
     /// One point per this much on K4.
@@ -439,7 +439,7 @@ pub struct DecayPolicy {
     pub network: u64,
     /// Remembered level from which an interval is twice as long.
     pub slow_from: Level,
-    /// How long decay pauses after the second hard block within `pause_window`.
+    /// Time for which decay pauses after the second hard block within `pause_window`.
     pub pause: u64,
     /// Two hard blocks within this time pause decay.
     pub pause_window: u64,

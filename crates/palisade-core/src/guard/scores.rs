@@ -1,4 +1,4 @@
-//! What an operator sees of scores: how high they stand and when they fall (G-DECAY).
+//! Scores as operators see them: how high they are and when they fall (G-DECAY).
 
 use crate::decision::KeyKind;
 use crate::time::Micros;
@@ -8,7 +8,7 @@ use super::ladder::KeyState;
 use super::policy::GuardPolicy;
 use super::records::{Account, Device, Network};
 
-/// A score above zero, and its way down if nothing is added to it.
+/// A score above zero, and when it falls if nothing is added to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandingScore {
     /// The key it is on.

@@ -15,7 +15,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// What counts: the current place, else the previous one.
+    /// The record that counts: the one in the current place, else the previous one.
     #[must_use]
     pub fn record(&self) -> Option<&Record> {
         self.current.as_ref().or(self.previous.as_ref())

@@ -24,24 +24,24 @@ pub enum Source {
     Passive = 4,
 }
 
-/// A device, as far as it can be told.
+/// A device, as far as it can be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Its digest.
     pub digest: Rotating,
-    /// How strongly it identifies the device.
+    /// Confidence that the fingerprint identifies one device.
     pub confidence: Confidence,
     /// Where it comes from.
     pub source: Source,
 }
 
-/// A session id that a command carries. Whether it is the account's, only the
-/// account's record tells.
+/// A session id that a command carries. Only the account's record tells whether the session belongs
+/// to the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSignal {
     /// Bound to the account, as the account keeps it.
     pub bound: Rotating,
-    /// The device it stands for if it is the account's.
+    /// The device that the session stands for if it belongs to the account.
     pub device: Rotating,
 }
 
@@ -52,7 +52,7 @@ pub struct Signals {
     pub prefix: Rotating,
     /// Family and major version; with the prefix it is K2.
     pub user_agent: Rotating,
-    /// The device, unless the session tells it; `None` is *missing*.
+    /// The device, unless the session identifies it; `None` is *missing*.
     pub fingerprint: Option<Fingerprint>,
     /// K4; absent for some heavy-API hits.
     pub account: Option<Rotating>,
@@ -113,14 +113,14 @@ impl Signals {
 }
 
 impl Signals {
-    /// Has the lockout count the account as the name (`lockout.key = "account"`).
+    /// Makes the lockout count the account in place of the name (`lockout.key = "account"`).
     pub fn count_by_account(&mut self, keyring: &Keyring, facts: &GuardFacts) {
         let named = |id: &Id| username_digest(keyring, id.as_str(), Prefix::of(facts.ip));
         self.username = facts.account.as_ref().map(named);
     }
 
-    /// The same for a heavy endpoint, whose own records know no sessions: trusted if the
-    /// account's login record has this one.
+    /// Returns the signals of a heavy endpoint with the session's device, trusted, if the account's
+    /// login record has the session. The records of heavy endpoints know no sessions themselves.
     #[must_use]
     pub fn recognised(&self, policy: &GuardPolicy, account: &Account, now: Micros) -> Self {
         let bound = |session: &SessionSignal| account.has_session(policy, &session.bound, now);
@@ -145,7 +145,8 @@ pub fn session_digest(keyring: &Keyring, account: &[u8], session: &[u8]) -> Rota
     keyring.hmac(Domain::Session, &[account, session])
 }
 
-/// The lockout's key. Spellings of one name are one, whoever reports it (A-SHARED).
+/// The lockout's key. All spellings of one name give one key, whichever surface reports it
+/// (A-SHARED).
 #[must_use]
 pub fn username_digest(keyring: &Keyring, name: &str, prefix: Prefix) -> Rotating {
     let name = spelling::one(name);
@@ -337,7 +338,7 @@ mod tests {
         assert_ne!(of(GuardOp::LoginCheck), of(GuardOp::LoginFailure));
     }
 
-    /// Whoever reports it: the proxy and layers fold names before, hosts send them as typed.
+    /// Hosts send names as typed, while the proxy and layers fold them before: both must agree.
     #[test]
     fn a_shared_spellings_of_a_name_are_one_lockout_and_belong_to_a_prefix() {
         let ring = ring();

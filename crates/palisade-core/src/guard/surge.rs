@@ -1,16 +1,16 @@
-//! A surge of failures over all accounts and networks: how a spray shows that no key
-//! can see, because every network, device and account of it is used once.
+//! A surge of failures over all accounts and networks. It reveals a spray that no key can see,
+//! because the spray uses every network, device and account only once.
 
 use crate::time::{MINUTE, Micros};
 
 /// Fewer failures in a minute than this are never a surge.
 pub const FAILURES_MIN: u32 = 100;
-/// A surge has so many times the failures of an average minute of the last hour.
+/// A surge has this many times the failures of an average minute of the last hour.
 pub const FACTOR: u32 = 5;
-/// A surge that goes on is told again after so many minutes.
+/// A surge that goes on is reported again after this many minutes.
 const TOLD_AGAIN_AFTER: u64 = 10;
 const MINUTES: usize = 60;
-/// Parts of a minute that are counted apart: the last minute slides by one of them.
+/// Parts of a minute with a count of their own: the last minute slides by one of them.
 const PARTS: usize = 12;
 const PART: u64 = MINUTE / PARTS as u64;
 
@@ -38,8 +38,8 @@ impl Default for FailureRate {
 }
 
 impl FailureRate {
-    /// Counts a failure. The failures of the last minute if they are a surge that has
-    /// not been told yet.
+    /// Counts a failure. Returns the failures of the last minute if they are a surge that has not
+    /// been reported yet.
     pub fn fail(&mut self, now: Micros) -> Option<u32> {
         self.roll(now);
         add(&mut self.parts, self.part);
@@ -58,8 +58,8 @@ impl FailureRate {
         Some(last_minute)
     }
 
-    /// Failures of an average minute of the last hour, without the minute under way and
-    /// the one before it, of which a surge may be made.
+    /// Failures of an average minute of the last hour. The minute under way and the one before it
+    /// are left out, because a surge may have filled them.
     fn usual(&self) -> u32 {
         let recent =
             [self.minute, self.minute.wrapping_sub(1)].map(|minute| index(minute, MINUTES));
@@ -71,7 +71,7 @@ impl FailureRate {
         u32::try_from(sum.div_ceil(MINUTES as u64 - 2)).unwrap_or(u32::MAX)
     }
 
-    /// Forgets what is over; a clock that goes back changes nothing.
+    /// Clears the counts of times that have passed; a clock that goes back changes nothing.
     fn roll(&mut self, now: Micros) {
         let (part, minute) = (now.0 / PART, now.0 / MINUTE);
         forget(&mut self.parts, self.part, part);

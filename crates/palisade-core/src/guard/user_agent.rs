@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Browser families, in the order in which they are looked for: Edge and Opera
-/// also call themselves Chrome, and Chrome calls itself Safari.
+/// Browser families, in the order of the search: Edge and Opera also call themselves Chrome, and
+/// Chrome calls itself Safari.
 const FAMILIES: [(&str, &[&str]); 5] = [
     ("edge", &["edg/", "edge/", "edga/", "edgios/"]),
     ("opera", &["opr/", "opera/", "opios/"]),
@@ -43,7 +43,7 @@ impl UserAgent {
     }
 }
 
-/// Safari says its version in a token of its own.
+/// Safari states its version in a token of its own.
 fn major_of(text: &str, family: &str, token: &str) -> u32 {
     let version = (family == "safari")
         .then(|| number_after(text, "version/"))

@@ -1,11 +1,10 @@
-//! Names for buckets that live in memory and nowhere else.
+//! Names for buckets that exist in memory and nowhere else.
 //!
-//! Such a name need not hide whom it names, as nobody sees it: all it has to do is to
-//! keep any two identifiers apart, whoever chose them. Two sums of products with
-//! secret factors modulo 2¹²⁸, of each the upper half, do that in a quarter of the
-//! instructions of SipHash: two identifiers of at most 32 bytes get the same name with
-//! odds of at most 2⁻¹²⁸ over the secret (Dietzfelbinger 1996, multiply and add
-//! without primes). Longer ones are hashed by SipHash first.
+//! Such a name need not hide its identifier, as nobody sees it. It only has to keep any two
+//! identifiers apart, even if an attacker chose them. Two sums of products with secret factors
+//! modulo 2¹²⁸, of each the upper half, do that in a quarter of the instructions of SipHash: two
+//! identifiers of at most 32 bytes get the same name with odds of at most 2⁻¹²⁸ over the secret
+//! (Dietzfelbinger 1996, multiply and add without primes). Longer ones are hashed by SipHash first.
 
 use std::fmt;
 
@@ -33,11 +32,11 @@ struct Half {
     words: [u128; 4],
 }
 
-/// How many secret numbers a half takes.
+/// Secret numbers that one half takes.
 const SECRETS: u8 = 5;
 
 impl Namer {
-    /// `secret` gives as many independent secrets as are asked for.
+    /// A namer made of secrets: `secret` must return an independent one for each number.
     pub(super) fn new(secret: impl Fn(u8) -> [u8; 16]) -> Self {
         let number = |index: u8| u128::from_le_bytes(secret(index));
         let half = |first: u8| Half {
@@ -50,8 +49,8 @@ impl Namer {
         }
     }
 
-    /// The same for the buckets of `limit`: what two limits name differs as their
-    /// digests do.
+    /// Returns a namer for the buckets of `limit`: names of two limits differ as the digests of the
+    /// limits do.
     pub(super) fn of(&self, limit: Digest) -> Self {
         let [low, high] = self.halves;
         let from = |half: Half, limit: u64| Half {
@@ -75,9 +74,9 @@ impl Namer {
             return self.name(len, [tail_word(identifier)]);
         };
         if identifier.len() <= 16 {
-            // Two loads of a fixed size instead of a copy of as many bytes as there are.
-            // The first and the last eight bytes overlap if there are fewer than
-            // sixteen; together with the length they determine every byte.
+            // Two loads of a fixed size are cheaper than a copy of variable length. The first and
+            // the last eight bytes overlap if there are fewer than sixteen; together with the
+            // length they determine every byte.
             return self.name(len, [first, last].map(|word| u64::from_le_bytes(*word)));
         }
         self.id_of_longer(identifier)
@@ -106,7 +105,8 @@ impl Namer {
 }
 
 impl Half {
-    /// The length needs no secret: two names that differ in nothing else differ by it.
+    /// Sums the products. The length needs no secret factor: two names that differ in nothing else
+    /// differ by it.
     #[inline]
     fn sum<const N: usize>(&self, len: u64, words: [u64; N]) -> u128 {
         let begun = self.start.wrapping_add(u128::from(len) << 64);

@@ -1,5 +1,5 @@
-//! SipHash-1-3 with 128-bit output over one slice, from a state that has already
-//! absorbed what all messages begin with.
+//! SipHash-1-3 with 128-bit output over one slice, from a state that has already absorbed the
+//! common beginning of all messages.
 //!
 //! The function is the published one, held to the `siphasher` crate by a test. It is
 //! written out here because a streaming hasher buffers bytes that are in one piece

@@ -3,7 +3,8 @@
 use super::{BucketSpec, State};
 use crate::time::Micros;
 
-/// What counts at `now`: a clock that went back stays in the window it was in.
+/// Returns the window that counts at `now` and its count. After a step back of the clock, the later
+/// window goes on counting.
 fn current(spec: &BucketSpec, start: Micros, count: u64, now: Micros) -> (Micros, u64) {
     let aligned = spec.window_start(now);
     if aligned > start {

@@ -56,9 +56,9 @@ pub(super) fn give_back(spec: &BucketSpec, tat: &mut u64, now: Micros, cost: u32
     *tat = back.max(of(now)).min((*tat).max(of(now)));
 }
 
-/// After a charge at `at` the arrival time was at least its cost after `at`, and time
-/// has drained no more of it than has passed since: what is left beyond that is still in
-/// the bucket, whatever others took or gave back.
+/// Gives back the part of a charge that has not drained yet. After a charge at `at` the arrival
+/// time was at least its cost after `at`, and time has drained no more of it than has passed since:
+/// the rest is still in the bucket, whatever others took or gave back.
 pub(super) fn give_back_taken(
     spec: &BucketSpec,
     tat: &mut u64,
@@ -72,7 +72,7 @@ pub(super) fn give_back_taken(
     *tat = back.max(of(now)).min((*tat).max(of(now)));
 }
 
-/// The arrival time of a bucket of which everything was used at `now`.
+/// The arrival time of a bucket that was used up entirely at `now`.
 pub(super) fn full_at(spec: &BucketSpec, now: Micros) -> u64 {
     of(now).saturating_add(spec.tolerance_ticks)
 }

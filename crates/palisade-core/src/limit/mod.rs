@@ -1,4 +1,4 @@
-//! One counter's arithmetic: the definition that every store follows.
+//! Arithmetic of one counter: the definition that every store follows.
 //!
 //! | algorithm | state | cost | bound |
 //! | --- | --- | --- | --- |
@@ -25,7 +25,7 @@ use crate::time::Micros;
 /// A bucket's state, as the algorithms see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing was used.
+    /// Nothing is used.
     #[default]
     Empty,
     /// Sliding log or wheel.
@@ -46,11 +46,11 @@ pub enum State {
 pub struct Reading {
     /// Used now.
     pub used: u64,
-    /// What is left.
+    /// Cost that is left.
     pub remaining: u64,
     /// When the whole limit is free again if nothing more is used.
     pub reset_at: Micros,
-    /// When the asked cost would fit; `None` if it fits now.
+    /// When the requested cost would fit; `None` if it fits now.
     pub retry_at: Option<Micros>,
 }
 
@@ -73,7 +73,7 @@ impl BucketSpec {
         }
     }
 
-    /// Records `cost` unconditionally. Ask [`BucketSpec::fits`] first.
+    /// Records `cost` unconditionally. Call [`BucketSpec::fits`] first.
     pub fn take(&self, state: &mut State, now: Micros, cost: u32) {
         self.adopt(state, now);
         match self.algorithm() {
@@ -85,10 +85,10 @@ impl BucketSpec {
         }
     }
 
-    /// Gives `cost` back, at most what is used.
+    /// Gives `cost` back, but no more than is used.
     ///
-    /// A sliding counter gives back its oldest hits: what stays is then never
-    /// younger than what was really used, and no window slice is exceeded.
+    /// A sliding counter gives back its oldest hits: the hits that stay are then never older than
+    /// those really used, and no window slice is exceeded.
     pub fn give_back(&self, state: &mut State, now: Micros, cost: u32) {
         self.adopt(state, now);
         match state {
@@ -101,13 +101,13 @@ impl BucketSpec {
         }
     }
 
-    /// Gives back `cost` of what was taken at `at`, as far as the bucket still counts
-    /// it (L-GIVE-BACK). What was taken by another algorithm is not given back.
+    /// Gives back `cost` of a charge taken at `at`, as far as the bucket still counts it
+    /// (L-GIVE-BACK). A charge taken by another algorithm is not given back.
     ///
-    /// A sliding counter gives back the hits of that instant while its window holds
-    /// them, a fixed window what was used in the same window. Of a token bucket all that
-    /// can have drained since is left out: as much has been refilled meanwhile. What was
-    /// never taken, or was given back before, is for the caller to know.
+    /// A sliding counter gives back the hits of that instant while its window holds them, a fixed
+    /// window only charges of the same window. From a token bucket's charge, all that can have
+    /// drained since is deducted: as much has been refilled meanwhile. The caller must make sure
+    /// that the charge was taken and was not given back before.
     pub fn give_back_taken(&self, state: &mut State, at: Micros, now: Micros, cost: u32) {
         match (self.algorithm(), state) {
             (Algorithm::SlidingLog | Algorithm::SlidingWheel, State::Hits(hits)) => {
@@ -125,9 +125,9 @@ impl BucketSpec {
         }
     }
 
-    /// Moves uses that lie in the future to `now` (F-CLOCK). The clock has stepped back since
-    /// they were counted; they happened before now, and so are held no shorter than they
-    /// should be, and no longer than a window from now on.
+    /// Moves uses that lie in the future to `now` (F-CLOCK). The clock has stepped back since they
+    /// were counted. They happened before now, so they are held no shorter than they should be, and
+    /// no longer than a window from now on.
     pub fn pull_to_now(&self, state: &mut State, now: Micros) {
         match state {
             State::Empty => {}
@@ -144,7 +144,7 @@ impl BucketSpec {
         self.read_waiting(state, now, self.fits(state, now, cost))
     }
 
-    /// Reads the bucket for a request of which [`BucketSpec::fits`] is known: `retry_at`.
+    /// Reads the bucket for a request whose result of [`BucketSpec::fits`] is known: `retry_at`.
     #[must_use]
     #[inline]
     pub fn read_waiting(&self, state: &State, now: Micros, retry_at: Option<Micros>) -> Reading {
@@ -174,9 +174,8 @@ impl BucketSpec {
         }
     }
 
-    /// Makes the state one of this algorithm, so that a changed limit keeps what
-    /// was used. Between unlike algorithms the used amount carries over as if it
-    /// were used now: on the safe side.
+    /// Converts the state to this algorithm, so that a changed limit keeps what was used. Between
+    /// unlike algorithms the used amount carries over as if it were used now: on the safe side.
     fn adopt(&self, state: &mut State, now: Micros) {
         let fits = matches!(
             (self.algorithm(), &*state),

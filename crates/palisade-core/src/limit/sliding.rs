@@ -42,7 +42,7 @@ impl Hits {
         self.entries.iter().copied()
     }
 
-    /// How many entries are held; bounds the memory.
+    /// Number of entries held; bounds the memory.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -111,10 +111,10 @@ impl Hits {
         }
     }
 
-    /// Removes hits that were put in at `at` and still count. They are kept at an
-    /// instant between `at` and the end of its slot (a log that has become a wheel holds
-    /// instants within a slot), the oldest such entry is never younger than theirs, and
-    /// so what stays is never younger than what was really used.
+    /// Removes hits that were put in at `at` and still count. They are kept at an instant between
+    /// `at` and the end of its slot (a log that has become a wheel holds instants within a slot).
+    /// The oldest such entry is never younger than theirs, and so the hits that stay are never
+    /// older than those really used.
     pub(super) fn remove_taken(&mut self, spec: &BucketSpec, at: Micros, now: Micros, cost: u32) {
         self.prune(spec, now);
         if !is_live(spec, at, now) {

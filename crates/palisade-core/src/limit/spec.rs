@@ -1,5 +1,5 @@
-//! What one bucket allows. A value of [`BucketSpec`] is always usable: the limit
-//! is not zero, the window neither zero nor overflowing.
+//! Definition of one bucket. A value of [`BucketSpec`] is always usable: the limit is not zero, the
+//! window neither zero nor overflowing.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +12,7 @@ pub const WHEEL_SLOTS: u64 = 64;
 /// Longest window: 10 years.
 const WINDOW_US_MAX: u64 = 3_660 * DAY;
 
-/// How a bucket counts.
+/// The algorithm by which a bucket counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Exact instants.
@@ -79,7 +79,7 @@ impl Window {
     }
 }
 
-/// Why a limit cannot be.
+/// The reason why a limit is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A window of nothing.
@@ -155,8 +155,8 @@ impl BucketSpec {
         })
     }
 
-    /// True if a bucket that counted by `other` may count by this one and keep what
-    /// was used: the same window, and instants stay instants.
+    /// True if a bucket that counted by `other` may count by this one and keep what was used: both
+    /// have the same window, and instants stay instants.
     #[must_use]
     pub fn can_stand_in_for(&self, other: &Self) -> bool {
         let kind = |algorithm| match algorithm {
@@ -166,7 +166,7 @@ impl BucketSpec {
         self.window == other.window && kind(self.algorithm) == kind(other.algorithm)
     }
 
-    /// How it counts.
+    /// The algorithm by which the bucket counts.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -204,7 +204,7 @@ impl BucketSpec {
         }
     }
 
-    /// How long a use is remembered at most, in microseconds: the window, or the time in
+    /// Longest time for which a use is remembered, in microseconds: the window, or the time in
     /// which a token bucket refills from empty.
     #[must_use]
     pub const fn memory_us(&self) -> u64 {
@@ -233,7 +233,7 @@ impl BucketSpec {
         (self.interval_ticks, self.tolerance_ticks)
     }
 
-    /// The instant as it is kept: the last one of its slot.
+    /// The instant as it is kept: the last instant of its slot.
     #[must_use]
     pub const fn slot_instant(&self, now: Micros) -> Micros {
         Micros((now.0 - now.0 % self.slot_us).saturating_add(self.slot_us - 1))

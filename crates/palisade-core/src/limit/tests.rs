@@ -355,7 +355,7 @@ proptest! {
         }
     }
 
-    /// The same hits on both: the wheel holds each as long as the log, and at most one
+    /// Log and wheel with the same hits: the wheel holds each as long as the log, and at most one
     /// slot longer.
     #[test]
     fn log_and_wheel_are_within_one_slot_of_each_other(

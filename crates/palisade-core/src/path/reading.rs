@@ -1,8 +1,8 @@
-//! How applications may read a path that they get as the client wrote it.
+//! Readings that applications may take of a path as the client wrote it.
 //!
-//! An application decodes or does not, resolves dot segments or does not: four
-//! readings, of which [`super::normalise`] has judged one. (What else they do differently
-//! it has refused.) Parameters are part of all of these: the judged one has none.
+//! An application decodes or does not, resolves dot segments or does not: four readings, of which
+//! [`super::normalise`] has judged one. (It has refused all other spellings that applications read
+//! differently.) All readings here include parameters; the judged one does not.
 
 use super::segment::{Bytes, Dots, push_escaped, push_plain_or_escaped};
 use super::{EncodedSlash, is_plain};
@@ -34,7 +34,7 @@ fn joined(segments: &[String]) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// A segment, or the several that escaped slashes make of it where they separate.
+/// Splits a segment at escaped slashes where they separate; otherwise it stays one.
 fn separated(segment: &[u8], slash: EncodedSlash) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut rest = segment;
@@ -56,7 +56,7 @@ fn separated(segment: &[u8], slash: EncodedSlash) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Escapes stay escapes, with capital digits.
+/// Spells a segment without decoding it: escapes stay escapes, with capital digits.
 fn as_written(raw: &[u8]) -> String {
     respelt(raw, |text, byte, escaped| {
         if escaped {
@@ -107,7 +107,8 @@ fn without_dots(segments: &[String]) -> Vec<String> {
     kept
 }
 
-/// Escaped dots are dots to readers that decode nothing else.
+/// The dot segment that `segment` is, if it is one: escaped dots are dots even to readers that
+/// decode nothing else.
 fn dots(segment: &str) -> Option<Dots> {
     match segment.replace("%2E", ".").as_str() {
         "." => Some(Dots::Same),

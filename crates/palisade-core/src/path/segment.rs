@@ -1,4 +1,4 @@
-//! What stands between two slashes.
+//! The text between two slashes of a path.
 
 use super::{EncodedSlash, is_plain, refused};
 use crate::facts::FieldError;
@@ -63,8 +63,9 @@ impl Segment {
         Self { text, name_end }
     }
 
-    /// Servers differ on whether an escaped slash or a parameter comes before or
-    /// after dots are resolved and empty segments dropped.
+    /// Refuses dot segments and empty ones that come with an escaped slash or parameters. Servers
+    /// differ on whether they split there before or after they resolve dots and drop empty
+    /// segments.
     fn none_hidden(parsed: &[Self]) -> Result<(), FieldError> {
         let several = parsed.len() > 1;
         for segment in parsed {
@@ -135,7 +136,7 @@ const fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// UTF-8 in more bytes than needed: lenient decoders find slashes and dots in it.
+/// UTF-8 in more bytes than needed: lenient decoders find slashes and dots in such bytes.
 const fn is_overlong(before: u8, byte: u8) -> bool {
     matches!(
         (before, byte),

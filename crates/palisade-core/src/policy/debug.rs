@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{PolicyParts, PolicySet};
 
-/// What both say, after what is their own.
+/// Shows the fields that both types share, after their own.
 macro_rules! finish {
     ($shown:expr, $policy:ident) => {
         $shown

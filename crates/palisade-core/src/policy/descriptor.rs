@@ -1,6 +1,6 @@
-//! Limits that answer an Envoy rate-limit service: what a policy says about them.
+//! Limits that answer an Envoy rate-limit service: their part of the policy.
 
-/// How the value of an entry is matched.
+/// The values that an entry matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueMatch {
     /// This value only.
@@ -18,7 +18,7 @@ impl ValueMatch {
         self.matches_bytes(value.as_bytes())
     }
 
-    /// Whether a value matches that need not be text.
+    /// Whether the value, which need not be text, matches.
     #[must_use]
     pub fn matches_bytes(&self, value: &[u8]) -> bool {
         match self {
@@ -68,14 +68,14 @@ pub enum Standing {
     Admits,
 }
 
-/// What a limit of a domain says beside its figure. Its buckets are counted by
-/// [`LimitDef::by`](super::LimitDef::by), which names the entries whose values are told
-/// apart: with `share`, none (R-VALUE).
+/// The part of a limit's definition that only limits of a domain have. Their buckets are counted by
+/// [`LimitDef::by`](super::LimitDef::by), which names the entries whose values get buckets of their
+/// own: with `share`, none (R-VALUE).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorRule {
     /// The domain it answers (R-DOMAIN).
     pub domain: Box<str>,
-    /// Exactly so many entries, in this order (R-DEPTH).
+    /// The entries that a descriptor must have, exactly these and in this order (R-DEPTH).
     pub entries: Box<[EntryMatch]>,
     /// Whether it counts.
     pub standing: Standing,
@@ -84,19 +84,19 @@ pub struct DescriptorRule {
     pub replaces: Box<[Box<str>]>,
 }
 
-/// `[rls]`: how all limits of domains answer.
+/// `[rls]`: settings that all limits of domains share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RlsSettings {
     /// Evaluated, charged and reported, never over the limit (R-SHADOW).
     pub shadow: bool,
-    /// Over the limit, the descriptors that admit are charged (R-ATOMIC).
+    /// When one descriptor is over its limit, charge those that admit (R-ATOMIC).
     pub count_denied: bool,
-    /// Negative hits are given back, whoever's they are (R-HITS).
+    /// Negative hits are given back, whichever call charged them (R-HITS).
     pub refunds: bool,
     /// Whether answers carry metadata (R-META).
     pub metadata: bool,
-    /// The key of the entry that names an organisation: its own figures hold for limits that
-    /// count by it.
+    /// The key of the entry that names an organisation: for limits that count by this entry, the
+    /// organisation's own figures apply.
     pub org_key: Option<Box<str>>,
 }
 

@@ -1,5 +1,4 @@
-//! Domain and descriptors → plan: which limit answers each descriptor of a call, and what
-//! it is charged with.
+//! Domain and descriptors → plan: the limit that answers each descriptor of a call, and its charge.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,12 +21,12 @@ use crate::plan::{Charge, OnExceed};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Domains(HashMap<Arc<str>, Keys>);
 
-/// Limits by the keys of their entries, one step for each entry: a descriptor of another
-/// depth or order leads elsewhere (R-DEPTH).
+/// Limits by the keys of their entries, one step for each entry: a descriptor of another depth or
+/// order leads to another node (R-DEPTH).
 #[derive(Clone, Debug, Default)]
 struct Keys {
     next: HashMap<Box<[u8]>, Keys>,
-    /// Those with exactly the keys on the way here, the most specific first (R-VALUE).
+    /// Patterns with exactly the keys on the way here, the most specific first (R-VALUE).
     patterns: Vec<Pattern>,
 }
 
@@ -35,7 +34,7 @@ struct Keys {
 struct Pattern {
     /// Position in the policy's limits.
     limit: usize,
-    /// Positions of the entries whose values are told apart.
+    /// Positions of the entries whose values get buckets of their own.
     counted: Box<[usize]>,
     values: Box<[ValueMatch]>,
 }
@@ -73,8 +72,8 @@ impl Domains {
     }
 }
 
-/// Where the values stand that `by` tells apart. A key that a descriptor has twice is meant
-/// as often as it is named, the open values first: an exact one is always the same.
+/// Returns the positions of the entries that `by` names. If a descriptor has a key twice, each
+/// mention in `by` takes one of them, the open values first: an exact value is always the same.
 fn counted(by: &[Dimension], rule: &DescriptorRule) -> Box<[usize]> {
     let mut positions: Vec<usize> = Vec::with_capacity(by.len());
     for dimension in by {
@@ -105,10 +104,11 @@ impl Keys {
     }
 }
 
-/// What becomes of one descriptor.
+/// The treatment of one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked<'p> {
-    /// No limit of its domain answers it: admitted, and counted as such (R-DOMAIN).
+    /// No limit of its domain answers the descriptor: it is admitted, and counted as such
+    /// (R-DOMAIN).
     Nothing,
     /// Nothing to count: another limit of the call stands in for the one that matches
     /// (R-REPLACES), or something is given back to one that admits nothing.
@@ -120,26 +120,26 @@ pub enum Asked<'p> {
     Denied(usize),
     /// Charged, at this place of [`DescriptorPlan::charges`].
     Charged(usize),
-    /// Looked at, at this place of [`DescriptorPlan::looks`].
+    /// Looked at without a charge, at this place of [`DescriptorPlan::looks`].
     Looked(usize),
     /// Given back, at this place of [`DescriptorPlan::refunds`].
     Refunded(usize),
 }
 
-/// Everything one call asks for.
+/// The plan of one call.
 #[derive(Clone, Debug)]
 pub struct DescriptorPlan<'p> {
     /// The domain, if the policy knows it.
     pub domain: Option<&'p Arc<str>>,
-    /// What becomes of each descriptor, in order.
+    /// Treatment of each descriptor, in order.
     pub asked: Vec<Asked<'p>>,
     /// Buckets that are charged, all or nothing.
     pub charges: Vec<Charge<'p>>,
-    /// Buckets that are asked for one hit and charged nothing.
+    /// Buckets that are read for one hit and charged nothing.
     pub looks: Vec<Charge<'p>>,
     /// Buckets that get something back.
     pub refunds: Vec<Charge<'p>>,
-    /// What needs no store to be denied: a limit of zero (R-ZERO), or more hits than a limit
+    /// Charges that are denied without a store: a limit of zero (R-ZERO), or more hits than a limit
     /// ever admits (L-COST).
     pub denied: Vec<Charge<'p>>,
 }
@@ -149,7 +149,7 @@ pub struct DescriptorPlan<'p> {
 struct Found<'p> {
     limit: &'p Limit,
     counted: &'p [usize],
-    /// A tenant's own figure.
+    /// A tenant's override.
     spec: Option<&'p BucketSpec>,
 }
 
@@ -166,8 +166,8 @@ fn find<'p>(
     })
 }
 
-/// The limits that stand in for the policy's where descriptors bring a figure of their own,
-/// by position (R-OVERRIDE); empty if none does. [`resolve_descriptors`] borrows them.
+/// The limits that replace the policy's where descriptors carry a limit of their own, by position
+/// (R-OVERRIDE); empty if none does. [`resolve_descriptors`] borrows them.
 #[must_use]
 pub fn own_figures(policy: &PolicySet, facts: &DescriptorFacts<'_>) -> Vec<Option<Limit>> {
     let descriptors = facts.descriptors();
@@ -198,7 +198,7 @@ fn with_figure(limit: &Limit, figure: OwnFigure) -> Option<Limit> {
     Some(own)
 }
 
-/// Counted as the limit counts, where the window allows it.
+/// A spec for `amount` per `window` with the algorithm of `like`, where the window allows it.
 fn spec_like(like: &BucketSpec, amount: NonZeroU32, window: Window) -> Option<BucketSpec> {
     let default = match window {
         Window::Span(_) => Algorithm::default_for(amount.get()),
@@ -213,8 +213,8 @@ fn spec_like(like: &BucketSpec, amount: NonZeroU32, window: Window) -> Option<Bu
         .ok()
 }
 
-/// The organisation that each descriptor names, by position; empty where the policy does not
-/// say which entry does.
+/// The organisation that each descriptor names, by position; empty where the policy names no entry
+/// for it.
 #[must_use]
 pub fn orgs_of<'f>(policy: &PolicySet, facts: &'f DescriptorFacts<'_>) -> Vec<Option<&'f str>> {
     let Some(key) = &policy.settings.rls.org_key else {
@@ -229,17 +229,17 @@ pub fn orgs_of<'f>(policy: &PolicySet, facts: &'f DescriptorFacts<'_>) -> Vec<Op
     facts.descriptors().iter().map(org).collect()
 }
 
-/// What stands in for the policy's own figures, by the position of descriptors: those that a
-/// call brings along ([`own_figures`]), and those of tenants ([`orgs_of`]).
+/// Limits in place of the policy's own, by the position of descriptors: those that a call carries
+/// ([`own_figures`]), and those of tenants ([`orgs_of`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Instead<'p> {
-    /// Limits with a figure of the call's own; empty if there is none.
+    /// Limits that the call carries; empty if there are none.
     pub figures: &'p [Option<Limit>],
-    /// Policies of tenants; empty if there is none.
+    /// Policies of tenants; empty if there are none.
     pub tenants: &'p [Option<Arc<TenantPolicy>>],
 }
 
-/// Turns a call into what it asks of the store.
+/// Turns a call into its plan.
 #[must_use]
 pub fn resolve_descriptors<'p>(
     policy: &'p PolicySet,
@@ -287,7 +287,7 @@ pub fn resolve_descriptors<'p>(
     planner.plan
 }
 
-/// R-REPLACES: a limit of the same call names it.
+/// R-REPLACES: whether a limit of the same call replaces this one.
 fn is_replaced(limit: &Limit, found: &[Option<Found<'_>>]) -> bool {
     let names = |other: &Found<'_>| {
         let rule = other.limit.def.descriptor.as_ref();
@@ -313,7 +313,7 @@ impl<'p> Planner<'_, 'p> {
         }
         let charge = self.charge(found, descriptor, hits);
         let plan = &mut self.plan;
-        // The largest cost stands for all that cannot be counted: no limit admits those.
+        // `u32::MAX` stands for every cost too large to count: no limit admits those.
         let is_too_much = charge.cost > charge.spec.capacity() || charge.cost == u32::MAX;
         let is_dear = charge.on_exceed == OnExceed::Deny && is_too_much;
         match hits {
@@ -353,7 +353,7 @@ impl<'p> Planner<'_, 'p> {
     }
 }
 
-/// One segment for all values that are told apart, as a keyed digest (R-IDS); none where
+/// One segment for all values that get buckets of their own, as a keyed digest (R-IDS); none where
 /// all share one bucket.
 fn segments_under(
     keyring: &Keyring,

@@ -1,4 +1,4 @@
-//! Hosts, as requests name them and as routes ask for them (I-ROUTE).
+//! Hosts: those that requests name, and the patterns that routes match them with (I-ROUTE).
 
 /// Longest host name, in bytes.
 pub const HOST_BYTES_MAX: usize = 255;
@@ -8,8 +8,8 @@ pub const HOST_BYTES_MAX: usize = 255;
 pub struct Host(Box<str>);
 
 impl Host {
-    /// Reads the authority of a request: `shop.example`, `shop.example:8443`, `[::1]:80`.
-    /// `None` if it is no host that every reader would read alike.
+    /// Reads the authority of a request: `shop.example`, `shop.example:8443`, `[::1]:80`. `None` if
+    /// it is no host that every reader would read alike.
     #[must_use]
     pub fn parse(authority: &str) -> Option<Self> {
         let name = without_port(authority)?;
@@ -62,7 +62,7 @@ impl HostPattern {
             None => (text, Self::Exact),
         };
         let host = Host::parse(name)?;
-        // A port is no part of what routes compare, so that a pattern with one never matches.
+        // Routes compare hosts without their ports, so that a pattern with one never matches.
         let is_whole = host.as_str().len() == name.trim_end_matches('.').len();
         is_whole.then(|| wrap(host))
     }
@@ -88,7 +88,7 @@ impl HostPattern {
         }
     }
 
-    /// Of two patterns about a host the one that counts has the higher.
+    /// Sort key of patterns about the same host: the pattern with the higher one decides.
     pub(super) fn rank(&self) -> (bool, usize) {
         match self {
             Self::Exact(name) => (true, name.as_str().len()),

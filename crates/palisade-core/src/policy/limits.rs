@@ -1,4 +1,4 @@
-//! One limit: what it counts by, what it allows, and the name of its buckets.
+//! One limit: its dimensions, its bucket definition, and the name of its buckets.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::key::Digest;
 use crate::limit::BucketSpec;
 use crate::plan::{OnExceed, escape};
 
-/// What a limit counts by.
+/// An identifier that a limit counts by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dimension {
     /// Address prefix.
@@ -104,7 +104,7 @@ pub enum Accuracy {
     Local,
 }
 
-/// What a limit does while the store cannot be asked.
+/// Behaviour of a limit while the store cannot be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnStoreFailure {
     /// Refuse with 503.
@@ -137,7 +137,7 @@ impl Family {
     }
 }
 
-/// How a class behaves while the store is down (failure table).
+/// Behaviour of a class while the store is down (failure table).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClassKind {
     /// Local fallback by tenant or address.
@@ -149,10 +149,10 @@ pub enum ClassKind {
     Admin,
 }
 
-/// How a class behaves once an outage is prolonged.
+/// Behaviour of a class once an outage is prolonged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenProlonged {
-    /// As before: for as long as the outage lasts.
+    /// The local fallback goes on for as long as the outage lasts.
     #[default]
     Local,
     /// Closed.
@@ -164,22 +164,22 @@ pub enum WhenProlonged {
 pub struct Class {
     /// Its name, as in answers, metrics and audits.
     pub name: Arc<str>,
-    /// How it behaves while the store is down.
+    /// Behaviour while the store is down.
     pub kind: ClassKind,
-    /// How it behaves when the store stays down.
+    /// Behaviour when the store stays down.
     pub prolonged: WhenProlonged,
 }
 
-/// What a limit's numbers count (B-UNIT).
+/// The unit that a limit's numbers count (B-UNIT).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QuotaUnit {
     /// Requests.
     #[default]
     Requests,
-    /// Bytes of content: callers say what a request costs.
+    /// Bytes of content: callers state what a request costs.
     ContentBytes,
-    /// A unit of the policy's own, as in `tokens` or `usd_micros`. Only decisions that say
-    /// what they cost in it are counted.
+    /// A unit of the policy's own, such as `tokens` or `usd_micros`. Only decisions that state
+    /// their cost in it are counted.
     Named(Arc<str>),
 }
 
@@ -200,7 +200,7 @@ impl QuotaUnit {
         matches!(self, Self::Named(_))
     }
 
-    /// True of a unit that answers need not name: it is what they always counted.
+    /// True for a unit that answers need not name: it is what they always counted.
     #[must_use]
     pub const fn is_usual(&self) -> bool {
         !self.is_named()
@@ -213,12 +213,12 @@ impl serde::Serialize for QuotaUnit {
     }
 }
 
-/// What a limit is written as, before it is bound to a policy.
+/// The definition of a limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
     /// Unique name.
     pub name: String,
-    /// What it counts by; empty is one shared bucket.
+    /// Dimensions that it counts by; empty is one shared bucket.
     pub by: Vec<Dimension>,
     /// Classes it applies to; empty is all.
     pub classes: Vec<String>,
@@ -230,24 +230,25 @@ pub struct LimitDef {
     pub bots_only: bool,
     /// Part of the global throttle: taken first, answered with 503.
     pub throttle: bool,
-    /// What it allows.
+    /// Definition of its buckets.
     pub spec: BucketSpec,
-    /// What one request costs.
+    /// Cost of one request.
     pub cost: NonZeroU32,
-    /// Where its bucket lives.
+    /// Where its buckets live.
     pub accuracy: Accuracy,
-    /// What happens when it is full.
+    /// Behaviour when a bucket is full.
     pub on_exceed: OnExceed,
-    /// What happens when the store is down.
+    /// Behaviour when the store is down.
     pub on_store_failure: OnStoreFailure,
     /// Burst limit or quota.
     pub family: Family,
-    /// What its numbers count.
+    /// Unit of its numbers.
     pub unit: QuotaUnit,
-    /// Whether it bounds what is in progress: `spec` is then a sliding log of so many slots,
-    /// whose window is the longest that a slot lasts without being extended (B-SLOT).
+    /// Whether it bounds what is in progress: `spec` is then a sliding log with as many hits as
+    /// there are slots, whose window is the longest time that a slot lasts without being extended
+    /// (B-SLOT).
     pub concurrency: bool,
-    /// What it answers an Envoy domain; such a limit never applies to HTTP requests.
+    /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
 
@@ -275,8 +276,8 @@ impl LimitDef {
         }
     }
 
-    /// The window as bucket names have it, after the unit if it is one of the policy's own:
-    /// what was used in one unit never counts in another (B-UNIT).
+    /// The window as bucket names contain it, after the unit if it is one of the policy's own:
+    /// usage in one unit never counts in another (B-UNIT).
     fn window_label(&self) -> String {
         let window = self.spec.window().label();
         match &self.unit {
@@ -294,7 +295,7 @@ impl LimitDef {
 pub struct Limit {
     /// Unique name.
     pub name: Arc<str>,
-    /// What was written.
+    /// The definition.
     pub def: LimitDef,
     /// Its layer.
     pub scope: Scope,
@@ -332,9 +333,9 @@ impl Limit {
         }
     }
 
-    /// Whether it goes on counting where `before`, the limit of its name in another policy,
-    /// stopped. A limit of another window, of another family or of another class has buckets of
-    /// other names, and one that this process counts alone has none in the store.
+    /// Whether the limit goes on counting where `before`, the limit of the same name in another
+    /// policy, stopped. Another window, family or class gives the buckets other names, and a limit
+    /// that this process counts alone has no buckets in the store.
     #[must_use]
     pub fn keeps_count_of(&self, before: &Self) -> bool {
         let is_local = |limit: &Self| limit.def.accuracy == Accuracy::Local;
@@ -358,8 +359,8 @@ impl Limit {
         rule.is_some_and(|rule| rule.standing == Standing::Denies)
     }
 
-    /// The same limit with a figure that a call has brought along. Its buckets are named
-    /// after the figure: another one leaves them as they are (R-OVERRIDE).
+    /// Returns this limit with the `spec` that a call carries. Its buckets are named after the
+    /// amount, so that calls with another amount do not touch them (R-OVERRIDE).
     pub(crate) fn with_figure(&self, spec: BucketSpec) -> Self {
         let def = LimitDef {
             spec,
@@ -390,7 +391,7 @@ impl Limit {
     }
 }
 
-/// Names and windows are no secret: a fixed key is enough to spread them.
+/// Names and windows are no secret: a fixed key suffices to spread them.
 fn name_digest(name: &str, window: &str) -> Digest {
     use siphasher::sip128::{Hasher128, SipHasher24};
     use std::hash::Hasher;

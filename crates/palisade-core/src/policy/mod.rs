@@ -41,14 +41,14 @@ pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::TenantPolicy;
 pub use tiers::{ApiKey, Overage, Tier};
 
-/// Figures beside the limits.
+/// Settings of a policy other than its limits.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The guard.
     pub guard: crate::guard::GuardPolicy,
     /// The OWASP lockout.
     pub lockout: crate::lockout::LockoutPolicy,
-    /// What limits fall back to while the store is down.
+    /// Fallback of limits while the store is down.
     pub fallback: crate::failure::FallbackPolicy,
     /// The breaker of limits and quotas.
     pub availability: crate::failure::AvailabilitySettings,
@@ -56,9 +56,9 @@ pub struct Settings {
     pub urls: crate::bodies::Urls,
     /// Header families.
     pub headers: crate::headers::HeaderFamilies,
-    /// What an escaped slash in a path is (I-PATH).
+    /// Meaning of an escaped slash in a path (I-PATH).
     pub encoded_slash: crate::path::EncodedSlash,
-    /// How limits of Envoy domains answer.
+    /// Settings of limits of Envoy domains.
     pub rls: RlsSettings,
     /// Reservations.
     pub reservations: ReservationSettings,
@@ -71,12 +71,12 @@ pub struct PolicySet {
     pub revision: u64,
     /// False is the operator's kill switch.
     pub enabled: bool,
-    /// Figures beside the limits.
+    /// Settings other than the limits.
     pub settings: Settings,
     routes: Routes,
     classes: HashMap<Arc<str>, (ClassKind, WhenProlonged)>,
     limits: Vec<Limit>,
-    /// In order: of so few names a comparison is shorter than a hash.
+    /// Limits by class, in a tree: for so few names comparing is faster than hashing.
     by_class: BTreeMap<Arc<str>, Vec<usize>>,
     unclassed: Vec<usize>,
     throttle: Vec<usize>,
@@ -96,7 +96,7 @@ pub struct PolicySet {
 pub struct PolicyParts {
     /// Kill switch off.
     pub enabled: bool,
-    /// Figures beside the limits.
+    /// Settings other than the limits.
     pub settings: Settings,
     /// Routes; more specific ones win whatever the order.
     pub routes: Vec<Route>,
@@ -225,7 +225,7 @@ impl PolicySet {
         &self.routes
     }
 
-    /// How a class behaves while the store is down.
+    /// Returns the behaviour of a class while the store is down.
     #[must_use]
     pub fn class_kind(&self, class: &str) -> ClassKind {
         self.classes
@@ -233,7 +233,7 @@ impl PolicySet {
             .map_or_else(ClassKind::default, |(kind, _)| *kind)
     }
 
-    /// How a class behaves when the store stays down.
+    /// Returns the behaviour of a class when the store stays down.
     #[must_use]
     pub fn when_prolonged(&self, class: &str) -> WhenProlonged {
         self.classes
@@ -268,9 +268,9 @@ impl PolicySet {
         self.api_keys.get(hash).or_else(others)
     }
 
-    /// Whether any API key is registered: where none is, and no route asks for one, an
-    /// application's own header of that name is no concern of ours (I-APIKEY). A key that
-    /// was just revoked counts: it is to be refused, not overlooked.
+    /// Whether any API key is registered. Where none is, and no route asks for one, an
+    /// application's own header of that name does not concern us (I-APIKEY). A key that was just
+    /// revoked counts: it must be refused, not ignored.
     #[must_use]
     pub fn has_api_keys(&self) -> bool {
         !self.api_keys.is_empty()
@@ -306,8 +306,7 @@ impl PolicySet {
         self.tiers.values().map(|tier| &tier.limit)
     }
 
-    /// True if a limit is for bots only: then it makes a difference which program a client is
-    /// (I-BOT).
+    /// True if a limit is for bots only: then the user agent of a client matters (I-BOT).
     #[must_use]
     pub const fn asks_for_agents(&self) -> bool {
         self.asks_for_agents

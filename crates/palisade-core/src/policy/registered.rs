@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::{ApiKey, PolicySet};
 use crate::facts::ClientType;
 
-/// Where a key or client is registered. Of two registrations the first in this order
-/// binds: what is written down as configuration is not overruled at run time.
+/// Place where a key or client is registered. Of two registrations the first in this order is in
+/// force: configuration that is written down is not overruled at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// The policy file.
@@ -18,7 +18,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The word for it in answers.
+    /// The name of the origin in answers.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ pub struct Registered {
     pub clients: HashMap<Box<str>, (ClientType, Origin)>,
     /// Hash of the newest secret of each key whose usage is counted under another hash.
     pub newest: HashMap<Box<str>, Box<str>>,
-    /// Hashes that no longer bind, whoever registered them.
+    /// Hashes that are no longer in force, wherever they are registered.
     pub revoked: HashSet<Box<str>>,
 }
 
@@ -53,13 +53,13 @@ impl Registered {
 /// A registration as operators name it.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRegistration<'p> {
-    /// What is registered.
+    /// The registered key.
     pub key: &'p ApiKey,
-    /// Hash of the secret that was asked about, or of the newest one.
+    /// Hash of the secret that the lookup named, or of the newest one.
     pub hash: &'p str,
-    /// Hash under which usage is counted: it stays when the secret is replaced.
+    /// Hash under which usage is counted: it stays the same when the secret is replaced.
     pub usage: &'p str,
-    /// Who registered it.
+    /// Place where the key is registered.
     pub origin: Origin,
 }
 

@@ -2,10 +2,10 @@
 
 use crate::time::MINUTE;
 
-/// Figures of reservations.
+/// Settings of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationSettings {
-    /// The longest that one lasts, extensions included, in microseconds.
+    /// Longest duration of a reservation, extensions included, in microseconds.
     pub max_hold_us: u64,
 }
 

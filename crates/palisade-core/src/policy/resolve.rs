@@ -17,10 +17,10 @@ use amount::{Amount, amount};
 
 pub use amount::weight_in;
 
-/// Turns what is known about a request into what it asks of the store.
+/// Turns the facts of a request into its plan.
 ///
-/// `tier_of` answers which tier an API key is on now: an operator may have changed
-/// it since the policy was written.
+/// `tier_of` returns the tier that an API key is on now: an operator may have changed it since the
+/// policy was written.
 pub fn resolve<'p>(
     policy: &'p PolicySet,
     tenant: Option<&'p TenantPolicy>,
@@ -32,8 +32,8 @@ pub fn resolve<'p>(
     resolve_on(policy, tenant, keyring, facts, route, tier_of)
 }
 
-/// [`resolve`] for an outage: an exempt route is counted like any other of its class, since
-/// nobody may be without a bound then (F-BOUNDED).
+/// [`resolve`] for an outage: an exempt route is counted like any other of its class, since no
+/// request may be unbounded then (F-BOUNDED).
 pub fn resolve_without_exemption<'p>(
     policy: &'p PolicySet,
     tenant: Option<&'p TenantPolicy>,
@@ -57,8 +57,8 @@ fn resolve_on<'p>(
     tier_of: impl FnOnce(&str) -> Option<&'p super::Tier>,
 ) -> Plan<'p> {
     let mut identity = Identity::new(policy, keyring, facts, route.pattern);
-    // Load is requests, whatever they cost: one that costs more than the throttle holds
-    // would otherwise be told to come back for ever (L-COST).
+    // The throttle counts requests, whatever they cost: a request that costs more than the throttle
+    // holds would otherwise be told to retry for ever (L-COST).
     let throttle = policy
         .throttle_limits()
         .filter_map(|limit| identity.charge(limit, None, None))
@@ -78,8 +78,8 @@ fn resolve_on<'p>(
     match plan.refusal {
         None if plan.route.exempt => charge_guess(policy, &mut identity, facts, &mut plan),
         None => charge_who(policy, tenant, &mut identity, facts, &mut plan, tier_of),
-        // A guess is no token that lacks a scope: it counts against where it comes from,
-        // whatever its route would have needed (I-JWT).
+        // A guess is not a token that lacks a scope: it counts against its address, whatever scope
+        // its route would have required (I-JWT).
         Some(Refusal::TokenScope) if facts.guess => {
             charge_limits(policy, tenant, &mut identity, facts, &mut plan);
             plan.charges.retain(is_at_the_edge);
@@ -90,7 +90,7 @@ fn resolve_on<'p>(
     plan
 }
 
-/// The buckets of whoever asks, the quota last.
+/// Charges the buckets of the caller's identity, the quota last.
 #[inline]
 fn charge_who<'p>(
     policy: &'p PolicySet,
@@ -105,8 +105,8 @@ fn charge_who<'p>(
     settle(plan, refused, facts.layers);
 }
 
-/// A job that names no path has no route: it is of the class of other requests, and
-/// needs nothing that a route needs.
+/// Finds the route. A job that names no path has none: it has the class of other requests, and
+/// needs nothing that a route requires.
 #[inline]
 fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p> {
     let route = policy
@@ -122,13 +122,13 @@ fn find_route<'p>(policy: &'p PolicySet, facts: &RequestFacts) -> RouteMatch<'p>
     }
 }
 
-/// What is charged though the request is refused, or not. Before authentication nobody
-/// is refused for who they are.
+/// Enters a refusal into the plan and drops the charges that it cancels. Before authentication no
+/// request is refused for its identity.
 #[inline]
 fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
     match refused {
         None => {}
-        // Guesses are still counted against where they come from.
+        // Guesses are still counted against their address.
         Some(Refusal::UnknownKey) => plan.charges.retain(is_at_the_edge),
         Some(_) if layers == Layers::Edge => {}
         Some(_) => plan.charges.clear(),
@@ -150,8 +150,8 @@ fn is_at_the_edge(charge: &Charge<'_>) -> bool {
     charge.limit.scope <= Scope::Client
 }
 
-/// L-LAYERS: a plan is made whole and cut afterwards, so that two calls with the same
-/// facts charge what one would have charged.
+/// L-LAYERS: cuts the plan to the requested layers. A plan is made whole and cut afterwards, so
+/// that two calls with the same facts charge together what one call would have charged.
 #[inline]
 fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
     match facts.layers {
@@ -177,15 +177,16 @@ fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
     });
 }
 
-/// L-DEFAULT-DENY: a class that the policy does not know has no limits of its own.
+/// L-DEFAULT-DENY: refuses a class that the policy does not know, because it has no limits of its
+/// own.
 #[inline]
 fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     let class = facts.class.as_ref()?;
     (!policy.knows_class(class.as_str())).then_some(Refusal::NoLimit)
 }
 
-/// B-UNIT: a unit that no limit names. Surfaces refuse it by name before they ask
-/// ([`PolicySet::knows_units`]); whoever does not gets no silent allow.
+/// B-UNIT: refuses a unit that no limit names. Surfaces refuse it by name beforehand
+/// ([`PolicySet::knows_units`]); a caller that does not check gets no silent allow.
 #[inline]
 fn unknown_unit(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     let costs = facts.costs.as_ref()?;
@@ -195,8 +196,9 @@ fn unknown_unit(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
         .then_some(Refusal::NoLimit)
 }
 
-/// Scopes are known once somebody is authenticated, not before. An API key stands for
-/// them: of a request its own scopes are judged with its quota, which a job has none of.
+/// Refuses a token without the route's scope. Scopes are known only after authentication. An API
+/// key replaces them: a request's key is judged later, with its quota. A job's key is judged here,
+/// because a job has no quota.
 #[inline]
 fn scope_refusal(route: &RouteMatch<'_>, identity: &Identity<'_>) -> Option<Refusal> {
     let facts = identity.facts;
@@ -216,7 +218,7 @@ fn scope_refusal(route: &RouteMatch<'_>, identity: &Identity<'_>) -> Option<Refu
     }
 }
 
-/// Room for so many charges is made at first; most plans have no more.
+/// Charges that room is made for at first; most plans have no more.
 const CHARGES_AT_FIRST: usize = 4;
 
 fn charge_limits<'p>(
@@ -229,7 +231,7 @@ fn charge_limits<'p>(
     let (class, operation) = judged_as(&plan.route, facts);
     let cost = weight(&plan.route, facts);
     let candidates = policy.candidates(class);
-    // A charge is large: room for more than most plans have would be a dear allocation.
+    // A charge is large: reserving for every candidate would be an expensive allocation.
     let most = candidates.size_hint().0.min(CHARGES_AT_FIRST);
     plan.charges.reserve_exact(most);
     for limit in candidates {
@@ -242,8 +244,8 @@ fn charge_limits<'p>(
     charge_guess(policy, identity, facts, plan);
 }
 
-/// The charge on one limit that applies: in its unit, and on what is in progress only if a
-/// slot is asked for.
+/// Adds the charge on one limit that applies, in the limit's unit. A limit on what is in progress
+/// is charged only if a slot is requested.
 #[inline]
 fn charge_limit<'p>(
     limit: &'p Limit,
@@ -276,7 +278,7 @@ fn charge_limit<'p>(
     }
 }
 
-/// The weight of a request: what its caller says, times what its route says (I-ROUTE).
+/// The weight of a request: the cost that its caller states, times that of its route (I-ROUTE).
 #[inline]
 fn weight(route: &RouteMatch<'_>, facts: &RequestFacts) -> Option<NonZeroU32> {
     match (route.cost, facts.cost) {
@@ -295,14 +297,14 @@ fn judged_as<'a>(route: &RouteMatch<'a>, facts: &'a RequestFacts) -> (&'a str, O
     (class, route.operation.map(|operation| &**operation))
 }
 
-/// A bucket of the address that the request's own class does not ask for is there for what
-/// its token is.
+/// Whether the charge is due to a guessed token alone: its bucket counts by address, and the limit
+/// does not apply to the request's own class.
 fn is_for_a_guess(charge: &Charge<'_>, class: &str, operation: Option<&str>) -> bool {
     charge.limit.scope <= Scope::Ip && !charge.limit.applies_to(class, operation)
 }
 
-/// Leaves the buckets that guessed tokens count in: all that is still to be asked about an
-/// address once its edge has been, where nobody had verified the token (I-JWT).
+/// Keeps only the buckets that guessed tokens count in. They are all that is left to charge to an
+/// address whose edge half has been checked already, when nobody had verified the token (I-JWT).
 pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
     let (class, operation) = judged_as(&plan.route, facts);
     plan.throttle.clear();
@@ -313,9 +315,9 @@ pub fn keep_guesses(plan: &mut Plan<'_>, facts: &RequestFacts) {
 /// The class that guessing tokens counts in.
 const GUESS_CLASS: &str = "auth";
 
-/// I-JWT: a token that proves nothing counts like a guessed password, besides what its
-/// request counts as, and in no bucket twice. An exempt route is no exception: it would be the
-/// place to guess tokens at.
+/// I-JWT: a token that proves nothing counts like a guessed password, in addition to the request's
+/// own class, and in no bucket twice. An exempt route is no exception: it would be the place to
+/// guess tokens at.
 fn charge_guess<'p>(
     policy: &'p PolicySet,
     identity: &mut Identity<'_>,
@@ -386,7 +388,8 @@ fn charge_quota<'p>(
     None
 }
 
-/// A quota outlives a secret: its id is made of the key's own hash only.
+/// The id of a quota's bucket. It is made of the key's own hash only, because a quota outlives a
+/// rotation of the secret.
 fn quota_id(limit: &Limit, segments: &[Segment]) -> Digest {
     let sum = segments.iter().fold(limit.digest.0, |sum, segment| {
         sum.wrapping_add(segment.digest.0)
@@ -424,7 +427,7 @@ fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
     (plan.charges.is_empty() && plan.idle.is_empty()).then_some(Refusal::NoLimit)
 }
 
-/// L-COST: what no bucket may be asked for.
+/// L-COST: refuses a plan with a cost that its bucket can never admit.
 #[inline]
 fn too_dear(plan: &Plan<'_>) -> Option<Refusal> {
     let is_too_dear = plan.charges.iter().any(|charge| {
@@ -464,7 +467,7 @@ struct Identity<'a> {
     /// The API key, if the policy knows it; empty until it is needed.
     api_key: OnceCell<Option<KnownKey<'a>>>,
     digested: ArrayVec<Segment, 8>,
-    /// The same request under the previous secret (L-ROTATE).
+    /// The identifiers of the same request under the previous secret (L-ROTATE).
     previous: Option<Box<Self>>,
 }
 
@@ -512,7 +515,8 @@ impl<'a> Identity<'a> {
         found.as_ref()
     }
 
-    /// Searches the user agent for the policy's patterns: only where a limit asks.
+    /// Whether the user agent matches the policy's bot patterns; it is searched only where a limit
+    /// needs it.
     fn is_bot(&self) -> bool {
         let agent = self.facts.user_agent.as_deref();
         self.facts.bot || agent.is_some_and(|agent| self.policy.is_bot(agent))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::host::{Host, HostPattern};
 use crate::path::{has_escaped_slash, normalise_pattern};
 
-/// Why a pattern cannot be.
+/// The reason why a pattern is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// It does not start at the root.
@@ -25,7 +25,7 @@ pub enum PatternError {
     NeverMatches(&'static str),
 }
 
-/// Suffixes of files that servers run and hand the rest of the path to.
+/// Suffixes of files that servers execute and pass the rest of the path to.
 const SCRIPT_SUFFIXES: [&str; 28] = [
     "php", "php3", "php4", "php5", "php7", "php8", "phtml", "phar", "py", "cgi", "fcgi", "pl",
     "rb", "sh", "lua", "asp", "aspx", "ashx", "asmx", "jsp", "jspx", "jsf", "faces", "do",
@@ -41,7 +41,7 @@ pub struct Route {
     open: bool,
     /// Upper-case method; `None` is any.
     pub method: Option<Box<str>>,
-    /// The hosts it is about; `None` is any, and requests that name none.
+    /// The hosts that the route is about; `None` is any host, and requests that name none.
     pub host: Option<HostPattern>,
     /// The class it assigns; `None` leaves it to a less specific route.
     pub class: Option<Arc<str>>,
@@ -110,8 +110,8 @@ impl Route {
         has_escaped_slash(&self.literal)
     }
 
-    /// True if it is about this request, whatever the case of the path's letters: some
-    /// applications do not tell `/Login` from `/login`, and neither must who guards it.
+    /// True if the route is about this request, whatever the case of the path's letters. Some
+    /// applications do not tell `/Login` from `/login`, so a guard of the route must not either.
     #[must_use]
     pub fn covers_any_case(&self, method: &str, host: Option<&Host>, path: &str) -> bool {
         self.covers_on_any_host(method, path) && self.covers_host(host)
@@ -132,8 +132,8 @@ impl Route {
         covers && self.covers_method(method)
     }
 
-    /// True if it is about one script and the path goes on behind it: servers of scripts run
-    /// `/login.php` for `/login.php/7` too, and hand it the rest (`PATH_INFO`).
+    /// True if the route is about one script and the path goes on behind it: such servers run
+    /// `/login.php` for `/login.php/7` too, and pass it the rest (`PATH_INFO`).
     #[must_use]
     pub fn covers_behind_script(&self, method: &str, path: &str) -> bool {
         let start = path.get(..self.literal.len());
@@ -155,14 +155,14 @@ impl Route {
         !self.open && suffix.is_some_and(is_script)
     }
 
-    /// Of two routes about a request the one that counts has the higher.
+    /// Sort key of routes about the same request: the route with the higher one decides.
     #[must_use]
     pub fn specificity(&self) -> impl Ord + use<> {
         self.rank()
     }
 
-    /// True for a path under an open pattern. `/x/*` covers `/x` itself: that is how
-    /// `/x/` is spelt after normalisation, and it must not escape its class.
+    /// True for a path under an open pattern. `/x/*` covers `/x` itself, because normalisation
+    /// turns `/x/` into it and the path must not escape its class.
     fn covers(&self, path: &str) -> bool {
         match path.strip_prefix(&*self.literal) {
             Some(_) => true,
@@ -188,14 +188,14 @@ impl Route {
         self.method.as_deref().is_none_or(|own| own == method)
     }
 
-    /// A route of one host is not about requests of which no host is known.
+    /// A route of one host does not cover requests whose host is unknown.
     fn covers_host(&self, host: Option<&Host>) -> bool {
         let own = self.host.as_ref();
         own.is_none_or(|own| host.is_some_and(|host| own.covers(host)))
     }
 
-    /// The path counts first, then the host, then the method. So a host's `/*` does not take a
-    /// login away from the routes that guard it on every host.
+    /// Ranks by path first, then host, then method, so that a host's `/*` does not take a login
+    /// away from the routes that guard it on every host.
     fn rank(&self) -> Rank {
         let host = self.host.as_ref().map(HostPattern::rank);
         (!self.open, self.literal.len(), host, self.method.is_some())
@@ -210,28 +210,29 @@ type Rank = (bool, usize, Option<(bool, usize)>, bool);
 pub struct Routes {
     exact: HashMap<Box<str>, Vec<Route>>,
     open: Vec<Route>,
-    /// Some pattern has a capital letter: a path without one may be in other letters.
+    /// Some pattern has a capital letter: a path in small letters may then be another spelling of
+    /// it.
     has_capitals: bool,
     /// Some route is about certain hosts.
     has_hosts: bool,
 }
 
-/// What the routes say about one request.
+/// The result of matching a request against the routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteMatch<'p> {
     /// Its class; `None` if no route assigns one.
     pub class: Option<&'p Arc<str>>,
     /// Its operation.
     pub operation: Option<&'p Arc<str>>,
-    /// The scope the most specific route needs.
+    /// The scope that the most specific route requires.
     pub scope: Option<&'p str>,
-    /// Whether the most specific route needs an API key.
+    /// Whether the most specific route requires an API key.
     pub api_key_required: bool,
     /// The weight of the request in every bucket.
     pub cost: Option<NonZeroU32>,
     /// Whether the most specific route is free of limits.
     pub exempt: bool,
-    /// The most specific pattern: what `endpoint` counts by.
+    /// The most specific pattern; limits by `endpoint` count by it.
     pub pattern: Option<&'p str>,
 }
 
@@ -266,14 +267,14 @@ impl Routes {
         self.exact.values().flatten().chain(&self.open)
     }
 
-    /// True if it matters which host a request names: reading it is worth nothing elsewhere.
+    /// True if some route is about certain hosts: otherwise the host of a request need not be read.
     #[must_use]
     pub const fn has_hosts(&self) -> bool {
         self.has_hosts
     }
 
-    /// True if each of `readings` leads where `path` leads: whoever reads them, the
-    /// request is the one that was judged.
+    /// True if each of `readings` leads to the same route as `path`: however an application reads
+    /// the path, the request is the one that was judged.
     #[must_use]
     pub fn agree(
         &self,
@@ -288,8 +289,8 @@ impl Routes {
             .all(|reading| self.find(method, host, without_trailing_slash(reading)) == judged)
     }
 
-    /// True if a reader that does not look at the case of letters is led elsewhere than
-    /// `path` leads. Routes that are written in both cases are told apart.
+    /// True if an application that ignores the case of letters would route the request elsewhere
+    /// than `path` leads. Routes that are written in both cases are told apart.
     #[must_use]
     pub fn differ_by_case(&self, method: &str, host: Option<&Host>, path: &str) -> bool {
         if !self.has_capitals && !has_capitals(path) {
@@ -301,7 +302,7 @@ impl Routes {
         RouteMatch::of(found) != self.find(method, host, path)
     }
 
-    /// What applies to a request.
+    /// Finds the routes that apply to a request and combines them.
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> RouteMatch<'_> {
         let mut found = RouteMatch::default();
@@ -320,7 +321,7 @@ impl Routes {
 }
 
 impl<'p> RouteMatch<'p> {
-    /// What these say together, the most specific first.
+    /// Combines routes that are given the most specific first.
     fn of(routes: impl IntoIterator<Item = &'p Route>) -> Self {
         let mut found = Self::default();
         for route in routes {
@@ -329,7 +330,7 @@ impl<'p> RouteMatch<'p> {
         found
     }
 
-    /// Takes over from a less specific route what is not said yet.
+    /// Fills in from a less specific route what no earlier route has set.
     #[inline]
     fn follow(&mut self, route: &'p Route) {
         if self.pattern.is_none() {
@@ -345,7 +346,7 @@ impl<'p> RouteMatch<'p> {
 }
 
 fn has_capitals(text: &str) -> bool {
-    // To the end in any case: a branch for each byte takes longer.
+    // Reads all bytes in any case: a branch for each byte would take longer.
     text.bytes()
         .fold(false, |found, byte| found | byte.is_ascii_uppercase())
 }

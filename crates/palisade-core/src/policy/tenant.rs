@@ -1,4 +1,4 @@
-//! What one tenant has in place of the policy's own figures.
+//! Overrides of one tenant in place of the policy's own limits.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct TenantPolicy {
 }
 
 impl TenantPolicy {
-    /// A policy with these limits in place of the ones of the same name.
+    /// A policy that replaces the limits of the same names by these.
     #[must_use]
     pub fn new(version: u64, limits: impl IntoIterator<Item = (Arc<str>, BucketSpec)>) -> Self {
         Self {
@@ -23,15 +23,15 @@ impl TenantPolicy {
         }
     }
 
-    /// Limits that differ, with their names.
+    /// Overridden limits, by name.
     #[must_use]
     pub const fn limits(&self) -> &[(Arc<str>, BucketSpec)] {
         &self.limits
     }
 
-    /// What stands in for a limit. A policy that changed meanwhile may count over
-    /// another window, under another key: the tenant's figure waits until it was
-    /// checked against it.
+    /// Returns the tenant's override of a limit. A policy that changed meanwhile may count over
+    /// another window, or with another kind of algorithm: the override then waits until it was
+    /// checked against the new limit.
     #[must_use]
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let (_, spec) = self.limits.iter().find(|(name, _)| *name == limit.name)?;

@@ -8,7 +8,7 @@ use super::limits::{Dimension, Family, Limit, LimitDef};
 use crate::limit::{Algorithm, BucketSpec, SpecError, Window};
 use crate::plan::OnExceed;
 
-/// What happens to an API key beyond its quota, and what it costs.
+/// Treatment of an API key beyond its quota, and the price.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Overage {
     /// Denied.
@@ -24,7 +24,7 @@ pub struct Tier {
     pub name: Arc<str>,
     /// Monthly quota; `None` is unlimited.
     pub quota: Option<NonZeroU32>,
-    /// Beyond it.
+    /// Treatment of requests beyond the quota.
     pub overage: Overage,
     /// The bound quota limit of this tier.
     pub limit: Limit,
@@ -62,7 +62,7 @@ pub(super) fn bind_tiers(
             Window::Month,
             None,
         )?;
-        // One name for every tier: a change of tier keeps what was used.
+        // All tiers share one name: a change of tier keeps what was used.
         let mut def = LimitDef::new("api-key-quota", vec![Dimension::ApiKey], spec);
         def.family = Family::Quota;
         def.on_exceed = match (quota, &overage) {

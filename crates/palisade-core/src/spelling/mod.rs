@@ -13,11 +13,11 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 use tables::{EQUALS, IGNORED, LETTER_MARKS};
 
-/// The name without surrounding space, in lower case, in one Unicode spelling, without accents
-/// and without what cannot be seen, with plain digits: `Ànn ` is `ann`. Empty if nothing else was
+/// Returns the name without surrounding space, in lower case, in one Unicode spelling, without
+/// accents and invisible characters, with plain digits: `Ànn ` is `ann`. Empty if nothing else was
 /// in it.
 ///
-/// Names that are one to ICU at the first level of its root collation are one here.
+/// Names that ICU compares as equal at the first level of its root collation are spelt alike here.
 #[must_use]
 pub fn one(name: &str) -> String {
     if name.is_ascii() {
@@ -39,7 +39,7 @@ pub fn one(name: &str) -> String {
     spelt.trim().nfc().collect()
 }
 
-/// Adds a character as it is compared.
+/// Adds a character in the form in which it is compared.
 fn push(spelt: &mut String, c: char) {
     // The dot of `ŀ` is a part of the letter, also where it is written apart.
     if c == '·' && spelt.ends_with('l') {
@@ -56,7 +56,7 @@ fn push(spelt: &mut String, c: char) {
     }
 }
 
-/// True for marks and for what cannot be seen. Marks that are vowels are letters to every
+/// True for marks and for invisible characters. Marks that are vowels are letters to every
 /// comparison and stay; a mark that is newer than the tables is taken for an accent.
 fn is_ignored(c: char) -> bool {
     use GeneralCategory::{EnclosingMark, Format, NonspacingMark};

@@ -1,5 +1,5 @@
-//! Nodes → values. A decoder says what is wrong and what would be right; it never
-//! repeats what was written.
+//! Nodes → values. A decoder reports the problem and what would be right; it never repeats what was
+//! written.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -16,19 +16,19 @@ pub(crate) const LIST_MAX: usize = 1024;
 /// Longest text, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 
-/// What is wrong with one value. The message continues "`key` …".
+/// A problem with one value. The message continues "`key` …".
 #[derive(Clone, Debug)]
 pub struct Problem {
     /// The element of a list, if it is not the value as a whole.
     pub origin: Option<Origin>,
-    /// What is wrong, as the end of a sentence.
+    /// The problem, as the end of a sentence.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
 impl Problem {
-    /// A problem of the value as a whole.
+    /// A problem with the value as a whole.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Problem {
         }
     }
 
-    /// The same, with what to do.
+    /// Adds the remedy.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -46,29 +46,30 @@ impl Problem {
     }
 }
 
-/// All that is wrong with one value.
+/// All problems with one value.
 pub type Problems = Vec<Problem>;
 
 /// A value that can stand in the configuration.
 pub trait Decode: Sized {
-    /// Whether what was written may be a secret or name somebody: no excerpt shows it.
+    /// Whether the written value may be a secret or an identifier: no excerpt of the file shows it
+    /// then.
     const PRIVATE: bool = false;
 
-    /// What the reference calls the type.
+    /// Returns the name of the type in the reference.
     fn kind() -> String;
 
     /// Reads a node.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems with it.
     fn decode(node: &Node) -> Result<Self, Problems>;
 
-    /// A default, written as in a variable, as it would stand in the file.
+    /// Formats a default, written as in a variable, as it would stand in the file.
     fn show(text: &str) -> String {
         format!("\"{text}\"")
     }
 
-    /// Whether the value is outside of bounds written as in a variable.
+    /// Whether the value is outside bounds that are written as in a variable.
     fn outside(&self, _min: &str, _max: &str) -> bool {
         false
     }
@@ -156,7 +157,7 @@ pub(crate) fn integer(node: &Node) -> Option<i128> {
     }
 }
 
-/// Digits, with single underscores between them as in TOML.
+/// A number in digits, with single underscores between them as in TOML.
 pub(crate) fn digits(text: &str) -> Option<i128> {
     let bare = text.strip_prefix('-').unwrap_or(text);
     let plain = bare
@@ -195,7 +196,7 @@ macro_rules! decode_integer {
     )*};
 }
 
-/// Narrowing that also knows the non-zero types.
+/// Narrowing conversion that includes the non-zero types.
 pub(crate) trait FromWide: Sized {
     fn try_from_i128(number: i128) -> Option<Self>;
 }
@@ -260,7 +261,7 @@ pub(crate) const UNITS: [(&str, u64); 6] = [
     ("week", 604_800_000_000),
 ];
 
-/// The unit that another spelling stands for: `m` is a minute to whoever writes it.
+/// The unit that another spelling probably means: `m` is taken for a minute.
 pub(crate) fn meant_unit(written: &str) -> Option<&'static str> {
     let written = written.trim().to_ascii_lowercase();
     Some(match written.as_str() {
@@ -389,7 +390,7 @@ fn placed(mut problems: Problems, origin: &Origin) -> Problems {
     problems
 }
 
-/// Every value, or every problem.
+/// All values, or all problems.
 fn all<T>(results: impl Iterator<Item = Result<T, Problems>>) -> Result<Vec<T>, Problems> {
     let mut values = Vec::new();
     let mut problems = Vec::new();

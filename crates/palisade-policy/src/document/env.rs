@@ -12,8 +12,7 @@ use crate::document::tree::{Entry, Node, Table, Value, set};
 const PREFIX: &str = "PALISADE_";
 const SEPARATOR: &str = "__";
 
-/// Environment variables, as a value: nothing reads the process's own ones behind
-/// the caller's back.
+/// Environment variables, as a value: no code reads those of the process behind the caller's back.
 #[derive(Clone, Default)]
 pub struct Env(BTreeMap<String, String>);
 
@@ -58,7 +57,7 @@ impl fmt::Debug for Env {
     }
 }
 
-/// What the command line says; it wins over everything else.
+/// Values given on the command line; they win over everything else.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides(Vec<(&'static str, &'static str, String)>);
 
@@ -77,13 +76,13 @@ impl Overrides {
     }
 }
 
-/// Lays the variables upon the tree.
+/// Overlays the variables on the tree.
 pub(crate) fn apply(env: &Env, tables: &[Schema], root: &mut Table, sink: &mut Sink) {
     for (name, value) in &env.0 {
         let Some(path) = name.strip_prefix(PREFIX) else {
             continue;
         };
-        // Without the separator it is somebody else's, such as a secret's own variable.
+        // Without the separator the variable is for something else, such as a secret.
         if path.contains(SEPARATOR) {
             let node = Node::text(value, Origin::Env(name.as_str().into()));
             apply_one(name, path, node, tables, root, sink);
@@ -118,7 +117,7 @@ fn apply_one(
                 .iter()
                 .any(|schema| schema.path == table && has_key(schema, key));
             if found {
-                // False where the file has no table there, which is reported by itself.
+                // `set` is false where the file has no table there, which is reported separately.
                 set(root, &format!("{table}.{key}"), node);
             } else {
                 unknown(name, &variables_of_tables(all), sink);
@@ -221,7 +220,7 @@ fn variables_of_array(schema: &Schema, root: &Table) -> Vec<String> {
 
 fn unknown(name: &str, known: &[String], sink: &mut Sink) {
     let origin = Origin::Env(name.into());
-    // The prefix that all share would make everything look alike.
+    // Names are compared without the prefix that all share: with it, everything would look alike.
     let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
     let paths: Vec<String> = known.iter().map(|name| bare(name)).collect();
     let hint = match nearest(&bare(name), paths.iter().map(String::as_str)) {

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what to do about it.
+//! Configuration errors: the problem, its place, and the remedy.
 //!
 //! Messages name keys and policy names, never a value: a value may be a secret or
 //! an identifier.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const SHOWN_MAX: usize = 100;
 /// Most errors that are kept; a file with more is no policy file.
 const KEPT_MAX: usize = 1_000;
-/// What the text is called that a file is laid upon.
+/// Name, in messages, of the embedded text that a file is overlaid on.
 pub(crate) const BUILTIN: &str = "default_policy.toml";
 /// Longest stretch of a key that a message repeats, in characters.
 const NAME_CHARS_MAX: usize = 64;
@@ -28,7 +28,7 @@ pub enum Place {
         line: usize,
         /// Column, in characters.
         column: usize,
-        /// How much of the line it is about, in characters.
+        /// Number of characters of the line that the problem is about.
         width: usize,
     },
     /// A file as a whole.
@@ -42,7 +42,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether it is nowhere in what an operator wrote.
+    /// Whether the place is outside everything that an operator wrote.
     #[must_use]
     pub fn is_default(&self) -> bool {
         match self {
@@ -67,18 +67,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It cannot be used.
+    /// The configuration cannot be used.
     #[default]
     Error,
-    /// It can, and does not do what was meant, or does what should be meant.
+    /// The configuration works, but does not do what was meant, or does something questionable.
     Warning,
 }
 
 impl Severity {
-    /// As it is shown.
+    /// The word that messages show.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -91,15 +91,15 @@ impl Severity {
 /// One thing to correct.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigError {
-    /// Where.
+    /// Place of the problem.
     pub place: Place,
-    /// The other place that it is about.
+    /// Second place that the problem is about.
     pub also: Option<Place>,
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
@@ -290,7 +290,7 @@ pub struct Sink {
     errors: usize,
 }
 
-/// What was reported, before its origin is a place.
+/// A report whose origin has not been turned into a place yet.
 struct Found {
     origin: Origin,
     also: Option<Origin>,
@@ -313,7 +313,7 @@ impl Sink {
         self.push(Found::error(origin, message.into(), Some(hint.into())));
     }
 
-    /// Reports something that is about two places.
+    /// Reports a problem that is about two places.
     pub(crate) fn report_both(
         &mut self,
         origin: &Origin,
@@ -327,7 +327,7 @@ impl Sink {
         });
     }
 
-    /// Reports something that works, and should be looked at.
+    /// Warns of something that works, and should be looked at.
     pub(crate) fn warn_with(
         &mut self,
         origin: &Origin,
@@ -352,7 +352,7 @@ impl Sink {
         self.found.len() >= KEPT_MAX
     }
 
-    /// Takes over errors of another text.
+    /// Adds the errors of another text.
     pub(crate) fn adopt(&mut self, errors: ConfigErrors) {
         self.elsewhere.extend(errors.0);
     }

@@ -1,4 +1,4 @@
-//! What tells the members of an array of tables apart.
+//! Identities of the members of an array of tables.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) fn key_of(array: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether the members of an array are about somebody: their names are not shown.
+/// Whether the members of an array are about persons or organisations: their names are not shown.
 pub(crate) fn names_somebody(array: &str) -> bool {
     matches!(array, "client" | "tenant" | "api_key")
 }

@@ -1,10 +1,10 @@
-//! A document: TOML in which every value knows where it was written, with the
-//! environment and the flags laid upon it, and all errors found at once.
+//! A document: TOML in which every value knows where it was written, overlaid with the environment
+//! and the flags, and all errors found at once.
 //!
-//! It knows no table itself: whoever reads one declares its sections with
-//! [`section!`](crate::section) and hands their schemas over. From the declarations follow
-//! the types, the defaults, the bounds, the names of variables, the hints at unknown keys
-//! and the reference page.
+//! The document knows no table itself: its caller declares sections with
+//! [`section!`](crate::section) and passes their schemas. The types, the defaults, the bounds, the
+//! names of variables, the hints at unknown keys and the reference page all follow from the
+//! declarations.
 //!
 //! Read it in this order: tree (text with places) → schema (what may stand there) →
 //! decode (nodes to values) → unknown (what nothing reads) → env (variables and flags).
@@ -54,12 +54,12 @@ use error::{Sink, Sources};
 use schema::{Schema, Section, read_table};
 use tree::{Node, Table, merge, parse};
 
-/// What a document is read from: the file, and what is laid upon it.
+/// Inputs of a document: the file, and the overlays on it.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The file's name, for places.
     pub path: Option<&'a Path>,
-    /// What stands in it.
+    /// The file's text.
     pub text: &'a str,
     /// Variables; they win over the file.
     pub env: &'a Env,
@@ -67,7 +67,7 @@ pub struct Input<'a> {
     pub flags: &'a Overrides,
 }
 
-/// A document while it is read.
+/// A document that is being read.
 pub struct Document<'a> {
     pub(crate) input: Input<'a>,
     pub(crate) tables: &'a [Schema],
@@ -80,8 +80,8 @@ impl<'a> Document<'a> {
     /// Parses the file and reports what no table of `tables` declares.
     ///
     /// # Errors
-    /// The text is not TOML: what follows a syntax error cannot be trusted to be what was
-    /// meant. Everything else is found on the way to [`finish`](Self::finish).
+    /// The text is not TOML: after a syntax error, the rest cannot be trusted to be what was meant.
+    /// Everything else is found on the way to [`finish`](Self::finish).
     pub fn parse(input: Input<'a>, tables: &'a [Schema]) -> Result<Self, ConfigErrors> {
         let mut sink = Sink::default();
         let root = parse(input.text, Origin::File, &mut sink);
@@ -100,8 +100,8 @@ impl<'a> Document<'a> {
         Ok(document)
     }
 
-    /// A document with nothing of this one but a single key, to ask about it alone.
-    /// Errors in it are found again when the whole is read.
+    /// A document with only one key of this one, to read that key in advance. Errors in it are
+    /// found again when the whole is read.
     pub(crate) fn probe(&self, path: &str) -> Self {
         let mut root = Table::new();
         if let Some(entry) = tree::lookup(&self.root, path) {
@@ -116,7 +116,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Lays the file upon this text.
+    /// Overlays the file on this text.
     pub(crate) fn start_from(&mut self, builtin: &'static str) {
         let mut root = parse(builtin, Origin::Builtin, &mut self.sink);
         merge(&mut root, std::mem::take(&mut self.root));
@@ -124,7 +124,7 @@ impl<'a> Document<'a> {
         self.builtin = builtin;
     }
 
-    /// Lays the environment and the flags upon what was read so far.
+    /// Overlays the environment and the flags on what was read so far.
     pub fn lay_over(&mut self) {
         env::apply(self.input.env, self.tables, &mut self.root, &mut self.sink);
         self.input.flags.apply(&mut self.root);
@@ -141,7 +141,7 @@ impl<'a> Document<'a> {
         read_table(&self.root, &mut self.sink)
     }
 
-    /// Reports what is wrong with a key, at its place.
+    /// Reports a problem with a key, at the key's place.
     pub fn refuse(
         &mut self,
         table: &str,
@@ -153,7 +153,7 @@ impl<'a> Document<'a> {
         self.sink.report_with(&origin, message, hint);
     }
 
-    /// Reports a key that works, and should be looked at.
+    /// Warns of a key that works, and should be looked at.
     pub fn warn(
         &mut self,
         table: &str,
@@ -165,7 +165,7 @@ impl<'a> Document<'a> {
         self.sink.warn_with(&origin, message, hint);
     }
 
-    /// Every key of the tables, what it is set to, and where.
+    /// Every key of the tables, its value, and its place.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         listing::of(&self.root, self.tables, &self.sources().placer())
@@ -177,7 +177,7 @@ impl<'a> Document<'a> {
         Places::of(&self.root, &self.sources())
     }
 
-    /// What was read, if nothing was refused.
+    /// Returns `read` if there are no errors.
     ///
     /// # Errors
     /// Everything that was reported, in the order of the text.
@@ -185,7 +185,7 @@ impl<'a> Document<'a> {
         self.finish_with_warnings(read).map(|(read, _)| read)
     }
 
-    /// What was read and what should be looked at, if nothing was refused.
+    /// Returns `read` and the warnings if there are no errors.
     ///
     /// # Errors
     /// Everything that was reported, warnings too, in the order of the text.

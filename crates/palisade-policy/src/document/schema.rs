@@ -5,7 +5,7 @@ use crate::document::decode::{Decode, Problem};
 use crate::document::error::{Origin, Sink};
 use crate::document::tree::{Node, Table, lookup};
 
-/// What stands under a table's name.
+/// Shape of the value under a table's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// `[name]`.
@@ -21,9 +21,9 @@ pub struct Schema {
     pub path: &'static str,
     /// One table or many.
     pub shape: Shape,
-    /// What it is about, for the reference.
+    /// Description of the table, for the reference.
     pub doc: &'static [&'static str],
-    /// What may stand in it.
+    /// Keys that the table may have.
     pub keys: &'static [Key],
 }
 
@@ -31,9 +31,9 @@ pub struct Schema {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it means, for the reference.
+    /// Description of the key, for the reference.
     pub doc: &'static [&'static str],
-    /// What the reference calls its type.
+    /// Name of its type in the reference.
     pub kind: fn() -> String,
     /// Its default as it would stand in the file.
     pub show: fn(&str) -> String,
@@ -45,7 +45,7 @@ pub struct Key {
     pub bounds: Option<(&'static str, &'static str)>,
     /// Names it had before.
     pub formerly: &'static [&'static str],
-    /// Whether what is written there may be a secret or name somebody.
+    /// Whether the written value may be a secret or an identifier.
     pub private: bool,
 }
 
@@ -81,13 +81,13 @@ pub trait Field: Sized {
     /// Whether it may be left out without a default.
     const OPTIONAL: bool;
 
-    /// Whether what is written there may be a secret or name somebody.
+    /// Whether the written value may be a secret or an identifier.
     const PRIVATE: bool;
 
-    /// What the reference calls its type.
+    /// Returns the name of its type in the reference.
     fn kind() -> String;
 
-    /// A default as it would stand in the file.
+    /// Formats a default as it would stand in the file.
     fn show(text: &str) -> String;
 
     /// Reads the key; `None` if it was reported.
@@ -170,7 +170,7 @@ impl Reader<'_> {
     }
 
     fn missing<T>(&mut self, key: &str, rule: &Rule) -> Option<T> {
-        // Under a name it no longer has, it is reported by itself.
+        // A key under a former name is reported separately.
         let has = |name: &&str| self.table.is_some_and(|table| table.contains_key(*name));
         if rule.formerly.iter().any(has) {
             return None;

@@ -48,7 +48,7 @@ pub type Table = BTreeMap<String, Entry>;
 pub struct Entry {
     /// Where the name was written.
     pub key: Origin,
-    /// What stands there.
+    /// The value of the key.
     pub node: Node,
 }
 
@@ -205,8 +205,8 @@ pub(crate) fn set(root: &mut Table, path: &str, node: Node) -> bool {
     }
 }
 
-/// Lays `over` upon `base`: tables merge, a member of an array of tables replaces
-/// the one with the same identity, everything else is replaced.
+/// Overlays `over` on `base`: tables merge, a member of an array of tables replaces the one with
+/// the same identity, everything else is replaced.
 pub(crate) fn merge(base: &mut Table, over: Table) {
     for (name, entry) in over {
         match base.get_mut(&name) {

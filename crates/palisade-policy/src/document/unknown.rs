@@ -1,4 +1,4 @@
-//! Keys that nothing reads, and shapes that nothing can read.
+//! Unknown keys, and values of a shape that no key accepts.
 
 use crate::document::error::{Sink, nearest, shown};
 use crate::document::schema::{Schema, Shape};

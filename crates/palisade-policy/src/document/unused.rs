@@ -1,10 +1,10 @@
-//! Keys that are declared and have no effect yet: who sets one should hear of it.
+//! Keys that are declared and have no effect yet: an operator who sets one is warned.
 
 use super::error::{Origin, Sink};
 use super::schema::{Key, Schema, Shape};
 use super::tree::{Entry, Table, Value, lookup};
 
-/// What the description of such a key says, and the reference with it.
+/// Marker in the description of such a key, which the reference shows too.
 pub(super) const UNUSED: &str = "Not used yet";
 
 /// Whether a key has no effect yet.
@@ -12,7 +12,7 @@ pub(crate) fn is_unused(key: &Key) -> bool {
     key.doc.join(" ").contains(UNUSED)
 }
 
-/// Warns of every one that is set.
+/// Warns of every such key that is set.
 pub(super) fn warn(root: &Table, tables: &[Schema], sink: &mut Sink) {
     for schema in tables {
         match (schema.shape, lookup(root, schema.path)) {

@@ -13,7 +13,7 @@ use crate::policy::tables::{DescriptorEntry, LimitTable};
 /// Most entries of a descriptor (R-IDS).
 const ENTRIES_MAX: usize = 16;
 
-/// What the limit says about descriptors; `None` without a domain.
+/// Returns the limit's rule for descriptors; `None` without a domain.
 pub(super) fn rule(table: &LimitTable, standing: Standing) -> Option<DescriptorRule> {
     let replaces = table.replaces.iter().flat_map(|list| &list.0);
     Some(DescriptorRule {
@@ -33,7 +33,7 @@ fn is_open(entry: &DescriptorEntry) -> bool {
 }
 
 impl Checker<'_> {
-    /// Keys that only mean something to a domain, and what a domain needs.
+    /// Checks keys that only mean something with a domain, and those that a domain needs.
     pub(super) fn descriptor(&mut self, table: &LimitTable) {
         if table.domain.is_none() {
             let set = [
@@ -65,7 +65,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Without `by`, every open entry tells its values apart, unless they share.
+    /// Without `by`, each value of every open entry gets a bucket of its own, unless `share` is
+    /// set.
     pub(super) fn open_entries(&mut self, table: &LimitTable) -> Option<Vec<Dimension>> {
         let open = entries(table).iter().filter(|entry| is_open(entry));
         let by: Vec<Dimension> = open
@@ -105,7 +106,7 @@ impl Checker<'_> {
     }
 }
 
-/// Reports limits of a domain that say the same, and references that lead nowhere.
+/// Reports limits of a domain with the same pattern, and references that lead nowhere.
 pub(super) fn check(limits: &[(LimitDef, &Node)], sink: &mut Sink) {
     let mut seen = BTreeMap::new();
     for (limit, item) in limits {
@@ -128,15 +129,15 @@ pub(super) fn check(limits: &[(LimitDef, &Node)], sink: &mut Sink) {
     }
 }
 
-/// A limit that is replaced by what it replaces, itself or by way of others.
+/// A limit whose `replaces` leads back to it, directly or by way of others.
 struct Circle {
     origin: Origin,
     message: String,
     hint: String,
 }
 
-/// Each limit of each circle at its own place: a call that matches all of one is limited by
-/// none of it.
+/// Finds each limit of each circle, with its own place: a call that matches all limits of a circle
+/// is limited by none of them.
 fn circles(limits: &[(LimitDef, &Node)]) -> Vec<Circle> {
     let replaces = limits.iter().filter_map(|(limit, _)| {
         let rule = limit.descriptor.as_ref()?;
@@ -163,7 +164,7 @@ fn circles(limits: &[(LimitDef, &Node)]) -> Vec<Circle> {
     limits.iter().filter_map(circle).collect()
 }
 
-/// The shortest way from a limit over those that it replaces back to itself; without its end.
+/// The shortest way back to a limit over those that it replaces; without its end.
 fn way_back<'a>(name: &'a str, replaces: &BTreeMap<&'a str, Vec<&'a str>>) -> Option<Vec<&'a str>> {
     let mut seen = BTreeSet::new();
     let mut ways = VecDeque::from([vec![name]]);

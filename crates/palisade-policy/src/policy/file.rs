@@ -19,16 +19,16 @@ use crate::document::env::{Env, Overrides};
 use crate::document::error::ConfigErrors;
 use crate::policy::load::{PolicyBundle, load_revision, read_file};
 
-/// Editors write in several steps; a change is read when it has been quiet this long.
+/// Editors write in several steps; a changed file is read when it has been quiet this long.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Most bytes of a file beside the policy file that are compared.
+/// Most bytes that are compared of a file other than the policy file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// The files are what they were.
+    /// No file has changed.
     Unchanged,
     /// A new policy is in force.
     Replaced {
@@ -39,31 +39,31 @@ pub enum Reload {
     },
 }
 
-/// What a policy file is read as.
+/// Reads a policy file into a loaded form.
 pub trait Loader: Send + Sync + 'static {
-    /// What it becomes: a policy, or a whole configuration with one.
+    /// The loaded form: a policy, or a whole configuration with one.
     type Loaded: Clone + Send + 'static;
 
-    /// Reads it as the policy's next revision.
+    /// Loads the file as the policy's next revision.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems in the file.
     fn load(&self, path: &Path, text: &str, revision: u64) -> Result<Self::Loaded, ConfigErrors>;
 
     /// The policy in it.
     fn bundle(loaded: &Self::Loaded) -> &PolicyBundle;
 
-    /// Files that a reload reads again beside the policy file: a change of one of them alone is
-    /// a change.
+    /// Files that a reload reads again in addition to the policy file: a change of one of them
+    /// alone counts as a change.
     fn files(loaded: &Self::Loaded) -> Vec<PathBuf> {
         let candidate = &Self::bundle(loaded).candidate_file;
         candidate.iter().map(|path| path.to_path_buf()).collect()
     }
 
-    /// Whether a running service can take this over.
+    /// Checks that a running service can take the loaded policy over.
     ///
     /// # Errors
-    /// Why it cannot; what is in force then stays.
+    /// The reason why it cannot; the policy in force then stays.
     fn accept(&self, _loaded: &Self::Loaded) -> Result<(), ConfigErrors> {
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Loader for PolicyLoader {
     }
 }
 
-/// A policy file and what was last read from it.
+/// A policy file and the policy that was last read from it.
 pub struct FileSource<L: Loader = PolicyLoader> {
     path: PathBuf,
     loader: L,
@@ -117,11 +117,11 @@ struct State<C> {
     last_refusal: Option<ConfigErrors>,
 }
 
-/// Digests of the files as they were last read; `None` is a file that cannot be.
+/// Digests of the files as they were last read; `None` stands for a file that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     file: Option<u64>,
-    /// Of all others together.
+    /// Of all other files together.
     beside: u64,
 }
 
@@ -153,24 +153,24 @@ impl<L: Loader> FileSource<L> {
         })
     }
 
-    /// All that the policy in force came with.
+    /// The loaded form that the policy in force is part of.
     #[must_use]
     pub fn config(&self) -> L::Loaded {
         self.state.lock().config.clone()
     }
 
-    /// Reads the file, and what it names.
+    /// The loader, which reads the file and those that it names.
     #[must_use]
     pub const fn loader(&self) -> &L {
         &self.loader
     }
 
-    /// Reads the file again if it, or a file that it names, has changed. Reads from disk: not for a task that
-    /// must not wait.
+    /// Reads the file again if it, or a file that it names, has changed. Reads from disk: not for a
+    /// task that must not wait.
     ///
     /// # Errors
-    /// Why the new policy is refused; the old one stays in force. The same wrong
-    /// file is refused once.
+    /// The reason why the new policy is refused; the old one stays in force. The same wrong file is
+    /// refused once.
     pub fn reload(&self) -> Result<Reload, ConfigErrors> {
         let mut state = self.state.lock();
         let text = read_file(&self.path);
@@ -181,6 +181,7 @@ impl<L: Loader> FileSource<L> {
         if seen == state.seen {
             return Ok(Reload::Unchanged);
         }
+        // Noted before the file is loaded, so that the same wrong file is refused once.
         state.seen = seen;
         let revision = L::bundle(&state.config).policy.revision.saturating_add(1);
         let loaded = text.and_then(|text| {
@@ -218,9 +219,9 @@ impl<L: Loader> FileSource<L> {
         }
     }
 
-    /// Follows changes of the file until the returned value is dropped. The folder
-    /// is watched, so that a file replaced by renaming, or behind a link, is noticed;
-    /// every `poll` it is looked at regardless. Needs a Tokio runtime.
+    /// Follows changes of the file until the returned value is dropped. The folder is watched, so
+    /// that a file replaced by renaming, or behind a link, is noticed; every `poll` the file is
+    /// checked regardless. Needs a Tokio runtime.
     ///
     /// # Errors
     /// The folder cannot be watched.
@@ -228,7 +229,7 @@ impl<L: Loader> FileSource<L> {
         let (events, received) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event| {
             if is_change(&event) {
-                // Full: a change is waiting to be looked at already.
+                // Full: a change is already waiting to be handled.
                 let _ = events.try_send(());
             }
         })?;
@@ -265,7 +266,7 @@ impl<L: Loader> PolicySource for FileSource<L> {
     }
 }
 
-/// Following ends when this is dropped.
+/// Stops following when it is dropped.
 pub struct Watching {
     _watcher: RecommendedWatcher,
     task: JoinHandle<()>,
@@ -292,12 +293,13 @@ async fn follow<L: Loader>(
         let Some(source) = source.upgrade() else {
             return;
         };
-        // Its outcome is logged and counted where it is found.
+        // `reload` logs and counts its own result.
         let _ = tokio::task::spawn_blocking(move || source.reload()).await;
     }
 }
 
-/// Reading a file is an event too; taking it for a change would never end.
+/// Whether the event is a change. Reading a file is an event too: if it counted, each reload would
+/// cause the next.
 fn is_change(event: &notify::Result<notify::Event>) -> bool {
     match event.as_ref().map(|event| event.kind) {
         Ok(EventKind::Access(AccessKind::Close(AccessMode::Write))) | Err(_) => true,

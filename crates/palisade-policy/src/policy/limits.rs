@@ -1,4 +1,4 @@
-//! `[[limit]]` → [`LimitDef`]: what one limit means, and whether it can ever match.
+//! `[[limit]]` → [`LimitDef`]: the meaning of one limit, and whether it can ever match.
 
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};
@@ -16,7 +16,7 @@ use crate::policy::values::{MaybeZero, Rate};
 
 mod slots;
 
-/// Most limits of a policy: each request looks at those of its class.
+/// Most limits of a policy: each request evaluates those of its class.
 const LIMITS_MAX: usize = 1_000;
 /// Names of buckets that the core defines itself.
 const RESERVED: [&str; 4] = [
@@ -49,7 +49,7 @@ pub(crate) fn read(root: &Table, known: &Known, sink: &mut Sink) -> Vec<LimitDef
     limits.into_iter().map(|(limit, _)| limit).collect()
 }
 
-/// A limit of requests that lets nothing pass.
+/// Reports limits of requests that let nothing pass.
 fn zeros(root: &Table, sink: &mut Sink) {
     let items = root.get("limit").map(|entry| &entry.node.value);
     let Some(Value::Array(items)) = items else {
@@ -117,7 +117,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Keys that exclude each other.
+    /// Checks keys that exclude each other.
     fn placement(&mut self, table: &LimitTable) {
         let set = [
             ("class", table.class.is_some()),
@@ -142,7 +142,7 @@ impl Checker<'_> {
         self.descriptor(table);
     }
 
-    /// A class or operation that nothing assigns never matches.
+    /// Reports a class or operation that no route assigns: the limit would never match.
     fn references(&mut self, table: &LimitTable) {
         let known = self.known;
         for class in table.class.iter().flat_map(|list| &list.0) {
@@ -188,7 +188,7 @@ impl Checker<'_> {
             (Some(by), None) => self.request_dimensions(by),
             (Some(by), Some(_)) => self.descriptor_dimensions(by, table),
             (None, Some(_)) => self.open_entries(table),
-            // Under a name it no longer has, it is reported by itself.
+            // A key under a former name is reported separately.
             (None, None) if self.item.has_any(&["key", "keys"]) => None,
             (None, None) => {
                 let hint =
@@ -224,7 +224,7 @@ impl Checker<'_> {
                 _ => {}
             }
         }
-        // Users and tokens nest under their organisation, which takes a place too.
+        // Users and tokens nest under their organisation, which takes up a segment too.
         let nests = by
             .iter()
             .any(|one| matches!(one, Dimension::User | Dimension::Token));
@@ -237,7 +237,7 @@ impl Checker<'_> {
         Some(by.to_vec())
     }
 
-    /// How many, and whether it counts at all.
+    /// Returns the limit's rate and standing.
     fn figure(&mut self, table: &LimitTable) -> Option<(Rate, Standing)> {
         match (table.rate, table.unlimited) {
             (Some(MaybeZero::Rate(rate)), false) => return Some((rate, Standing::Counted)),
@@ -247,7 +247,8 @@ impl Checker<'_> {
             (None, true) if table.domain.is_some() => {
                 return Some((Rate::one_in(A_SECOND), Standing::Admits));
             }
-            // Reported with the table as it was written, whatever else is wrong with it.
+            // Reported by `zeros`, with the table as it was written, whatever else is wrong with
+            // it.
             (Some(MaybeZero::Zero(_)), false) => {}
             (Some(_), true) => {
                 self.refuse(
@@ -260,7 +261,7 @@ impl Checker<'_> {
                 let hint = "leave the limit out: requests are counted by the others";
                 self.refuse("unlimited", "only means something with `domain`", hint);
             }
-            // Under the name it no longer has, it is reported by itself.
+            // A key under its former name is reported separately.
             (None, false) if self.item.has_any(&["limit"]) => {}
             (None, false) => {
                 let message = "`limit.rate` is missing";

@@ -25,11 +25,10 @@ pub const DEFAULT_POLICY: &str = include_str!("default_policy.toml");
 /// Largest policy file, in bytes.
 const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Everything that decisions are made by: checked, bounded. A reload replaces it as a
-/// whole.
+/// Everything that decisions depend on: checked, bounded. A reload replaces it as a whole.
 #[derive(Clone)]
 pub struct PolicyBundle {
-    /// Routes, limits, clients, keys, tiers, and every figure beside them.
+    /// Routes, limits, clients, keys, tiers, and all other settings.
     pub policy: Arc<PolicySet>,
     /// `[policy]`: where tenants' own policies come from.
     pub source: PolicyTable,
@@ -39,13 +38,14 @@ pub struct PolicyBundle {
     pub outcomes: Arc<Outcomes>,
     /// `[[tenant]]`: overrides that stand in the file itself.
     pub tenants: Arc<FileTenants>,
-    /// A second policy that is evaluated beside the first and never enforced.
+    /// A second policy that is evaluated on counters of its own and never enforced.
     pub candidate: Option<CandidateBundle>,
-    /// The file that it stands in.
+    /// The file of the candidate.
     pub candidate_file: Option<PathBuf>,
 }
 
-/// A policy that decides beside the enforced one, as it would if it were promoted.
+/// A policy that is evaluated in parallel with the enforced one, as it would be if it were
+/// promoted.
 #[derive(Clone)]
 pub struct CandidateBundle {
     /// Routes, limits and figures.
@@ -54,11 +54,11 @@ pub struct CandidateBundle {
     pub tenants: Option<Arc<FileTenants>>,
     /// Buckets that it may hold.
     pub keys_max: u64,
-    /// Whether answers say where it differs.
+    /// Whether answers report where its decision differs.
     pub header: bool,
 }
 
-/// Shows how much there is and nothing of whom it is about.
+/// Shows counts only, and no identifiers.
 impl fmt::Debug for PolicyBundle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PolicyBundle")
@@ -68,12 +68,11 @@ impl fmt::Debug for PolicyBundle {
     }
 }
 
-/// Reads a policy: flags win over the environment, the environment over the file, the
-/// file over the defaults. A service's own tables are unknown here: it opens the
-/// [`Document`] itself.
+/// Reads a policy: flags win over the environment, the environment over the file, the file over the
+/// defaults. A service's own tables are unknown here: a service opens the [`Document`] itself.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its place.
+/// All problems, each with its place.
 pub fn load(
     path: Option<&Path>,
     env: &Env,
@@ -108,7 +107,7 @@ pub fn load_text(
     load_revision(input, 1)
 }
 
-/// The same, for a policy's next revision.
+/// Reads `input` as a policy's next revision.
 pub(crate) fn load_revision(input: Input<'_>, revision: u64) -> Result<PolicyBundle, ConfigErrors> {
     let tables: Vec<Schema> = sections::schemas().collect();
     let mut document = open(input, &tables)?;
@@ -131,7 +130,8 @@ pub fn open<'a>(input: Input<'a>, tables: &'a [Schema]) -> Result<Document<'a>, 
     Ok(document)
 }
 
-/// What the finished document will say, asked before there is one.
+/// Reads in advance whether the policy starts from the defaults: they are needed before the
+/// document is complete.
 fn starts_from_defaults(document: &Document<'_>) -> bool {
     let mut only = document.probe("policy.defaults");
     only.lay_over();
@@ -187,7 +187,7 @@ const NO_BOTS: Bots = Bots {
 };
 
 impl Document<'_> {
-    /// What its tables say about the policy; `None` if something was reported.
+    /// Reads the policy from the document's tables; `None` if an error was reported.
     pub fn policy(
         &mut self,
         revision: u64,

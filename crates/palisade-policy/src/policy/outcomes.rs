@@ -1,5 +1,5 @@
-//! Routes on which a proxy sees how a login ended: what it looks at in the request and in
-//! the application's answer.
+//! Routes on which a proxy recognises the outcome of a login: the parts of the request and of the
+//! application's answer that it reads.
 
 use palisade_core::policy::{Host, Route};
 use palisade_core::record::Flow;
@@ -14,14 +14,14 @@ use crate::policy::values::OneOrMany;
 /// Longest path of members, `json:a.b.c`, in names.
 const MEMBERS_MAX: usize = 8;
 
-/// A route on which the proxy reports how a login ended.
+/// A route on which the proxy reports the outcome of a login.
 #[derive(Clone, Debug)]
 pub struct OutcomeRoute {
     /// The pattern and method it applies to.
     pub route: Route,
-    /// What tells the outcome.
+    /// Evidence of the outcome.
     pub outcome: Outcome,
-    /// The flow it reports to.
+    /// The flow that the outcome is reported to.
     pub flow: Flow,
     /// Where the user name is.
     pub username: UsernameSource,
@@ -29,31 +29,33 @@ pub struct OutcomeRoute {
     pub failure_status: Vec<u16>,
     /// Statuses that mean a right one.
     pub success_status: Vec<u16>,
-    /// Where a redirect after a wrong credential leads.
+    /// Targets of a redirect after a wrong credential.
     pub failure_location: Option<LocationPatterns>,
-    /// Where a redirect after a right one leads; nothing else is a success then.
+    /// Targets of a redirect after a right one; if set, an answer that leads nowhere or elsewhere
+    /// is no success.
     pub success_location: Option<LocationPatterns>,
-    /// Cookie that the answer to a right one sets; nothing else is a success then.
+    /// Cookie that the answer to a right credential sets; if set, an answer without it is no
+    /// success.
     pub success_cookie: Option<Box<str>>,
-    /// True if the application knows nobody by a cookie.
+    /// True if the application recognises no user by a cookie.
     pub cookieless: bool,
-    /// Header in which the application says it, in lower case.
+    /// Header in which the application states the outcome, in lower case.
     pub header: Option<Box<str>>,
-    /// What an answer is that says neither.
+    /// Meaning of an answer that is neither a success nor a failure.
     pub neither: Neither,
-    /// Cookie by which a device is known again.
+    /// Cookie by which a device is recognised.
     pub device_cookie: Option<Box<str>>,
 }
 
 impl OutcomeRoute {
-    /// True if a success is told by more than a status: by where it leads, or by its cookie.
+    /// True if a success needs more evidence than a status: a redirect's target, or a cookie.
     const fn names_success(&self) -> bool {
         self.success_location.is_some() || self.success_cookie.is_some()
     }
 
     /// True if an answer with this status may be a success at all. Applications redirect after
-    /// right and wrong passwords alike, and show a form again with 200: such an answer is a
-    /// success only if something else names it.
+    /// right and wrong passwords alike, and show a form again with 200: such an answer is a success
+    /// only with other evidence.
     #[must_use]
     pub fn may_succeed_with(&self, status: u16) -> bool {
         self.success_status.contains(&status)
@@ -61,7 +63,7 @@ impl OutcomeRoute {
     }
 }
 
-/// True if a status tells right from wrong where nothing else does.
+/// True if a status tells right from wrong without other evidence.
 fn tells_by_itself(status: u16, username: &UsernameSource) -> bool {
     let is_form_again = status == 200 && matches!(username, UsernameSource::Form(_));
     !(300..400).contains(&status) && !is_form_again
@@ -72,7 +74,7 @@ fn tells_by_itself(status: u16, username: &UsernameSource) -> bool {
 pub struct Outcomes(Vec<OutcomeRoute>);
 
 impl Outcomes {
-    /// Orders the routes; of two with one pattern and method the later counts.
+    /// Orders the routes; of two with the same pattern and method the later one counts.
     #[must_use]
     pub fn new(mut routes: Vec<OutcomeRoute>) -> Self {
         routes.reverse();
@@ -80,12 +82,12 @@ impl Outcomes {
         Self(routes)
     }
 
-    /// The route that a request is a login by, if it is one. Letters of the path may be of
-    /// either case.
+    /// The route by which a request is a login, if it is one. Letters of the path may be of either
+    /// case.
     ///
-    /// `host` chooses among routes and frees from none: an application that answers to every
-    /// host would otherwise be guessed at under another name. A route of a script is also about
-    /// what follows it, unless another route says otherwise.
+    /// `host` chooses among routes but exempts from none: otherwise an application that answers to
+    /// every host could be guessed at under another name. A route of a script is also about paths
+    /// that go on behind it, unless another route covers them.
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> Option<&OutcomeRoute> {
         let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, host, path);
@@ -104,7 +106,7 @@ impl Outcomes {
     }
 }
 
-/// How the proxy learns how a login ended.
+/// The evidence by which the proxy recognises the outcome of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// From the application's answer: its status, or what the other keys name.
@@ -113,10 +115,11 @@ pub enum Outcome {
 
 named!(Outcome { "status" => Self::Status });
 
-/// What an answer is that says neither success nor failure.
+/// Meaning of an answer that is neither a success nor a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neither {
-    /// A failure: whoever guesses learns nothing from an answer that nobody thought of.
+    /// A failure: an attacker then gains nothing from an answer that the policy's author did not
+    /// foresee.
     Failure,
     /// Not known: the attempt stays open until it ends by itself.
     Unknown,
@@ -268,7 +271,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(fits)
 }
 
-/// What a route says about outcomes; what does not fit together goes to the sink.
+/// Reads a route's keys about outcomes; keys that do not fit together are reported to the sink.
 pub(crate) fn read(
     table: &RouteTable,
     route: &Route,
@@ -307,7 +310,7 @@ pub(crate) fn read(
     })
 }
 
-/// A login that looks guarded and is not.
+/// Reports keys without `outcome`: the login looks guarded and is not.
 fn report_idle_keys(table: &RouteTable, item: &Node, sink: &mut Sink) {
     let keys = [
         ("username", table.username.is_some()),
@@ -339,8 +342,8 @@ fn report_ambiguity(table: &RouteTable, item: &Node, sink: &mut Sink) {
     }
 }
 
-/// A login whose successes look like its failures would not be guarded: every wrong password
-/// would be counted as a right one.
+/// Reports a login whose successes look like its failures: it would not be guarded, as every wrong
+/// password would be counted as a right one.
 fn report_unnamed_success(
     table: &RouteTable,
     username: &UsernameSource,
@@ -370,7 +373,8 @@ fn report_unnamed_success(
     );
 }
 
-/// Who asks for the form, or what may be sent, is answered like a login that succeeded.
+/// Warns of a login by any method: a request for the form, or for its options, is answered like a
+/// login that succeeded.
 fn warn_of_any_method(table: &RouteTable, username: &UsernameSource, item: &Node, sink: &mut Sink) {
     if table.method.is_none() && *username != UsernameSource::Basic {
         sink.warn_with(

@@ -19,19 +19,19 @@ use crate::policy::outcomes::{self, Outcomes};
 use crate::policy::sections::Bots;
 use crate::policy::tables::{ApiKeyTable, ClassTable, ClientTable, RouteTable, TierTable};
 
-/// What the arrays of tables say.
+/// The result of reading the arrays of tables.
 pub(crate) struct Resolved {
     pub(crate) parts: PolicyParts,
     pub(crate) outcomes: Outcomes,
 }
 
-/// What limits may refer to.
+/// Names that limits may refer to.
 pub(crate) struct Known {
     /// Classes that routes assign or that are declared for callers to name.
     pub(crate) classes: BTreeSet<String>,
     /// Operations that routes assign.
     pub(crate) operations: BTreeSet<String>,
-    /// How declared classes behave.
+    /// Kinds of the declared classes.
     pub(crate) kinds: BTreeMap<String, ClassKind>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn resolve(
     Resolved { parts, outcomes }
 }
 
-/// What `[[route]]` says.
+/// The result of reading `[[route]]`.
 struct RouteTables {
     routes: Vec<Route>,
     outcomes: Outcomes,
@@ -126,8 +126,8 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
     }
 }
 
-/// An exempt route asks no limit, so that whoever may use it cannot depend on one: guesses at
-/// what it protects would be unlimited.
+/// Reports keys that do not go with `exempt`: an exempt route has no limits, so that guesses at
+/// what such a key protects would be unlimited.
 fn report_idle_exemption(table: &RouteTable, item: &Node, sink: &mut Sink) {
     if !table.exempt {
         return;
@@ -147,7 +147,7 @@ fn report_idle_exemption(table: &RouteTable, item: &Node, sink: &mut Sink) {
     }
 }
 
-/// Refuses a route whose every request would be refused, because it weighs more than a limit
+/// Refuses a route on which every request would be refused, because its weight exceeds what a limit
 /// holds (L-COST).
 fn report_heavy_routes(
     routes: &[Route],
@@ -188,7 +188,7 @@ fn report_heavy_routes(
     }
 }
 
-/// The default class is what the least specific route assigns.
+/// Adds the default class as the class of the least specific route.
 fn add_default_class(routes: &mut Vec<Route>, class: Option<&str>) {
     let Some(class) = class else { return };
     let everything = routes

@@ -1,4 +1,4 @@
-//! Policies that work and do not do what was meant, or what should be meant.
+//! Warnings of policies that work, but do not do what was meant, or do something questionable.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::document::error::Origin;
 use crate::document::tree::{Node, Value, lookup, member_origin};
 
-/// Warns of each.
+/// Warns of every such risk.
 pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     nothing_is_limited(document, policy);
     codes_are_guarded_as_logins_are(document, policy);
@@ -20,7 +20,8 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     places_that_nobody_takes(document, policy);
 }
 
-/// L-DEFAULT-DENY: what no limit counts is refused.
+/// Warns of enforcement that is switched off, and of a policy without a limit for requests, which
+/// refuses every one of them (L-DEFAULT-DENY).
 fn nothing_is_limited(document: &mut Document<'_>, policy: &PolicySet) {
     if !policy.enabled {
         document.sink.warn_with(
@@ -76,7 +77,7 @@ fn refunds_name_no_charge(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
-/// A limit beside which another is always full first.
+/// Warns of a limit that is never reached, because another one is always full first.
 fn never_reached(document: &mut Document<'_>, policy: &PolicySet) {
     let limits = policy.limits();
     for limit in limits {
@@ -98,7 +99,7 @@ fn never_reached(document: &mut Document<'_>, policy: &PolicySet) {
 /// From this length on a window outlives a crash of the embedded store (L-DURABLE).
 const LONG: Duration = Duration::from_secs(10 * 60);
 
-/// A limit over a long time that is counted in the process only.
+/// Warns of a limit over a long time that is counted in the process only.
 fn forgotten_at_a_restart(document: &mut Document<'_>, policy: &PolicySet) {
     let is_forgotten =
         |limit: &&Limit| limit.def.accuracy == Accuracy::Local && length(&limit.def.spec) >= LONG;
@@ -115,7 +116,7 @@ fn forgotten_at_a_restart(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
-/// B-TOKEN-BUCKET: what was reserved of a bucket that refills does not come back whole.
+/// B-TOKEN-BUCKET: warns that a reserved cost does not come back whole from a bucket that refills.
 fn refills_while_reserved(document: &mut Document<'_>, policy: &PolicySet) {
     let refills = |limit: &&Limit| {
         limit.def.unit.is_named() && limit.def.spec.algorithm() == Algorithm::TokenBucket
@@ -135,7 +136,7 @@ fn refills_while_reserved(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
-/// B-SLOT: the proxy asks like `/v1/check`, and holds no place.
+/// B-SLOT: warns that the proxy asks like `/v1/check`, and holds no slot.
 fn places_that_nobody_takes(document: &mut Document<'_>, policy: &PolicySet) {
     let is_proxied = lookup(&document.root, "proxy.upstream").is_some();
     let places = policy.limits().iter().filter(|limit| limit.def.concurrency);
@@ -181,7 +182,7 @@ fn length(spec: &BucketSpec) -> Duration {
     }
 }
 
-/// Where this member of a limit was written, if it was by an operator.
+/// The origin of this member of a limit, if an operator wrote it.
 fn written(document: &Document<'_>, name: &str, member: &str) -> Option<Origin> {
     let Value::Array(items) = &lookup(&document.root, "limit")?.node.value else {
         return None;

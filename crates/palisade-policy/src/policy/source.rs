@@ -11,19 +11,19 @@ use tokio::sync::watch;
 use crate::document::error::ConfigErrors;
 use crate::policy::load::PolicyBundle;
 
-/// Where the policy in force comes from. Asking never waits for the source.
+/// Provides the policy in force. A call never waits for the source.
 pub trait PolicySource: Send + Sync + 'static {
     /// The policy in force.
     fn current(&self) -> Arc<PolicyBundle>;
 
-    /// Tells of every replacement; holds the policy in force.
+    /// Returns a receiver of every replacement; it starts with the policy in force.
     fn subscribe(&self) -> watch::Receiver<Arc<PolicyBundle>>;
 
-    /// How the source is doing.
+    /// Returns the status of the source.
     fn status(&self) -> SourceStatus;
 }
 
-/// How a source is doing, for metrics and the administration.
+/// Status of a source, for metrics and the administration.
 #[derive(Clone, Debug)]
 pub struct SourceStatus {
     /// Revision of the policy in force.
@@ -34,6 +34,6 @@ pub struct SourceStatus {
     pub refused: u64,
     /// Whether the source can be read.
     pub health: SourceHealth,
-    /// Why the last one was refused, until one is accepted.
+    /// The reason why the last one was refused, until one is accepted.
     pub last_refusal: Option<ConfigErrors>,
 }

@@ -1,4 +1,4 @@
-//! Variables with names of their own, that operators know from elsewhere.
+//! Variables with names of their own, which operators know from other products.
 
 use crate::document::Document;
 use crate::document::error::Origin;
@@ -27,7 +27,7 @@ pub(crate) fn enabled(document: &mut Document<'_>) -> bool {
     }
 }
 
-/// Laid upon the document before the other variables: the key's own one wins.
+/// Overlaid on the document before the other variables: the key's own variable wins.
 pub(crate) fn cache_ttl(document: &mut Document<'_>) {
     if let Some(text) = document.input.env.get(CACHE_TTL) {
         let value = format!("{}ms", text.trim());

@@ -372,7 +372,7 @@ const PLAIN: [(&str, Dimension); 8] = [
     ("endpoint", Dimension::Endpoint),
 ];
 
-/// What others call them.
+/// Words that other products use for dimensions.
 const OTHER_WORDS: [(&str, &str); 11] = [
     ("address", "ip"),
     ("ip_address", "ip"),
@@ -493,7 +493,7 @@ impl Decode for Quota {
     }
 }
 
-/// What happens beyond a quota.
+/// Treatment of requests beyond a quota.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OverageChoice(pub(crate) Overage);
 
@@ -520,7 +520,7 @@ impl Decode for OverageChoice {
     }
 }
 
-/// Overrides as a document has them.
+/// Overrides as they are written in a document.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TenantLimits(pub(crate) serde_json::Map<String, serde_json::Value>);
 

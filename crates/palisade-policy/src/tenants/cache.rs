@@ -1,9 +1,8 @@
-//! Tenants' policies as this node knows them.
+//! Cache of tenants' policies on this node.
 //!
-//! A lookup never waits. What is unknown or nearly too old is put into a line, at
-//! most once per tenant; [`super::follow`] takes batches from it, asks the source
-//! and settles the answers here. While the source is away everything known stays in
-//! force, however old.
+//! A lookup never waits. An unknown or nearly expired tenant is put into a queue, at most once per
+//! tenant; [`super::follow`] takes batches from the queue, asks the source and settles the answers
+//! here. While the source is away everything known stays in force, however old.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -24,10 +23,10 @@ use super::line::{Call, Line};
 use super::table::{Entry, Flight, Known, Table};
 use super::{SourceError, SourceReport};
 
-/// Shards are made only as large as their locks are held briefly.
+/// Tenants per shard: few enough that a shard's lock is held briefly.
 const SHARD_TENANTS: u32 = 1_024;
 const SHARDS_MAX: u32 = 64;
-/// Most tenants whose refusal is kept to be shown.
+/// Most tenants whose refusals are kept for display.
 const REFUSALS_MAX: usize = 1_000;
 
 /// Figures of a cache.
@@ -43,19 +42,19 @@ pub struct CacheSettings {
     pub timeout: Duration,
 }
 
-/// How a tenant's policy stands.
+/// State of a tenant's policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheState {
     /// As the source has it, within its time to live.
     Fresh,
-    /// Older than that: the source is away, or its document was refused.
+    /// Older than its time to live: the source is away, or its document was refused.
     Stale,
     /// The tenant has no policy of its own, or none is known: the default applies.
     Default,
 }
 
 impl CacheState {
-    /// As administration shows it.
+    /// The name of the state in the administration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,37 +65,37 @@ impl CacheState {
     }
 }
 
-/// What is cached for one tenant.
+/// The cached state of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedTenant {
     /// Time since the source confirmed it.
     pub age: Duration,
     /// The source's version; `None` while the default policy stands in.
     pub version: Option<u64>,
-    /// Where it comes from.
+    /// Kind of the source that the policy comes from.
     pub source: &'static str,
-    /// How it stands.
+    /// State of the policy.
     pub state: CacheState,
-    /// Why the source's latest document is not in force.
+    /// The reason why the source's latest document is not in force.
     pub refused: Option<String>,
 }
 
-/// Learns what happens in a cache, for logs and audits. Must not block.
+/// Observes a cache, for logs and audits. Must not block.
 pub trait CacheListener: Send + Sync + 'static {
-    /// A tenant has another policy than before; `None` is the default.
+    /// A tenant's policy was replaced; `None` is the default policy.
     fn changed(&self, _tenant: &str, _from: Option<u64>, _to: Option<u64>) {}
 
-    /// A tenant's document was refused; told once until the reason changes.
+    /// A tenant's document was refused; reported once until the reason changes.
     fn refused(&self, _tenant: &str, _why: &Refused) {}
 
     /// The source was lost, or answers again.
     fn source(&self, _health: SourceHealth, _error: Option<&'static str>) {}
 }
 
-/// Hears nothing.
+/// Ignores everything.
 impl CacheListener for () {}
 
-/// The cache. Bounded, and never in the way of a request.
+/// The cache of tenants' policies. Bounded; no request waits for it.
 pub struct TenantCache {
     source: &'static str,
     settings: CacheSettings,
@@ -142,7 +141,7 @@ impl TenantCache {
         }
     }
 
-    /// The policy of a tenant, as far as it is known now.
+    /// The policy of a tenant, as it is cached now.
     pub fn find(&self, tenant: &str) -> Option<Arc<TenantPolicy>> {
         let hash = self.hasher.hash_one(tenant);
         let now = self.clock.now();
@@ -166,7 +165,7 @@ impl TenantCache {
         None
     }
 
-    /// A tenant that is not in the cache.
+    /// Adds a tenant that is not in the cache.
     fn meet(&self, hash: u64, tenant: &str) {
         if tenant.len() > ID_BYTES_MAX || tenant.contains('\0') {
             return;
@@ -182,7 +181,7 @@ impl TenantCache {
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Table> {
-        // The table's own index uses the low bits.
+        // The upper bits choose the shard, because the table's own index uses the lower ones.
         let at = usize::try_from(hash >> 48).unwrap_or(0) % self.shards.len();
         &self.shards[at]
     }
@@ -192,8 +191,8 @@ impl TenantCache {
         self.wake.notify_one();
     }
 
-    /// Documents are checked against this policy from now on. What is known stays
-    /// in force until it was checked again.
+    /// Replaces the policy that documents are checked against. Cached policies stay in force until
+    /// they were checked again.
     pub fn set_base(&self, base: Arc<PolicySet>) {
         self.base.store(base);
         for shard in &self.shards {
@@ -205,8 +204,8 @@ impl TenantCache {
         self.wake.notify_one();
     }
 
-    /// Asks the source again about a tenant, or about all; true if there was
-    /// something to ask about. What is known stays in force until the answer.
+    /// Asks the source again about a tenant, or about all; true if there was a tenant to ask about.
+    /// Cached policies stay in force until the answer.
     pub fn invalidate(&self, tenant: Option<&str>) -> bool {
         let again: Vec<Box<str>> = match tenant {
             Some(tenant) => {
@@ -234,7 +233,7 @@ impl TenantCache {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    /// What is cached for a tenant.
+    /// Returns the cached state of a tenant.
     pub fn look(&self, tenant: &str) -> Option<CachedTenant> {
         let hash = self.hasher.hash_one(tenant);
         let now = self.clock.now();
@@ -262,7 +261,7 @@ impl TenantCache {
         })
     }
 
-    /// How the source and the cache are doing.
+    /// Reports on the source and the cache.
     pub fn report(&self) -> SourceReport {
         let policies = self.shards.iter().map(|shard| shard.read().policies());
         let policies: usize = policies.sum();
@@ -278,17 +277,17 @@ impl TenantCache {
         }
     }
 
-    /// Waits until the source was asked for the first time, whatever it said.
+    /// Waits until the source was called for the first time, whatever the result.
     pub async fn started(&self) {
         let _ = self.started.subscribe().wait_for(|started| *started).await;
     }
 
-    /// The time that calls to the source get.
+    /// The timeout of calls to the source.
     pub(super) const fn timeout(&self) -> Duration {
         self.settings.timeout
     }
 
-    /// What to ask the source now, if anything.
+    /// Returns the next call to make to the source, if one is due.
     pub(super) fn take(&self) -> Option<Call> {
         let now = self.clock.now();
         if self.line.lock().sweep_is_due(now) {
@@ -301,14 +300,14 @@ impl TenantCache {
         Some(call)
     }
 
-    /// How long nothing needs to be asked, if no lookup changes that.
+    /// Returns how long no call is due, if no lookup changes that.
     pub(super) fn pause(&self) -> Duration {
         let now = self.clock.now();
         self.line.lock().pause(now)
     }
 
-    /// Puts tenants that were used and are due into the line, so that those who come
-    /// rarely do not meet an old policy either.
+    /// Queues tenants that were used and are due, so that a tenant with rare requests does not meet
+    /// an old policy either.
     fn sweep(&self, now: Micros) {
         for shard in &self.shards {
             let due: Vec<Box<str>> = shard
@@ -329,7 +328,7 @@ impl TenantCache {
         self.shard(hash).read().get(hash, tenant).map(act)
     }
 
-    /// Takes in what the source said to a call.
+    /// Applies the source's answer to a call.
     pub(super) fn settle(&self, call: Call, answer: Result<Vec<Document>, SourceError>) {
         let now = self.clock.now();
         match answer {
@@ -387,7 +386,8 @@ impl TenantCache {
         }
     }
 
-    /// Nobody asks about the tenant any more, unless something happened meanwhile.
+    /// Marks the tenant as no longer asked about, or queues it again if it was invalidated
+    /// meanwhile.
     fn land(&self, tenant: &str) {
         let again = self.with(tenant, |entry| {
             !entry.advance(Flight::Asked, Flight::Idle)
@@ -398,7 +398,7 @@ impl TenantCache {
         }
     }
 
-    /// Puts in force what the source has for a tenant, if it is right.
+    /// Puts the source's document for a tenant in force if it is valid.
     fn apply(&self, tenant: &str, document: Option<&Document>, now: Micros) {
         let base = self.base.load_full();
         let checked = match document {
@@ -414,13 +414,14 @@ impl TenantCache {
             }
             Err(refused) => self.refuse(tenant, &refused, now),
         }
+        // The base policy was replaced during the check: check again under the new one.
         if !Arc::ptr_eq(&base, &self.base.load()) {
             self.with(tenant, |entry| entry.set_due(Micros(0)));
         }
     }
 
-    /// A replica that lags must not bring an old policy back. An operator who wants
-    /// just that invalidates the tenant.
+    /// Refuses a version older than the one in force: a replica that lags must not bring an old
+    /// policy back. An operator who wants to go back invalidates the tenant.
     fn not_older(&self, tenant: &str, known: Known) -> Result<Known, Refused> {
         let older = self.with(tenant, |entry| {
             let versions = (known.version(), entry.known.version());
@@ -448,7 +449,7 @@ impl TenantCache {
             entry.set_fetched(now);
             entry.set_due(now.plus(ahead_us(life)));
             entry.set_used(false);
-            // Doubted since this answer was asked for: the next one settles it.
+            // Invalidated after this answer was requested: the next answer settles it.
             if entry.flight() != Flight::AskedAgain {
                 entry.set_doubted(false);
             }
@@ -482,12 +483,12 @@ impl TenantCache {
     }
 }
 
-/// A policy is fetched again when three quarters of its life are over.
+/// Age at which a policy is fetched again: three quarters of its life.
 fn ahead_us(life: Duration) -> u64 {
     u64::try_from(life.as_micros() * 3 / 4).unwrap_or(u64::MAX)
 }
 
-/// Marks an entry as not to be trusted; its name if it has to join the line.
+/// Marks an entry as doubted; returns its name if it has to join the queue.
 fn ask_again(entry: &Entry) -> Option<Box<str>> {
     entry.set_doubted(true);
     entry.set_due(Micros(0));

@@ -14,7 +14,7 @@ use crate::policy::values::Rate;
 /// Most limits that one tenant overrides.
 const LIMITS_MAX: usize = 100;
 
-/// What may stand in a document; the identity and the times are not ours to judge.
+/// Fields that a document may have; the identity and the times are not checked.
 const FIELDS: [&str; 6] = [
     "_id",
     "tenant_id",
@@ -27,13 +27,13 @@ const FIELDS: [&str; 6] = [
 /// A tenant's policy as a source delivers it: `version` and `limits`.
 #[derive(Clone)]
 pub struct Document {
-    /// Whose it is.
+    /// The tenant.
     pub tenant: Box<str>,
-    /// What it says.
+    /// The document's fields.
     pub body: Map<String, Value>,
 }
 
-/// Why a document cannot be used, in words that name nobody.
+/// The reason why a document cannot be used, without identifiers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub(super) String);
@@ -43,7 +43,7 @@ fn refuse<T>(field: &str, problem: &str) -> Result<T, Refused> {
 }
 
 impl Document {
-    /// The version as it is written; 0 if it is not.
+    /// The version as it is written; 0 without one.
     pub(super) fn stated_version(&self) -> u64 {
         self.body
             .get("version")
@@ -54,7 +54,7 @@ impl Document {
     /// Checks the whole document; a single wrong limit refuses all of it.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem.
     pub fn check(&self, base: &PolicySet) -> Result<TenantPolicy, Refused> {
         if let Some(field) = self.body.keys().find(|key| !FIELDS.contains(&&***key)) {
             let hint = match nearest(field, FIELDS) {
@@ -93,8 +93,8 @@ fn version(value: Option<&Value>) -> Result<u64, Refused> {
     }
 }
 
-/// Only what is counted apart for each organisation can differ between them: a
-/// bucket that several share would be judged by each of their figures.
+/// Finds a limit that tenants may override: one that counts separately for each organisation. A
+/// bucket that several organisations share would be judged by the override of each.
 fn overridable<'p>(base: &'p PolicySet, name: &str) -> Result<&'p Limit, Refused> {
     let field = format!("limits.{}", shown(name));
     let Some(limit) = base.limit(name) else {

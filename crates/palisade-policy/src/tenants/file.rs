@@ -25,13 +25,13 @@ impl FileTenants {
         self.0.get(tenant).cloned()
     }
 
-    /// How many tenants have one.
+    /// Number of tenants with a policy of their own.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if no tenant has one.
+    /// True if no tenant has a policy of its own.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

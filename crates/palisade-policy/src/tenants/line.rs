@@ -1,5 +1,5 @@
-//! Who waits to be asked about, and when the source may be asked: a pure state
-//! machine over the cache's clock.
+//! Queue of tenants to ask the source about, and the times at which the source may be asked: a pure
+//! state machine over the cache's clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use palisade_core::time::{Micros, SECOND};
 
 use super::CacheSettings;
 
-/// Tenants in one call.
+/// Most tenants in one call.
 const BATCH_MAX: usize = 256;
-/// Tenants that are read at the start, so that most are known before they come.
+/// Tenants that are read at the start, so that most are known before their first request.
 const FIRST_MAX: u32 = 10_000;
 /// Pause after the first failed call; it doubles with each further one.
 const RETRY_FIRST_US: u64 = SECOND / 2;
@@ -23,9 +23,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// One question to the source.
 #[derive(PartialEq, Eq)]
 pub(super) enum Call {
-    /// Any tenants, at most so many.
+    /// Any tenants, at most this many.
     First(u32),
-    /// These; none of them asks only whether the source answers.
+    /// These tenants; an empty list only asks whether the source answers.
     Tenants(Vec<Box<str>>),
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Line {
     wanted: VecDeque<Box<str>>,
     link: Link,
     first: Option<u32>,
-    /// When something must have been asked, be it only for a sign of life.
+    /// Latest time of the next call, even if only to learn whether the source answers.
     call_by: Micros,
     sweep_at: Micros,
     ttl_us: u64,
@@ -74,8 +74,8 @@ impl Line {
         }
     }
 
-    /// The caller sees to it that a tenant is in line once: the line is as bounded as
-    /// the cache.
+    /// Adds a tenant. The caller makes sure that a tenant is in the queue once, so that the queue
+    /// is as bounded as the cache.
     pub(super) fn push(&mut self, tenant: Box<str>) {
         self.wanted.push_back(tenant);
     }
@@ -96,7 +96,7 @@ impl Line {
         Some(Call::Tenants(self.wanted.drain(..count).collect()))
     }
 
-    /// The source answered; true if it had not before.
+    /// The source answered; true if it had been down.
     pub(super) fn answered(&mut self, now: Micros) -> bool {
         self.first = None;
         self.call_by = now.plus(self.ttl_us);
@@ -104,7 +104,7 @@ impl Line {
         before != Link::Up
     }
 
-    /// It did not; true if it had before.
+    /// The source did not answer; true if it had been up.
     pub(super) fn failed(&mut self, call: Call, error: &'static str, now: Micros) -> bool {
         let (since, failures) = match self.link {
             Link::Up => (now, 0),
@@ -129,7 +129,7 @@ impl Line {
         was_up
     }
 
-    /// True once per interval.
+    /// True once per sweep interval.
     pub(super) fn sweep_is_due(&mut self, now: Micros) -> bool {
         let is_due = now >= self.sweep_at;
         if is_due {

@@ -1,5 +1,5 @@
-//! Tenants' own policies from outside: a [`TenantSource`] that answers questions, a
-//! [`TenantCache`] that requests look into, and [`follow`] between them.
+//! Tenants' own policies from outside: a [`TenantSource`] that is queried, a [`TenantCache`] that
+//! requests read, and [`follow`] between them.
 
 mod cache;
 mod document;
@@ -26,10 +26,10 @@ pub use mongodb::{MongoAddressError, MongoTenants};
 
 use line::Call;
 
-/// Holds tenants' documents. Calls may take their time: nobody's request waits.
+/// Provides tenants' documents. Calls may take time: no request waits for them.
 pub trait TenantSource: Send + Sync + 'static {
-    /// The documents of these tenants; those without one are left out. An empty list
-    /// asks whether the source answers, and must ask it.
+    /// The documents of these tenants; those without one are left out. An empty list asks whether
+    /// the source answers: the implementation must then call the source all the same.
     fn fetch(
         &self,
         tenants: &[Box<str>],
@@ -42,7 +42,7 @@ pub trait TenantSource: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Document>, SourceError>> + Send;
 }
 
-/// Why a source did not answer. Carries no address, identifier or value.
+/// The reason why a source did not answer. Carries no address, identifier or value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// No answer within its time.
@@ -63,7 +63,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// A word for metrics and the health page.
+    /// The name of the error in metrics and on the health page.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -76,16 +76,16 @@ impl SourceError {
     }
 }
 
-/// How a source and its cache are doing.
+/// Status of a source and its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceReport {
-    /// What kind of source it is.
+    /// Kind of the source.
     pub source: &'static str,
     /// Whether it answers.
     pub health: SourceHealth,
-    /// Why it does not.
+    /// The reason why it does not.
     pub error: Option<&'static str>,
-    /// Since when.
+    /// When it stopped answering.
     pub since: Option<Micros>,
     /// Policies in the cache.
     pub policies: u64,
@@ -96,7 +96,7 @@ pub struct SourceReport {
 }
 
 impl SourceReport {
-    /// A source that cannot be away.
+    /// The report of a source that cannot be away.
     #[must_use]
     pub const fn always_up(source: &'static str) -> Self {
         Self {
@@ -111,8 +111,7 @@ impl SourceReport {
     }
 }
 
-/// Keeps the cache up to date, one call to the source at a time, for as long as
-/// anybody holds the cache.
+/// Keeps the cache up to date, one call to the source at a time, until the cache is dropped.
 pub async fn follow(cache: Weak<TenantCache>, source: impl TenantSource) {
     loop {
         let Some(held) = cache.upgrade() else { return };

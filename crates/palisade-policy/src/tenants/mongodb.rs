@@ -15,7 +15,7 @@ use super::{Document, SourceError, TenantSource};
 const MAX_TIME_EXPIRED: i32 = 50;
 const UNAUTHORIZED: [i32; 2] = [13, 18];
 
-/// Why an address cannot be used. Never repeats it.
+/// The reason why an address cannot be used, without the address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`policy.source` is not an address of a MongoDB server: {0}")]
 pub struct MongoAddressError(&'static str);
@@ -28,8 +28,8 @@ pub struct MongoTenants {
 }
 
 impl MongoTenants {
-    /// Prepares to read `collection`, in the database that `url` names. Nothing is
-    /// asked yet; needs a Tokio runtime that lives as long as this.
+    /// Prepares to read `collection`, in the database that `url` names. Does not call the server
+    /// yet; needs a Tokio runtime that lives as long as this.
     ///
     /// # Errors
     /// The address cannot be used, or names no database.
@@ -39,7 +39,7 @@ impl MongoTenants {
         timeout: Duration,
     ) -> Result<Self, MongoAddressError> {
         let mut options = options(url).await?;
-        // Shorter than the call's own time, so that the reason is seen.
+        // Shorter than the call's own timeout, so that the driver's reason is reported.
         let patience = timeout * 3 / 4;
         options.server_selection_timeout = Some(patience);
         options.connect_timeout = Some(patience);
@@ -56,7 +56,7 @@ impl MongoTenants {
         })
     }
 
-    /// Looks at an address without using it.
+    /// Checks an address without using it.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -1,5 +1,5 @@
-//! One shard of the cache: a dense list of entries, an index into it, and a hand
-//! that goes round to find the one to evict.
+//! One shard of the cache: a dense list of entries, an index into it, and a clock hand that finds
+//! the entry to evict.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use hashbrown::HashTable;
 use palisade_core::policy::TenantPolicy;
 use palisade_core::time::Micros;
 
-/// Entries looked at, at most, to make room for another.
+/// Most entries that are examined to make room for another.
 const EVICTION_PROBES: usize = 64;
 
-/// What the source last said about a tenant.
+/// The source's last statement about a tenant.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Nothing: it was not asked yet, or did not answer.
+    /// None: the source was not asked yet, or did not answer.
     Never,
     /// The tenant has no policy of its own.
     Absent,
-    /// It has this one.
+    /// The tenant has this policy.
     Policy(Arc<TenantPolicy>),
 }
 
@@ -35,13 +35,13 @@ impl Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Flight {
-    /// Nobody asks.
+    /// The source is not being asked.
     Idle = 0,
     /// Waits for the next batch.
     Queued = 1,
     /// The source is being asked.
     Asked = 2,
-    /// It is, and what it answers may be old already: ask once more.
+    /// The source is being asked, but its answer may be outdated already: ask once more.
     AskedAgain = 3,
 }
 
@@ -81,7 +81,7 @@ impl Entry {
         }
     }
 
-    /// When the source last confirmed what is known; zero is never.
+    /// When the source last confirmed the cached statement; zero is never.
     pub(super) fn fetched(&self) -> Micros {
         Micros(self.fetched.load(Ordering::Relaxed))
     }
@@ -102,14 +102,14 @@ impl Entry {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Written only if it changes: a hot entry stays in every core's cache.
+    /// Written only if it changes: the cache line of a hot entry then stays in every core's cache.
     pub(super) fn set_used(&self, used: bool) {
         if self.is_used() != used {
             self.used.store(used, Ordering::Relaxed);
         }
     }
 
-    /// An operator said that what is known is not what the source has.
+    /// Whether the entry was invalidated: the cached statement may not be what the source has.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl Entry {
         self.flight.store(flight as u8, Ordering::Release);
     }
 
-    /// Moves from one state to another; false if somebody else was faster.
+    /// Moves from one state to another; false if the entry was not in the first one.
     pub(super) fn advance(&self, from: Flight, to: Flight) -> bool {
         self.flight
             .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire)
@@ -173,8 +173,8 @@ impl Table {
         self.index.find(hash, is_it).map(|at| *at as usize)
     }
 
-    /// The tenant's entry, made if there is room or something may leave; whether it
-    /// is new.
+    /// The tenant's entry, created if there is room or another can be evicted; and whether it is
+    /// new.
     pub(super) fn get_or_insert(
         &mut self,
         hash: u64,
@@ -197,7 +197,7 @@ impl Table {
         Some((self.entries.get(at)?, true))
     }
 
-    /// Replaces what is known; what was known before.
+    /// Replaces the cached statement; returns the previous one.
     pub(super) fn replace(&mut self, hash: u64, tenant: &str, known: Known) -> Option<Known> {
         let at = self.find(hash, tenant)?;
         let entry = self.entries.get_mut(at)?;
@@ -207,8 +207,8 @@ impl Table {
         Some(before)
     }
 
-    /// Removes one entry: one without a policy if the hand meets one, else one that
-    /// was not used since it came by last. What is being asked about stays.
+    /// Removes one entry that is not being asked about: one without a policy if the hand meets one,
+    /// else one that was not used since the hand last passed.
     fn evict(&mut self) -> bool {
         let len = self.entries.len();
         let mut fallback = None;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in and evicted: never over the bound, every entry is found
+        /// After any inserts and evictions the table is within its bound, every entry is found
         /// under its own name, and the count of policies is right.
         #[test]
         fn the_table_stays_bounded_and_its_index_right(

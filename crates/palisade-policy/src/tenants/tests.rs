@@ -457,7 +457,7 @@ async fn tenants_with_a_policy_outlive_a_flood_of_strangers() {
     assert_eq!(kept.count(), 50);
 }
 
-/// What a random history may do.
+/// A step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Find(u8),
@@ -504,7 +504,7 @@ impl Model {
         }
     }
 
-    /// No tenant is asked about twice at a time, even by several askers.
+    /// Takes a call. No tenant is asked about twice at a time, even with several calls under way.
     fn take(&mut self) -> bool {
         let Some(call) = self.cache.take() else {
             return false;
@@ -567,8 +567,8 @@ impl Model {
 }
 
 proptest! {
-    /// Whatever happened before: once the source answers, every tenant that is asked
-    /// for is what the source says.
+    /// After any history: once the source answers, the cache has the source's policy for every
+    /// tenant that is looked up.
     #[test]
     fn after_any_history_the_cache_tells_what_the_source_has(
         steps in prop::collection::vec(step(), 1..200),

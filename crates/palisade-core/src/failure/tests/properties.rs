@@ -1,4 +1,4 @@
-//! What must hold for any sequence of faults and requests.
+//! Invariants that hold for any sequence of faults and requests.
 
 use proptest::prelude::*;
 

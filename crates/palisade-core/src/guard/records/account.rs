@@ -14,25 +14,25 @@ use super::unknown::UnknownOutcomes;
 use crate::guard::ladder::{Issuer, KeyState};
 use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 
-/// 2 added pending attempts; 3 is 2 with an answer that older readers have no code for, so
-/// that they leave the record alone instead of taking it for a broken one (F-VERSION); 4 adds
-/// unknown outcomes, and is written only while there are any.
+/// 2 added pending attempts. 3 is 2 with an answer that older readers have no code for: the new
+/// number makes them leave the record alone instead of taking it for a broken one (F-VERSION). 4
+/// adds unknown outcomes, and is written only while there are any.
 const VERSION: u8 = 4;
-/// What a record with an answer is written as that readers of version 2 cannot name.
+/// Version of a record with an answer that readers of version 2 have no code for.
 const VERSION_CAPTCHA: u8 = 3;
-/// What a record is written as that every reader of pending attempts can read.
+/// Version of a record that every reader of pending attempts can read.
 const VERSION_PENDING: u8 = 2;
 
 /// Devices known to the account, or asserted by the host to be.
 pub const FAMILIAR_MAX: usize = 10;
-/// Other devices with an entry. They have places of their own: with shared ones,
-/// what a stranger sees would tell how many devices the account knows (A-UNIFORM).
+/// Other devices with an entry. They have places of their own: if they shared places with known
+/// devices, a stranger's answers would tell how many devices the account knows (A-UNIFORM).
 pub const STRANGERS_MAX: usize = 10;
 /// Session hashes of an account.
 pub const SESSIONS_MAX: usize = 20;
-/// SOFT blocks that are remembered: so many of known devices, so many of others.
+/// SOFT blocks that are remembered, half of them for known devices and half for others.
 const SOFT_ISSUES_MAX: usize = 2 * HISTORY_MAX;
-/// How long a stranger's entry without anything in it is kept.
+/// Time for which a stranger's entry without anything in it is kept.
 const STRANGER_IDLE: u64 = DAY;
 
 /// Whether a device's entry is one of a familiar device.
@@ -58,7 +58,7 @@ pub struct DeviceEntry {
 }
 
 impl DeviceEntry {
-    /// Whom it stands for.
+    /// Digest of the device.
     #[must_use]
     pub const fn id(&self) -> Digest {
         self.id
@@ -70,7 +70,7 @@ impl DeviceEntry {
         self.known
     }
 
-    /// K5's memory.
+    /// The state of K5.
     #[must_use]
     pub const fn key(&self) -> &KeyState {
         &self.key
@@ -97,7 +97,7 @@ pub(in crate::guard) struct LastFailure {
     pub(in crate::guard) missing: bool,
 }
 
-/// What is remembered of one account in one flow.
+/// The record of one account in one flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     pub(in crate::guard) touched: Micros,
@@ -113,20 +113,20 @@ pub struct Account {
     pub(in crate::guard) recent: SlidingSet,
     pub(in crate::guard) rotation_watch: Watch,
     pub(in crate::guard) flood_watch: Watch,
-    /// How far the rotation under way got that was counted as an episode, at most
-    /// its threshold; 0 if none is. The next one counts once the metric has fallen.
+    /// Largest metric of the rotation under way that was counted as an episode, at most its
+    /// threshold; 0 without one. The next rotation counts once the metric has fallen below it.
     pub(in crate::guard) rotating: u8,
     /// When rotations were met (G-ROTATION-REPEAT).
     pub(in crate::guard) episodes: Vec<Micros>,
     pub(in crate::guard) once: Once,
-    /// Attempts that were let through and whose outcome is not known yet.
+    /// Attempts that were let through and whose outcome is still pending.
     pub(in crate::guard) pending: PendingAttempts,
-    /// Outcomes that nobody could tell (G-UNKNOWN).
+    /// Outcomes that were reported as unknown (G-UNKNOWN).
     pub(in crate::guard) unknown: UnknownOutcomes,
 }
 
 impl Account {
-    /// K4's memory.
+    /// The state of K4.
     #[must_use]
     pub const fn key(&self) -> &KeyState {
         &self.key
@@ -185,7 +185,7 @@ impl Account {
         self.sessions.len() != before
     }
 
-    /// Revokes every session; says how many there were.
+    /// Revokes every session; returns how many there were.
     pub fn revoke_all_sessions(&mut self) -> usize {
         std::mem::take(&mut self.sessions).len()
     }
@@ -237,7 +237,7 @@ impl Account {
             .map(|(index, _)| index)
     }
 
-    /// Drops what no rule can see any more.
+    /// Drops state that no rule can see any more.
     pub(in crate::guard) fn prune(&mut self, guard: &GuardPolicy, flow: &FlowPolicy, now: Micros) {
         let sets = &flow.correlation;
         self.key.prune(guard, guard.decay.account, now);
@@ -267,8 +267,8 @@ impl Account {
         self.touched = now;
     }
 
-    /// As many of each issuer as the rule asks for: strangers' issues must not push out
-    /// the owner's, which count alone in the owner's lane.
+    /// Keeps as many issues of each issuer as the rule asks for: strangers' issues must not push
+    /// out the owner's, which alone count in the owner's lane.
     fn prune_soft_blocks(&mut self, flow: &FlowPolicy, now: Micros) {
         let window = flow.equilibrium.window;
         self.soft_blocks.retain(|soft| now.since(soft.at) < window);
@@ -289,7 +289,7 @@ impl Account {
         }
     }
 
-    /// Ends the episode if the metric has fallen.
+    /// Ends the rotation's episode if the metric has fallen below it.
     pub(in crate::guard) fn end_rotation_below(&mut self, live: usize) {
         if live < usize::from(self.rotating) {
             self.rotating = 0;
@@ -304,7 +304,7 @@ impl Account {
         });
     }
 
-    /// When nothing in it matters any more.
+    /// The instant from which nothing in the record matters any more.
     #[must_use]
     pub fn expires_at(&self, guard: &GuardPolicy, flow: &FlowPolicy) -> Micros {
         let sets = &flow.correlation;
@@ -442,7 +442,8 @@ impl Account {
 }
 
 impl SoftIssue {
-    /// The first version did not say whose they were: strangers', as most are.
+    /// The first version did not record the issuer of a SOFT block: it is taken for a stranger's,
+    /// as most are.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             at: reader.instant()?,

@@ -6,12 +6,12 @@ use super::codec::{DecodeError, Reader, Writer};
 use super::sets::keep_recent;
 use crate::guard::policy::{BUDGET_MAX, BudgetPolicy};
 
-/// What a counted failure led to.
+/// The effect of a counted failure on the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Nothing to answer beyond what an active budget says.
     Plain,
-    /// The crossing was put off once (G-RECOVERY).
+    /// The crossing of the threshold was put off once (G-RECOVERY).
     Recovered,
 }
 
@@ -57,26 +57,26 @@ impl Budget {
         cool && self.is_active(policy, now)
     }
 
-    /// Takes the cooldown.
+    /// Starts the cooldown.
     pub(in crate::guard) fn answer(&mut self, now: Micros) {
         self.answered = Some(now);
     }
 
-    /// Counts an eligible failure. `recovers`: the device may put the crossing off.
+    /// Counts an eligible failure. With `recovers`, the device may put the crossing off.
     pub(in crate::guard) fn add(
         &mut self,
         policy: &BudgetPolicy,
         recovers: bool,
         now: Micros,
     ) -> Counted {
-        // The epoch is fixed: what fails during it neither extends nor restarts it.
+        // The epoch is fixed: failures during it neither extend nor restart it.
         if self.is_active(policy, now) {
             return Counted::Plain;
         }
         self.prune(policy, now);
         let threshold = policy.threshold as usize;
         if self.times.len() < threshold {
-            // The count has fallen since a crossing was put off: the next one is another.
+            // The count has fallen since a crossing was put off: the next crossing is a new one.
             self.held = false;
             self.times.push(now);
         }

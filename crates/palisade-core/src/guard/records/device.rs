@@ -12,7 +12,7 @@ use crate::guard::policy::{CorrelationPolicy, GuardPolicy, SET_MAX};
 
 const VERSION: u8 = 1;
 
-/// What is remembered of one fingerprint in one flow.
+/// The record of one fingerprint in one flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     pub(in crate::guard) touched: Micros,
@@ -29,10 +29,10 @@ pub struct Device {
     watch: Watch,
 }
 
-/// What a sight of a fingerprint on a prefix amounts to (G-DILUTION).
+/// The result of seeing a fingerprint on a prefix (G-DILUTION).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::guard) struct Spread {
-    /// How far the metric got; `Below` for a prefix seen before.
+    /// Position of the metric against its threshold; `Below` for a prefix seen before.
     pub(in crate::guard) reach: Reach,
     /// The window before met the threshold as well.
     pub(in crate::guard) confirmed: bool,
@@ -49,8 +49,8 @@ impl Device {
         self.roll(policy.dilution.window, now);
         let judge = match confidence {
             Confidence::Low => Reach::of,
-            // One window must confirm another: a flag that the first of them used up
-            // would never see them both.
+            // One window must confirm another. `Reach::of` uses up its flag in the first of them,
+            // so that the second would never count as met.
             Confidence::Medium | Confidence::High => Reach::hovering,
         };
         let reach = if self.sight(prefix) {
@@ -67,7 +67,7 @@ impl Device {
         }
     }
 
-    /// True if the store has such a record.
+    /// True if the record was read from the store.
     pub(in crate::guard) fn exists(&self) -> bool {
         self.touched > Micros(0)
     }
@@ -84,7 +84,7 @@ impl Device {
         self.window = window;
     }
 
-    /// True if the prefix is new in this window.
+    /// Notes a sight of the prefix; true if the prefix is new in this window.
     fn sight(&mut self, prefix: &Rotating) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
@@ -96,7 +96,7 @@ impl Device {
         new
     }
 
-    /// Takes a prefix out: a success there is no dilution.
+    /// Takes a prefix out: a success there shows that it is no dilution.
     pub(in crate::guard) fn leave(&mut self, prefix: &Rotating) -> bool {
         let before = self.prefixes.len();
         self.prefixes.retain(|seen| !seen.is(prefix));
@@ -115,7 +115,7 @@ impl Device {
         self.touched = now;
     }
 
-    /// When nothing in it matters any more.
+    /// The instant from which nothing in the record matters any more.
     #[must_use]
     pub fn expires_at(&self, guard: &GuardPolicy, policy: &CorrelationPolicy) -> Micros {
         let windows = Micros(

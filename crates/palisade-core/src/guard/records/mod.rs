@@ -27,8 +27,8 @@ pub struct Records {
     pub account: Account,
     /// The network's.
     pub network: Network,
-    /// The device's; not looked at if the fingerprint is missing.
+    /// The device's; not read if the fingerprint is missing.
     pub device: Device,
-    /// The lockout's; not looked at without a username.
+    /// The lockout's; not read without a username.
     pub lockout: Lockout,
 }

@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 
 /// User agents with an entry (K2).
 pub const AGENTS_MAX: usize = 32;
-/// How long a user agent without anything in its entry is kept.
+/// Time for which a user agent without anything in its entry is kept.
 const AGENT_IDLE: u64 = DAY;
 
 /// One user agent on the prefix (K2).
@@ -39,7 +39,7 @@ pub struct Visitor {
     pub(in crate::guard) block: Option<Block>,
 }
 
-/// What is remembered of one prefix in one flow.
+/// The record of one prefix in one flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     pub(in crate::guard) touched: Micros,
@@ -54,13 +54,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// K1's memory.
+    /// The state of K1.
     #[must_use]
     pub const fn key(&self) -> &KeyState {
         &self.key
     }
 
-    /// K2's memory.
+    /// The state of K2.
     #[must_use]
     pub fn agent(&self, user_agent: &Rotating) -> Option<&KeyState> {
         let agent = self.agents.iter().find(|agent| agent.id.is(user_agent));
@@ -77,8 +77,8 @@ impl Network {
             .filter(|block| block.until > now && block.class == Class::Hard)
     }
 
-    /// The user agent's entry, made if need be: the one idle longest leaves, one
-    /// under a running block last.
+    /// The user agent's entry, created if need be. If there is no room, the entry that is idle
+    /// longest leaves, one under a running block last.
     pub(in crate::guard) fn enter_agent(
         &mut self,
         user_agent: &Rotating,
@@ -109,8 +109,8 @@ impl Network {
         &mut self.agents[index]
     }
 
-    /// Notes an unknown fingerprint. False if too many new ones came lately: it gets
-    /// no entry (G-EPHEMERAL).
+    /// Notes an unknown fingerprint. False if too many new ones came lately: this one gets no entry
+    /// (G-EPHEMERAL).
     pub(in crate::guard) fn visit(
         &mut self,
         policy: &CorrelationPolicy,
@@ -131,7 +131,7 @@ impl Network {
         self.enter_visitor(fingerprint, now).is_some()
     }
 
-    /// The fingerprint's entry, made if one without a running block can leave.
+    /// The fingerprint's entry, created if an entry without a running block can leave.
     pub(in crate::guard) fn enter_visitor(
         &mut self,
         fingerprint: &Rotating,
@@ -199,7 +199,7 @@ impl Network {
         });
     }
 
-    /// Drops what no rule can see any more.
+    /// Drops state that no rule can see any more.
     pub(in crate::guard) fn prune(
         &mut self,
         guard: &GuardPolicy,
@@ -222,7 +222,7 @@ impl Network {
         self.touched = now;
     }
 
-    /// When nothing in it matters any more.
+    /// The instant from which nothing in the record matters any more.
     #[must_use]
     pub fn expires_at(&self, guard: &GuardPolicy, policy: &CorrelationPolicy) -> Micros {
         let agents = self.agents.iter().map(|agent| {
@@ -295,8 +295,8 @@ impl Agent {
         }
     }
 
-    /// Notes an unknown fingerprint; `Below` unless it is another than the last one
-    /// and there were enough such changes (G-CHURN).
+    /// Notes an unknown fingerprint; `Below` unless it differs from the last one and there were
+    /// enough such changes (G-CHURN).
     pub(in crate::guard) fn see(
         &mut self,
         policy: &CorrelationPolicy,
@@ -405,8 +405,8 @@ impl Visitor {
 
 #[cfg(test)]
 impl Network {
-    /// Every list as long as it can get: login and OTP fill agents and sets, the
-    /// heavy API the requests, and here one record has it all.
+    /// Every list as long as it can get: login and OTP fill agents and sets, the heavy API fills
+    /// the remembered requests; this one record has all of them.
     pub(in crate::guard) fn full(agents: usize, visitors: usize) -> Self {
         use super::bounds::{FAR_OFF, full_key, full_once, full_set, full_watch};
         let key = full_key();

@@ -9,14 +9,14 @@ use super::sets::Short;
 /// Pending attempts that an account keeps.
 pub const PENDING_MAX: usize = 16;
 
-/// As what a pending attempt weighs until its outcome is known.
+/// The failure that a pending attempt counts as until its outcome is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// A known device's failure: on that device (K5).
     Known,
     /// Another device's: on the account (K4).
     New,
-    /// One without a fingerprint: on the account (K4).
+    /// A failure without a fingerprint: on the account (K4).
     Missing,
 }
 
@@ -46,14 +46,14 @@ impl Pending {
 pub struct PendingAttempts(Vec<Pending>);
 
 impl PendingAttempts {
-    /// Those that may still end with an outcome.
+    /// Attempts that may still end with an outcome.
     pub(in crate::guard) fn live(&self, ttl: u64, now: Micros) -> impl Iterator<Item = &Pending> {
         let lives = move |pending: &&Pending| now.since(pending.since) < ttl;
         self.0.iter().filter(lives)
     }
 
-    /// Opens an attempt, unless the same request has one under way already. Those that are
-    /// over take nobody's place.
+    /// Opens an attempt, unless the same request has one under way already. Attempts that are over
+    /// take up no place.
     pub(in crate::guard) fn open(&mut self, request: &Rotating, attempt: Pending, ttl: u64) {
         self.prune(ttl, attempt.since);
         if self.0.len() < PENDING_MAX && !self.0.iter().any(|kept| kept.id.is(request)) {
@@ -61,8 +61,8 @@ impl PendingAttempts {
         }
     }
 
-    /// Ends the attempt of the same request, else the oldest one of the same device that has
-    /// not ended by itself: an outcome says nothing of one whose time is over.
+    /// Ends the attempt of the same request, else the oldest one of the same device that has not
+    /// ended by itself: an outcome says nothing about an attempt whose time is over.
     pub(in crate::guard) fn end(
         &mut self,
         request: Option<&Rotating>,

@@ -11,7 +11,7 @@ use crate::guard::policy::SET_MAX;
 pub struct Short(pub u64);
 
 impl Short {
-    /// Of a digest.
+    /// The first half of `digest`.
     #[must_use]
     pub fn of(digest: Digest) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = digest.to_bytes();
@@ -24,7 +24,7 @@ impl Short {
         format!("{:016x}", self.0)
     }
 
-    /// True if it stands for `who`, under either secret.
+    /// True if this is the digest of `who` under either secret.
     #[must_use]
     pub fn is(self, who: &Rotating) -> bool {
         self == Self::of(who.current) || who.previous.map(Self::of) == Some(self)
@@ -34,7 +34,7 @@ impl Short {
 /// One member of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// Digest of the member.
     pub who: Short,
     /// First sight.
     pub first: Micros,
@@ -46,7 +46,7 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingSet(pub(in crate::guard) Vec<Member>);
 
-/// Whether a sight added a member.
+/// Whether a sight added a member to a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// A member that was not there before.
@@ -110,7 +110,7 @@ impl SlidingSet {
     }
 }
 
-/// The flag that a first arrival one below a threshold leaves.
+/// The flag that is left when a metric first arrives at one below its threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch(pub(in crate::guard) Option<Micros>);
 
@@ -123,8 +123,8 @@ impl Watch {
         second
     }
 
-    /// The same for a rule that needs two windows in a row: the flag stays armed for its
-    /// time, so that each further arrival in it counts.
+    /// Like [`Watch::arrive`], but leaves the flag armed for its time, so that each further arrival
+    /// within it counts. For rules that need two windows in a row.
     pub(in crate::guard) fn hover(&mut self, window: u64, now: Micros) -> bool {
         let armed = self.0.is_some_and(|first| now.since(first) < window);
         if !armed {
@@ -145,7 +145,7 @@ pub(in crate::guard) fn keep_recent(times: &mut Vec<Micros>, window: u64, max: u
     times.drain(..surplus);
 }
 
-/// How many of the times are less than `window` old.
+/// Counts the times that are less than `window` old.
 pub(in crate::guard) fn count_recent(times: &[Micros], window: u64, now: Micros) -> usize {
     times.iter().filter(|at| now.since(**at) < window).count()
 }

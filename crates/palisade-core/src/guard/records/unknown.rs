@@ -1,20 +1,20 @@
-//! Outcomes that nobody could tell, of an account's strangers (G-UNKNOWN).
+//! Unknown outcomes of an account's strangers (G-UNKNOWN).
 
 use crate::time::{MINUTE, Micros};
 
 use super::codec::{DecodeError, Reader, Writer};
 
-/// Unknown outcomes within the window that count nothing yet.
+/// Unknown outcomes within the window that do not count as failures.
 const FREE: usize = 2;
-/// How long an unknown outcome is remembered.
+/// Time for which an unknown outcome is remembered.
 const WINDOW: u64 = 10 * MINUTE;
 
-/// When the last unknown outcomes came, oldest first; as many as count nothing.
+/// Times of the last unknown outcomes, oldest first; at most as many as do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownOutcomes(Vec<Micros>);
 
 impl UnknownOutcomes {
-    /// Notes one; true if it is the third within the window, or a further one.
+    /// Notes an unknown outcome; true if it is the third within the window, or a further one.
     pub(in crate::guard) fn note(&mut self, now: Micros) -> bool {
         self.prune(now);
         let counts = self.0.len() >= FREE;

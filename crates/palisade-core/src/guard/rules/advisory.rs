@@ -1,4 +1,4 @@
-//! G-ADVISORY: what a network did does not bind a trusted session.
+//! G-ADVISORY: blocks of a network do not bind a trusted session.
 
 use crate::decision::KeyKind;
 use crate::guard::command::Command;

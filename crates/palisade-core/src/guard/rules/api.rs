@@ -1,5 +1,5 @@
-//! Heavy endpoints (G-API). The counting is done by limit buckets; this is what
-//! their readings lead to.
+//! Heavy endpoints (G-API). Limit buckets do the counting; this module turns their readings into
+//! blocks.
 
 use crate::decision::{KeyKind, Level};
 use crate::facts::Confidence;
@@ -23,7 +23,7 @@ pub struct ApiReadings {
     pub severe_exceeded: bool,
 }
 
-/// What a hit led to.
+/// The result of one hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiEvaluation {
     /// The network record after it.
@@ -51,7 +51,7 @@ pub fn replayed_hit(
         .cloned()
 }
 
-/// Judges one hit. Every hit counts on each of its keys, also one that is refused.
+/// Judges one hit. Every hit counts on each of its keys, even if it is refused.
 #[must_use]
 pub fn evaluate_hit(
     policy: &GuardPolicy,
@@ -107,7 +107,8 @@ impl Hit<'_> {
         .find_map(|(key, block)| block.map(|block| Candidate::running(key, &block, now)))
     }
 
-    /// A trusted session device is not bound by what its network did (G-ADVISORY).
+    /// Whether a block on the key binds this hit. A trusted session device is not bound by the
+    /// behaviour of its network (G-ADVISORY).
     const fn is_bound(&self, key: KeyKind) -> bool {
         !self.signals.trusted || !matches!(key, KeyKind::Prefix | KeyKind::PrefixAgent)
     }
@@ -179,7 +180,7 @@ impl Hit<'_> {
         }
     }
 
-    /// False if what runs on the key stands.
+    /// Places the block; false if the block that runs on the key stays.
     fn place(&mut self, key: KeyKind, order: Order) -> bool {
         let (policy, now) = (self.policy, self.now);
         let state = match key {

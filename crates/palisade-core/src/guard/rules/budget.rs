@@ -38,8 +38,8 @@ fn is_eligible(command: &mut Command<'_>) -> bool {
     let familiar = command.fingerprint.filter(|_| command.known);
     let Some(found) = familiar else { return true };
     let entry = command.account.enter(&found.digest, Kin::Familiar, now);
-    // Without room for an entry nothing tells how often the device has failed before: it
-    // counts as if it had used up its share.
+    // Without room for an entry nothing records how often the device has failed before: it counts
+    // as if it had used up its micro-cap.
     let beyond = entry.is_none_or(|entry| {
         let before = count_recent(&entry.failures, budget.epoch, now);
         entry.failures.push(now);
@@ -48,9 +48,9 @@ fn is_eligible(command: &mut Command<'_>) -> bool {
     beyond || budget.eligible == Eligible::Every
 }
 
-/// G-BUDGET: while the budget is active, one SOFT answer per cooldown; never beside a
-/// HARD candidate, and never a stored block. A check gets it only if it would be allowed, by
-/// the lockout too: who is denied anyway must not use up the answer that others are to get.
+/// G-BUDGET: while the budget is active, gives one SOFT answer per cooldown; never in addition to a
+/// HARD candidate, and never a stored block. A check gets it only if it would be allowed, by the
+/// lockout too: a request that is denied anyway must not use up the answer that others are to get.
 pub(in crate::guard) fn answer(command: &mut Command<'_>) {
     let budget = &command.flow.budget;
     let hard = |candidate: &Candidate| candidate.outcome == Outcome::HardBlock;

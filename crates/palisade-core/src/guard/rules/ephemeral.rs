@@ -4,7 +4,7 @@ use crate::guard::command::Command;
 use crate::guard::records::account::Kin;
 use crate::guard::records::sets::Sight;
 
-/// How an unknown device arrived on its account.
+/// The arrival of an unknown device on its account.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::guard) struct Arrival {
     /// Members of the rotation's window before it.
@@ -13,7 +13,7 @@ pub(in crate::guard) struct Arrival {
     pub(super) sight: Sight,
     /// It was never seen before, as far as the record reaches.
     pub(super) newcomer: bool,
-    /// There is a place for what is kept of it.
+    /// There is room for an entry of the device.
     pub(super) room: bool,
 }
 
@@ -32,8 +32,8 @@ pub(in crate::guard) fn arrive(command: &mut Command<'_>) {
     let newcomer = command.account.recent.get(who).is_none() && !exists;
     let window = policy.rotation.window;
     let before = command.account.recent.live(window, now);
-    // A device with an entry that the set has forgotten is not new: its first sight
-    // is put beyond every window that counts new ones.
+    // A device that the set has forgotten but that has an entry is not new: its first sight is put
+    // before every window that counts new devices.
     let long_ago = now.minus(policy.flood.window.max(policy.new_window));
     let first = if newcomer { now } else { long_ago };
     let sight = command.account.recent.see(who, window, first, now);

@@ -1,11 +1,11 @@
-//! What a success changes: its device becomes known, and is no longer watched. It is
-//! never answered by a budget (G-OWNER): that rule is not in its list.
+//! Effects of a success: its device becomes known, and is no longer watched. A budget never answers
+//! a success (G-OWNER): that rule is not in the list of successes.
 
 use crate::facts::Confidence;
 use crate::guard::command::Command;
 use crate::guard::records::account::Kin;
 
-/// A MEDIUM or HIGH device becomes known to the account; a LOW one, which many share,
+/// Makes a MEDIUM or HIGH device known to the account. A LOW fingerprint, which many devices share,
 /// proves nothing.
 pub(in crate::guard) fn learn(command: &mut Command<'_>) {
     let strong = |confidence| confidence >= Confidence::Medium;
@@ -19,8 +19,8 @@ pub(in crate::guard) fn learn(command: &mut Command<'_>) {
     }
 }
 
-/// The account and the device leave the sets: colleagues who log in from one address
-/// are no spray, the owner's devices are no rotation.
+/// Removes the account and the device from the sets: colleagues who log in from one address are no
+/// spray, the owner's devices are no rotation.
 pub(in crate::guard) fn leave_sets(command: &mut Command<'_>) {
     let who = command.fingerprint.map(|found| found.digest);
     if let Some(who) = &who {

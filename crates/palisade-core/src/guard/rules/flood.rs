@@ -18,7 +18,8 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     let threshold = policy.flood.threshold;
     let watch = &mut command.account.flood_watch;
     let reach = Reach::of(metric, threshold, watch, policy.watch_window, now);
-    // The account is throttled by now: who adds to the flood pays for that, not its owner.
+    // The account is throttled by now: a device that adds to the flood pays for that, not the
+    // owner.
     if metric > threshold as usize {
         let level = policy.flood_device_level;
         command.issue_hard(Rule::G_FLOOD, KeyKind::AccountDevice, level, reach);

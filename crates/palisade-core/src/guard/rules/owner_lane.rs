@@ -7,8 +7,8 @@ use crate::guard::ladder::Issuer;
 use crate::guard::policy::OwnerLane;
 use crate::guard::records::sets::count_recent;
 
-/// G-OWNER-LANE: blocks on the account (K4) that devices not known to it led to do not
-/// bind who is in the lane.
+/// G-OWNER-LANE: blocks on the account (K4) that were caused by devices not known to it do not bind
+/// devices in the owner's lane.
 pub(in crate::guard) fn frees(command: &Command<'_>, key: KeyKind, issuer: Issuer) -> bool {
     key == KeyKind::Account && issuer == Issuer::Stranger && is_open(command)
 }
@@ -27,8 +27,8 @@ pub(in crate::guard) fn is_open(command: &Command<'_>) -> bool {
     }
 }
 
-/// True if the account's budget is not this device's affair: it is in the lane, and its
-/// own failures are still within the micro-cap.
+/// True if the account's budget does not concern this device: it is in the lane, and its own
+/// failures are still within the micro-cap.
 pub(in crate::guard) fn frees_from_budget(command: &Command<'_>) -> bool {
     let budget = &command.flow.budget;
     let who = command.fingerprint.map(|found| found.digest);

@@ -1,4 +1,4 @@
-//! G-PENDING: asking in parallel gains an attacker nothing.
+//! G-PENDING: an attacker gains nothing by trying in parallel.
 
 use crate::decision::{KeyKind, Level, Outcome};
 use crate::facts::Attempt;
@@ -39,9 +39,9 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     command.ended = true;
 }
 
-/// A stranger is judged by the account (K4), a known device by itself (K5). Failures
-/// without a fingerprint are counted on prefix and agent too (K2), which binds no
-/// trusted session.
+/// Returns the keys that the check is judged by: the account (K4) for a stranger, the device itself
+/// (K5) if it is known. Failures without a fingerprint are counted on prefix and agent too (K2), a
+/// key that binds no trusted session.
 const fn judged_keys(command: &Command<'_>) -> &'static [KeyKind] {
     match weight(command) {
         Weight::Known => &[KeyKind::AccountDevice],
@@ -59,9 +59,9 @@ const fn weight(command: &Command<'_>) -> Weight {
     }
 }
 
-/// Since when the oldest pending attempt on the key runs, if the sum is in a band
-/// that binds. A passed challenge frees from the SOFT band only: it buys no guess that
-/// a HARD block would have met.
+/// Returns the start of the oldest pending attempt on the key, if the sum of points is in a band
+/// that binds. A passed challenge frees from the SOFT band only: it must not buy a guess that a
+/// HARD block would have met.
 fn reached(command: &Command<'_>, key: KeyKind) -> Option<Micros> {
     let mut oldest = None;
     let mut sum = u32::from(command.score(key));
@@ -96,9 +96,9 @@ fn weighing<'a>(command: &'a Command<'_>, key: KeyKind) -> impl Iterator<Item = 
     })
 }
 
-/// What the failure would add. One without a fingerprint after another one
-/// (`repeats`) would add G-SCORE-REPEAT-MISSING to the account: weighing less than that,
-/// it would leave room for a guess that has none once the outcomes come in.
+/// Returns the points that the failure would add. A failure without a fingerprint after another
+/// such one (`repeats`) would add G-SCORE-REPEAT-MISSING to the account. If its pending attempt
+/// weighed less than that, there would be room for one guess too many once the outcomes come in.
 fn points(scores: &ScorePolicy, weight: Weight, repeats: bool) -> u32 {
     u32::from(match weight {
         Weight::Known => scores.known,
@@ -108,8 +108,9 @@ fn points(scores: &ScorePolicy, weight: Weight, repeats: bool) -> u32 {
     })
 }
 
-/// What cannot be reserved cannot be let through: a dropped reservation would be a
-/// guess that weighs nothing. Only known devices together can get here.
+/// Returns the start of the oldest pending attempt if there is no place for another one. An attempt
+/// that cannot be reserved cannot be let through: a dropped reservation would be a guess that
+/// weighs nothing. Only several known devices together can fill all places.
 fn no_place_left(command: &Command<'_>) -> Option<Micros> {
     command.signals.attempt_id?;
     let ttl = command.flow.pending_ttl;
@@ -118,7 +119,7 @@ fn no_place_left(command: &Command<'_>) -> Option<Micros> {
     (live.count() + 1 >= PENDING_MAX).then_some(oldest)
 }
 
-/// What a check reserves if its answer is ALLOW.
+/// Returns the pending attempt that a check reserves if its answer is ALLOW.
 pub(in crate::guard) fn reservation(command: &Command<'_>) -> Option<Pending> {
     let id = command.signals.attempt_id?;
     let reserves = command.attempt == Attempt::Check && command.flow.pending;

@@ -31,13 +31,13 @@ pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     }
     block_the_others(command, &found.digest, level);
     command.episode = command.account.rotating == 0;
-    // How far this episode got: it is over once fewer are left (at most the threshold,
-    // for more than that is the same episode).
+    // The size of this episode: it is over once fewer devices are left. It is capped at the
+    // threshold, because further devices belong to the same episode.
     command.account.rotating = u8::try_from(metric.min(threshold as usize)).unwrap_or(u8::MAX);
 }
 
-/// The same block on every other device of the rotation that the account does not
-/// know.
+/// Blocks every other device of the rotation that the account does not know, as the current one was
+/// blocked.
 fn block_the_others(command: &mut Command<'_>, who: &Rotating, level: Level) {
     let (guard, now) = (command.policy, command.now);
     let window = command.flow.correlation.rotation.window;
@@ -48,7 +48,8 @@ fn block_the_others(command: &mut Command<'_>, who: &Rotating, level: Level) {
     for member in others {
         let mut devices = command.account.devices.iter_mut();
         let entry = devices.find(|device| device.is(member.who));
-        // Or strangers could shut the owner's own device out by rotating beside it.
+        // A known device is spared: otherwise strangers could shut the owner out by rotating at the
+        // same time.
         let Some(device) = entry.filter(|device| !device.known) else {
             continue;
         };

@@ -6,8 +6,8 @@ use crate::guard::ladder::{Class, Memory};
 use crate::guard::records::sets::keep_recent;
 use crate::rule::Rule;
 
-/// G-ROTATION-REPEAT: the third rotation in a day: HARD on the account (K4), always
-/// L4. An episode counts once, until its metric has fallen below what it reached.
+/// G-ROTATION-REPEAT: the third rotation in a day: HARD on the account (K4), always L4. An episode
+/// counts once, until its metric has fallen below the value that it reached.
 pub(in crate::guard) fn judge(command: &mut Command<'_>) {
     if !command.episode {
         return;

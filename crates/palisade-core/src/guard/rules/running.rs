@@ -7,8 +7,8 @@ use crate::guard::aggregate::Candidate;
 use crate::guard::command::Command;
 use crate::guard::ladder::Block;
 
-/// The HARD block that ends the evaluation of `attempt`: the first one that binds, in
-/// the order of the list. A success is not answered by the network's.
+/// The HARD block that ends the evaluation of `attempt`: the first one that binds, in the order of
+/// the list. A network's block does not answer a success.
 pub(in crate::guard) fn hard_block(command: &Command<'_>, attempt: Attempt) -> Option<Candidate> {
     let mut keys = command.rules.hard_blocks.iter().copied();
     keys.find_map(|key| {
@@ -32,8 +32,8 @@ fn hard_on<'a>(command: &'a Command<'_>, key: KeyKind) -> Option<&'a Block> {
     }
 }
 
-/// Running SOFT blocks that bind and were not just replaced. They yield to a passed
-/// challenge; the one on prefix and user agent binds only who lacks a fingerprint.
+/// Adds running SOFT blocks that bind and were not just replaced. They yield to a passed challenge;
+/// the one on prefix and user agent binds only requests without a fingerprint.
 pub(in crate::guard) fn soft_blocks(command: &mut Command<'_>) {
     if command.signals.challenge_passed {
         return;

@@ -1,12 +1,12 @@
-//! G-UNKNOWN: an application that fails over wrong passwords gives no guesses away.
+//! G-UNKNOWN: an application that fails on wrong passwords gives no guesses away.
 
 use crate::facts::Attempt;
 use crate::guard::command::Command;
 use crate::guard::rules::pending;
 
-/// G-UNKNOWN: an outcome that nobody could tell (the application failed, or did not answer)
-/// ends the pending attempt. The third one of a stranger within ten minutes, and each further
-/// one, counts as a failure: what it is judged as is returned.
+/// G-UNKNOWN: an unknown outcome (the application failed, or did not answer) ends the pending
+/// attempt. The third one of a stranger within ten minutes, and each further one, counts as a
+/// failure. Returns the outcome that the attempt is judged by.
 pub(in crate::guard) fn weigh(command: &mut Command<'_>) -> Attempt {
     if !command.known {
         command.trace.changed.account = true;

@@ -8,7 +8,7 @@ use crate::guard::records::sets::Watch;
 use crate::rule::Rule;
 use crate::time::Micros;
 
-/// How a new member leaves a metric.
+/// Position of a metric against its threshold after a new member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Below the threshold.

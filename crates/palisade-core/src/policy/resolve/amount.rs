@@ -1,13 +1,13 @@
-//! What a limit is charged of a decision's costs (B-UNIT).
+//! Charges of a limit where a decision's costs are given by unit (B-UNIT).
 
 use std::num::NonZeroU32;
 
 use super::super::{Limit, QuotaUnit, RouteMatch};
 use crate::facts::RequestFacts;
 
-/// What a limit is charged where a decision's costs are given by unit.
+/// The charge of one limit where a decision's costs are given by unit.
 pub(super) enum Amount {
-    /// Its unit is not among them.
+    /// The decision states no cost in the limit's unit, or requests no slot.
     NotAsked,
     Whole(u32),
     /// More than any bucket holds (L-COST).
@@ -33,7 +33,8 @@ pub(super) fn amount(limit: &Limit, route: &RouteMatch<'_>, facts: &RequestFacts
     charged.map_or(Amount::TooLarge, Amount::Whole)
 }
 
-/// What one of a limit's unit weighs: the costs of routes and limits multiply requests only.
+/// Returns the weight of one unit in the limit's bucket: the costs of routes and limits multiply
+/// requests only.
 #[must_use]
 pub fn weight_in(limit: &Limit, route: &RouteMatch<'_>) -> NonZeroU32 {
     match limit.def.unit {

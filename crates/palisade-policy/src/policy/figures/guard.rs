@@ -383,12 +383,13 @@ pub(super) fn schemas() -> impl Iterator<Item = Schema> {
 pub(super) fn read(root: &Table, sink: &mut Sink) -> Option<GuardPolicy> {
     let own = read_table::<GuardTable>(root, sink);
     let table = own.as_ref().map(whole);
-    // Where the table that all flows share is wrong, their own are judged beside its defaults.
+    // Where the shared `[guard]` table is wrong, the tables of the flows are judged with its
+    // defaults.
     let all = own.or_else(|| read_table::<GuardTable>(&Table::new(), &mut Sink::default()))?;
     let login = login::read(root, &all, sink);
     let otp = otp::read(root, &all, sink);
     let api = read_table::<ApiTable>(root, sink).map(|table| api(&table, &all));
-    // One part at a time beside defaults, so that the error can name its table.
+    // One part at a time, with defaults for the others, so that the error can name its table.
     let others = GuardPolicy::default;
     let parts = [
         ("guard", table.clone()),

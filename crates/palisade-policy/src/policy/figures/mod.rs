@@ -139,7 +139,7 @@ pub(crate) fn schemas() -> impl Iterator<Item = Schema> {
     ])
 }
 
-/// All figures beside the limits.
+/// All settings other than the limits.
 pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -> Option<Settings> {
     let guard = guard::read(root, sink);
     let lockout = lockout(root, sink);

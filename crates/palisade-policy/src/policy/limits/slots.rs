@@ -9,15 +9,15 @@ use palisade_core::policy::{Accuracy, Dimension, LimitDef, QuotaUnit, Standing};
 use super::{Checker, define};
 use crate::policy::tables::LimitTable;
 
-/// Most places of a bucket: each is an instant in it.
+/// Most slots of a limit: each is an instant in its bucket.
 const CONCURRENCY_MAX: u32 = 1_000;
 /// Shortest and longest hold.
 const HOLD_MIN: Duration = Duration::from_secs(1);
 const HOLD_MAX: Duration = Duration::from_secs(3_600);
 
 impl Checker<'_> {
-    /// The limit of so many places. A place is a hit of a sliding log whose window is the
-    /// hold: it is free again when it is given back, or when the window has passed.
+    /// The limit with this many slots. A slot is a hit of a sliding log whose window is the hold:
+    /// it is free again when it is given back, or when the window has passed.
     pub(super) fn slots(mut self, table: LimitTable, by: Vec<Dimension>) -> Option<LimitDef> {
         self.excluded(&table);
         let count = self.count(&table);

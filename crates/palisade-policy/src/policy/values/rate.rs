@@ -10,9 +10,9 @@ use crate::document::tree::Node;
 /// `N/window`, as in `250/min`, `5/15min`, `1_000_000/day`, `1000/month`, `1000/year`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// Number per window.
     pub limit: NonZeroU32,
-    /// In how long.
+    /// The window.
     pub window: Window,
 }
 
@@ -28,7 +28,7 @@ impl Rate {
     /// Parses a rate.
     ///
     /// # Errors
-    /// What is wrong, as the end of a sentence, without the text itself.
+    /// The problem, as the end of a sentence, without the text itself.
     pub fn parse(text: &str) -> Result<Self, String> {
         parse_rate(text).map_err(|problem| problem.message)
     }
