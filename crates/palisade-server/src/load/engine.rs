@@ -21,31 +21,32 @@ use super::{Report, Tally};
 use crate::failure::Failure;
 use crate::store::AnyStore;
 
-/// A slow answer is a figure here, not an outage: no breaker is to open.
+/// Deadline of a store call. It is long because a slow answer is a result here, not an outage: no
+/// breaker is to open.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A load of an engine.
+/// A benchmark of an engine.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Its store's URL.
+    /// URL of the store.
     pub store: String,
     /// Distinct callers.
     pub keys: u32,
-    /// What each of them may have; the window is longer than the load.
+    /// Requests that each caller may make. The window is longer than the benchmark.
     pub limit: u32,
     /// Requests under way at once.
     pub concurrency: u32,
-    /// Threads of the runtime, which the report names.
+    /// Threads of the runtime, for the report.
     pub threads: usize,
-    /// How long it lasts.
+    /// Duration of the benchmark, in seconds.
     pub seconds: u64,
 }
 
-/// Loads an engine of this process, and removes what was counted. Boxed: it is compiled here,
-/// not where it is called.
+/// Loads an engine in this process, and removes its buckets afterwards. The future is boxed so that
+/// it is compiled here and not where it is called.
 ///
 /// # Errors
-/// Says what cannot be opened or removed.
+/// The store cannot be opened, or the buckets cannot be removed.
 pub fn run(load: &Load) -> Pin<Box<dyn Future<Output = Result<Report, Failure>> + Send + '_>> {
     Box::pin(measured(load))
 }
@@ -91,8 +92,8 @@ async fn measured(load: &Load) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The first signal ends the load, so that what it counted is removed; a second one
-/// ends the process.
+/// Ends the benchmark at the first signal, so that its buckets are removed. A second signal ends
+/// the process.
 async fn interrupt(tally: Arc<Tally>) {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return;
@@ -106,8 +107,8 @@ async fn interrupt(tally: Arc<Tally>) {
     std::process::exit(130);
 }
 
-/// Removes every bucket that the load has made: nobody else's limit is to find them in
-/// its store.
+/// Removes every bucket that the benchmark has made, so that its store keeps none of them for
+/// others.
 async fn clean(
     engine: &Arc<Engine<AnyStore>>,
     tally: &Tally,
@@ -197,7 +198,7 @@ async fn work(engine: Arc<Engine<AnyStore>>, tally: Arc<Tally>, task: u32, keys:
         }
         key = key.wrapping_add(1) % keys;
         turn = turn.wrapping_add(1);
-        // A store that answers at once never waits: let the others run.
+        // A store that answers at once never yields: let the other tasks run.
         if turn.is_multiple_of(64) {
             tokio::task::yield_now().await;
         }
