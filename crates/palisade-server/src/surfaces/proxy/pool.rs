@@ -124,7 +124,7 @@ impl Pool {
         let turns = (0..count).map(|step| start.wrapping_add(step) % count);
         turns
             .filter(|index| !tried.contains(index))
-            // The first of equals is taken, which keeps the turns among instances that are not left out.
+            // Of equals the first is taken, so that instances that are not left out take turns.
             .min_by_key(|index| self.instances[*index].comes_back(now))
     }
 

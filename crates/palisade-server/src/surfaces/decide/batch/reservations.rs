@@ -111,7 +111,7 @@ fn member(
     Ok((member, own))
 }
 
-/// Returns the answer of a member, or the problem of a reservation that only the store could find.
+/// Returns the answer of a member, or the problem of a reservation that only its execution shows.
 async fn answer(decide: &Decide, member: Member, id: &RequestId) -> Value {
     let engine = &decide.enforcer.engine;
     match member {

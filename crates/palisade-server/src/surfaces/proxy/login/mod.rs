@@ -180,7 +180,7 @@ impl Attempted {
         id: RequestId,
         under_way: Option<OwnedRwLockReadGuard<()>>,
     ) -> Result<Seen, Problem> {
-        // A task of its own: when the client hangs up this future is dropped, and the attempt is not.
+        // A task of its own: if the client hangs up, this future is dropped and the attempt is not.
         let seen = tokio::spawn(async move {
             let asked = link.ask(request, upgrades, &id).await;
             let seen = self.conclude(asked, &id).await;
