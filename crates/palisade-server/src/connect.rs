@@ -1,5 +1,5 @@
-//! How this program speaks TLS to others: the application behind the proxy, and the
-//! admin address that the command line asks.
+//! TLS towards others: the application behind the proxy, and the admin address that the command
+//! line connects to.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::failure::Failure;
 
-/// A file of certificates or keys, and how the user calls it.
+/// A file of certificates or keys, with the name that the user knows it by.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     /// The flag or key.
@@ -19,7 +19,8 @@ pub struct Named<'a> {
     pub path: &'a Path,
 }
 
-/// Trusts this authority, or the system's; shows this pair, if there is one.
+/// Builds a client that trusts the given authority, or else the system's, and presents the given
+/// certificate, if there is one.
 pub fn client(
     authority: Option<Named<'_>>,
     pair: Option<(Named<'_>, Named<'_>)>,
@@ -49,7 +50,7 @@ fn roots_of(file: Named<'_>) -> Result<RootCertStore, Failure> {
     Ok(roots)
 }
 
-/// What the system trusts; single certificates that cannot be used are left out.
+/// Returns the system's root certificates. Single ones that cannot be used are left out.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,18 +1,18 @@
-//! Why a command ended otherwise than well, and its exit code.
+//! Results of commands, and their exit codes.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use palisade_policy::{ConfigError, ConfigErrors, Place};
 
-/// How a command ended.
+/// Result of a command that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It did what was asked.
+    /// The command did what was asked.
     Done,
-    /// It did, and the answer is no.
+    /// The command did its work, and the answer is no.
     Negative,
-    /// It did, and something that it asked did not answer.
+    /// The command did its work, but something that it queried did not answer.
     Unavailable,
 }
 
@@ -26,7 +26,7 @@ impl From<Ending> for ExitCode {
     }
 }
 
-/// Why a command could not do what was asked.
+/// The reason why a command could not do its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     kind: Kind,
@@ -36,14 +36,14 @@ pub struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// What was asked or configured is wrong: exit code 2.
+    /// The command line or the configuration is wrong: exit code 2.
     Usage,
-    /// Something that is needed is not there: exit code 3.
+    /// Something that is needed is not available: exit code 3.
     Unavailable,
 }
 
 impl Failure {
-    /// Something to correct in the command line or configuration.
+    /// A failure that a change of the command line or configuration repairs.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             kind: Kind::Usage,
@@ -52,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// Something that the machine or another service does not give.
+    /// A failure of the machine or of another service.
     pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             kind: Kind::Unavailable,
@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// The same, as something to correct at a place of the configuration.
+    /// Returns the failure as an error at a place in the configuration.
     pub fn at(self, place: Place) -> ConfigError {
         ConfigError {
             hint: self.hint,
@@ -69,17 +69,17 @@ impl Failure {
         }
     }
 
-    /// What is wrong, for a list of several.
+    /// The message alone, for a list of several failures.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do about it.
+    /// The hint: a step that repairs the failure.
     pub fn hint(&self) -> &str {
         self.hint.as_deref().unwrap_or_default()
     }
 
-    /// What the process ends with.
+    /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         match self.kind {
             Kind::Usage => ExitCode::from(2),

@@ -1,8 +1,8 @@
-//! What a person or a script reads from a command.
+//! Output of commands, for people and scripts.
 
 use std::io::{self, Write};
 
-/// Writes text to standard output; a closed pipe is the reader's choice.
+/// Writes text to standard output. A closed pipe is no error: the reader wanted no more.
 pub fn print(text: &str) {
     let _ = io::stdout()
         .write_all(text.as_bytes())

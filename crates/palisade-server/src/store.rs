@@ -1,4 +1,4 @@
-//! Configuration → store.
+//! Builds the store from the configuration.
 
 pub mod risks;
 

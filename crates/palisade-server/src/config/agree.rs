@@ -4,7 +4,7 @@ use palisade_policy::document::Document;
 
 use super::sections::{Admin, Jwt, Proxy, Secrets, TlsTable};
 
-/// Reports those that do not.
+/// Reports keys that contradict each other or lack their counterpart.
 pub(super) fn check(
     document: &mut Document<'_>,
     secrets: Option<&Secrets>,
@@ -55,7 +55,7 @@ fn check_jwt(jwt: &Jwt, document: &mut Document<'_>) {
     }
 }
 
-/// A certificate chain and its private key go together.
+/// Reports a certificate chain without its private key, and the reverse.
 pub(super) fn check_certificates(
     document: &mut Document<'_>,
     tls: Option<&TlsTable>,

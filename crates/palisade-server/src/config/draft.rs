@@ -1,5 +1,4 @@
-//! A configuration as far as it can be read: what is wrong with one table hides nothing
-//! that is wrong with another.
+//! A configuration as far as it can be read. An error in one table hides no error in another.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use palisade_policy::{ConfigError, ConfigErrors, Env, Overrides, PolicyBundle, P
 
 use super::{Config, Server, agree, risks, sections};
 
-/// What was read. A table that was refused is as if nothing stood in it.
+/// The tables that could be read. A refused table counts as empty.
 pub struct Draft {
     config: Config,
     refused: Vec<&'static str>,
@@ -18,10 +17,10 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Reads all that can be.
+    /// Reads as much as possible.
     ///
     /// # Errors
-    /// The text is not TOML: nothing of it can be trusted to be what was meant.
+    /// The text is not TOML, so that nothing in it can be relied on.
     pub(super) fn read(input: Input<'_>, revision: u64) -> Result<Self, ConfigErrors> {
         let tables = sections::schemas();
         let mut document = palisade_policy::open(input, &tables)?;
@@ -44,10 +43,10 @@ impl Draft {
         })
     }
 
-    /// The configuration, if nothing in it was refused.
+    /// Returns the configuration if nothing in it was refused.
     ///
     /// # Errors
-    /// Everything that is wrong with it, each with its place.
+    /// Everything that is wrong with the configuration, each error with its place.
     pub fn whole(self) -> Result<Config, ConfigErrors> {
         match self.errors {
             None => Ok(self.config),
@@ -55,29 +54,29 @@ impl Draft {
         }
     }
 
-    /// Whether nothing in it was refused.
+    /// Whether nothing in the configuration was refused.
     pub const fn is_whole(&self) -> bool {
         self.errors.is_none()
     }
 
-    /// The tables that could be read, among others as they are by default.
+    /// Returns the configuration. Tables that could not be read have their defaults.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Tables that could not be read: what the configuration says of them means nothing.
+    /// Tables that could not be read. What the configuration says about them is meaningless.
     pub fn refused(&self) -> &[&'static str] {
         &self.refused
     }
 
-    /// What was found on the way: errors and warnings.
+    /// Errors and warnings found while reading.
     pub fn found(&self) -> Vec<ConfigError> {
         let errors = self.errors.clone().map(ConfigErrors::into_list);
         errors.unwrap_or_else(|| self.config.warnings.clone())
     }
 }
 
-/// Tables while they are read.
+/// Bookkeeping while tables are read: which of them were refused.
 #[derive(Default)]
 struct Tables {
     refused: Vec<&'static str>,

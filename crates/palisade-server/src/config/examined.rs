@@ -1,5 +1,5 @@
-//! Everything that `serve` would refuse, and what should be looked at, all at once: `check` and
-//! `doctor` say the same of the same file.
+//! All errors and warnings of a configuration at once, as `serve` would refuse or report them.
+//! `check` and `doctor` use it, so that they agree about the same file.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use super::ready::Ready;
 use super::{Config, Draft, draft};
 
-/// A configuration that was looked at as a whole.
+/// A configuration with everything that was found in it.
 pub struct Examined {
-    /// What could be read of it; nothing of a file that is not there or is no TOML.
+    /// The configuration as far as it could be read; `None` if the file is missing or not TOML.
     pub draft: Option<Draft>,
-    /// What a service would be made of, as far as its tables could be read.
+    /// The parts of a service, as far as their tables could be read.
     pub ready: Option<Ready>,
     /// Errors and warnings, each with its place.
     pub found: Vec<ConfigError>,
 }
 
 impl Examined {
-    /// Does all that `serve` does before it touches anything. Needs a Tokio runtime.
+    /// Does everything that `serve` does before it touches anything. Needs a Tokio runtime.
     pub async fn of(path: Option<&Path>, env: &Env, flags: &Overrides) -> Self {
         let draft = match draft(path, env, flags) {
             Ok(draft) => draft,
@@ -43,7 +43,7 @@ impl Examined {
         }
     }
 
-    /// What `serve` would start with: nothing of it is refused.
+    /// Returns the configuration that `serve` would start with, unless there is an error.
     pub fn config(&self) -> Option<&Config> {
         let draft = self.draft.as_ref();
         let is_error = |one: &ConfigError| one.severity == Severity::Error;

@@ -39,7 +39,7 @@ pub use values::{PostgresUrl, SecretRef, StoreUrl};
 /// Everything that a running service takes from the configuration: checked, bounded.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file it was read from.
+    /// The file that the configuration was read from.
     pub path: Option<PathBuf>,
     /// `[server]`.
     pub server: Server,
@@ -69,9 +69,9 @@ pub struct Config {
     pub metrics: Metrics,
     /// Where every key was written.
     pub places: Places,
-    /// What works, and should be looked at.
+    /// Settings that work but are risky.
     pub warnings: Vec<ConfigError>,
-    /// What a reload replaces.
+    /// The part of the configuration that a reload replaces.
     pub bundle: PolicyBundle,
 }
 
@@ -81,7 +81,7 @@ impl Config {
         &self.bundle.policy
     }
 
-    /// Tables that differ from `other` and only take effect at a start.
+    /// Returns the tables that differ from `other` and only take effect at a start.
     fn tables_that_need_a_restart(&self, other: &Self) -> Vec<&'static str> {
         let server = Server {
             trusted_proxies: other.server.trusted_proxies.clone(),
@@ -114,7 +114,7 @@ pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config,
     draft(path, env, flags)?.whole()
 }
 
-/// The configuration, and every figure in it with its origin.
+/// Returns the configuration, and each of its values with its origin.
 pub fn list(
     path: Option<&Path>,
     env: &Env,
@@ -132,7 +132,7 @@ pub fn list(
     Ok((Draft::read(input, 1)?.whole()?, figures))
 }
 
-/// Reads as much of the configuration as can be, for whoever reports all that is wrong.
+/// Reads as much of the configuration as possible, for commands that report all errors at once.
 ///
 /// # Errors
 /// The file cannot be read, or is not TOML.
@@ -155,12 +155,12 @@ fn text_of(path: Option<&Path>) -> Result<String, ConfigErrors> {
 /// A configuration file that is followed while it changes.
 pub type ConfigFile = FileSource<ConfigLoader>;
 
-/// Reads a file as a whole configuration, or a text as if it stood in one.
+/// Reads a file as a whole configuration, or a text as if it were the content of a file.
 #[derive(Default)]
 pub struct ConfigLoader {
-    /// Variables, which win over the file.
+    /// Environment variables. They win over the file.
     pub env: Env,
-    /// Flags, which win over both.
+    /// Flags. They win over the file and the environment.
     pub flags: Overrides,
 }
 

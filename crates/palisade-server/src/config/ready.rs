@@ -1,5 +1,5 @@
-//! What a service is made of before it touches anything. `serve` starts with it, `check`
-//! makes it and throws it away: what the one refuses, the other refuses.
+//! The parts of a service before it touches anything. `serve` starts with them, and `check` builds
+//! and discards them: both commands refuse the same configurations.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,18 +25,17 @@ pub struct Ready {
     pub(crate) certificates: Certificates,
     /// The store, not opened yet.
     pub store: Opening,
-    /// Where tenants' policies are, not asked yet.
+    /// The source of tenants' policies, not queried yet.
     pub tenants: Elsewhere,
     /// The database with the audit's table, if one is configured.
     pub audit_table: Option<PostgresConfig>,
 }
 
 impl Ready {
-    /// Makes all of it. Reads files and variables, connects to nothing. Needs a Tokio
-    /// runtime.
+    /// Builds all parts. Reads files and variables but opens no connection. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Everything that `serve` would refuse, each with its place.
+    /// Everything that `serve` would refuse, each error with its place.
     pub async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
         let (ready, refused) = Self::try_of(config, env, &[]).await;
         match (ready, ConfigErrors::from_list(refused)) {
@@ -50,8 +49,8 @@ impl Ready {
         }
     }
 
-    /// The same of a draft: what could be read of it is judged, and everything that `serve`
-    /// would refuse of that is returned.
+    /// Builds all parts of a draft. Returns them with everything that `serve` would refuse in the
+    /// tables that could be read.
     pub async fn of_draft(draft: &Draft, env: &Env) -> (Option<Self>, Vec<ConfigError>) {
         Self::try_of(draft.config(), env, draft.refused()).await
     }
@@ -99,17 +98,17 @@ impl Ready {
     }
 }
 
-/// The token that callers present, if there is one.
+/// Reads the token that callers present, if one is configured.
 fn caller(config: &Config, env: &Env) -> Result<Option<Arc<CallerToken>>, Failure> {
     let reference = config.server.caller_token.as_ref();
     let token = reference.map(|reference| reference.read_token("server.caller_token", env));
     Ok(token.transpose()?.map(CallerToken::new).map(Arc::new))
 }
 
-/// Collects what is refused.
+/// Collects errors.
 struct Refused<'a> {
     places: &'a Places,
-    /// Tables of which nothing is known: nothing that depends on one is judged.
+    /// Tables that could not be read. Keys that depend on one of them are not judged.
     unread: &'a [&'static str],
     errors: Vec<ConfigError>,
 }
@@ -124,7 +123,7 @@ impl Refused<'_> {
         !self.unread.contains(&table)
     }
 
-    /// What was made, or a failure at the key it is about.
+    /// Returns the value, or records its failure at the key that caused it.
     fn keep<T>(&mut self, key: &str, made: Result<T, Failure>) -> Option<T> {
         let table = key.split('.').next().unwrap_or(key);
         let place = || self.places.of_key(key);
@@ -136,7 +135,8 @@ impl Refused<'_> {
         None
     }
 
-    /// Off loopback callers prove who they are, and nobody else reads what they say.
+    /// Refuses addresses off loopback that do not authenticate callers, or that are not encrypted
+    /// and have no `tls.insecure`.
     fn open_to_strangers(&mut self, config: &Config) {
         if !self.knows("server") || !self.knows("tls") {
             return;
@@ -157,7 +157,8 @@ impl Refused<'_> {
         }
     }
 
-    /// Nodes that share a store must share the secret.
+    /// Reads the secrets. Nodes that share a store must share the secret, so that a shared store
+    /// without a configured one is refused.
     fn secrets(&mut self, config: &Config, env: &Env) -> Option<GivenSecrets> {
         let is_known = self.knows("store") && self.knows("secrets");
         if is_known && config.store.url.is_shared() && config.secrets.key.is_none() {
@@ -171,7 +172,7 @@ impl Refused<'_> {
     }
 }
 
-/// What an address off loopback lacks, and what to do about it.
+/// The first thing that an address off loopback lacks, with a hint that says how to fix it.
 fn lacking(config: &Config) -> Option<(&'static str, &'static str)> {
     let tls = &config.tls;
     if config.server.caller_token.is_none() && tls.client_ca.is_none() {
@@ -186,7 +187,7 @@ fn lacking(config: &Config) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-/// The certificates that are configured.
+/// Loads the configured certificates.
 fn certificates(config: &Config) -> Result<Certificates, Failure> {
     let (tls, proxy) = (&config.tls, &config.proxy);
     let load = |keys, pair: (&Option<PathBuf>, &Option<PathBuf>), client_ca: Option<PathBuf>| {
@@ -213,7 +214,7 @@ fn certificates(config: &Config) -> Result<Certificates, Failure> {
     Ok(Certificates { callers, proxy })
 }
 
-/// The key that says where the keys of signed tokens are.
+/// Name of the key that refers to the keys of signed tokens.
 pub(super) const fn key_of_tokens(config: &Config) -> &'static str {
     match config.jwt.jwks {
         Some(_) => "jwt.jwks",

@@ -1,4 +1,4 @@
-//! Settings of the service that work and are risky.
+//! Settings of the service that work but are risky.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,7 +10,7 @@ use palisade_policy::document::Document;
 use super::values::TOKEN_BYTES_STRONG;
 use super::{Config, SecretRef, StoreUrl};
 
-/// Warns of each. What stands in tables that were `refused` is not known.
+/// Adds a warning for each risky setting. Nothing is known about tables in `refused`.
 pub(super) fn warn(document: &mut Document<'_>, config: &Config, env: &Env, refused: &[&str]) {
     let everybody = |net: &ipnet::IpNet| net.prefix_len() == 0;
     if config.server.trusted_proxies.iter().any(everybody) {
@@ -73,8 +73,8 @@ pub(super) fn warn(document: &mut Document<'_>, config: &Config, env: &Env, refu
     }
 }
 
-/// A token that is accepted and shorter than recommended. One that cannot be read, or is too
-/// short to be accepted, is an error elsewhere.
+/// Warns of tokens that are accepted but shorter than recommended. Tokens that cannot be read, or
+/// are too short to be accepted, are errors elsewhere.
 fn warn_of_short_tokens(document: &mut Document<'_>, config: &Config, env: &Env) {
     let is_short = |key: &str, reference: &SecretRef| {
         let token = reference.read_token(key, env);

@@ -323,8 +323,8 @@ section! {
 }
 
 impl Secrets {
-    /// The same, with the secret of the well-known variable if that is set and no other is
-    /// named.
+    /// Returns the table, with the secret of the well-known variable if that is set and no other
+    /// secret is configured.
     pub(super) fn or_well_known(mut self, env: &Env) -> Self {
         let is_set = env
             .get(SECRET_VARIABLE)

@@ -1,4 +1,4 @@
-//! What a policy says, in words for people.
+//! Descriptions of a policy for people.
 
 use palisade_core::facts::ClientType;
 use palisade_core::guard::policy::GuardMode;
@@ -9,7 +9,7 @@ use palisade_core::policy::{
     ValueMatch,
 };
 
-/// `10/min`, as a policy file has it.
+/// Formats a rate as a policy file has it: `10/min`.
 pub fn rate(spec: &BucketSpec) -> String {
     const UNITS: [(u64, &str); 6] = [
         (604_800_000_000, "week"),
@@ -40,7 +40,7 @@ pub fn rate(spec: &BucketSpec) -> String {
     format!("{}/{window}{burst}", spec.limit())
 }
 
-/// The figure of a limit, or that it has none.
+/// The rate of a limit, or words that say it has none.
 pub fn figure(limit: &Limit, spec: &BucketSpec) -> String {
     let standing = limit.def.descriptor.as_ref().map(|rule| rule.standing);
     match standing {
@@ -50,7 +50,7 @@ pub fn figure(limit: &Limit, spec: &BucketSpec) -> String {
     }
 }
 
-/// A word for a dimension, as a policy file has it.
+/// The name of a dimension as a policy file has it.
 pub fn dimension(dimension: &Dimension) -> String {
     match dimension {
         Dimension::Ip => "ip".to_owned(),
@@ -65,7 +65,7 @@ pub fn dimension(dimension: &Dimension) -> String {
     }
 }
 
-/// Whose bucket a request meets.
+/// The owner of the bucket that a request meets, for example `each user`.
 pub fn bucket(limit: &Limit) -> String {
     let by: Vec<String> = limit.def.by.iter().map(dimension).collect();
     match (by.is_empty(), limit.def.accuracy) {
@@ -76,7 +76,7 @@ pub fn bucket(limit: &Limit) -> String {
     }
 }
 
-/// A descriptor's entry: its key, and the value if not any will do.
+/// Formats an entry of a descriptor: its key, and the value unless any value matches.
 fn entry(entry: &EntryMatch) -> String {
     match &entry.value {
         ValueMatch::Exact(value) => format!("{}={value}", entry.key),
@@ -85,7 +85,7 @@ fn entry(entry: &EntryMatch) -> String {
     }
 }
 
-/// Which requests it is about.
+/// The requests that a limit applies to.
 pub fn applies_to(limit: &Limit) -> String {
     let def = &limit.def;
     let mut parts = Vec::new();
@@ -121,7 +121,7 @@ pub fn applies_to(limit: &Limit) -> String {
     }
 }
 
-/// What it does while the store is down.
+/// The behaviour of a limit while the store is down.
 pub const fn failure(limit: &Limit) -> &'static str {
     match limit.def.on_store_failure {
         OnStoreFailure::Closed => "closed",
@@ -130,7 +130,7 @@ pub const fn failure(limit: &Limit) -> &'static str {
     }
 }
 
-/// How a class behaves while the store is down.
+/// The behaviour of a class while the store is down.
 pub const fn class(kind: ClassKind) -> &'static str {
     match kind {
         ClassKind::Auth => "halved on each node while the store is down",
@@ -155,7 +155,7 @@ pub fn guard(policy: &PolicySet) -> String {
     )
 }
 
-/// What every address is limited to, in one line.
+/// The limits on every address, in one line.
 pub fn addresses(policy: &PolicySet) -> String {
     let of_addresses = |limit: &&Limit| {
         let def = &limit.def;

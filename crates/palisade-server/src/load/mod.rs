@@ -1,5 +1,5 @@
-//! What `palisade bench` counts, whatever it loads, and its load of an engine in this process.
-//! That one is here because here an engine is compiled anyway.
+//! The counters and the report of `palisade bench`, for every kind of load, and its load of an
+//! engine in this process. The latter is in this crate because an engine is compiled here anyway.
 
 mod engine;
 
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 pub use engine::{Load, run};
 
-/// Latencies in powers of two of a microsecond, 16 steps each: within 6 %.
+/// Latency buckets: powers of two of a microsecond with 16 steps each, so that each latency is
+/// known within 6 %.
 const STEPS: usize = 16;
 const BUCKETS: usize = 40 * STEPS;
 
@@ -20,7 +21,7 @@ pub struct Tally {
     admitted: Vec<AtomicU32>,
     decisions: AtomicU64,
     denied: AtomicU64,
-    /// Requests without a decision.
+    /// Requests that got no decision.
     pub errors: AtomicU64,
     started: Micros,
     ends: Micros,
@@ -28,7 +29,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing counted yet, of so many callers and for so long.
+    /// Empty counters for this many callers and seconds.
     pub fn new(keys: u32, clock: &dyn Clock, seconds: u64) -> Self {
         let started = clock.now();
         Self {
@@ -43,17 +44,17 @@ impl Tally {
         }
     }
 
-    /// Whether the load has ended.
+    /// Whether the benchmark has ended.
     pub fn is_over(&self, now: Micros) -> bool {
         now >= self.ends || self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Ends the load before its time.
+    /// Ends the benchmark early.
     pub fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
     }
 
-    /// Callers of whom something was counted.
+    /// Callers with at least one admitted request.
     pub fn callers(&self) -> Vec<u32> {
         let counted = |key: &u32| {
             let admitted = self.admitted.get(*key as usize);
@@ -74,7 +75,8 @@ impl Tally {
         }
     }
 
-    /// What it led to; `limit` is what each caller may have, if that is known.
+    /// Returns the results. `limit` is the number of requests that each caller may make, if that is
+    /// known.
     pub fn report(&self, what: String, limit: Option<u32>, now: Micros) -> Report {
         let counts: Vec<u64> = self
             .latencies
@@ -143,7 +145,7 @@ fn quantile(counts: &[u64], total: u64, permille: u64) -> u64 {
     0
 }
 
-/// What a load led to.
+/// The results of a benchmark.
 pub struct Report {
     what: String,
     seconds: f64,
@@ -153,7 +155,7 @@ pub struct Report {
     p50_us: u64,
     p99_us: u64,
     p999_us: u64,
-    /// `None` if nobody here knows what was allowed.
+    /// `None` if the limit of the callers is not known here.
     over_admitted: Option<u64>,
     store_calls: Option<u64>,
 }
@@ -169,14 +171,15 @@ impl Report {
         self.decisions as f64 / self.seconds.max(1e-9)
     }
 
-    /// Calls of the engine; several may travel to the store together.
+    /// Store calls per decision, as the engine makes them. Several calls may travel to the store
+    /// together.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     fn calls_per_decision(&self) -> Option<f64> {
         let calls = self.store_calls? as f64;
         (self.decisions > 0).then(|| calls / self.decisions as f64)
     }
 
-    /// For programs.
+    /// The report for programs.
     pub fn as_json(&self) -> Value {
         json!({"what": self.what, "seconds": self.seconds, "decisions": self.decisions,
             "per_second": self.per_second(), "denied": self.denied, "errors": self.errors,
@@ -185,7 +188,7 @@ impl Report {
             "store_calls_per_decision": self.calls_per_decision()})
     }
 
-    /// For people.
+    /// The report for people.
     pub fn as_text(&self) -> String {
         let calls = self.calls_per_decision().map_or(String::new(), |calls| {
             format!("\nstore calls     {calls:.3} per decision")

@@ -1,5 +1,5 @@
-//! The connections of one surface on one worker: accepted within a bound, watched,
-//! and drained at the end.
+//! The connections of one surface on one worker: accepted up to a bound, watched for timeouts, and
+//! drained at shutdown.
 
 use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
@@ -24,34 +24,34 @@ use super::surface::Protocol;
 use super::task;
 use super::tls::Tls;
 
-/// Pause after the system refused to accept (too many open files).
+/// Pause after the system refused to accept, for example because of too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bounds on the connections of one surface, together and each.
+/// Bounds on the connections of one surface: on their number, and on each of them.
 #[derive(Clone)]
 pub(crate) struct Bounds {
     /// Most connections at once.
     pub(crate) connections_max: usize,
-    /// Time for a request's head, and without a request.
+    /// Time for a request's head, and time that a connection may idle.
     pub(crate) patience: Patience,
-    /// Time that connections get at the end.
+    /// Time that open connections get at shutdown.
     pub(crate) drain: Duration,
-    /// Peers that speak for many clients.
+    /// Peers that forward the requests of many clients.
     pub(crate) trust: Trust,
-    /// The clock of log lines.
+    /// The clock that limits repeated log lines.
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Where connections reach a worker.
+/// The source of a worker's connections.
 pub(super) struct Entrance {
     pub(super) socket: Listener,
-    /// Its place among the workers, if they share connections evenly.
+    /// The worker's desk, if the workers share connections evenly.
     pub(super) desk: Option<Desk>,
-    /// Its slots, the same for all workers.
+    /// The surface's slots, which all workers share.
     pub(super) slots: Arc<Slots>,
 }
 
-/// Accepts until the process ends, then waits for what is under way.
+/// Accepts connections until shutdown, then waits for those under way.
 pub(super) async fn run<P: Protocol>(
     Entrance {
         socket,
@@ -86,8 +86,7 @@ pub(super) async fn run<P: Protocol>(
     }
 }
 
-/// Ends connections that wait too long, and all of them when the time has come.
-/// Never done itself.
+/// Ends connections that wait too long, and asks all of them to close at shutdown. Never completes.
 async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
     let mut ticks = tokio::time::interval(patience.tick);
     let mut closing = pin!(stop.closing());
@@ -103,10 +102,10 @@ async fn watch(live: &Live, patience: Patience, mut stop: Stop) {
     }
 }
 
-/// A connection that has no slot yet.
+/// An accepted connection that has no slot yet.
 type Arrival = (Stream, SocketAddr);
 
-/// Where connections come in.
+/// The parts that every accepted connection needs.
 struct Door<'a, P> {
     protocol: Arc<P>,
     tls: Option<Secured>,
@@ -149,8 +148,8 @@ impl<P: Protocol> Door<'_, P> {
         }
     }
 
-    /// The next connection, once it has a slot; none if it gets none. It waits in `next`, where it
-    /// stays when this is dropped and called again.
+    /// Returns the next connection with a slot, or `None` if it gets no slot. Until then it stays
+    /// in `next`, so that dropping this future loses no connection.
     async fn accept(&self, listener: &Accepting, next: &mut Option<Arrival>) -> Option<Accepted> {
         if next.is_none() {
             match poll_fn(|cx| listener.poll(cx)).await {
@@ -166,13 +165,14 @@ impl<P: Protocol> Door<'_, P> {
         Some(Accepted::new(stream, peer, slot?))
     }
 
-    /// Whose share of the slots a connection takes. Who opens a file is known to this machine.
+    /// The client prefix whose share of the slots a connection counts towards. Trusted proxies have
+    /// no share, and neither do clients of a socket file: they are on this machine.
     fn share_of(&self, (stream, peer): &Arrival) -> Option<Prefix> {
         let has_share = !matches!(stream, Stream::File(_)) && !(self.bounds.trust)(peer.ip());
         has_share.then(|| Prefix::of(peer.ip()))
     }
 
-    /// Connections that the kernel has already completed would otherwise be reset.
+    /// Serves connections that the kernel has already completed; they would otherwise be reset.
     fn sweep(
         &self,
         listener: &Accepting,
@@ -235,7 +235,7 @@ impl<P: Protocol> Door<'_, P> {
     }
 }
 
-/// The next connection that another worker has accepted for this one.
+/// Returns the next connection that another worker has accepted for this one.
 async fn arrived(desk: &mut Option<Desk>) -> Option<Accepted> {
     match desk {
         Some(desk) => desk.arrived().await,
@@ -243,7 +243,8 @@ async fn arrived(desk: &mut Option<Desk>) -> Option<Accepted> {
     }
 }
 
-/// A connection that this worker has accepted, if it is to serve it, too.
+/// Returns the accepted connection if this worker is to serve it. Otherwise it goes to another
+/// worker.
 fn placed(desk: Option<&Desk>, accepted: Option<Accepted>) -> Option<Accepted> {
     match desk {
         Some(desk) => desk.place(accepted?),
@@ -251,7 +252,7 @@ fn placed(desk: Option<&Desk>, accepted: Option<Accepted>) -> Option<Accepted> {
     }
 }
 
-/// TLS on one listener.
+/// The TLS of one listener.
 #[derive(Clone)]
 pub(crate) struct Secured {
     tls: Arc<Tls>,
@@ -272,14 +273,14 @@ impl Secured {
         }
     }
 
-    /// The handshake, if it succeeds in time. Nothing is under way before its end: a
-    /// stopping process does not wait for it.
+    /// Does the handshake, and returns `None` if it fails or takes too long. Until it is done no
+    /// request is under way, so that shutdown does not wait for it.
     async fn agree(&self, stream: TcpStream, activity: &Activity) -> Option<Stream> {
         let acceptor = self.tls.acceptor();
         let handshake = acceptor.accept(stream);
         match activity.unless_told(Verdict::Close, handshake).await? {
             Ok(stream) => {
-                // It had the time for a head; the first head has that time again.
+                // The handshake had the time for a head. The first head gets that time anew.
                 activity.begin();
                 Some(Stream::Secure(Box::new(stream)))
             }

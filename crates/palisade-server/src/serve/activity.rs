@@ -1,4 +1,4 @@
-//! What a connection is doing, and when it has done so for too long.
+//! Phases of a connection, and the timeouts that apply to them.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,61 +11,62 @@ use parking_lot::Mutex;
 
 use super::interim::Interim;
 
-/// What a connection is doing, and for how many ticks.
+/// The phase of a connection, and its duration in ticks.
 ///
-/// A timer for every request would cost more than the rest of the bookkeeping, and
-/// one for every connection would be looked at with every request; so each worker
-/// has one slow tick that counts how long the phases of its connections have lasted.
+/// A timer for each request would cost more than the rest of the bookkeeping. A timer for each
+/// connection would be checked with every request. So each worker has one slow tick that counts how
+/// long the phases of its connections have lasted.
 #[derive(Default)]
 pub(crate) struct Activity {
     phase: AtomicU8,
     ticks: AtomicU32,
-    /// The client does not take what is written.
+    /// The client does not accept the bytes that are written.
     stuck: AtomicBool,
-    /// Several requests at once: bytes between them say nothing about a next one.
+    /// The connection carries several requests at once, so that bytes between them do not start the
+    /// time for a head.
     multiplexed: AtomicBool,
-    /// Requests whose answers have not been handed over.
+    /// Requests whose answers have not been handed over completely.
     open: AtomicU32,
-    /// Of these, the ones that wait for us. The others wait for the client.
+    /// The open requests whose next part we have yet to make. The others wait for the client.
     waiting: AtomicU32,
-    /// Of these, the ones whose answers have no end of their own.
+    /// The open requests whose answers are endless streams.
     lasting: AtomicU32,
-    /// Ticks that the connection has lasted, from a random start: many that began together
-    /// do not end together.
+    /// Age of the connection in ticks. It starts at a random value, so that connections that were
+    /// opened together are not closed together.
     age: AtomicU32,
-    /// Time that a part of an answer may wait for the client, on one stream of many.
+    /// Time that a part of an answer may wait for the client, on one stream of HTTP/2.
     pub(super) stream_wait: Duration,
     verdict: AtomicU8,
     task: Mutex<Option<Waker>>,
-    /// What is sent before answers.
+    /// Interim answers that wait to be written.
     pub(super) interim: Interim,
 }
 
-/// What is to become of a connection.
+/// The pending order to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
-    /// It goes on.
+    /// Keep the connection open.
     Stay,
-    /// It ends as soon as no request is under way.
+    /// Close the connection as soon as no request is under way.
     Close,
-    /// It ends now.
+    /// Close the connection now.
     End,
 }
 
-/// A connection begins here: a client that says nothing has the time for a head, and no more.
+/// The first phase. A client that sends nothing has the time for a head, and no more.
 const RECEIVING: u8 = 0;
 const IDLE: u8 = 1;
 const ANSWERING: u8 = 2;
-/// Its bytes are somebody else's: it obeys no verdict.
+/// The connection is a tunnel and no longer ours: verdicts have no effect.
 const HANDED_OVER: u8 = 3;
 
 impl Activity {
-    /// The time for a head begins, as for a new connection.
+    /// Starts the time for a head, as for a new connection.
     pub(super) fn begin(&self) {
         self.enter(RECEIVING);
     }
 
-    /// Bytes have arrived.
+    /// Notes that bytes have arrived.
     pub(super) fn received(&self) {
         match (self.phase.load(Ordering::Relaxed), self.is_multiplexed()) {
             (IDLE, false) => self.enter(RECEIVING),
@@ -74,18 +75,18 @@ impl Activity {
         }
     }
 
-    /// The connection carries many requests at once: from its next bytes on it may idle.
+    /// Notes that the connection carries many requests at once. From its next bytes on it may idle.
     pub(super) fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
     }
 
-    /// Somebody else has the connection from here on.
+    /// Notes that the connection has been handed over, for example to a websocket.
     pub(super) fn hand_over(&self) {
         self.enter(HANDED_OVER);
     }
 
-    /// A part of an answer has been handed over, so those before it have been delivered. Bytes on
-    /// the socket would prove nothing on HTTP/2: our own signs of life are among them.
+    /// Notes that a part of an answer has been handed over, so that the parts before it have been
+    /// delivered. Bytes on the socket would prove nothing on HTTP/2: our own pings are among them.
     fn delivered(&self) {
         let is_answering = self.phase.load(Ordering::Relaxed) == ANSWERING;
         if is_answering && self.is_multiplexed() && !self.stuck.load(Ordering::Relaxed) {
@@ -93,7 +94,7 @@ impl Activity {
         }
     }
 
-    /// Bytes were taken by the client, or were not.
+    /// Notes whether the client accepted the bytes of a write.
     pub(super) fn wrote(&self, stuck: bool) {
         if self.stuck.load(Ordering::Relaxed) != stuck {
             self.stuck.store(stuck, Ordering::Relaxed);
@@ -105,14 +106,15 @@ impl Activity {
         self.multiplexed.load(Ordering::Relaxed)
     }
 
-    /// An answer has been made and the client does not take it. On HTTP/2 that is no
-    /// matter of the socket: the client may grant no window and read all the same.
+    /// Whether an answer is made and its client does not take it. On HTTP/2 the socket cannot tell:
+    /// a client may grant no window for a stream and still read.
     fn has_untaken_answer(&self) -> bool {
         self.is_multiplexed()
             && self.open.load(Ordering::Relaxed) > self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Ticks for which the connection has been of no use to its client; none while it is.
+    /// Ticks for which the connection has been of no use to its client, or `None` while it is in
+    /// use.
     pub(super) fn idle_ticks(&self, patience: &Patience) -> Option<u32> {
         let ticks = self.ticks.load(Ordering::Relaxed);
         match self.phase.load(Ordering::Relaxed) {
@@ -125,12 +127,12 @@ impl Activity {
         }
     }
 
-    /// Ends the connection now.
+    /// Closes the connection now.
     pub(super) fn end(&self) {
         self.judge(Verdict::End);
     }
 
-    /// What comes of `future`, unless the connection is told at least this first.
+    /// Returns the output of `future`, or `None` if a verdict of at least `told` comes first.
     pub(crate) async fn unless_told<F: Future>(
         &self,
         told: Verdict,
@@ -145,10 +147,10 @@ impl Activity {
         .await
     }
 
-    /// What has been decided about the connection; the task of `cx` is woken when
-    /// that changes.
+    /// Returns the verdict on the connection, and registers the task of `cx` to be woken when it
+    /// changes.
     pub(crate) fn verdict(&self, cx: &Context<'_>) -> Verdict {
-        // Kept before the verdict is read: one that comes in between wakes.
+        // Stored before the verdict is read, so that a verdict in between wakes the task.
         match &mut *self.task.lock() {
             Some(task) => task.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
@@ -161,11 +163,12 @@ impl Activity {
     }
 
     fn judge(&self, verdict: Verdict) {
+        // Not `store`: a verdict is never weakened.
         self.verdict.fetch_max(verdict as u8, Ordering::Release);
         self.wake();
     }
 
-    /// Has the connection's task look again at what there is to do.
+    /// Wakes the connection's task, so that it looks for new work.
     pub(super) fn wake(&self) {
         if let Some(task) = &*self.task.lock() {
             task.wake_by_ref();
@@ -177,8 +180,7 @@ impl Activity {
         self.ticks.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a tick; what is to become of a connection whose phase has lasted too
-    /// long.
+    /// Counts a tick, and returns the verdict on a connection whose phase has lasted too long.
     fn tick(&self, patience: &Patience) -> Verdict {
         let age = self.age.fetch_add(1, Ordering::Relaxed);
         let by_age = match patience.age_ticks.and_then(|most| age.checked_sub(most)) {
@@ -189,7 +191,7 @@ impl Activity {
         self.tick_phase(patience).max(by_age)
     }
 
-    /// Nothing is under way but answers without an end: who waits for them waits forever.
+    /// Whether all open answers are endless streams. Waiting for them to end would take forever.
     fn only_lasts(&self) -> bool {
         self.open.load(Ordering::Relaxed) == self.lasting.load(Ordering::Relaxed)
     }
@@ -202,7 +204,7 @@ impl Activity {
         };
         match self.phase.load(Ordering::Relaxed) {
             _ if self.stuck.load(Ordering::Relaxed) => end_after(patience.idle_ticks),
-            // A request that crosses the news is one that the client can send again.
+            // A request that crosses the GOAWAY on its way is one that the client can send again.
             IDLE if self.is_multiplexed() && ticks > patience.idle_ticks => {
                 end_after(patience.idle_ticks + patience.header_ticks).max(Verdict::Close)
             }
@@ -214,8 +216,7 @@ impl Activity {
     }
 }
 
-/// A request that is being answered: from its head to the last of its answer, or
-/// until it is given up.
+/// A request under way: from its head to the last byte of its answer, or until it is given up.
 pub(crate) struct UnderWay {
     activity: Arc<Activity>,
     waits_for_us: bool,
@@ -223,7 +224,7 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// A request has arrived whole: its handler bounds the time from here.
+    /// Notes that a request has arrived. From here on its handler bounds the time.
     pub(crate) fn begin(activity: &Arc<Activity>) -> Self {
         if activity.open.fetch_add(1, Ordering::Relaxed) == 0 {
             activity.enter(ANSWERING);
@@ -236,14 +237,15 @@ impl UnderWay {
         }
     }
 
-    /// Its answer has no end of its own: it keeps no connection open beyond its age.
+    /// Marks the answer as an endless stream, which keeps no connection open beyond its age.
     pub(crate) fn lasts(&mut self) {
         if !std::mem::replace(&mut self.lasts, true) {
             self.activity.lasting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether the next part of the answer is still to be made, or to be taken.
+    /// Notes whether the next part of the answer has yet to be made (by us) or taken (by the
+    /// client).
     pub(crate) fn waits_for_us(&mut self, waits: bool) {
         if !waits {
             self.activity.delivered();
@@ -271,7 +273,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// How long a connection may idle and how long headers may take.
+/// Time that a connection may idle, and time for a request's head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Time between ticks.
@@ -280,7 +282,7 @@ pub(crate) struct Patience {
     idle: Duration,
     header_ticks: u32,
     idle_ticks: u32,
-    /// After so many a connection is asked to close, however busy it is.
+    /// Age in ticks after which a connection is asked to close, however busy it is.
     age_ticks: Option<u32>,
 }
 
@@ -299,7 +301,7 @@ impl Patience {
         }
     }
 
-    /// The same for connections that are to last no longer than this.
+    /// Returns the same bounds with a greatest age of connections.
     pub(crate) fn at_most(self, age: Option<Duration>) -> Self {
         let tick = self.tick.as_millis().max(1);
         let ticks =
@@ -310,7 +312,7 @@ impl Patience {
         }
     }
 
-    /// Up to a tenth of the age, for a connection that begins now.
+    /// Random age of a new connection: up to a tenth of the greatest.
     fn head_start(&self) -> u32 {
         let most = self.age_ticks.map_or(0, |age| age / 10);
         rand::random_range(0..=most)
@@ -322,7 +324,7 @@ impl Patience {
 pub(crate) struct Live(Mutex<Vec<Arc<Activity>>>);
 
 impl Live {
-    /// A new connection.
+    /// Adds a new connection.
     pub(crate) fn add(&self, patience: &Patience) -> Arc<Activity> {
         let activity = Arc::new(Activity {
             age: patience.head_start().into(),
@@ -330,7 +332,7 @@ impl Live {
             ..Activity::default()
         });
         let mut all = self.0.lock();
-        // Those that have ended go before room would be made for more.
+        // Remove ended connections before the list grows.
         if all.len() == all.capacity() {
             all.retain(is_open);
             let room = all.len().max(LIVE_ROOM_MIN);
@@ -340,7 +342,7 @@ impl Live {
         activity
     }
 
-    /// Counts a tick for every connection; those that have waited too long end.
+    /// Counts a tick for every connection, and closes those that have waited too long.
     pub(crate) fn tick(&self, patience: &Patience) {
         let mut all = self.0.lock();
         all.retain(is_open);
@@ -352,7 +354,7 @@ impl Live {
         }
     }
 
-    /// Closes every connection once it has no request under way.
+    /// Closes each connection once no request is under way on it.
     pub(crate) fn close(&self) {
         for activity in self.0.lock().iter() {
             activity.judge(Verdict::Close);
@@ -360,10 +362,10 @@ impl Live {
     }
 }
 
-/// Room for connections before those that have ended are looked for.
+/// Least number of connections that are added between two searches for ended ones.
 const LIVE_ROOM_MIN: usize = 64;
 
-/// The connection's own task holds its activity, too.
+/// Whether the connection is still open: then its own task holds a reference, too.
 fn is_open(activity: &Arc<Activity>) -> bool {
     Arc::strong_count(activity) > 1
 }

@@ -1,5 +1,5 @@
-//! What `serve` prints at its start: where it listens, where its data is, and a
-//! line to try.
+//! The text that `serve` prints at its start: its addresses, its data directory and a command to
+//! try.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::config::{Config, StoreUrl, words};
 
 use super::surface::Place;
 
-/// What a person needs to know about a started service.
+/// The parts of that text.
 pub(crate) struct Started<'a> {
     pub(crate) config: &'a Config,
     pub(crate) decide: Place,
@@ -17,7 +17,7 @@ pub(crate) struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// The text.
+    /// Formats the text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("palisade {}\n", env!("CARGO_PKG_VERSION"));
         let mut row = |name: &str, value: &str| {
@@ -46,7 +46,7 @@ impl Started<'_> {
         text
     }
 
-    /// Shown only for the policy it is true of.
+    /// A command to try. It is shown only with the embedded policy, which it fits.
     fn try_it(&self) -> String {
         if self.config.path.is_some() || !self.config.policy().enabled {
             return String::new();
@@ -63,7 +63,8 @@ impl Started<'_> {
     }
 }
 
-/// No place was chosen and there is no data directory.
+/// Whether audit events go to standard output because no destination was chosen and there is no
+/// data directory.
 fn audit_is_printed(config: &Config) -> bool {
     let audit = &config.audit;
     let chosen = audit.file.is_some() || audit.stdout || audit.postgres.is_some();

@@ -14,10 +14,10 @@ use crate::failure::Failure;
 
 pub use palisade::setup::{SECRET_FILE, try_write};
 
-/// Written in a data directory with each copy of it.
+/// Name of the file that marks a data directory as copied, and when.
 const BACKUP_MARK: &str = "backed-up";
 
-/// The data directory of a store that has one, created if it is not there.
+/// Returns the data directory of a store that has one, and creates it if it is missing.
 pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
     let StoreUrl::Embedded(directory) = store else {
         return Ok(None);
@@ -29,15 +29,16 @@ pub(crate) fn directory(store: &StoreUrl) -> Result<Option<PathBuf>, Failure> {
 /// Notes in a data directory that it was copied.
 pub fn mark_backup(directory: &Path, taken_at: &str) -> std::io::Result<()> {
     let mark = directory.join(BACKUP_MARK);
-    // Another user's, from an earlier copy, can be replaced but not written.
+    // A mark that another user left with an earlier copy can be replaced but not written.
     match std::fs::remove_file(&mark) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => std::fs::write(&mark, taken_at),
     }
 }
 
-/// When a data directory was last copied, in Unix seconds; 0 if it never was. The mark's own
-/// time is asked for: whoever took the copy may have made it unreadable for this user.
+/// When a data directory was last copied, in Unix seconds; 0 if it never was. The time is that of
+/// the mark file, not its content: whoever took the copy may have made the mark unreadable for this
+/// user.
 pub(super) fn last_backup(directory: &Path) -> u64 {
     let written = std::fs::metadata(directory.join(BACKUP_MARK)).and_then(|mark| mark.modified());
     let since = written.map(|at| at.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -61,8 +62,8 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Configured, else kept in the data directory, else random for as long as the
-    /// process lives.
+    /// Returns the configured secret, or that of the data directory, which is created if it is
+    /// missing. Without either the secret is random and lasts as long as the process.
     pub fn of(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
         let current = given.current.as_ref().map(Secret::to_bytes);
         let current = starting_secret(current, directory)
@@ -73,7 +74,7 @@ impl Secrets {
         })
     }
 
-    /// Configured, else kept in the data directory; none is made.
+    /// Returns the configured secret, or that of the data directory, and creates none.
     pub fn known(given: GivenSecrets, directory: Option<&Path>) -> Result<Self, Failure> {
         let current = match (given.current, directory) {
             (Some(secret), _) => Some(secret.to_bytes()),
@@ -92,7 +93,7 @@ impl Secrets {
         })
     }
 
-    /// The secrets, expanded.
+    /// Derives the keys of digests from the secrets.
     pub fn keyring(&self) -> Result<Keyring, Failure> {
         let previous = self.previous.as_ref().map(Secret::expose);
         Keyring::new(&self.current, previous)
@@ -109,12 +110,12 @@ pub struct GivenSecrets {
 }
 
 impl GivenSecrets {
-    /// True if the configuration names the secret: it is not the data directory's.
+    /// True if the secret comes from the configuration and not from the data directory.
     pub const fn is_configured(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Reads them from where they are.
+    /// Reads the secrets from the variables or files that the configuration refers to.
     pub fn read(config: &Config, env: &Env) -> Result<Self, Failure> {
         let read = |key: &str, reference: &Option<SecretRef>| {
             let secret = reference.as_ref().map(|reference| reference.read(key, env));

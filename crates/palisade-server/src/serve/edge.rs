@@ -1,4 +1,4 @@
-//! Configuration → how enforcing surfaces read requests.
+//! Builds the request parsing of the enforcing surfaces from the configuration.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use palisade_policy::{AgentFragment, Bots, Env};
 use crate::config::{Config, Identity, Jwt};
 use crate::failure::Failure;
 
-/// How this configuration reads requests.
+/// Builds the request parsing from a configuration and a token verifier.
 pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeConfig, Failure> {
     let identity = &config.identity;
     let bots = &config.bundle.bots;
@@ -37,7 +37,7 @@ pub(crate) fn edge(config: &Config, jwt: Option<TokenVerifier>) -> Result<EdgeCo
     })
 }
 
-/// Reads keys and builds what a reload replaces: keys and rules of signed tokens, trusted
+/// Reads keys and builds the parts that a reload replaces: keys and rules of signed tokens, trusted
 /// proxies, identity headers and bots.
 pub(crate) fn of(config: &Config, env: &Env) -> Result<EdgeConfig, Failure> {
     edge(config, verifier(&config.jwt, env)?)
@@ -76,7 +76,7 @@ fn identity_headers(identity: &Identity) -> Option<IdentityHeaders> {
     })
 }
 
-/// What verifies bearer tokens, if keys are configured.
+/// Builds the verifier of bearer tokens, if keys are configured.
 pub(crate) fn verifier(jwt: &Jwt, env: &Env) -> Result<Option<TokenVerifier>, Failure> {
     let Some(algorithm) = jwt.algorithm else {
         return Ok(None);

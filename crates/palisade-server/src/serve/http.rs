@@ -24,34 +24,34 @@ use super::streams::{Delivery, Streams};
 use super::surface::Protocol;
 use super::trace;
 
-/// Longest request head, in bytes. (Answers to pipelined requests are not put together:
-/// hyper then answers a head that it cannot parse with nothing.)
+/// Longest request head of HTTP/1, in bytes. (Answers to pipelined requests are not joined: with
+/// that option hyper answers a head that it cannot parse with nothing.)
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// The same for HTTP/2, which counts it in 32 bits.
+/// Longest request head of HTTP/2, in bytes. That protocol counts it in 32 bits.
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
 /// Most requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
-/// How often an HTTP/2 peer is asked for a sign of life, and how long it may take: one that
-/// is gone while it waits for an answer of ours would never be noticed.
+/// Interval and timeout of HTTP/2 pings. Without pings we would never notice that a peer is gone
+/// while it waits for an answer of ours.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Marks a response whose body has no end of its own, in its extensions: a connection that
-/// carries nothing else is closed at its age.
+/// Marks a response as an endless stream, in its extensions. A connection that carries nothing else
+/// is closed at its age.
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting;
 
-/// Who sends requests on a connection.
+/// The sender of the requests on a connection.
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     activity: Arc<Activity>,
 }
 
 impl Client {
-    /// The way for interim answers to the request that is being answered, if it was of this
-    /// version. HTTP/1.0 has none (RFC 9110 §15.2), and to streams of HTTP/2 the HTTP library
-    /// gives no access.
+    /// Returns a sender of interim answers to the request being answered, if it is of HTTP/1.1.
+    /// HTTP/1.0 has none (RFC 9110 §15.2), and the HTTP library gives no access to streams of
+    /// HTTP/2.
     pub(crate) fn early(&self, version: Version) -> Option<Early> {
         (version == Version::HTTP_11).then(|| Early::of(&self.activity))
     }
@@ -59,13 +59,13 @@ impl Client {
 
 /// Answers the requests of one surface that speaks HTTP.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// What its answers consist of.
+    /// The body of an answer.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + Unpin
         + 'static;
 
-    /// Whether its answers are short, a few hundred bytes: over HTTP/2 they are then written
+    /// Whether answers are short, a few hundred bytes. Over HTTP/2 several are then written
     /// together.
     const IS_SHORT: bool = false;
 
@@ -76,7 +76,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Waits, when the service ends, for what goes on without a client.
+    /// Waits, at shutdown, for work that continues without a client.
     fn settled(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -102,7 +102,7 @@ impl<H: Handler> Protocol for H {
             },
             stop,
         });
-        // The version that the client begins with, if it does in time.
+        // The HTTP version that the client begins with, if its first bytes arrive in time.
         let begins = activity.unless_told(Verdict::Close, stream.begins());
         match begins.await.and_then(Result::ok) {
             Some(Begins::One) => {
@@ -113,7 +113,7 @@ impl<H: Handler> Protocol for H {
                 });
                 let connection = http1::Builder::new()
                     .max_buf_size(HEAD_BYTES_MAX)
-                    // Who closes its half after asking still waits for the answer.
+                    // A client that closes its sending half still waits for the answer.
                     .half_close(true)
                     .serve_connection(io, service)
                     .with_upgrades();
@@ -123,17 +123,17 @@ impl<H: Handler> Protocol for H {
                     http1::UpgradeableConnection::graceful_shutdown,
                 )
                 .await;
-                // A websocket has it now, if it is still there.
+                // If the connection is still open, a websocket has it now.
                 activity.hand_over();
             }
             Some(Begins::Two) => {
                 activity.multiplex();
-                // A request becomes a task, and is moved several times on its way there: a
-                // pointer, not kilobytes.
+                // Each request becomes a task and is moved several times on the way there: a boxed
+                // future moves a pointer and not kilobytes.
                 let service = service_fn(move |request| {
                     let exchange = Arc::clone(&exchange);
-                    // Made where it stays: the place is there before the future is, which is
-                    // then not copied.
+                    // The box is allocated before the future is made in it, so that the future is
+                    // never copied.
                     Box::into_pin(Box::write(Box::new_uninit(), async move {
                         Ok::<_, Infallible>(exchange.answer(request).await)
                     }))
@@ -153,11 +153,11 @@ impl<H: Handler> Protocol for H {
     }
 }
 
-/// Serves a connection until it ends or has to.
+/// Serves a connection until it ends or its verdict ends it.
 async fn drive<C: Future>(connection: C, activity: &Activity, close: impl Fn(Pin<&mut C>)) {
     let mut connection = pin!(connection);
     let mut asked_to_close = false;
-    // The connection comes first: a request that has arrived is read before the
+    // The connection is polled first, so that a request that has arrived is read before the
     // connection is asked to close.
     poll_fn(|cx| {
         loop {
@@ -177,7 +177,7 @@ async fn drive<C: Future>(connection: C, activity: &Activity, close: impl Fn(Pin
     .await;
 }
 
-/// What the requests of one connection share.
+/// The state that all requests of a connection share.
 struct Exchange<H> {
     handler: Arc<H>,
     client: Client,
@@ -195,7 +195,7 @@ impl<H: Handler> Exchange<H> {
             return Tracked::refusal(StatusCode::NOT_IMPLEMENTED, under_way);
         }
         let span = trace::span(&request);
-        // Pinned where it is: handed over, kilobytes would be copied with every request.
+        // Pinned on the stack: moving the future would copy kilobytes with every request.
         let answering = pin!(self.handler.answer(&self.client, request));
         let mut response = trace::run(span, answering).await;
         self.client.activity.interim.ends();
@@ -212,16 +212,16 @@ impl<H: Handler> Exchange<H> {
     }
 }
 
-/// RFC 9112 §3.2: a request of HTTP/1.1 names its host once, and none names two. Who is behind
-/// us could otherwise take another of them for the host than we do.
+/// RFC 9112 §3.2: a request of HTTP/1.1 names its host exactly once, and no request names two. A
+/// server behind us could otherwise choose another one of them than we do.
 fn names_one_host<B>(request: &Request<B>) -> bool {
     let mut lines = request.headers().get_all(HOST).iter();
     let has_one = lines.next().is_some() || request.version() != Version::HTTP_11;
     has_one && lines.next().is_none()
 }
 
-/// True if a body that was read is what its sender meant: of transfer codings the HTTP library
-/// undoes chunks and passes over the others (RFC 9112 §6.1).
+/// True if the body that we read is the one its sender meant. The HTTP library decodes chunks and
+/// ignores all other transfer codings (RFC 9112 §6.1).
 pub(crate) fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
     lines.next().is_none_or(|line| {
@@ -229,9 +229,9 @@ pub(crate) fn is_only_chunked(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A body that tells when it has been handed over or given up.
+/// A body that notes when it has been handed over or given up.
 struct Tracked<B> {
-    /// None of a request that no handler was asked about.
+    /// `None` if no handler was asked.
     body: Option<B>,
     under_way: UnderWay,
     delivery: Option<Arc<Delivery>>,
@@ -247,7 +247,8 @@ impl<B> Tracked<B> {
         }
     }
 
-    /// As the HTTP library answers a head that it cannot read.
+    /// An empty answer that closes the connection, as the HTTP library answers a head that it
+    /// cannot read.
     fn refusal(status: StatusCode, under_way: UnderWay) -> Response<Self> {
         let mut response = Response::new(Self::new(None, under_way));
         *response.status_mut() = status;
@@ -299,7 +300,7 @@ mod tests {
     use super::super::stop;
     use super::*;
 
-    /// Takes its time.
+    /// A handler that never answers.
     #[derive(Default)]
     struct Never {
         asked: Notify,
@@ -314,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Begins a request of HTTP/2 and then says nothing more; what it is told until the end.
+    /// Begins a request of HTTP/2 and then sends nothing more. Returns all bytes it receives until
+    /// the end.
     fn silent_peer(address: SocketAddr) -> Vec<u8> {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         // `:method GET`, `:scheme http`, `:path /` and `:authority a`, the end of the stream.
@@ -358,7 +360,7 @@ mod tests {
             () = served.as_mut() => panic!("it ended"),
             () = never.asked.notified() => {}
         }
-        // From here on nothing arrives any more: time may run as fast as it likes.
+        // From here on no bytes arrive, so that time can be advanced freely.
         tokio::time::pause();
         let early = tokio::time::timeout(patience - Duration::from_secs(1), served.as_mut());
         assert!(early.await.is_err(), "it has its time");

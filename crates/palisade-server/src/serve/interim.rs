@@ -1,9 +1,9 @@
-//! Interim answers (1xx): heads that are passed on while the answer itself is still to come.
+//! Interim answers (1xx): heads that are sent while the final answer is still to come.
 //!
-//! The HTTP library has no call for them. But whenever it has asked a handler that is not done
-//! yet, it flushes the connection, and that reaches us only when all that it had to write before
-//! is written. While a request of HTTP/1 has no answer the connection then stands between two
-//! messages: what waits here is written at that point and at no other.
+//! The HTTP library has no call for them. But after it has polled a handler that is not ready, it
+//! flushes the connection. Our stream sees that flush only once everything before it has been
+//! written. While a request of HTTP/1 has no answer the connection is then between two messages:
+//! interim answers are written at that point and at no other.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use super::activity::Activity;
 
 /// Most interim answers to one request.
 const HEADS_MAX: u32 = 8;
-/// Most bytes of all of them.
+/// Most bytes of all interim answers to one request.
 const BYTES_MAX: usize = 32 * 1024;
 
 /// The interim answers of one connection.
 #[derive(Default)]
 pub(super) struct Interim {
-    /// Answers so far: an interim one belongs to the next of them, or to none.
+    /// Number of answers so far. An interim answer belongs to the next one, or is discarded.
     answered: AtomicU64,
-    /// Something is here to be written. Most connections never have anything, and find that out
-    /// without the lock.
+    /// Whether an interim answer waits to be written. Most connections never have one, and this
+    /// flag spares them the lock.
     waits: AtomicBool,
     heads: Mutex<Heads>,
 }
@@ -42,9 +42,9 @@ struct Heads {
 }
 
 impl Interim {
-    /// The answer to a request begins: what waits has come too late.
+    /// Notes that the answer to a request begins. Interim answers that still wait are too late.
     pub(super) fn ends(&self) {
-        // By the connection's own task alone.
+        // Only the connection's own task stores here.
         let answered = self.answered.load(Ordering::Relaxed);
         self.answered.store(answered + 1, Ordering::Release);
     }
@@ -53,8 +53,8 @@ impl Interim {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// What is to be written now, at the end of a message and before the next answer. Asked by
-    /// the connection's own task, as [`Self::ends`] is called: no answer begins in between.
+    /// Takes the bytes to write now, between a message and the next answer. The connection's own
+    /// task calls this and [`Self::ends`], so that no answer begins in between.
     pub(super) fn take(&self) -> Bytes {
         let mut heads = self.heads.lock();
         self.waits.store(false, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Interim {
         }
     }
 
-    /// Keeps a head until it can be written; false if it may not be.
+    /// Queues a head, and returns false if it is too late or over the bounds.
     fn put(&self, of: u64, head: &[u8]) -> bool {
         let mut heads = self.heads.lock();
         if self.answered.load(Ordering::Acquire) != of {
@@ -88,7 +88,7 @@ impl Interim {
     }
 }
 
-/// The way for interim answers to one request.
+/// A sender of interim answers to one request.
 #[derive(Clone)]
 pub(crate) struct Early {
     activity: Arc<Activity>,
@@ -96,7 +96,7 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// To the request that the connection is answering.
+    /// A sender for the request that the connection is answering.
     pub(super) fn of(activity: &Arc<Activity>) -> Self {
         Self {
             of: activity.interim.answered.load(Ordering::Relaxed),
@@ -104,16 +104,16 @@ impl Early {
         }
     }
 
-    /// Passes an interim answer on: at once if the client takes it, and never once the answer
-    /// has begun. More than a few, and long ones, stay behind.
+    /// Passes an interim answer on: at once if the client accepts it, and never once the answer has
+    /// begun. Interim answers beyond the bounds are discarded.
     pub(crate) fn tell(&self, status: StatusCode, headers: &HeaderMap) {
         if self.activity.interim.put(self.of, &head(status, headers)) {
             self.activity.wake();
         }
     }
 
-    /// Lets the connection write what waits. It has one turn, which is all that it needs: a
-    /// client that has not taken what came before gets the answer alone.
+    /// Lets the connection write interim answers that wait. One poll is enough: a client that has
+    /// not taken earlier bytes by then gets only the final answer.
     pub(crate) async fn told(&self) {
         let mut had_its_turn = !self.activity.interim.is_waiting();
         poll_fn(|cx| {

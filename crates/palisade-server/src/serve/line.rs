@@ -1,4 +1,4 @@
-//! One accepted connection: its bytes, its peer, and what is to become of it.
+//! One accepted connection: its stream, its peer and its activity.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use super::stop::Stop;
 pub(crate) struct Line {
     pub(crate) stream: Watched,
     pub(crate) peer: SocketAddr,
-    /// What the connection is doing: a protocol says when a request begins and
-    /// ends, and obeys the verdict.
+    /// The phase and verdict of the connection. A protocol reports when a request begins and ends,
+    /// and obeys the verdict.
     pub(crate) activity: Arc<Activity>,
     pub(crate) stop: Stop,
 }
@@ -49,15 +49,15 @@ impl Line {
     }
 }
 
-/// Bytes as they are, or within TLS.
+/// A plain stream, one within TLS, or one of a socket file.
 pub(super) enum Stream {
     Plain(TcpStream),
     Secure(Box<TlsStream<TcpStream>>),
-    /// As they are, over a socket file.
+    /// Plain bytes over a socket file.
     File(UnixStream),
 }
 
-/// The same call on each of them.
+/// Makes the same call on each variant of `Stream`.
 macro_rules! on_each {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -68,35 +68,33 @@ macro_rules! on_each {
     };
 }
 
-/// A stream that tells when bytes arrive, and counts as a connection for as long
-/// as anybody holds it.
+/// A stream that notes when bytes arrive, and holds the connection's slot until it is dropped.
 pub(crate) struct Watched {
     stream: Stream,
-    /// Writes come joined, however many parts they have.
+    /// Writes of several parts are joined.
     is_joined: bool,
     activity: Arc<Activity>,
-    /// The rest of an interim answer that was begun.
+    /// The rest of an interim answer that was partly written.
     interim: Bytes,
     _slot: Slot,
 }
 
-/// Which version of HTTP a connection begins with.
+/// The HTTP version that a connection begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begins {
     One,
     Two,
 }
 
-/// What an HTTP/2 client begins with.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Pause while a part of the preface has arrived and the rest has not.
+/// Pause before looking again when only a part of the preface has arrived.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
 impl Watched {
-    /// The same for many short answers at once. The HTTP/2 library hands over each that has
-    /// 256 bytes or more by itself where parts may be written as they are, and joins those of
-    /// less than 1,024 where they may not: one write for all of them costs less than the
-    /// copies.
+    /// Returns a stream for many short answers at once. The HTTP/2 library writes each answer of
+    /// 256 bytes or more by itself where vectored writes are supported, and joins those of less
+    /// than 1,024 bytes where they are not: one write for all of them costs less than the copies.
     pub(super) fn joined(self) -> Self {
         Self {
             is_joined: true,
@@ -104,13 +102,13 @@ impl Watched {
         }
     }
 
-    /// Looks at the first bytes and leaves them where they are: taken, they would have
-    /// to be put back, and every later read would ask whether they were.
+    /// Peeks at the first bytes. If they were consumed, they would have to be put back, and every
+    /// later read would check for them.
     pub(super) async fn begins(&self) -> io::Result<Begins> {
         let stream = match &self.stream {
             Stream::Plain(stream) => stream,
             Stream::Secure(stream) => return Ok(agreed(stream)),
-            // Only gRPC is served on a file, and it is spoken in nothing else.
+            // Only gRPC is served on a file, and gRPC is only spoken over HTTP/2.
             Stream::File(_) => return Ok(Begins::Two),
         };
         let mut seen = [0; PREFACE.len()];
@@ -129,7 +127,7 @@ impl Watched {
         }
     }
 
-    /// Writes what was begun of an interim answer. Nothing else may be written before its end.
+    /// Writes the rest of an interim answer. Nothing else may be written before its end.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.interim.is_empty() {
             let rest = &self.interim;
@@ -144,7 +142,7 @@ impl Watched {
     }
 }
 
-/// Within TLS the two sides have agreed on the version beforehand (ALPN).
+/// Returns the version that both sides agreed on in the TLS handshake (ALPN).
 fn agreed(stream: &TlsStream<TcpStream>) -> Begins {
     match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Begins::Two,
@@ -228,7 +226,7 @@ mod tests {
     use super::super::stop;
     use super::*;
 
-    /// Two ends of a connection that holds a few kilobytes.
+    /// The two ends of a connection with buffers of a few kilobytes.
     async fn narrow() -> (Line, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();

@@ -1,5 +1,4 @@
-//! Log lines go to standard error, as text or JSON; spans to a collector, if there
-//! is one.
+//! Logging to standard error, as text or JSON, and spans to a collector if one is configured.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +13,7 @@ use super::trace::Traces;
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::failure::Failure;
 
-/// Starts logging. A second start in one process changes nothing.
+/// Starts logging. A second start in the same process changes nothing.
 pub(crate) fn start(log: &Log) -> Result<Traces, Failure> {
     let traces = Traces::start()?;
     let filter = Targets::new()
@@ -41,15 +40,15 @@ pub(crate) fn start(log: &Log) -> Result<Traces, Failure> {
     Ok(traces)
 }
 
-/// Lets a line be written now and then, however often there is a reason for it.
+/// Limits how often a repeated log line is written.
 pub(crate) struct LogLimit {
     period: u64,
-    /// The period of the last line, from 1; 0 is none yet.
+    /// The period of the last line, from 1 on; 0 if there was none yet.
     last: AtomicU64,
 }
 
 impl LogLimit {
-    /// At most one line in each period of so many microseconds.
+    /// Allows at most one line in each period of this many microseconds.
     pub(crate) const fn once_per(period: u64) -> Self {
         Self {
             period,
@@ -60,6 +59,7 @@ impl LogLimit {
     /// Whether a line may be written now.
     pub(crate) fn allows(&self, now: Micros) -> bool {
         let period = now.0 / self.period + 1;
+        // One step, so that of several threads only the first in a period gets true.
         self.last.swap(period, Ordering::Relaxed) != period
     }
 }

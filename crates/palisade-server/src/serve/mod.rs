@@ -1,4 +1,4 @@
-//! Starting, running and ending the service.
+//! Start, run and shutdown of the service.
 
 mod accept;
 mod activity;
@@ -68,16 +68,16 @@ pub(crate) use surface::{On, Place, Protocol, Share, Surface};
 pub use tenants::Elsewhere;
 pub(crate) use tls::{Tls, TlsFiles};
 
-/// Longest time that audit events get to be written at the end.
+/// Longest time to write queued audit events at shutdown.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
-/// What to serve.
+/// The configuration to serve, and its source.
 pub struct Plan {
     /// The whole configuration.
     pub config: Config,
-    /// The variables that it may refer to.
+    /// The environment variables that the configuration may refer to.
     pub env: Env,
-    /// The file that the configuration came from, if it came from one.
+    /// The file of the configuration, if it has one.
     pub source: Option<Arc<ConfigFile>>,
 }
 
@@ -113,12 +113,12 @@ struct Service<'a> {
     stop: Stop,
     tls: Certificates,
     workers: usize,
-    /// What traffic goes through, the decision API first.
+    /// The surfaces of traffic, the decision API first.
     surfaces: Vec<Box<dyn Surface>>,
-    /// Takes its address once a reload brings who asks for it.
+    /// A surface that binds its address once a reload adds a limit that needs it.
     dormant: Option<Box<dyn Surface>>,
-    /// Served by a thread of its own, and until everything else has ended: it says
-    /// how the service does.
+    /// The admin surface. It has a thread of its own and is served until everything else has ended,
+    /// because it reports the state of the service.
     admin: Box<dyn Surface>,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Service<'a> {
             }),
         );
         let outage = outage::outlasts(&self.enforcer.engine, config.repair.exit_after);
-        // A thread that panicked or hangs for good would leave its connections waiting.
+        // Connections of a thread that panicked or hangs for good would wait forever.
         let lives = supervisor.live(|| workers.are_alive() && admin.are_alive());
         let ended = tokio::select! {
             asked = signals.asked() => Ok(Some(asked)),
@@ -273,7 +273,7 @@ impl<'a> Service<'a> {
         ended.map(drop)
     }
 
-    /// Gives back what was taken ahead and writes what is waiting.
+    /// Returns leased tokens to the store and flushes observers.
     async fn finish(&self) -> Result<(), Failure> {
         let finished = self.enforcer.engine.finish().await;
         self.observers.flush(FLUSH_MAX);
@@ -299,8 +299,8 @@ impl<'a> Service<'a> {
     }
 }
 
-/// Serves on for a while: whoever sends traffic here has yet to see that this node is not ready.
-/// A second signal ends it.
+/// Keeps serving for a while, because balancers have yet to see that this node is not ready. A
+/// second signal ends the wait.
 async fn linger(delay: Duration, signals: &mut Signals) {
     if delay.is_zero() {
         return;
@@ -312,7 +312,7 @@ async fn linger(delay: Duration, signals: &mut Signals) {
     let _ = tokio::time::timeout(delay, signals.asked()).await;
 }
 
-/// The surfaces on their addresses: what traffic goes through, and the admin's.
+/// Binds the surfaces of traffic and the admin surface to their addresses.
 fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound, Failure> {
     let mut traffic = surfaces::of_traffic(given)?;
     for surface in &mut traffic {
@@ -326,20 +326,20 @@ fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound,
 
 type Bound = (Vec<Box<dyn Surface>>, Box<dyn Surface>);
 
-/// What `/metrics` shows.
+/// The text of `/metrics`.
 fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
 }
 
-/// What runs beside requests for as long as the service does.
+/// Background tasks that run as long as the service.
 async fn background(engine: Arc<Engine<AnyStore>>, board: Arc<Board>) {
     tokio::join!(engine.run_forever(), board.sample_forever());
 }
 
-/// Workers beyond one per core, where they wait for a store: what two have asked for together
-/// comes back together, and a core whose worker waits has another to run meanwhile. A few are
-/// enough, and with more of them fewer decisions would go to the store at once.
+/// Workers beyond one per core, where workers wait for a store. Calls that two workers send
+/// together come back together, and while a worker of a core waits, another one can run. A few are
+/// enough: with more of them fewer decisions would share a call of the store.
 const WAITING: usize = 2;
 
 fn workers_of(config: &Config) -> usize {

@@ -1,5 +1,6 @@
-//! What a supervisor like systemd is told: that the service is ready, that it lives, that it
-//! ends. A datagram each to the socket that `NOTIFY_SOCKET` names; nothing where none is named.
+//! Messages to a supervisor like systemd: that the service is ready, that it is alive, and that it
+//! stops. Each is a datagram to the socket that `NOTIFY_SOCKET` names. Without that variable none
+//! is sent.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -7,15 +8,15 @@ use std::time::Duration;
 
 use palisade_policy::Env;
 
-/// Tells the supervisor.
+/// A sender of messages to the supervisor.
 pub(crate) struct Supervisor {
     line: Option<(UnixDatagram, SocketAddr)>,
-    /// How often it wants to hear that the service lives.
+    /// Interval of the messages that the service is alive, if the supervisor wants any.
     every: Option<Duration>,
 }
 
 impl Supervisor {
-    /// The one that the environment names, if there is one.
+    /// The supervisor that the environment names, if there is one.
     pub(crate) fn of(env: &Env) -> Self {
         let line = env.get("NOTIFY_SOCKET").and_then(address);
         let socket = UnixDatagram::unbound().ok();
@@ -26,18 +27,18 @@ impl Supervisor {
         }
     }
 
-    /// The service takes requests.
+    /// Tells the supervisor that the service accepts requests.
     pub(crate) fn ready(&self) {
         self.tell("READY=1\nSTATUS=answering decisions");
     }
 
-    /// The service answers what is under way, and ends.
+    /// Tells the supervisor that the service finishes open requests and then ends.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=answering what is under way");
     }
 
-    /// Says for ever that the service lives, for as long as `is_alive` says so: twice in the
-    /// time that the supervisor waits.
+    /// Tells the supervisor that the service is alive, twice in the time that the supervisor waits
+    /// and for as long as `is_alive` returns true. Never completes.
     pub(crate) async fn live(&self, is_alive: impl Fn() -> bool) {
         let Some(every) = self.every else {
             return std::future::pending().await;
@@ -50,7 +51,8 @@ impl Supervisor {
         }
     }
 
-    /// A supervisor that cannot be told will act by itself; the service goes on.
+    /// Sends a message. Failures are ignored: a supervisor that gets no messages acts by itself,
+    /// and the service goes on.
     fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.line {
             let _ = socket.send_to_addr(what.as_bytes(), address);
@@ -58,7 +60,7 @@ impl Supervisor {
     }
 }
 
-/// A path, or a name without one after an `@`.
+/// Parses a socket address: a path, or the name of an abstract socket after an `@`.
 fn address(name: &str) -> Option<SocketAddr> {
     match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name).ok(),
@@ -67,7 +69,7 @@ fn address(name: &str) -> Option<SocketAddr> {
     }
 }
 
-/// `WATCHDOG_USEC`, unless `WATCHDOG_PID` means another process.
+/// The time in `WATCHDOG_USEC`, unless `WATCHDOG_PID` names another process.
 fn watchdog(env: &Env) -> Option<Duration> {
     let is_other = |pid: &str| pid.parse() != Ok(std::process::id());
     if env.get("WATCHDOG_PID").is_some_and(is_other) {

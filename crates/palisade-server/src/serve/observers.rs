@@ -1,4 +1,4 @@
-//! Configuration → metrics, denial log and audit.
+//! Builds metrics, denial log and audit from the configuration.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 
 const AUDIT_FILE: &str = "audit.jsonl";
 
-/// What watches the decisions.
+/// The observers of decisions.
 pub(crate) struct Observers {
     pub(crate) fanout: Arc<Fanout>,
     pub(crate) metrics: Arc<Metrics>,
@@ -61,7 +61,7 @@ impl Observers {
         })
     }
 
-    /// Writes what is waiting; part of the end.
+    /// Writes queued audit events, at shutdown.
     pub(crate) fn flush(&self, patience: Duration) {
         if !self.audit.flush(patience) {
             tracing::error!("audit events were still waiting to be written at the end");
@@ -87,8 +87,8 @@ fn audit(
             "check the path of `audit.file` and its permissions",
         )
     };
-    // Without a place of their own, events go to the data directory or, where there is
-    // none, to standard output: never nowhere.
+    // Without a configured destination, events go to the data directory or, if there is none, to
+    // standard output. They are never dropped silently.
     let has_place = audit.file.is_some() || audit.stdout || audit.postgres.is_some();
     let path = match &audit.file {
         None if !has_place => directory.map(|directory| directory.join(AUDIT_FILE)),
@@ -129,8 +129,8 @@ fn audit(
     Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings).map_err(refused)
 }
 
-/// The files that keep a part of the audit, beside the one that has all of it: however fast
-/// that one is filled and rotated, they are not. A device or pipe has none.
+/// The files that keep a part of the audit beside the file with all of it. They are not rotated by
+/// the other events, however many there are. A device or pipe has none.
 pub fn audit_files_beside(file: &Path) -> Vec<(PathBuf, Keeps)> {
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         return Vec::new();
@@ -157,7 +157,7 @@ fn open_beside(file: &Path, keeps: Keeps, audit: &config::Audit) -> io::Result<F
 
 const TABLE_HINT: &str = "correct `audit.postgres`; `palisade migrate` makes the table";
 
-/// Where the audit table is. Its database may be away: events wait for it.
+/// The configured audit table. Its database may be unreachable: events wait for it.
 pub(crate) fn audit_table(config: &Config) -> Result<Option<PostgresConfig>, Failure> {
     let url = config.audit.postgres.as_ref();
     let address = url
@@ -166,8 +166,8 @@ pub(crate) fn audit_table(config: &Config) -> Result<Option<PostgresConfig>, Fai
     address.map_err(|_| Failure::usage("`audit.postgres` cannot be used as an address", TABLE_HINT))
 }
 
-/// The configured places beside a table. The file comes first: an error of standard output must
-/// not make it hold a line twice.
+/// The configured destinations beside a table. The file is written first: otherwise a line that
+/// standard output fails to take would be written to the file again.
 struct Sinks {
     file: Option<FileSink>,
     stdout: Option<StdoutSink>,

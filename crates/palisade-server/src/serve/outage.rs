@@ -1,5 +1,5 @@
-//! An outage that does not end: `repair.exit_after` ends the process for its
-//! supervisor to start it anew, perhaps where the store can be reached.
+//! `repair.exit_after`: an outage of that length ends the process, so that its supervisor starts it
+//! anew, perhaps where the store can be reached.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use palisade::Engine;
 use crate::failure::Failure;
 use crate::store::AnyStore;
 
-/// How often the outage is looked at; it is counted in minutes.
+/// Interval of the checks for an outage, whose limit is in minutes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Waits until the store has been away for longer than the process should live
-/// without it; for ever if it should always.
+/// Waits until the store has been unreachable for longer than `exit_after`, and forever without
+/// that setting.
 pub(super) async fn outlasts(engine: &Engine<AnyStore>, exit_after: Option<Duration>) -> Failure {
     let Some(longest) = exit_after else {
         return std::future::pending().await;
@@ -25,7 +25,8 @@ pub(super) async fn outlasts(engine: &Engine<AnyStore>, exit_after: Option<Durat
     )
 }
 
-/// Returns once the silence is that long; an end of it starts the count anew.
+/// Returns once the silence has lasted for `longest`. Any answer of the store starts the count
+/// anew.
 async fn lasts(longest: Duration, tick: Duration, silent_for: impl Fn() -> Option<Duration>) {
     while silent_for().is_none_or(|silent| silent < longest) {
         tokio::time::sleep(tick).await;
@@ -41,7 +42,8 @@ mod tests {
     #[tokio::test]
     async fn f_fallback_only_an_outage_of_the_whole_time_ends_the_process() {
         const MINUTE: u64 = 60;
-        // Minute by minute: well, away for four, well again, then away for good.
+        // Minute by minute: available, unreachable for four, available again, then unreachable for
+        // good.
         let story = |minute: u64| match minute {
             0 | 5 => None,
             1..5 => Some(minute),

@@ -1,6 +1,6 @@
 //! Listening sockets that a supervisor like systemd opened before the service started and holds
-//! while it restarts. Each belongs to the listener of its address, so that what the
-//! configuration says of an address (who may ask there, and how) holds for it as well.
+//! while the service restarts. Each is used by the listener of its address, so that the
+//! configuration of an address (who may connect, and how) holds for a passed socket as well.
 
 use std::fs;
 use std::net::TcpListener;
@@ -14,34 +14,34 @@ use socket2::SockRef;
 use crate::config::Address;
 use crate::failure::Failure;
 
-/// There are five listeners; a larger number is a mistake.
+/// Most passed sockets. There are five listeners, so that a larger number is a mistake.
 const SOCKETS_MAX: usize = 16;
 
-/// Lets everybody write to a file, and so connect to a socket.
+/// Permission of others to write to a file, and so to connect to a socket.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Sockets that wait for their listeners.
+/// Passed sockets that no listener has taken yet.
 #[derive(Default)]
 pub(crate) struct Passed(Vec<PassedSocket>);
 
-/// One socket, and where it listens.
+/// A passed socket and its address.
 pub(super) struct PassedSocket {
-    /// Its place among those that were passed, from 1.
+    /// The number of the socket among those that were passed, from 1.
     number: usize,
     pub(super) address: Address,
     pub(super) socket: Open,
 }
 
-/// A socket of either kind.
+/// A network socket or a socket file.
 pub(super) enum Open {
     Network(TcpListener),
     File(UnixListener),
 }
 
 impl Passed {
-    /// Those that `LISTEN_FDS` counts, if `LISTEN_PID` means this process. Asked once, before
-    /// any thread starts: it changes the environment, so that no child takes the sockets for
-    /// its own.
+    /// Takes the sockets that `LISTEN_FDS` counts, if `LISTEN_PID` is this process. Must be called
+    /// once, before any thread starts: it changes the environment, so that no child process takes
+    /// the sockets for its own.
     pub(super) fn take(env: &Env) -> Result<Self, Failure> {
         let own = std::process::id();
         let is_own = |pid: &str| pid.parse() == Ok(own);
@@ -62,13 +62,13 @@ impl Passed {
         sockets.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The socket that listens at `address`, if there is one.
+    /// Takes the socket that listens at `address`, if there is one.
     pub(super) fn at(&mut self, address: &Address) -> Option<PassedSocket> {
         let found = self.0.iter().position(|one| one.address == *address)?;
         Some(self.0.remove(found))
     }
 
-    /// An error if one is left: whoever connects to it would wait for ever.
+    /// Fails if a socket is left: clients that connect to it would wait forever.
     pub(super) fn finish(self) -> Result<(), Failure> {
         match self.0.first() {
             None => Ok(()),
@@ -96,7 +96,7 @@ impl PassedSocket {
         let address = socket.prepare().ok_or_else(unusable)?;
         if let Address::File(path) = &address {
             let mode = fs::symlink_metadata(path).map(|meta| meta.permissions().mode());
-            // A socket file needs no token: its permissions say who may ask.
+            // Clients of a socket file need no token: its permissions say who may connect.
             if mode.map_or(true, |mode| mode & OTHERS_WRITE != 0) {
                 return Err(refused(
                     number,
@@ -122,7 +122,7 @@ impl Open {
         Some(Self::File(file))
     }
 
-    /// Where it listens. Nothing waits on it from here on.
+    /// Makes the socket nonblocking, and returns its address; `None` if it does not listen.
     fn prepare(&self) -> Option<Address> {
         let (socket, address) = match self {
             Self::Network(socket) => (SockRef::from(socket), socket.local_addr().ok()?.into()),

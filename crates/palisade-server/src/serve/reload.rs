@@ -1,4 +1,4 @@
-//! A changed policy file takes effect without a restart: by itself, and on SIGHUP.
+//! Reload of a changed policy file without a restart: when the file changes, and on SIGHUP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::{edge, task};
 use crate::config::{Config, ConfigFile};
 use crate::surfaces::Enforcer;
 
-/// Changes that no event tells of are found within this time.
+/// Interval at which the file is checked for changes that no file event reported.
 const POLL: Duration = Duration::from_secs(5);
 
-/// SIGHUP, noticed from the moment this is made: without it the signal ends the process.
+/// SIGHUP, caught from the moment this is made. Uncaught, the signal ends the process.
 pub(crate) struct Hangup(Signal);
 
 impl Hangup {
@@ -29,7 +29,7 @@ impl Hangup {
     }
 }
 
-/// Reloading ends when this is dropped.
+/// The tasks that reload. Dropping this ends them.
 pub(crate) struct Following {
     _watching: Option<Watching>,
     asked: JoinHandle<()>,
@@ -41,7 +41,7 @@ impl Drop for Following {
     }
 }
 
-/// The rate-limit service that nobody asks for yet.
+/// The rate-limit service for Envoy while no limit has a domain.
 pub(crate) struct Dormant {
     pub(crate) surface: Box<dyn Surface>,
     pub(crate) workers: Late,
@@ -49,8 +49,8 @@ pub(crate) struct Dormant {
 }
 
 impl Dormant {
-    /// Serves from now on; stays dormant, to be tried when the policy changes again, if its
-    /// address cannot be taken.
+    /// Binds the address and starts to serve. If the address cannot be bound, the surface stays
+    /// dormant and is tried again when the policy changes.
     fn wake(mut self) -> Option<Self> {
         match self.workers.serve(&mut *self.surface, &self.stop) {
             Ok(()) => {
@@ -72,7 +72,7 @@ impl Dormant {
     }
 }
 
-/// Says which settings are risky, and shows how many there are.
+/// Logs risky settings, and sets the metric that counts them.
 pub(crate) fn tell_risks(config: &Config, metrics: &Metrics) {
     for warning in &config.warnings {
         let (place, hint) = (&warning.place, warning.hint.as_deref());
@@ -81,8 +81,8 @@ pub(crate) fn tell_risks(config: &Config, metrics: &Metrics) {
     metrics.show_risks(config.warnings.len());
 }
 
-/// Reloads the file when it is asked to and, if `watches`, when the file changes.
-/// `dormant` is woken by the first limit that has a domain.
+/// Reloads the file on SIGHUP and, if `watches`, when the file changes. `dormant` is woken by the
+/// first limit that has a domain.
 pub(crate) fn follow(
     source: Option<&Arc<ConfigFile>>,
     watches: bool,
@@ -124,7 +124,7 @@ async fn reload_when_asked(mut hangup: Hangup, source: Option<Arc<ConfigFile>>) 
             );
             continue;
         };
-        // What became of a changed file is logged where it is found.
+        // The outcome for a changed file is logged by the source itself.
         let reloaded = tokio::task::spawn_blocking(move || source.reload()).await;
         if let Ok(Ok(Reload::Unchanged)) = reloaded {
             tracing::info!("asked to reload: the policy file is as it was");
@@ -132,7 +132,7 @@ async fn reload_when_asked(mut hangup: Hangup, source: Option<Arc<ConfigFile>>) 
     }
 }
 
-/// What a new policy replaces.
+/// The parts of the service that a new policy replaces.
 struct Replaced {
     enforcer: Arc<Enforcer>,
     policies: Arc<Policies>,
@@ -159,7 +159,8 @@ impl Replaced {
 
     fn take_over(&self, config: &Config, env: &Env) {
         let (enforcer, bundle) = (&self.enforcer, &config.bundle);
-        // It was accepted when it was loaded: only a file that changed since can be refused.
+        // The loader has already accepted this configuration, so that only a file that it refers to
+        // and that has changed since can be refused.
         match edge::of(config, env) {
             Ok(edge) => enforcer.edge.store(Arc::new(edge)),
             Err(failure) => tracing::error!(%failure, "requests are read as before"),

@@ -1,9 +1,9 @@
-//! Slots for the connections of one listener: a fixed number, of which one address holds a share at
-//! most, and in which those that idle make room when all are taken.
+//! Slots for the connections of one listener. Their number is fixed, one address has at most a
+//! share of them, and idle connections make room when all are taken.
 //!
-//! Whoever holds the most makes room first: an address that fills the listener closes its own
-//! connections, not those of others. Peers that speak for many clients (`trusted_proxies`, and
-//! socket files) have no share, and make room last.
+//! The address with the most connections makes room first, so that an address that fills the
+//! listener closes its own connections and not those of others. Peers that forward for many clients
+//! (`trusted_proxies`, and socket files) have no share, and make room last.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -20,15 +20,15 @@ use tokio::sync::Notify;
 use super::activity::{Activity, Patience};
 use super::log::LogLimit;
 
-/// One address holds one in so many slots at most.
+/// One address has at most one in this many slots.
 const SHARE: usize = 2;
-/// When all are taken, one in so many makes room at once: who floods a listener has it search for
-/// idle connections now and then, and not with every attempt.
+/// When all slots are taken, one in this many makes room at once. So a flood of connections has the
+/// listener search for idle ones now and then, and not with every attempt.
 const ROOM: usize = 128;
-/// Time until idle connections are looked for again, if none has left its slot.
+/// Time until idle connections are looked for again, if no slot became free.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Tells whether a peer speaks for many clients.
+/// Whether a peer forwards the requests of many clients.
 pub(crate) type Trust = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// The slots of one listener, shared by its workers.
@@ -46,35 +46,35 @@ pub(super) struct Slots {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// By number: older connections have lower ones.
+    /// Connections by number: older ones have lower numbers.
     held: HashMap<u64, Holder>,
-    /// Slots of each address, those that are being left not included.
+    /// Slots of each address, without those of connections that are closing.
     shares: HashMap<Prefix, usize>,
-    /// Slots that are being left.
+    /// Slots of connections that are closing.
     leaving: usize,
 }
 
 /// A connection in its slot.
 struct Holder {
-    /// None if it has no share.
+    /// `None` if the connection counts towards no address.
     prefix: Option<Prefix>,
-    /// None until a worker serves it.
+    /// `None` until a worker serves the connection.
     activity: Option<Arc<Activity>>,
     is_leaving: bool,
 }
 
-/// A connection's slot, free again when dropped.
+/// A connection's slot. Dropping it frees the slot.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     number: u64,
 }
 
-/// The answer to who asks for a slot.
+/// The result of an attempt to get a slot.
 pub(super) enum Admission {
     Admitted(Slot),
-    /// None is free yet.
+    /// No slot is free yet.
     Full,
-    /// The address has its share, and all of it is busy.
+    /// The address has its whole share, and none of its connections is idle.
     Refused,
 }
 
@@ -97,12 +97,13 @@ impl Slots {
         })
     }
 
-    /// Waits for a slot; `None` if there is none for this address. Nothing is lost when it is
-    /// dropped and called again.
+    /// Waits for a slot. Returns `None` if this address gets none. Cancel-safe: dropping the future
+    /// loses nothing.
     pub(super) async fn admit(self: &Arc<Self>, prefix: Option<Prefix>) -> Option<Slot> {
         let mut is_late = false;
         loop {
-            // Listening from before the attempt: a slot that becomes free in between is heard of.
+            // Registered before the attempt, so that a slot that becomes free in between is
+            // noticed.
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
             match self.attempt(prefix, is_late) {
@@ -114,8 +115,8 @@ impl Slots {
         }
     }
 
-    /// A slot, if one is free; otherwise idle connections are asked to make room, unless some
-    /// that were asked are still there and it is not late.
+    /// Takes a slot if one is free. Otherwise it asks idle connections to make room, unless some
+    /// that were asked before are still open and `is_late` is false.
     pub(super) fn attempt(self: &Arc<Self>, prefix: Option<Prefix>, is_late: bool) -> Admission {
         let mut state = self.state.lock();
         let has_share = prefix.is_none_or(|prefix| state.share(prefix) < self.share);
@@ -129,7 +130,8 @@ impl Slots {
             let count = (self.most / ROOM).max(1);
             state.make_room(count, &self.patience, None);
         }
-        // A log that is read slowly must not hold up the other workers.
+        // Unlocked before the log line, because a slow reader of the log must not hold up other
+        // workers.
         drop(state);
         self.tell();
         Admission::Full
@@ -169,8 +171,8 @@ impl State {
         self.shares.get(&prefix).copied().unwrap_or_default()
     }
 
-    /// Ends idle connections, up to so many, and says how many: of this address, or of the one
-    /// that holds the most. Those that have idled the longest go first.
+    /// Closes up to `count` idle connections, and returns their number: connections of this
+    /// address, or of the one with the most. Those that have been idle the longest go first.
     fn make_room(&mut self, count: usize, patience: &Patience, of: Option<Prefix>) -> usize {
         let idle = self.held.iter().filter(|(_, holder)| !holder.is_leaving);
         let idle = idle.filter(|(_, holder)| of.is_none() || holder.prefix == of);
@@ -178,7 +180,7 @@ impl State {
             .filter_map(|(number, holder)| {
                 let ticks = holder.activity.as_ref()?.idle_ticks(patience)?;
                 let held = holder.prefix.map(|prefix| self.share(prefix));
-                // No share sorts below every share.
+                // `None` (no share) sorts below every share.
                 Some((Reverse((held, holder.prefix)), Reverse(ticks), *number))
             })
             .collect();
@@ -228,14 +230,14 @@ impl State {
 }
 
 impl Slot {
-    /// A worker serves the connection from here on: it can make room for others.
+    /// Notes that a worker serves the connection, so that it can make room for others.
     pub(super) fn serve(&self, activity: &Arc<Activity>) {
         if let Some(holder) = self.slots.state.lock().held.get_mut(&self.number) {
             holder.activity = Some(Arc::clone(activity));
         }
     }
 
-    /// The only slot of a listener.
+    /// The only slot of a listener for tests.
     #[cfg(test)]
     pub(super) fn alone() -> Self {
         let patience = Patience::new(Duration::from_secs(1), Duration::from_secs(1));
@@ -247,7 +249,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // The activity is dropped outside of the lock.
+        // The activity is dropped after the lock is released.
         let mut state = self.slots.state.lock();
         state.free(self.number);
         drop(state);

@@ -1,4 +1,4 @@
-//! A listening socket that is a file: who may open it is the file system's business.
+//! A listening socket that is a file. The file system decides who may connect.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Its owner and group may connect.
+/// Owner and group may connect.
 const MODE: u32 = 0o660;
 
-/// The file, removed when this is dropped. It must go before its listener does: nobody takes
-/// the place of one that is listened on, so that none but our own is removed.
+/// A socket file, removed when this is dropped. Drop it before its listener: while a listener
+/// exists nobody replaces its file, so that we only ever remove our own.
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and number: where somebody has removed the file by hand, another process may
-    /// have put its own there.
+    /// Device and inode. If somebody removed the file by hand, another process may have created its
+    /// own at the same path.
     identity: (u64, u64),
 }
 
@@ -33,13 +33,12 @@ fn identity(meta: &fs::Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Listens on a new file at `path`. One that a process left behind without listening on it
-/// is replaced.
+/// Listens on a new file at `path`. A stale socket, on which no process listens, is replaced.
 pub(super) fn bind(path: &Path, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Before there is a file: it is never open to more than it will be. Where the system
-    // does not know this, the file has the process's own mask until the next step.
+    // Before the file exists, so that it is never open to more users than in the end. On systems
+    // where this has no effect the process's umask applies until the next step.
     let _ = fchmod(&socket, Mode::from_raw_mode(MODE));
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -52,7 +51,7 @@ pub(super) fn bind(path: &Path, backlog: i32) -> io::Result<(UnixListener, Socke
     Ok((socket.into(), file))
 }
 
-/// Removes a socket that nobody listens on. Any other file stays: it is not ours.
+/// Removes a socket that nobody listens on. Any other file is left alone: it is not ours.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

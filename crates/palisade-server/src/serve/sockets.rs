@@ -1,4 +1,4 @@
-//! Listening sockets: one per worker, all on one address, opened here or passed on.
+//! Listening sockets: one per worker, all on one address, opened here or passed by a supervisor.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,22 +18,22 @@ use crate::failure::Failure;
 
 const BACKLOG: i32 = 4096;
 
-/// A place that was taken.
+/// An address that has been bound.
 pub(super) struct Bound {
-    /// Where it is: port 0 has become one.
+    /// The address itself. Port 0 has been replaced by the port that was picked.
     pub(super) address: Address,
-    /// One for each worker.
+    /// One socket for each worker.
     pub(super) sockets: Vec<Listener>,
 }
 
-/// A socket that listens.
+/// A listening socket.
 pub(crate) enum Listener {
     Network(TcpListener),
-    /// The file first, so that it is dropped first; none where it is somebody else's.
+    /// The file comes first so that it is dropped first. `None` if a supervisor owns the file.
     File(Option<Arc<SocketFile>>, UnixListener),
 }
 
-/// The same, known to a runtime.
+/// A listening socket that is registered with a Tokio runtime.
 pub(super) enum Accepting {
     Network(tokio::net::TcpListener),
     File {
@@ -43,7 +43,7 @@ pub(super) enum Accepting {
 }
 
 impl Listener {
-    /// Needs a Tokio runtime.
+    /// Registers the socket with the runtime. Needs a Tokio runtime.
     pub(super) fn accepting(self) -> io::Result<Accepting> {
         Ok(match self {
             Self::Network(socket) => Accepting::Network(tokio::net::TcpListener::from_std(socket)?),
@@ -56,7 +56,7 @@ impl Listener {
 }
 
 impl Accepting {
-    /// The next connection, and whose it is.
+    /// Polls for the next connection and the address of its peer.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
         Poll::Ready(Ok(match self {
             Self::Network(socket) => {
@@ -66,14 +66,14 @@ impl Accepting {
             }
             Self::File { socket, .. } => {
                 let (stream, _) = ready!(socket.poll_accept(cx))?;
-                // Who opens a file has no address, and is on this machine.
+                // A client of a socket file has no address, but is on this machine.
                 (Stream::File(stream), (Ipv4Addr::LOCALHOST, 0).into())
             }
         }))
     }
 }
 
-/// Takes a place for so many workers, by the socket that was passed for it if there is one.
+/// Binds an address for this many workers, or takes the socket that was passed for it.
 pub(super) fn bind(place: &Place, count: usize, passed: &mut Passed) -> Result<Bound, Failure> {
     let Place { address, flag, .. } = place;
     let bound = match (passed.at(address), address) {
@@ -89,10 +89,10 @@ pub(super) fn bind(place: &Place, count: usize, passed: &mut Passed) -> Result<B
     })
 }
 
-/// Binds `count` sockets to `address`; port 0 picks a free one for all of them.
-/// The kernel spreads connections over them, so that no worker waits for another.
+/// Binds `count` sockets to `address`; port 0 picks a free port for all of them. The kernel spreads
+/// connections over the sockets, so that no worker waits for another.
 fn bind_network(address: SocketAddr, count: usize) -> io::Result<Bound> {
-    // Sharing a port is for our own workers: another process on it is an error.
+    // Only our own workers share a port. If another process uses it, that is an error.
     drop(socket(address, Sharing::Alone)?);
     let mut sockets = Vec::with_capacity(count);
     let mut bound = address;
@@ -107,7 +107,7 @@ fn bind_network(address: SocketAddr, count: usize) -> io::Result<Bound> {
     })
 }
 
-/// A file has one socket: the workers take turns on it.
+/// Binds a file, which has one socket: the workers take turns on it.
 fn bind_file(path: &Path, count: usize) -> io::Result<Bound> {
     let (listener, file) = socket_file::bind(path, BACKLOG)?;
     let file = Arc::new(file);
@@ -121,7 +121,8 @@ fn bind_file(path: &Path, count: usize) -> io::Result<Bound> {
     })
 }
 
-/// The workers take turns on a passed socket. Whoever opened it also ends it.
+/// Shares a passed socket, on which the workers take turns. Its file is removed by whoever opened
+/// it.
 fn share(passed: PassedSocket, count: usize) -> io::Result<Bound> {
     let same = (0..count).map(|_| {
         Ok(match &passed.socket {

@@ -1,10 +1,10 @@
-//! As many connections of a surface on each of its workers.
+//! Equal numbers of connections of a surface on each of its workers.
 //!
-//! The kernel spreads connections over the workers' sockets by a hash of their addresses. Of
-//! many connections each worker gets about as many. Of the few that a proxy opens and keeps,
-//! all may be one worker's while the others have nothing to do: of four on two workers, two and
-//! two in three of eight cases. So whoever accepts a connection hands it to the worker that has
-//! the fewest.
+//! The kernel spreads connections over the workers' sockets by a hash of their addresses. Of many
+//! connections each worker gets about as many. But a proxy opens a few connections and keeps them,
+//! and all of these may be on one worker while the others are idle: four connections on two workers
+//! are split two and two only in three of eight cases. So the worker that accepts a connection
+//! hands it to the worker that has the fewest.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,31 +16,33 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use super::line::Stream;
 use super::slots::Slot;
 
-/// A connection as it was accepted.
+/// An accepted connection.
 pub(super) struct Accepted {
     pub(super) stream: Stream,
     pub(super) peer: SocketAddr,
     pub(super) slot: Slot,
-    /// Where it counts, on a surface whose connections are spread.
+    /// The seat that counts the connection at its worker, on a surface whose connections are
+    /// spread.
     pub(super) seat: Option<Seat>,
 }
 
-/// What the workers of one surface share.
+/// State that the workers of one surface share.
 struct Spread {
-    /// The connections of each worker, those on their way to it included.
+    /// Number of connections of each worker, including those on their way to it.
     held: Mutex<Vec<usize>>,
-    /// The way to each. What is on it has its slot: there are no more than connections.
+    /// A channel to each worker. Every connection in it holds its slot, so that there are never
+    /// more than the bound on connections.
     ways: Vec<UnboundedSender<Moved>>,
 }
 
-/// One worker's place.
+/// One worker's end of the exchange of connections.
 pub(super) struct Desk {
     spread: Arc<Spread>,
     own: usize,
     arriving: UnboundedReceiver<Moved>,
 }
 
-/// A place for each of so many workers.
+/// Makes a desk for each of `count` workers.
 pub(super) fn desks(count: usize) -> Vec<Desk> {
     let (ways, arriving): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded_channel()).unzip();
     let held = Mutex::new(vec![0; count]);
@@ -54,8 +56,8 @@ pub(super) fn desks(count: usize) -> Vec<Desk> {
 }
 
 impl Desk {
-    /// Gives a connection that was accepted here its worker: returned if that is this one, on
-    /// its way to another else.
+    /// Assigns a worker to a connection that was accepted here. Returns the connection if that is
+    /// this worker; otherwise sends it to the other one.
     pub(super) fn place(&self, accepted: Accepted) -> Option<Accepted> {
         let seat = Seat::least(&self.spread, self.own);
         if seat.worker == self.own {
@@ -63,19 +65,19 @@ impl Desk {
         }
         let way = &self.spread.ways[seat.worker];
         let moved = Moved::new(accepted.at(seat)).ok()?;
-        // A worker that has ended takes nothing: the connection stays here.
+        // A worker that has ended accepts nothing, so that the connection stays here.
         let refused = way.send(moved).err()?.0;
         let accepted = refused.arrived().ok()?;
         Some(accepted.at(Seat::of(&self.spread, self.own)))
     }
 
-    /// The next connection that another worker has accepted for this one.
+    /// Receives the next connection that another worker has accepted for this one.
     pub(super) async fn arrived(&mut self) -> Option<Accepted> {
         self.arriving.recv().await?.arrived().ok()
     }
 
-    /// The same, if one is there; from now on no more come. One that cannot be taken in does not
-    /// hide those behind it.
+    /// Closes the channel and returns the next connection already in it. A connection that cannot
+    /// be registered with the runtime is skipped and does not hide those behind it.
     pub(super) fn last(&mut self) -> Option<Accepted> {
         self.arriving.close();
         std::iter::from_fn(|| self.arriving.try_recv().ok()).find_map(|moved| moved.arrived().ok())
@@ -101,14 +103,14 @@ impl Accepted {
     }
 }
 
-/// Counts as a connection of its worker until it is dropped.
+/// Counts a connection at its worker until this is dropped.
 pub(super) struct Seat {
     spread: Arc<Spread>,
     worker: usize,
 }
 
 impl Seat {
-    /// At the worker with the fewest connections; at `own` if none has fewer.
+    /// Takes a seat at the worker with the fewest connections; at `own` if none has fewer.
     fn least(spread: &Arc<Spread>, own: usize) -> Self {
         let mut held = spread.held.lock();
         let fewest = (0..held.len()).min_by_key(|worker| (held[*worker], *worker != own));
@@ -135,7 +137,7 @@ impl Drop for Seat {
     }
 }
 
-/// A connection that no runtime knows: on its way to the one that will serve it.
+/// A connection registered with no runtime: on its way to the worker that will serve it.
 struct Moved {
     stream: Unknown,
     peer: SocketAddr,
@@ -153,7 +155,8 @@ impl Moved {
         let stream = match accepted.stream {
             Stream::Plain(stream) => Unknown::Network(stream.into_std()?),
             Stream::File(stream) => Unknown::File(stream.into_std()?),
-            // TLS is agreed on by the worker that serves.
+            // The worker that serves a connection does the TLS handshake, so that no stream in TLS
+            // is ever moved.
             Stream::Secure(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Self {
@@ -164,7 +167,7 @@ impl Moved {
         })
     }
 
-    /// Needs the runtime that is to serve it.
+    /// Registers the stream with the runtime of the worker that is to serve it.
     fn arrived(self) -> io::Result<Accepted> {
         let stream = match self.stream {
             Unknown::Network(stream) => Stream::Plain(tokio::net::TcpStream::from_std(stream)?),
@@ -185,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection that was accepted, and its other end.
+    /// An accepted connection and its other end.
     async fn accepted() -> (Accepted, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap());

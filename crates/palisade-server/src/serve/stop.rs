@@ -1,4 +1,4 @@
-//! How a process ends: asked, drained within a bound, flushed.
+//! Shutdown of a process: on a signal, with a bounded time to drain, and with observers flushed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,31 +7,31 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// How far the end has come.
+/// Phase of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// Serving.
+    /// Serving normally.
     Running,
-    /// Serving as before, and not ready: whoever sends requests here is to stop doing so.
+    /// Serving normally but not ready, so that balancers stop sending requests here.
     Draining,
-    /// No new connections; answers ask their client to go away.
+    /// No new connections are accepted, and answers ask clients to close theirs.
     Leaving,
-    /// Connections without a request are closed.
+    /// Connections without an open request are closed.
     Closing,
 }
 
-/// Idle connections stay open for this long after the process was asked to stop:
-/// a request that is already on its way still gets its answer.
+/// Idle connections stay open for at most this long after the process was asked to stop, so that a
+/// request that is already on its way still gets its answer.
 const GRACE_MAX: Duration = Duration::from_millis(250);
 
-/// Tells everybody that the process ends.
+/// Starts the shutdown and announces its phases.
 pub(crate) struct Stopper {
     phase: watch::Sender<Phase>,
-    /// The phase again: every answer looks at it.
+    /// A copy of the phase that is cheap to read: every answer looks at it.
     now: Arc<AtomicU8>,
 }
 
-/// Learns that the process ends.
+/// A receiver of the phases of shutdown.
 #[derive(Clone)]
 pub(crate) struct Stop {
     phase: watch::Receiver<Phase>,
@@ -49,12 +49,12 @@ pub(crate) fn stopper() -> (Stopper, Stop) {
 }
 
 impl Stopper {
-    /// Tells that the process is to end soon, and changes nothing else.
+    /// Enters the draining phase, which only makes the node not ready.
     pub(crate) fn drain(&self) {
         self.enter(Phase::Draining);
     }
 
-    /// Goes through the phases; connections then end by themselves.
+    /// Enters the remaining phases. Connections then end by themselves.
     pub(crate) async fn stop(&self, drain: Duration) {
         self.enter(Phase::Leaving);
         tokio::time::sleep(drain.min(GRACE_MAX)).await;
@@ -68,12 +68,12 @@ impl Stopper {
 }
 
 impl Stop {
-    /// True once no more traffic should be sent here.
+    /// True once no more traffic should be sent to this node.
     pub(crate) fn is_draining(&self) -> bool {
         self.is_at(Phase::Draining)
     }
 
-    /// True once no further request should come on a connection.
+    /// True once clients should send no further request on a connection.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_at(Phase::Leaving)
     }
@@ -82,7 +82,7 @@ impl Stop {
         self.now.load(Ordering::Relaxed) >= phase as u8
     }
 
-    /// Waits until no more traffic should be sent here.
+    /// Waits until no more traffic should be sent to this node.
     pub(crate) async fn draining(&mut self) {
         let _ = self.phase.wait_for(|phase| *phase >= Phase::Draining).await;
     }
@@ -98,16 +98,16 @@ impl Stop {
     }
 }
 
-/// The signal by which the process was asked to stop.
+/// The signal that asked the process to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// SIGTERM: by a supervisor, which may still send traffic here.
+    /// SIGTERM, from a supervisor. Balancers may still send traffic here.
     Terminate,
-    /// SIGINT: by somebody at a terminal, who waits.
+    /// SIGINT, from a person at a terminal who waits.
     Interrupt,
 }
 
-/// SIGTERM and SIGINT, noticed from the moment this is made.
+/// SIGTERM and SIGINT, caught from the moment this is made.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -121,7 +121,7 @@ impl Signals {
         })
     }
 
-    /// Waits until the process is asked to stop.
+    /// Waits for a signal to stop.
     pub(crate) async fn asked(&mut self) -> Asked {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Terminate,

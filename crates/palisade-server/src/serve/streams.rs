@@ -1,8 +1,8 @@
 //! The requests of one HTTP/2 connection, each a task of its own.
 //!
-//! An answer waits for the window that its client grants, and the HTTP library waits with it for
-//! ever: the application's connection, which is read no further, is taken meanwhile. A stream
-//! that delivers nothing for too long is reset. The connection's other streams go on.
+//! An answer waits for the window that its client grants, and the HTTP library waits for it
+//! forever. Meanwhile the answer occupies the application's connection, which is read no further.
+//! So a stream that delivers nothing for too long is reset. The connection's other streams go on.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,33 +14,33 @@ use std::time::Duration;
 use hyper::rt::Executor;
 
 tokio::task_local! {
-    /// The delivery of the answer whose task runs.
+    /// The delivery of the answer that the current task makes.
     static DELIVERY: Arc<Delivery>;
 }
 
 /// The progress of one answer towards its client. Only the answer's own task changes it.
 #[derive(Default)]
 pub(super) struct Delivery {
-    /// Parts that were handed over.
+    /// Number of parts that were handed over.
     parts: AtomicU32,
-    /// The last of them is not delivered yet.
+    /// Whether the last part is not delivered yet.
     waits: AtomicBool,
 }
 
 impl Delivery {
-    /// The delivery of the answer that this task makes; none on a connection of HTTP/1.
+    /// The delivery of the answer that the current task makes; `None` on a connection of HTTP/1.
     pub(super) fn current() -> Option<Arc<Self>> {
         DELIVERY.try_with(Arc::clone).ok()
     }
 
-    /// A part is asked for, so those before it are delivered: it was handed over, or is not
-    /// there yet.
+    /// Notes that the next part was polled, so that the parts before it are delivered. `has_part`
+    /// says whether a part was handed over or is not ready yet.
     pub(super) fn advance(&self, has_part: bool) {
         self.parts.fetch_add(1, Ordering::Relaxed);
         self.waits.store(has_part, Ordering::Relaxed);
     }
 
-    /// Ends once a part has waited for so long. To be polled whenever the answer's task is.
+    /// Ends once a part has waited for `patience`. Must be polled whenever the answer's task is.
     async fn stalls(&self, patience: Duration) {
         loop {
             poll_fn(|_| match self.waits.load(Ordering::Relaxed) {
@@ -59,7 +59,7 @@ impl Delivery {
     }
 }
 
-/// Starts the requests of one connection.
+/// Spawns the requests of one connection.
 #[derive(Clone, Copy)]
 pub(super) struct Streams {
     /// Time that a part of an answer may wait to be delivered.
@@ -75,12 +75,12 @@ impl Streams {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         let patience = self.patience;
-        // Not boxed: a request is on its way often.
+        // Not boxed, because requests are spawned often.
         tokio::spawn(async move {
             let delivery = Arc::<Delivery>::default();
             let mut stream = pin!(stream);
             let mut stalled = pin!(delivery.stalls(patience));
-            // Dropped, a stream is reset.
+            // Dropping the stream resets it.
             poll_fn(|cx| {
                 let mut turn = || stream.as_mut().poll(cx);
                 match DELIVERY.sync_scope(Arc::clone(&delivery), &mut turn) {

@@ -1,4 +1,4 @@
-//! The one shape of everything that listens: an address, a protocol, and an end.
+//! The common interface of everything that listens: an address, a protocol and a shutdown.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use super::tls::Tls;
 use crate::config::Address;
 use crate::failure::Failure;
 
-/// How to speak with one peer. A surface is a protocol on an address: requests
-/// over HTTP implement [`Handler`](super::Handler) instead and get HTTP/1 and
-/// HTTP/2 with it; what has a framing of its own implements this.
+/// A protocol: the conversation with one peer. A surface is a protocol on an address. Surfaces over
+/// HTTP implement [`Handler`](super::Handler) instead, and get HTTP/1 and HTTP/2 with it. Protocols
+/// with a framing of their own implement this trait.
 pub(crate) trait Protocol: Send + Sync + 'static {
-    /// Speaks until either side ends; ends by itself once `line` says so.
+    /// Serves a connection until either side ends it, or until the verdict of `line` ends it.
     fn converse(self: Arc<Self>, line: Line) -> impl Future<Output = ()> + Send;
 
-    /// Waits, when every connection has ended, for what goes on without one.
+    /// Waits, once every connection has ended, for work that continues without one.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// A surface, whatever it speaks.
+/// A surface of any protocol.
 pub(crate) trait Surface: Send {
-    /// Where it is to listen.
+    /// The address and name of the surface.
     fn place(&self) -> Place;
 
-    /// Takes its address, with one socket for each of so many workers (port 0 picks
-    /// one), or what was passed for that address.
+    /// Binds the address with one socket for each worker (port 0 picks a free port), or takes the
+    /// socket that was passed for that address.
     fn bind(&mut self, workers: usize, passed: &mut Passed) -> Result<(), Failure>;
 
-    /// The task of the next worker: it answers on a socket of its own until
-    /// `stop`, then drains. `None` once every socket has its worker.
+    /// Returns the task of the next worker, or `None` once every socket has its worker. The task
+    /// serves a socket of its own until `stop`, then drains.
     fn serve(&mut self, stop: &Stop) -> Option<Task>;
 }
 
-/// Where a surface listens, and how it is called.
+/// The address of a surface, and its names.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// For people.
+    /// The name for people.
     pub(crate) name: &'static str,
     /// The flag of `serve` that chooses another address.
     pub(crate) flag: &'static str,
-    /// How its URLs begin.
+    /// The scheme of the surface's URLs.
     pub(crate) scheme: &'static str,
     pub(crate) address: Address,
 }
 
 impl Place {
-    /// Where a client finds it.
+    /// The URL under which a client reaches the surface.
     pub(crate) fn url(&self) -> String {
         match &self.address {
             Address::Network(address) => format!("{}://{address}", self.scheme),
@@ -66,11 +66,11 @@ impl Place {
     }
 }
 
-/// How many of the workers serve a surface.
+/// The share of the workers that serve a surface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {
     All,
-    /// At least one of them, whatever is left.
+    /// All but one, and at least one.
     AllButOne,
     AtMost(usize),
 }
@@ -100,8 +100,8 @@ pub(crate) struct On<P, M> {
 }
 
 impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
-    /// `make` is asked once for each worker: what a protocol keeps (connections
-    /// to an upstream) can then stay on the worker's thread.
+    /// Prepares a surface. `make` is called once for each worker, so that the state of a protocol
+    /// (connections to an upstream) can stay on the worker's thread.
     pub(crate) fn new(place: Place, bounds: Bounds, make: M) -> Self {
         let clock = Arc::clone(&bounds.clock);
         Self {
@@ -118,20 +118,21 @@ impl<P: Protocol, M: Fn() -> Arc<P> + Send> On<P, M> {
         }
     }
 
-    /// The same on a part of the workers.
+    /// Returns the surface, served by a part of the workers only.
     pub(crate) const fn on(mut self, workers: Share) -> Self {
         self.workers = workers;
         self
     }
 
-    /// The same with as many connections on each worker, for callers that open a few and keep
-    /// them.
+    /// Returns the surface, with equal numbers of connections on each worker. This suits callers
+    /// that open a few connections and keep them.
     pub(crate) const fn evenly(mut self) -> Self {
         self.is_even = true;
         self
     }
 
-    /// The same within TLS; callers without the certificate it asks for are told of.
+    /// Returns the surface, within TLS if it is configured. Callers without a required certificate
+    /// are reported to `observer`.
     pub(crate) fn within(mut self, tls: Option<Arc<Tls>>, observer: &Arc<dyn Observer>) -> Self {
         let listener = self.place.flag;
         self.tls = tls.map(|tls| Secured::new(tls, listener, Arc::clone(observer)));

@@ -1,23 +1,23 @@
-//! Work that goes on by itself.
+//! Boxed tasks.
 //!
-//! Tokio's code for a task is compiled for every type of future that is started, thousands
-//! of lines each. Boxed, all of them are one type: a task costs an allocation more, and a build
-//! much less.
+//! The compiler generates Tokio's code for a task anew for every type of future that is spawned,
+//! thousands of lines each. Boxed futures are all of one type: that costs an allocation for each
+//! task, and makes builds much faster.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use tokio::task::JoinHandle;
 
-/// A task before it is started.
+/// A task before it is spawned.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A task of this work.
+/// Boxes this work as a task.
 pub(crate) fn boxed(work: impl Future<Output = ()> + Send + 'static) -> Task {
     Box::pin(work)
 }
 
-/// Starts a task of this work. Must be called within a Tokio runtime.
+/// Spawns this work as a task. Must be called within a Tokio runtime.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(boxed(work))
 }

@@ -21,18 +21,18 @@ use super::{Plan, task};
 use crate::config::{Config, ConfigFile};
 use crate::failure::Failure;
 
-/// Where policies come from: the file, and a database for tenants' own.
+/// The sources of policies: the file, and a database for tenants' own policies.
 pub(crate) struct Policies {
     file: Option<Arc<ConfigFile>>,
-    /// Tenants that stand in the file.
+    /// Tenants with a policy in the file.
     own: ArcSwap<FileTenants>,
-    /// Those of a database.
+    /// Tenants with a policy in a database.
     tenants: Option<Arc<TenantCache>>,
 }
 
 impl Policies {
-    /// Asks the source once before the first request does. One that does not answer
-    /// is no reason not to start: the default policy stands in.
+    /// Opens the source and queries it once before the first request needs it. A source that does
+    /// not answer does not prevent the start: the default policy applies meanwhile.
     pub(crate) async fn start(
         plan: &Plan,
         elsewhere: Elsewhere,
@@ -55,8 +55,8 @@ impl Policies {
         })
     }
 
-    /// Takes over the tenants of the file; documents elsewhere are checked against its
-    /// policy from now on.
+    /// Replaces the tenants of the file. Documents of the database are checked against the policy
+    /// of `bundle` from now on.
     pub(crate) fn set_base(&self, bundle: &PolicyBundle) {
         self.own.store(Arc::clone(&bundle.tenants));
         if let Some(tenants) = &self.tenants {
@@ -123,20 +123,19 @@ impl Tenants for Policies {
     }
 }
 
-/// Where tenants' policies are kept, beside the file: read from the configuration, asked
-/// nothing yet.
+/// The source of tenants' policies beside the file, as configured and not queried yet.
 pub enum Elsewhere {
-    /// In the file alone.
+    /// No other source than the file.
     Nowhere,
-    /// In tables of Postgres.
+    /// Tables of Postgres.
     Postgres(Box<PostgresTenants>),
-    /// In collections of MongoDB.
+    /// Collections of MongoDB.
     #[cfg(feature = "mongodb")]
     MongoDb(Url),
 }
 
 impl Elsewhere {
-    /// What `[policy] source` names.
+    /// Returns the source that `[policy] source` names.
     ///
     /// # Errors
     /// An address that cannot be used.
@@ -166,7 +165,7 @@ impl Elsewhere {
 }
 
 impl Elsewhere {
-    /// What the source holds for a tenant; asks it now.
+    /// Queries the source for the document of a tenant.
     pub async fn fetch(
         self,
         table: &PolicyTable,
@@ -238,7 +237,7 @@ async fn mongodb(
     opened.map_err(|error| Failure::usage(error.to_string(), MONGODB_HINT))
 }
 
-/// Hands on what happens in the cache to metrics, log and audit.
+/// Reports events of the cache to metrics, log and audit.
 pub(crate) struct Watch {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -1,5 +1,5 @@
-//! TLS of listeners: certificates that are read again when their files change, and
-//! callers that must show one of their own.
+//! TLS of listeners. Certificates are read again when their files change, and callers may be
+//! required to present certificates of their own.
 
 use std::fmt;
 use std::fs;
@@ -18,32 +18,32 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::failure::Failure;
 
-/// How often the files are looked at: a renewed certificate is in use soon after.
+/// Interval at which the files are checked, so that a renewed certificate is soon in use.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Protocols that clients are offered, the best first.
+/// Protocols offered to clients, in order of preference.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 const CLIENT_CA: &str = "tls.client_ca";
 
-/// Where a listener's certificates are.
+/// The certificate files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// How the configuration calls the two.
+    /// The configuration keys of the chain and of its private key.
     pub(crate) keys: [&'static str; 2],
-    /// The chain shown to clients.
+    /// The chain presented to clients.
     pub(crate) cert: PathBuf,
-    /// Its private key.
+    /// The private key of the chain.
     pub(crate) key: PathBuf,
-    /// Clients must show a certificate of this authority.
+    /// The authority of clients' certificates. If it is set, clients must present one.
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// The certificates in use.
+/// The certificates in use, reloaded when their files change.
 pub(crate) struct Tls {
     files: TlsFiles,
     config: ArcSwap<ServerConfig>,
-    /// Digest of the files as they were last looked at, good or bad.
+    /// Digest of the files when they were last read, whether they were usable or not.
     seen: Mutex<[u8; 32]>,
 }
 
@@ -51,7 +51,7 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file that is missing, is not what it should be, or does not fit the others.
+    /// A file is missing, is not of the expected kind, or does not fit the others.
     pub(crate) fn load(files: TlsFiles) -> Result<Arc<Self>, Failure> {
         let contents = Contents::read(&files)?;
         let config = contents.config()?;
@@ -62,13 +62,13 @@ impl Tls {
         }))
     }
 
-    /// What new connections get.
+    /// The acceptor for new connections.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 
-    /// Looks at the files for as long as it is polled. What cannot be used is said
-    /// once, and what was in use stays.
+    /// Checks the files for as long as the future is polled. Files that cannot be used are reported
+    /// once, and the certificates before them stay in use.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -87,7 +87,7 @@ impl Tls {
         }
     }
 
-    /// True if there was something new and it is in use. An error is told once for
+    /// Returns true if the files changed and are now in use. An error is returned only once for
     /// each change of the files.
     fn reread(&self) -> Result<bool, Failure> {
         let contents = match Contents::read(&self.files) {
@@ -121,8 +121,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The files as they were read, together: a certificate is never paired with the
-/// key of another reading.
+/// Contents of the files, read together so that a certificate is never paired with the key of
+/// another reading.
 struct Contents {
     keys: [&'static str; 2],
     cert: Vec<u8>,

@@ -1,5 +1,5 @@
-//! A span for each request, for the decisions in it to hang on. Nothing of this is
-//! compiled without the feature `otlp`, and nothing is measured without a collector.
+//! A span for each request, to which the spans of its decisions belong. Nothing of this is compiled
+//! without the feature `otlp`, and nothing is measured without a collector.
 
 #[cfg(feature = "otlp")]
 pub(crate) use exported::{Traces, identify, run, span};
@@ -12,7 +12,7 @@ mod nothing {
 
     use crate::failure::Failure;
 
-    /// No traces.
+    /// Traces without the feature `otlp`.
     pub(crate) struct Traces;
 
     impl Traces {
@@ -28,7 +28,7 @@ mod nothing {
         pub(crate) fn flush(&self) {}
     }
 
-    /// No span.
+    /// A span without the feature `otlp`.
     pub(crate) struct NoSpan;
 
     pub(crate) const fn span<B>(_request: &Request<B>) -> NoSpan {
@@ -67,23 +67,23 @@ mod exported {
 
     use crate::failure::Failure;
 
-    /// Where the standard variables say that a collector is.
+    /// Standard variables with the address of a collector.
     const ENDPOINTS: [&str; 2] = [
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
     ];
-    /// Longest time that a batch may take.
+    /// Longest time to send a batch.
     const EXPORT_MAX: Duration = Duration::from_secs(10);
-    /// Longest time that the last batch gets at the end.
+    /// Longest time to send the last batch at shutdown.
     const FLUSH_MAX: Duration = Duration::from_secs(5);
     /// Largest answer of a collector that is read, in bytes.
     const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-    /// Spans on their way to a collector.
+    /// The export of spans to a collector, if one is configured.
     pub(crate) struct Traces(Option<SdkTracerProvider>);
 
     impl Traces {
-        /// Exports if the environment names a collector.
+        /// Starts the export if the environment names a collector.
         pub(crate) fn start() -> Result<Self, Failure> {
             let Some((name, endpoint)) = endpoint() else {
                 return Ok(Self(None));
@@ -115,7 +115,7 @@ mod exported {
             Ok(Self(Some(provider)))
         }
 
-        /// What turns spans into exported ones; none without a collector.
+        /// The tracing layer that exports spans; `None` without a collector.
         pub(crate) fn layer(&self) -> Option<Box<dyn Layer<Registry> + Send + Sync>> {
             let tracer = self.0.as_ref()?.tracer("palisade");
             let ours = Targets::new().with_target(SPAN_TARGET, LevelFilter::INFO);
@@ -128,7 +128,7 @@ mod exported {
             Some(layer.boxed())
         }
 
-        /// Sends what is waiting; part of the end.
+        /// Sends queued spans, at shutdown.
         pub(crate) fn flush(&self) {
             if let Some(provider) = &self.0
                 && provider.shutdown_with_timeout(FLUSH_MAX).is_err()
@@ -145,8 +145,8 @@ mod exported {
         })
     }
 
-    /// The span of a request, below the caller's if it has one. Methods are named
-    /// only if they are well known, and paths never: they may hold an identifier.
+    /// The span of a request, as a child of the caller's if it has one. Methods are recorded only
+    /// if they are well known, and paths never: they may hold an identifier.
     pub(crate) fn span<B>(request: &Request<B>) -> tracing::Span {
         if !tracing::enabled!(target: SPAN_TARGET, tracing::Level::INFO) {
             return tracing::Span::none();
@@ -180,7 +180,7 @@ mod exported {
         span
     }
 
-    /// Puts the id of the request onto its span (I-ID). Called within it.
+    /// Records the id of the request on the current span (I-ID). Must be called within that span.
     pub(crate) fn identify(request_id: &str) {
         if tracing::enabled!(target: SPAN_TARGET, tracing::Level::INFO) {
             tracing::Span::current().record("palisade.request_id", request_id);
@@ -191,7 +191,7 @@ mod exported {
         answering.instrument(span)
     }
 
-    /// Only the trace's own header is read.
+    /// Gives the propagator access to the headers.
     struct Headers<'a>(&'a HeaderMap);
 
     impl Extractor for Headers<'_> {
@@ -204,8 +204,8 @@ mod exported {
         }
     }
 
-    /// Sends batches on the exporter's own thread, which has no runtime: each batch
-    /// gets one.
+    /// Sends batches on the exporter's own thread. That thread has no runtime, so that each batch
+    /// gets one of its own.
     #[derive(Debug)]
     struct Collector;
 

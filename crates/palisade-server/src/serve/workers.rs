@@ -1,5 +1,5 @@
-//! One thread and one runtime per worker, about one per core. Each has a socket of every surface: a
-//! connection stays on its worker, and workers share nothing but the engine.
+//! One thread and one runtime per worker, about one worker per core. Each has a socket of every
+//! surface. A connection stays on its worker, and workers share nothing but the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use super::surface::Surface;
 use super::task::{self, Task};
 use crate::failure::Failure;
 
-/// How often a worker shows that its tasks get their turn.
+/// Interval at which a worker proves that its tasks get their turn.
 const BEAT: Duration = Duration::from_millis(250);
-/// Most surfaces that are waiting to be taken on by a worker.
+/// Most surfaces that wait to be started by a worker.
 const LATE_MAX: usize = 8;
 
-/// Threads that serve.
+/// The threads that serve.
 #[derive(Default)]
 pub(crate) struct Workers(Vec<Worker>);
 
@@ -30,17 +30,18 @@ struct Worker {
     late: mpsc::Sender<Task>,
 }
 
-/// How workers that run get more to do.
+/// A handle that adds surfaces to running workers.
 #[derive(Clone)]
 pub(crate) struct Late(Vec<mpsc::Sender<Task>>);
 
 impl Late {
-    /// Binds a surface and has each worker serve it, until `stop` as all the others.
+    /// Binds a surface and has each worker serve it, until `stop` as for all others.
     pub(crate) fn serve(&self, surface: &mut dyn Surface, stop: &Stop) -> Result<(), Failure> {
-        // What was passed at the start has had its listeners by now.
+        // Passed sockets were taken at the start. None is left for a surface that is bound later.
         surface.bind(self.0.len(), &mut Passed::default())?;
         for worker in &self.0 {
-            // A worker that has ended, or takes nothing on, has no place for connections.
+            // A worker that has ended, or whose queue is full, serves no connections of this
+            // surface.
             let taken = surface.serve(stop).map(|task| worker.try_send(task));
             if let Some(Err(_)) = taken {
                 tracing::warn!("a worker thread does not serve what a reload has brought");
@@ -51,8 +52,8 @@ impl Late {
 }
 
 impl Workers {
-    /// Starts so many, each with a socket of all these surfaces. Each first does what
-    /// `first` makes; connections wait for that.
+    /// Starts this many threads, each with a socket of every surface. Each thread first completes
+    /// the future that `first` makes; connections wait for that.
     pub(crate) fn start(
         name: &'static str,
         count: usize,
@@ -76,19 +77,19 @@ impl Workers {
         Ok(workers)
     }
 
-    /// How they get more to do.
+    /// A handle that adds surfaces to these workers.
     pub(crate) fn late(&self) -> Late {
         Late(self.0.iter().map(|worker| worker.late.clone()).collect())
     }
 
-    /// True if every thread runs, and has given its tasks a turn since this was last asked:
-    /// ask no more often than every second.
+    /// True if every thread runs and has given its tasks a turn since the last call. Call this at
+    /// most once a second.
     pub(crate) fn are_alive(&self) -> bool {
         let is_alive = |worker: &Worker| {
             let has_beaten = worker.beats.swap(false, Ordering::Relaxed);
             has_beaten && !worker.thread.is_finished()
         };
-        // All of them, so that each one's beats are those since.
+        // No short circuit: the beats of every worker must be reset.
         let alive = self.0.iter().filter(|worker| is_alive(worker)).count();
         alive == self.0.len()
     }
@@ -127,7 +128,7 @@ fn thread(name: &'static str, first: Task, tasks: Vec<Task>) -> std::io::Result<
     })
 }
 
-/// Until every task has ended, those that arrive meanwhile included.
+/// Runs tasks until all have ended, including those that arrive meanwhile.
 async fn work(mut tasks: JoinSet<()>, mut arriving: mpsc::Receiver<Task>) {
     loop {
         tokio::select! {
@@ -158,7 +159,7 @@ mod tests {
     use super::super::surface::Place;
     use super::*;
 
-    /// Counts the workers that have begun and ended to serve it.
+    /// A surface that counts the workers that began and ended to serve it.
     #[derive(Default)]
     struct Counting {
         sockets: usize,

@@ -1,5 +1,5 @@
-//! What deciding surfaces share: the engine, how requests are read, and what
-//! becomes of ones that cannot be believed.
+//! State that all deciding surfaces share: the engine, the parsing of requests, and the handling of
+//! requests that cannot be parsed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use crate::store::AnyStore;
 
-/// The way requests are read, which a reload replaces. The admin address verifies signed tokens
-/// by it too.
+/// The parsing of requests, which a reload replaces. The admin address verifies signed tokens with
+/// it, too.
 pub(crate) type Edge = Arc<ArcSwap<EdgeConfig>>;
 
-/// Shared by the decision API and the proxy.
+/// State that the decision API and the proxy share.
 pub(crate) struct Enforcer {
     pub(crate) engine: Arc<Engine<AnyStore>>,
     pub(crate) edge: Edge,
-    /// Routes on which the proxy sees logins.
+    /// Routes on which the proxy recognises logins.
     pub(crate) outcomes: ArcSwap<Outcomes>,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
-/// A request on its way in, and what it is read by.
+/// A request on its way in, with everything that is needed to parse it.
 #[derive(Clone, Copy)]
 pub(super) struct Visit<'a> {
     pub(super) edge: &'a EdgeConfig,
@@ -38,9 +38,9 @@ pub(super) struct Visit<'a> {
     pub(super) peer: IpAddr,
     pub(super) parts: &'a Parts,
     pub(super) now: Micros,
-    /// Which surface it came to.
+    /// The surface that the request came to.
     pub(super) surface: Surface,
-    /// Its one id, made before anything is decided (I-ID).
+    /// The one id of the request, made before anything is decided (I-ID).
     pub(super) id: &'a RequestId,
 }
 
@@ -57,22 +57,22 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// Whether a request may say who it is.
+/// The result of the checks that come before any costly work.
 pub(super) enum Admitted<'a> {
     In(Box<Arrived<'a>>),
     Out(Box<RequestAnswer>),
 }
 
-/// A decision, and the path to go on with if it is an admission.
+/// A decision and, if it admits the request, the path to forward.
 pub(super) struct Decided {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
-    /// What it was decided by.
+    /// The facts that the decision is based on.
     pub(super) facts: RequestFacts,
 }
 
 impl Enforcer {
-    /// What is asked before anything costly happens (I-COST).
+    /// Runs the checks that come before any costly work (I-COST).
     pub(super) async fn admit<'a>(
         &self,
         visit: Visit<'a>,
@@ -97,7 +97,7 @@ impl Enforcer {
         Ok(Admitted::In(Box::new(arrived)))
     }
 
-    /// Decides a request that was admitted, by all that it says.
+    /// Decides an admitted request by all of its facts.
     pub(super) async fn decide(
         &self,
         visit: Visit<'_>,
@@ -127,8 +127,8 @@ impl Enforcer {
         })
     }
 
-    /// A request that is refused unread counts for its address all the same: when that
-    /// has used up its limits, it hears so instead of what is wrong.
+    /// Counts a request that is refused unread for its address all the same. If the address has
+    /// exhausted its limits, the answer is that denial and not `problem`.
     pub(super) async fn turn_away(
         &self,
         visit: Visit<'_>,

@@ -1,5 +1,4 @@
-//! `/forward-auth`: a proxy asks about the request it holds, and passes on what
-//! it is told.
+//! `/forward-auth`: a proxy asks about a request that it holds, and passes the answer on.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{Reply, body, reply};
 
-/// Answers about the request that a proxy holds; its body has `timeout` to arrive.
+/// Answers about the request that a proxy holds. The body must arrive within `timeout`.
 pub(super) async fn answer(
     enforcer: &Enforcer,
     timeout: Duration,
@@ -54,8 +53,8 @@ pub(super) async fn answer(
     Ok(reply::enforced(&answer, id))
 }
 
-/// Proxies that pass bodies on do so for POST; on other methods there is none to
-/// wait for.
+/// Reads the body of a POST. Proxies that pass bodies on do so for POST only; with other methods
+/// there is none to wait for.
 async fn posted(
     method: &Method,
     body: Incoming,

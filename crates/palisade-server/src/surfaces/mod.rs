@@ -1,8 +1,8 @@
-//! What the service answers on: one folder for each surface, and what they share.
+//! The surfaces of the service: one folder for each, and the parts that they share.
 //!
-//! A surface is a handler of HTTP requests (or a protocol of its own) and a
-//! function that makes it from the configuration, named once below. Sockets,
-//! workers, bounds and the end are [`serve`](crate::serve)'s.
+//! A surface is a handler of HTTP requests (or a protocol of its own) and a function that builds it
+//! from the configuration, listed once below. Sockets, workers, bounds and shutdown are in
+//! [`serve`](crate::serve).
 
 pub(crate) mod admin;
 pub(crate) mod dashboard;
@@ -27,10 +27,10 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::serve::{Bounds, Patience, Stop, Surface, Tls};
 
-/// Renders what `/metrics` shows.
+/// Renders the text of `/metrics`.
 pub(crate) type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What surfaces are made of.
+/// The parts from which surfaces are built.
 pub(crate) struct Given<'a> {
     pub(crate) config: &'a Config,
     pub(crate) env: &'a Env,
@@ -40,21 +40,21 @@ pub(crate) struct Given<'a> {
     pub(crate) board: Arc<dashboard::Board>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) tls: Certificates,
-    /// Tells when the service ends.
+    /// Tells surfaces when the service stops.
     pub(crate) stop: &'a Stop,
 }
 
-/// Certificates of listeners; none where plain text is spoken.
+/// Certificates of listeners; `None` where plain text is spoken.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Certificates {
-    /// For addresses that callers and operators use.
+    /// For the addresses of callers and operators.
     pub(crate) callers: Option<Arc<Tls>>,
-    /// For the proxy, whose clients are anybody.
+    /// For the proxy, whose clients may be anybody.
     pub(crate) proxy: Option<Arc<Tls>>,
 }
 
 impl Certificates {
-    /// All that are in use.
+    /// Returns all certificates in use, each once.
     pub(crate) fn all(&self) -> impl Iterator<Item = Arc<Tls>> {
         let same = |other: &&Arc<Tls>| {
             let callers = self.callers.as_ref();
@@ -66,13 +66,14 @@ impl Certificates {
 }
 
 impl Given<'_> {
-    /// Who may ask on the listener that this flag of `serve` chooses the address of.
+    /// The authentication of callers on a listener, named by the flag of `serve` that chooses its
+    /// address.
     fn callers(&self, listener: &'static str) -> Callers {
         let observer = Arc::clone(&self.enforcer.observer);
         Callers::new(self.caller.clone(), listener, observer)
     }
 
-    /// Bounds on the connections of a surface: the same for all.
+    /// The bounds on connections, which are the same for all surfaces.
     fn bounds(&self) -> Bounds {
         let server = &self.config.server;
         let edge = Arc::clone(&self.enforcer.edge);
@@ -87,7 +88,7 @@ impl Given<'_> {
     }
 }
 
-/// The surfaces that traffic goes through, the decision API first.
+/// Builds the surfaces of traffic, the decision API first.
 pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Failure> {
     let mut surfaces = vec![decide::surface(given)];
     surfaces.extend(rls::is_wanted(given).then(|| rls::surface(given)));
@@ -96,13 +97,13 @@ pub(crate) fn of_traffic(given: &Given<'_>) -> Result<Vec<Box<dyn Surface>>, Fai
     Ok(surfaces)
 }
 
-/// The service that Envoy asks, if nobody asks for it yet: a reload may bring the first limit
-/// with a domain.
+/// Builds the rate-limit service for Envoy if no limit needs it yet. A reload may bring the first
+/// limit with a domain.
 pub(crate) fn dormant(given: &Given<'_>) -> Option<Box<dyn Surface>> {
     (!rls::is_wanted(given)).then(|| rls::surface(given))
 }
 
-/// The surface for operators, supervisors and scrapers.
+/// Builds the surface for operators, supervisors and scrapers.
 pub(crate) fn admin(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
     admin::surface(given)
 }

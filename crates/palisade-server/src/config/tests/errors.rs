@@ -1,5 +1,5 @@
-//! What an operator reads when something is wrong: every error at once, each with
-//! its place, the key and what to do, and never a value.
+//! Error messages of the configuration: every error at once, each with its place, its key and a
+//! hint, and never with a value.
 use std::path::Path;
 
 use palisade_policy::{ConfigErrors, Env, Overrides};
@@ -11,7 +11,7 @@ fn read(text: &str, env: &Env) -> Result<Config, ConfigErrors> {
     super::load(text, env, &Overrides::default())
 }
 
-/// The errors of a file, as they are printed.
+/// Returns the errors of a file as they are printed.
 fn errors(text: &str) -> String {
     match read(text, &Env::default()) {
         Ok(_) => "no error".to_owned(),
@@ -383,7 +383,7 @@ fn a_file_that_cannot_be_read_says_so() {
     insta::assert_snapshot!(errors.to_string());
 }
 
-/// What `serve` refuses, as it is printed.
+/// Returns the errors with which `serve` refuses a file, as they are printed.
 fn refused(text: &str, env: &Env) -> String {
     let config = read(text, env).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()

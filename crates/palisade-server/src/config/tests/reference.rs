@@ -1,4 +1,4 @@
-//! The committed reference is the one that the declarations give.
+//! The committed reference page is up to date with the declarations.
 use std::path::Path;
 
 use palisade_policy::document::reference::{keys, reference};

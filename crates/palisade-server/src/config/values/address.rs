@@ -1,4 +1,4 @@
-//! Where to listen: an address and a port, or a socket file.
+//! Listening addresses: an IP address and a port, or a socket file.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
 use palisade_policy::document::tree::Node;
 
-/// How a socket file is written.
+/// Prefix of the path of a socket file.
 const UNIX: &str = "unix:";
-/// Longest path of a socket file, in bytes: the system's own bound.
+/// Longest path of a socket file, in bytes: the operating system's own bound.
 const PATH_BYTES_MAX: usize = 107;
 
-/// A place to listen.
+/// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An IP address and a port.
     Network(SocketAddr),
-    /// A socket file, for clients on this machine that may open it.
+    /// A socket file, for clients on this machine that have permission to open it.
     File(PathBuf),
 }
 
 impl Address {
-    /// True if only this machine can reach it.
+    /// True if only this machine can reach the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Network(address) => address.ip().to_canonical().is_loopback(),

@@ -1,4 +1,4 @@
-//! Types that only this configuration has.
+//! Value types that only the service's own tables use.
 
 mod address;
 mod names;

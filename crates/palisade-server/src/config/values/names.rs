@@ -1,16 +1,16 @@
-//! Choices by name, and names that have a form.
+//! Values that are one of several names, and names with a fixed form.
 
 use palisade::extract::jwt::Algorithm;
 use palisade_policy::document::decode::{Decode, Problem, Problems, text_of};
 use palisade_policy::document::tree::Node;
 use palisade_policy::named;
 
-/// The one algorithm that tokens are verified with.
+/// The only algorithm with which tokens are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JwtAlgorithm(pub Algorithm);
 
 impl JwtAlgorithm {
-    /// True if the key that verifies also signs.
+    /// True if the key that verifies a token can also sign one.
     pub const fn is_symmetric(self) -> bool {
         matches!(
             self.0,
@@ -34,7 +34,7 @@ named!(JwtAlgorithm {
     "EdDSA" => Self(Algorithm::EdDSA),
 });
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -48,18 +48,18 @@ named!(LogFormat {
     "json" => Self::Json,
 });
 
-/// How much is logged.
+/// Severity from which on lines are logged. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Only what needs an operator.
+    /// Only errors that need an operator now.
     Error,
-    /// And what may soon.
+    /// Also conditions that may soon need an operator.
     Warn,
-    /// And what happens.
+    /// Also ordinary events.
     Info,
-    /// And why.
+    /// Also the reasons behind them.
     Debug,
-    /// And how.
+    /// Also every step.
     Trace,
 }
 

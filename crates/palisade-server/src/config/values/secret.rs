@@ -1,4 +1,4 @@
-//! Secrets: where they are, and reading them.
+//! References to secrets, and reading them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
 /// Fewest bytes of a token that callers or operators present. A shorter one could be guessed.
 pub(crate) const TOKEN_BYTES_MIN: usize = 16;
-/// Length from which on a token cannot be guessed, however often one may try.
+/// Length from which on a token cannot be guessed, whatever the number of attempts.
 pub(crate) const TOKEN_BYTES_STRONG: usize = 32;
 
 /// Where a secret is kept. The configuration never holds the secret itself.
@@ -33,17 +33,17 @@ pub enum SecretRef {
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Its bytes.
+    /// The secret's bytes.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// A copy of its bytes, wiped when dropped.
+    /// A copy of the secret's bytes, wiped when dropped.
     pub(crate) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         self.0.clone()
     }
 
-    /// True if it is long enough that no number of attempts finds it.
+    /// True if the secret is so long that no number of attempts finds it.
     pub fn is_strong(&self) -> bool {
         self.0.len() >= TOKEN_BYTES_STRONG
     }
@@ -56,11 +56,11 @@ impl fmt::Debug for Secret {
 }
 
 impl SecretRef {
-    /// Fetches the secret.
+    /// Reads the secret.
     ///
     /// # Errors
-    /// The variable is not set, the file cannot be read, or there is nothing in it. `key`
-    /// says what refers to it.
+    /// The variable is not set, or the file cannot be read, or either is empty. `key` is the
+    /// configuration key that the message names.
     pub fn read(&self, key: &str, env: &Env) -> Result<Secret, Failure> {
         let bytes = Zeroizing::new(match self {
             Self::Env(name) => match env.get(name) {
@@ -84,10 +84,10 @@ impl SecretRef {
         Ok(Secret(Zeroizing::new(end.to_vec())))
     }
 
-    /// Fetches a token that callers or operators present.
+    /// Reads a token that callers or operators present.
     ///
     /// # Errors
-    /// Those of [`SecretRef::read`], and a token that could be guessed.
+    /// Those of [`SecretRef::read`], and a token that is short enough to be guessed.
     pub fn read_token(&self, key: &str, env: &Env) -> Result<Secret, Failure> {
         let token = self.read(key, env)?;
         if token.expose().len() < TOKEN_BYTES_MIN {

@@ -1,4 +1,4 @@
-//! Where the application behind the proxy is.
+//! Addresses of the application behind the proxy.
 
 use palisade_policy::WebUrl;
 use palisade_policy::document::decode::{Decode, Problem, Problems, text_of, wrong};
@@ -12,7 +12,7 @@ const INSTANCES_MAX: usize = 64;
 pub struct Upstreams(Vec<WebUrl>);
 
 impl Upstreams {
-    /// Their addresses.
+    /// The addresses of the instances.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(WebUrl::as_str)
     }
@@ -39,7 +39,7 @@ impl Decode for Upstreams {
     }
 }
 
-/// A path that an instance is asked for.
+/// Path of the health check of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthPath(String);
 

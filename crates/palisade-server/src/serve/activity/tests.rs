@@ -151,7 +151,7 @@ fn s6_only_what_is_delivered_keeps_an_answer_that_the_client_does_not_take() {
     answer.waits_for_us(false);
     let ends = |answer: &mut UnderWay, is_taken: bool| {
         (0..100).any(|_| {
-            // A sign of life of ours.
+            // A ping of ours.
             activity.wrote(false);
             if is_taken {
                 answer.waits_for_us(false);

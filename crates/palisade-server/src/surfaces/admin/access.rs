@@ -1,5 +1,6 @@
-//! Access to the admin address: holders of a static token, of a verified token with the
-//! role, or of a session that began with one of them. Without any configured nobody may.
+//! Access to the admin address. It is granted to holders of a static token, of a verified token
+//! with the role, or of a session that began with one of them. Without a configured credential
+//! nobody has access.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use crate::config::Secret;
 use crate::surfaces::exchange::Place;
 use crate::surfaces::{CallerToken, Edge};
 
-/// What somebody who was let in may do.
+/// The permissions of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Look at everything and change nothing.
+    /// May read everything and change nothing.
     Viewer,
-    /// Everything.
+    /// May do everything.
     Operator,
 }
 
 impl Role {
-    /// As the dashboard is told.
+    /// The name that the dashboard gets.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -36,14 +37,14 @@ impl Role {
     }
 }
 
-/// An operator who was let in, and what that operator may do.
+/// An admitted operator and the operator's role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) operator: Operator,
     pub(crate) role: Role,
 }
 
-/// A static token. Only its digest is kept: comparing digests takes the same time for
+/// A static token. Only its digest is kept, because comparing digests takes the same time for
 /// tokens of every length.
 struct StaticToken {
     digest: [u8; 32],
@@ -68,32 +69,32 @@ pub(crate) struct Access {
     token: Option<StaticToken>,
     viewer_token: Option<StaticToken>,
     caller: Option<Arc<CallerToken>>,
-    /// Verifies signed tokens, where they are accepted.
+    /// The verifier of signed tokens, if they are accepted.
     edge: Option<Edge>,
     role: Box<str>,
     viewer_role: Box<str>,
     guesses: GuessLimit,
 }
 
-/// Why a request was not let in.
+/// The reason why a request was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// No credential, or one that is not valid.
     Unauthenticated,
     /// A genuine token that has expired or is not valid yet.
     Expired,
-    /// Too many wrong credentials from this address; this one was not looked at.
+    /// Too many wrong credentials from this address. The credential was not checked.
     TooManyGuesses,
     /// A valid token without the role.
     WithoutRole,
-    /// A valid credential that may only look.
+    /// A valid credential that only permits reading, on a request that changes something.
     ReadOnly,
-    /// A session, and a request that its page did not make.
+    /// A session's cookie on a request that the session's page did not make.
     Forged,
 }
 
 impl Denied {
-    /// Tells that somebody was refused, and for want of what.
+    /// Reports the refusal and the missing credential to the observer.
     pub(crate) fn tell(self, observer: &dyn Observer) {
         let lacks = match self {
             Self::Unauthenticated | Self::Expired | Self::TooManyGuesses | Self::Forged => "token",
@@ -104,7 +105,7 @@ impl Denied {
 }
 
 impl Access {
-    /// Lets nobody in yet.
+    /// An access that admits nobody yet.
     pub(crate) fn new(guesses: GuessLimit) -> Self {
         Self {
             token: None,
@@ -117,21 +118,21 @@ impl Access {
         }
     }
 
-    /// Lets those who show this token, or have this role, do everything.
+    /// Grants everything to holders of this token, or of a signed token with this role.
     pub(crate) fn with_operators(mut self, token: Option<&Secret>, role: &str) -> Self {
         self.token = token.map(StaticToken::new);
         self.role = role.into();
         self
     }
 
-    /// Lets those who show this token, or have this role, look.
+    /// Grants reading to holders of this token, or of a signed token with this role.
     pub(crate) fn with_viewers(mut self, token: Option<&Secret>, role: &str) -> Self {
         self.viewer_token = token.map(StaticToken::new);
         self.viewer_role = role.into();
         self
     }
 
-    /// Accepts signed tokens with a role, verified by the keys that are in force here.
+    /// Accepts signed tokens with a role, verified by the keys of the edge in force.
     pub(crate) fn with_signed_tokens(mut self, edge: Option<Edge>) -> Self {
         self.edge = edge;
         self
@@ -141,22 +142,22 @@ impl Access {
         self.edge.as_ref()?.load().jwt.clone()
     }
 
-    /// Asks scrapers for this token; without one anybody may scrape.
+    /// Requires this token of scrapers. Without one anybody may scrape.
     pub(crate) fn with_scrapers(mut self, caller: Option<Arc<CallerToken>>) -> Self {
         self.caller = caller;
         self
     }
 
-    /// True if somebody can be let in at all.
+    /// True if any credential is configured.
     pub(crate) const fn is_configured(&self) -> bool {
         self.token.is_some() || self.viewer_token.is_some() || self.edge.is_some()
     }
 
-    /// The grant of a credential that `peer` shows. A wrong one counts as a guess.
+    /// Returns the grant of a credential that `peer` presents. A wrong one counts as a guess.
     ///
-    /// Once an address has no guess left, only what could not have been guessed is let in:
-    /// static tokens of [`Secret::is_strong`] length and signed tokens that were verified
-    /// before. Others who guess from the same address cannot keep their holders out.
+    /// Once an address has no guess left, only credentials that cannot have been guessed are
+    /// admitted: static tokens of [`Secret::is_strong`] length, and signed tokens that were
+    /// verified before. So guesses of others from the same address cannot keep their holders out.
     pub(crate) fn admit(
         &self,
         peer: IpAddr,
@@ -173,7 +174,7 @@ impl Access {
         grant
     }
 
-    /// Lets a scraper in that shows the caller token, or whoever may look at everything else.
+    /// Admits a scraper that presents the caller token, or a credential that may read everything.
     pub(crate) fn admit_scraper(
         &self,
         peer: IpAddr,
@@ -200,7 +201,7 @@ impl Access {
         Err(Denied::Unauthenticated)
     }
 
-    /// The grant of a credential, whoever shows it and however often.
+    /// Returns the grant of a credential without a limit on guesses.
     pub(crate) fn grant(&self, presented: &str, now: Micros) -> Result<Grant, Denied> {
         if let Some((_, role)) = self.static_token(presented) {
             return Ok(of_holder(role));
@@ -227,7 +228,7 @@ impl Access {
         recalled.map_or(Err(Denied::TooManyGuesses), |claims| self.grant_of(claims))
     }
 
-    /// The static token that is shown, and the role of its holders.
+    /// Returns the static token that is presented, and the role of its holders.
     fn static_token(&self, presented: &str) -> Option<(&StaticToken, Role)> {
         let shown = digest(presented.as_bytes());
         let tokens = [
@@ -266,7 +267,7 @@ fn digest(token: &[u8]) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// The credential of a request that speaks for itself.
+/// The bearer token of a request.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_at_checked(7)?;

@@ -124,7 +124,7 @@ impl From<AllowlistEntry> for EntryView {
     }
 }
 
-/// Judges type and identifier together: what is valid depends on the type.
+/// Validates type and identifier together, because the type decides which identifiers are valid.
 fn identify(
     fields: &mut Fields,
     kind: Option<&Value>,

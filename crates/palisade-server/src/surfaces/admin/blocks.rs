@@ -1,4 +1,4 @@
-//! `/admin/blocks`: what the guard and the lockout block now, and lifting it.
+//! `/admin/blocks`: the running blocks of guard and lockout, and lifting them.
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
@@ -66,7 +66,7 @@ pub(super) struct Target {
     score: bool,
 }
 
-/// What is to be lifted, read and valid.
+/// A valid request to lift blocks.
 enum Lifting {
     Record(LiftTarget),
     Subject(LiftSubject),

@@ -1,4 +1,4 @@
-//! How the candidate policy compares with the live one: `/admin/candidate`.
+//! Comparison of the candidate policy with the live one: `/admin/candidate`.
 
 use axum::Json;
 use axum::extract::State;

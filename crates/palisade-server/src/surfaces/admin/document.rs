@@ -1,6 +1,6 @@
-//! The OpenAPI document: administration, the decision API, health and metrics, each
-//! as its own code declares it. What is served is `openapi.json`; a test compares it with
-//! what is written here.
+//! The OpenAPI document: administration, the decision API, health and metrics, each as its own code
+//! declares it. The service serves `openapi.json`; a test compares that file with the output of
+//! this module.
 
 use serde_json::{Value, json};
 use utoipa::OpenApi;
@@ -37,7 +37,7 @@ struct Administration;
 #[openapi(paths(health::live, health::ready, health::dependencies, super::metrics))]
 struct Watched;
 
-/// What operators may ask.
+/// The part of the document about administration.
 pub(super) fn administration() -> utoipa::openapi::OpenApi {
     let mut document = Administration::openapi();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
@@ -46,7 +46,7 @@ pub(super) fn administration() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// What any operation of an operator may be answered, if it says nothing else.
+/// The answers that every operation of an operator may give unless it declares its own.
 const REFUSALS: [(&str, &str); 7] = [
     ("400", "A field is not valid; its value is not repeated"),
     ("401", "No credential, or one that is not valid"),
@@ -92,7 +92,7 @@ fn members(value: &mut Value) -> impl Iterator<Item = &mut Value> {
         .flat_map(|all| all.values_mut())
 }
 
-/// An object has the fields that are named and no others.
+/// Forbids fields that the schema does not name.
 fn close(schema: &mut Value) {
     if let Some(schema) = schema.as_object_mut()
         && schema.contains_key("properties")
@@ -101,7 +101,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// In these a field that does not apply is left out and never null.
+/// Schemas in which a field that does not apply is left out and never null.
 const ANSWERS: [&str; 5] = ["Answer", "DecisionReason", "Problem", "Reading", "Refused"];
 
 fn leave_out_nulls(schema: &mut Value) {

@@ -47,7 +47,8 @@ fn request_facts(value: &Value) -> Result<RequestFacts, WireError> {
     Ok(raw.into_facts()?)
 }
 
-/// Facts of a guard command. People who ask about an account need not know its address.
+/// Parses the facts of a guard command. A person who asks about an account need not know its
+/// address.
 fn guard_facts(value: &Value) -> Result<GuardFacts, WireError> {
     let bytes = serde_json::to_vec(value).map_err(|_| WireError::Syntax)?;
     let mut raw: RawGuard<'_> = parse(&bytes)?;

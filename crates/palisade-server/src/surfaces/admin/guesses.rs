@@ -1,4 +1,4 @@
-//! One limit on wrong credentials for every way into the admin address: the sign-in form,
+//! The limit on wrong credentials, shared by every way into the admin address: the sign-in form,
 //! bearer tokens and scrapers.
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,9 +11,9 @@ use palisade_core::Clock;
 use palisade_core::key::Prefix;
 use palisade_core::limit::SpecError;
 
-/// Wrong credentials of one address prefix within a minute.
+/// Wrong credentials allowed per address prefix and minute.
 const GUESSES_MAX: u32 = 10;
-/// Address prefixes whose guesses are told apart.
+/// Address prefixes that are counted separately.
 const PREFIXES_MAX: u64 = 10_000;
 
 /// The peer of a connection to the admin address.
@@ -21,7 +21,7 @@ const PREFIXES_MAX: u64 = 10_000;
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
 impl Peer {
-    /// The address whose guesses a request counts among.
+    /// The address to which the guesses of a request are attributed.
     pub(crate) fn ip_of(extensions: &Extensions) -> IpAddr {
         let peer = extensions.get::<Self>();
         peer.map_or(IpAddr::from([0; 4]), |Self(peer)| peer.ip())
@@ -47,8 +47,8 @@ impl GuessLimit {
         self.0.peek(Prefix::of(peer).bytes()).remaining == 0
     }
 
-    /// Counts a wrong credential. Those that come while no guess is left count nothing, so
-    /// that the limit frees itself within a minute whatever arrives meanwhile.
+    /// Counts a wrong credential. While no guess is left further ones are not counted, so that an
+    /// address is free again within a minute, whatever arrives meanwhile.
     pub(crate) fn record(&self, peer: IpAddr) {
         let _ = self.0.check(Prefix::of(peer).bytes());
     }

@@ -1,4 +1,4 @@
-//! Reading operators' bodies field by field, so that everything wrong is told at once.
+//! Field-by-field reading of operators' bodies, so that all errors are reported at once.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::{BODY_BYTES_MAX, Operations};
 use crate::surfaces::exchange::body;
 
-/// A body of a known shape; its fields are still to be judged.
+/// A body of the expected shape. Its fields are not validated yet.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Operations> for Body<T> {
@@ -41,13 +41,13 @@ fn unreadable() -> Refusal {
     Refusal::invalid_field("Invalid request", "body", "must be valid JSON")
 }
 
-/// Whether a text is an API key's hash, as it is kept: never the key itself.
+/// Whether a text has the form of an API key's hash, as it is stored. A raw key has not.
 pub(super) fn is_key_hash(text: &str) -> bool {
     let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.len() == 64 && text.bytes().all(is_lower_hex)
 }
 
-/// Collects what is wrong with fields.
+/// Collects the errors of fields.
 pub(super) struct Fields {
     message: &'static str,
     problems: BTreeMap<&'static str, &'static str>,
@@ -65,7 +65,7 @@ impl Fields {
         self.problems.entry(field).or_insert(problem);
     }
 
-    /// Text that may be absent.
+    /// Reads a text that may be absent.
     pub(super) fn optional(&mut self, field: &'static str, value: Option<Value>) -> Option<String> {
         match value {
             None | Some(Value::Null) => None,
@@ -83,7 +83,7 @@ impl Fields {
         }
     }
 
-    /// Text that must be there.
+    /// Reads a text that must be present.
     pub(super) fn required(&mut self, field: &'static str, value: Option<Value>) -> String {
         let text = self.optional(field, value);
         if text.is_none() {
@@ -92,7 +92,7 @@ impl Fields {
         text.unwrap_or_default()
     }
 
-    /// An address that may be absent.
+    /// Reads an IP address that may be absent.
     pub(super) fn address(&mut self, field: &'static str, value: Option<Value>) -> Option<IpAddr> {
         let text = self.optional(field, value)?;
         let address = text.parse().ok();
@@ -102,13 +102,13 @@ impl Fields {
         address
     }
 
-    /// An identifier that may be absent.
+    /// Reads an identifier that may be absent.
     pub(super) fn id(&mut self, field: &'static str, value: Option<Value>) -> Option<Id> {
         let text = self.optional(field, value)?;
         Id::new(field, &text).ok()
     }
 
-    /// An instant that may be absent.
+    /// Reads an instant that may be absent.
     pub(super) fn instant(&mut self, field: &'static str, value: Option<Value>) -> Option<Micros> {
         let text = self.optional(field, value)?;
         let at = Micros::parse_rfc3339(&text);
@@ -118,7 +118,7 @@ impl Fields {
         at
     }
 
-    /// Everything was valid, or what was not.
+    /// Returns an error with all problems, if there are any.
     pub(super) fn finish(self) -> Result<(), Refusal> {
         if self.problems.is_empty() {
             Ok(())

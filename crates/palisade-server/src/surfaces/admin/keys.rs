@@ -87,7 +87,7 @@ fn refusal(error: &AdminError) -> Refusal {
     Refusal::from_admin(error, INVALID, MISSING)
 }
 
-/// A raw key in a path would end up in logs: only hashes are taken.
+/// Accepts only hashes: a raw key in a path would end up in logs.
 fn hash(key: &str) -> Result<&str, Refusal> {
     match is_key_hash(key) {
         true => Ok(key),
@@ -122,7 +122,7 @@ fn read_overlap(fields: &mut Fields, value: Option<Value>) -> Duration {
         })
 }
 
-/// An answer with a secret in it, which nothing on its way may keep.
+/// An answer with a secret in it, which no cache may store.
 type Issued = ([(HeaderName, &'static str); 1], Json<IssuedKey>);
 
 fn issued(key: IssuedKey) -> Issued {

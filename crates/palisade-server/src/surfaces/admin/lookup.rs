@@ -1,5 +1,5 @@
-//! `/admin/lookup`: everything that is known of a subject that a person names. The name
-//! is hashed and goes no further.
+//! `/admin/lookup`: everything that is known of a subject that a person names. The name is hashed
+//! and goes no further.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +17,7 @@ use super::input::{Body, Fields, is_key_hash};
 use super::refusal::Refusal;
 
 const INVALID: &str = "Invalid subject";
-/// Events that are shown.
+/// Most events in an answer.
 const EVENTS_SHOWN: usize = 50;
 
 /// Whom to look up: one of them, a user with its organisation, a name with its address.
@@ -96,8 +96,7 @@ impl Found {
     }
 }
 
-/// A subject that was read and is valid. A raw API key is kept only for the audit's
-/// digest of it.
+/// A valid subject. A raw API key is kept only for the audit's digest of it.
 struct Named {
     sought: Sought,
     raw_key: Option<Id>,
@@ -139,7 +138,7 @@ impl Subject {
 }
 
 impl Named {
-    /// Whose events the audit is asked for.
+    /// The identity whose events are taken from the audit.
     fn whose(&self) -> Option<Whose<'_>> {
         let sought = &self.sought;
         let of_person = sought

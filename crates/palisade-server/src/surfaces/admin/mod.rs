@@ -1,4 +1,4 @@
-//! The admin address: metrics and health; administration beside them.
+//! The admin address: metrics, health and administration.
 
 pub(crate) mod access;
 mod allowlist;
@@ -60,7 +60,7 @@ use refusal::{Refusal, StoreTrouble};
 /// Largest body of an admin request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Chooses the address.
+/// The flag that chooses the address.
 const FLAG: &str = "admin";
 
 /// The admin address.
@@ -86,7 +86,7 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Box<dyn Surface>, Failure> {
     )))
 }
 
-/// What operators, and the dashboard in their name, work on.
+/// Builds the state on which operators and the dashboard work.
 fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
     let engine = Arc::clone(&given.enforcer.engine);
     let access = Arc::new(access(given)?);
@@ -108,7 +108,7 @@ fn operations(given: &Given<'_>) -> Result<Operations, Failure> {
     })
 }
 
-/// Who may administer.
+/// Builds the access of operators, viewers and scrapers from the configuration.
 fn access(given: &Given<'_>) -> Result<Access, Failure> {
     let admin = &given.config.admin;
     let token = token(admin, given.env)?;
@@ -133,7 +133,7 @@ pub(crate) fn token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, 
         .transpose()
 }
 
-/// The static token of those who may only look, if there is one.
+/// The static token of viewers, if there is one.
 pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Secret>, Failure> {
     let token = admin.viewer_token.as_ref();
     token
@@ -168,10 +168,11 @@ impl Handler for Routed {
     }
 }
 
-/// What is posted, because whom it names must not stand in a URL, and changes nothing.
+/// Paths that are posted to and still change nothing. They are posts because the names of subjects
+/// must not appear in a URL.
 const LOOKING: [&str; 3] = ["/admin/explain", "/admin/lookup", "/dashboard/sign-out"];
 
-/// What the admin address serves.
+/// The state of the admin address.
 #[derive(Clone)]
 struct Admin {
     operations: Operations,
@@ -189,41 +190,41 @@ impl Admin {
     }
 }
 
-/// What supervisors ask.
+/// Routes for supervisors.
 fn probes() -> Router<Served> {
     Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
 }
 
-/// What scrapers ask.
+/// Routes for scrapers.
 fn watched() -> Router<Served> {
     Router::new()
         .route("/health/dependencies", get(health::dependencies))
         .route("/metrics", get(metrics))
 }
 
-/// What handlers of metrics and health see.
+/// State of the handlers of metrics and health.
 #[derive(Clone)]
 struct Served {
     admin: Admin,
     stop: Stop,
 }
 
-/// What administration works on.
+/// State of the handlers of administration.
 #[derive(Clone)]
 pub(crate) struct Operations {
     engine: Arc<Engine<AnyStore>>,
     access: Arc<Access>,
-    /// For those who look with a browser.
+    /// The dashboard, for operators with a browser.
     dashboard: Option<Dashboard>,
-    /// Whose newest events are shown.
+    /// The audit whose newest events are shown.
     audit: Option<Arc<Audit>>,
     /// Time to receive a body.
     read_timeout: Duration,
 }
 
-/// Who sent a request that was admitted, and its id.
+/// The operator of an admitted request, and the request's id.
 #[derive(Clone)]
 struct Caller {
     operator: Operator,
@@ -231,12 +232,13 @@ struct Caller {
 }
 
 impl Operations {
-    /// The time of day: what operators and their tokens say is judged by it.
+    /// Wall-clock time, for times in requests and for the validity of tokens.
     fn now(&self) -> Micros {
         self.engine.clock().wall()
     }
 
-    /// Who asks: by the credential that the request shows, else by its session.
+    /// Returns the grant of a request: by the credential that it presents, otherwise by its
+    /// session.
     fn admit(&self, request: &Request) -> Result<Grant, Denied> {
         let (method, headers) = (request.method(), request.headers());
         let grant = match (bearer(headers), &self.dashboard) {
@@ -260,11 +262,11 @@ impl Operations {
     }
 }
 
-/// What `/openapi.json` answers: written from the code by a test of `document`, so that
-/// the service itself need not carry what writes it.
+/// The body of `/openapi.json`. A test of `document` generates it from the code, so that the
+/// service itself does not contain the generator.
 const DOCUMENT: &str = include_str!("openapi.json");
 
-/// What operators ask.
+/// Routes for operators.
 fn administration() -> Router<Operations> {
     let allowlist = post(allowlist::add)
         .delete(allowlist::remove)
@@ -291,7 +293,7 @@ fn administration() -> Router<Operations> {
         .route("/admin/lookup", post(lookup::look_up))
 }
 
-/// Everything that needs an operator, paths that do not exist included.
+/// Routes that need an operator, including paths that do not exist.
 pub(crate) fn router(operations: Operations) -> Router {
     let dashboard = operations.dashboard.clone();
     let (door, views) = dashboard.map_or_else(Default::default, |dashboard| {
@@ -310,7 +312,7 @@ pub(crate) fn router(operations: Operations) -> Router {
         .merge(door)
 }
 
-/// Lets operators in, and marks answers with the request's id.
+/// Admits operators, and marks answers with the request's id.
 async fn admit_operator(
     State(operations): State<Operations>,
     mut request: Request,
@@ -342,9 +344,9 @@ async fn admit_operator(
     response
 }
 
-/// Where there is a caller token, scrapers show it too; whoever may look at everything
-/// else may look at this. Probes of liveness and readiness say nothing worth hiding and
-/// need none.
+/// Admits scrapers. Where a caller token is configured scrapers must present it, or else a
+/// credential that may read everything. Liveness and readiness probes reveal nothing worth hiding
+/// and need no credential.
 async fn admit_scraper(State(admin): State<Admin>, request: Request, next: Next) -> Response {
     let (operations, headers) = (&admin.operations, request.headers());
     let peer = Peer::ip_of(request.extensions());

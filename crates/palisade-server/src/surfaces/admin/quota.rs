@@ -51,7 +51,7 @@ fn refusal(error: &AdminError) -> Refusal {
     Refusal::from_admin(error, INVALID, MISSING)
 }
 
-/// A raw key in a path would end up in logs: only hashes are taken.
+/// Accepts only hashes: a raw key in a path would end up in logs.
 fn hash(key: &str) -> Result<&str, Refusal> {
     if !is_key_hash(key) {
         let problem = "must be the SHA-256 of the API key, lower-case hexadecimal";

@@ -1,4 +1,4 @@
-//! What operators are told when something is refused. No value is ever repeated.
+//! Refusals of operators' requests. They never repeat a value.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(crate) struct Refusal {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(test, schema(value_type = BTreeMap<String, String>))]
     details: BTreeMap<&'static str, &'static str>,
-    /// Why the store could not be asked, for the log.
+    /// The kind of the store's error, for the log.
     #[serde(skip)]
     store_trouble: Option<StoreTrouble>,
 }
@@ -50,7 +50,8 @@ impl Refusal {
         }
     }
 
-    /// No right to do this; `path` is the route's, not a value.
+    /// A credential is missing or not sufficient. `path` is the path of the route, not of the
+    /// request.
     pub(crate) fn denied(denied: Denied, path: &str) -> Self {
         match denied {
             Denied::TooManyGuesses => Self::too_many(),
@@ -81,7 +82,7 @@ impl Refusal {
         }
     }
 
-    /// Fields that are not valid.
+    /// Fields are not valid.
     pub(super) fn invalid(
         message: &'static str,
         details: BTreeMap<&'static str, &'static str>,
@@ -103,7 +104,7 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// More than are served at once, or more guesses than anybody needs.
+    /// More requests at once than are served, or more guesses than any person needs.
     pub(crate) const fn too_many() -> Self {
         Self::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -120,7 +121,7 @@ impl Refusal {
         )
     }
 
-    /// A body that could not be taken in.
+    /// The body could not be read.
     pub(crate) fn body(problem: &Problem) -> Self {
         match problem.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(),
@@ -133,7 +134,7 @@ impl Refusal {
         }
     }
 
-    /// An answer that took too long to make.
+    /// The answer took too long to make.
     pub(super) const fn late() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -150,7 +151,8 @@ impl Refusal {
         )
     }
 
-    /// The store's trouble. The error itself may name hosts: it stays in the log.
+    /// The store failed. The error itself may name hosts, so that only its kind is kept, for the
+    /// log.
     pub(super) fn store(error: &StoreError) -> Self {
         Self {
             store_trouble: Some(StoreTrouble(error.kind().name())),
@@ -162,7 +164,7 @@ impl Refusal {
         }
     }
 
-    /// An engine's refusal, told with the route's own words.
+    /// The engine refused, in the words of the route.
     pub(super) fn from_admin(
         error: &AdminError,
         invalid: &'static str,

@@ -174,7 +174,7 @@ fn signed_with(key: &[u8], algorithm: &str, claims: &Value) -> String {
 }
 
 impl Desk {
-    /// Asks from an address of its own, so that no guess counts for another request.
+    /// Sends a request from an address of its own, so that no guess counts for another request.
     async fn ask(
         &self,
         credential: Option<&str>,
@@ -310,7 +310,7 @@ impl Desk {
         status.as_u16()
     }
 
-    /// Guesses until guesses are turned away unread; how many were read.
+    /// Guesses until guesses are refused unread, and returns how many were read.
     async fn guess(&self) -> usize {
         let mut read = 0;
         for number in 0..5_000 {

@@ -1,5 +1,5 @@
-//! The page itself: files that were built before and are part of the binary. They say
-//! nothing about anybody and are given to everybody.
+//! The files of the page, built beforehand and part of the binary. They contain nothing about
+//! anybody, so that they are served without a credential.
 
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
@@ -33,7 +33,7 @@ assets! {
     "/assets/icon.svg" = "assets/icon.svg" "image/svg+xml";
 }
 
-/// Nothing from elsewhere, no code in the page's text, no frame around it.
+/// Content security policy: nothing from elsewhere, no inline code, no frame around the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
@@ -41,7 +41,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// What every answer of the admin address carries that a browser may show.
+/// Adds the security headers that every answer of the admin address carries.
 pub(super) fn harden(headers: &mut HeaderMap) {
     let fixed = [
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -57,7 +57,8 @@ pub(super) fn harden(headers: &mut HeaderMap) {
 }
 
 impl Asset {
-    /// Asked for again with every visit, and sent again only if it has changed.
+    /// Answers with the file, or with 304 if the browser has this version. Browsers ask again with
+    /// every visit.
     pub(super) fn answer(&self, headers: &HeaderMap) -> Response {
         let digest: [u8; 32] = Sha256::digest(self.bytes).into();
         let tag: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();

@@ -1,4 +1,4 @@
-//! What the dashboard shows, put together once a second for all who look.
+//! The data of the dashboard, built once a second for all viewers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use crate::store::AnyStore;
 
-/// How often a second that is over is looked for.
+/// Interval at which the board checks whether a second is over.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Everything but the history.
+/// The data of the dashboard without the history.
 #[derive(Serialize)]
 struct Frame {
     /// Now, RFC 3339.
@@ -27,9 +27,9 @@ struct Frame {
     outlook: Outlook,
     health: HealthReport,
     policy: InForce,
-    /// Whether each flow of the guard binds: `enforce` or `shadow`.
+    /// The mode of each flow of the guard: `enforce` or `shadow`.
     guard: [(&'static str, &'static str); 3],
-    /// How a candidate policy compares, if one runs beside the live one.
+    /// Comparison of the candidate policy with the live one, if there is a candidate.
     candidate: Option<CandidateReport>,
     viewers: usize,
 }
@@ -43,21 +43,21 @@ struct InForce {
     tiers: Vec<String>,
 }
 
-/// Which history is asked for.
+/// The span of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// By the second.
+    /// One hour, by the second.
     Hour,
-    /// By the minute.
+    /// One day, by the minute.
     Day,
 }
 
-/// One frame a second, made once however many look, and not at all if nobody does.
+/// One frame a second, built once for any number of viewers, and not at all without viewers.
 pub(crate) struct Board {
     engine: Arc<Engine<AnyStore>>,
     lookout: Arc<Lookout>,
     frames: watch::Sender<Bytes>,
-    /// The histories of this second, once somebody has asked for them.
+    /// The histories of the current second, once somebody has asked for them.
     histories: Mutex<[Option<Bytes>; 2]>,
 }
 
@@ -71,12 +71,12 @@ impl Board {
         }
     }
 
-    /// Who is told of those that were not let in.
+    /// The observer to which refused requests are reported.
     pub(super) fn observer(&self) -> &dyn Observer {
         self.engine.observer()
     }
 
-    /// Samples for as long as it is polled.
+    /// Samples for as long as the future is polled.
     pub(crate) async fn sample_forever(&self) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -86,7 +86,7 @@ impl Board {
         }
     }
 
-    /// Closes the second that is over, if one is, and tells those who look.
+    /// Closes the last second if it is over, and sends a frame to the viewers.
     pub(crate) fn sample(&self) {
         let health = self.engine.health();
         if !self.lookout.tick(&health, self.engine.clock().now()) {
@@ -99,19 +99,19 @@ impl Board {
         }
     }
 
-    /// How many look.
+    /// The number of viewers.
     pub(crate) fn viewers(&self) -> usize {
         self.frames.receiver_count()
     }
 
-    /// Frames as they come.
+    /// A receiver of frames from now on.
     pub(crate) fn follow(&self) -> watch::Receiver<Bytes> {
         let mut frames = self.frames.subscribe();
         frames.mark_unchanged();
         frames
     }
 
-    /// A frame now.
+    /// Builds a frame now.
     pub(crate) fn frame(&self) -> Bytes {
         self.frame_with(self.engine.health())
     }
@@ -139,7 +139,7 @@ impl Board {
         serde_json::to_vec(&frame).unwrap_or_default().into()
     }
 
-    /// The history; of each second it is written once.
+    /// The history. It is built at most once a second.
     pub(crate) fn history(&self, span: Span) -> Bytes {
         let mut histories = self.histories.lock();
         let [hour, day] = &mut *histories;

@@ -1,5 +1,5 @@
-//! The dashboard on the admin address: the page at `/`, signing in, what it shows and how
-//! it stays current. What it changes goes through `/admin/*` like anybody's request.
+//! The dashboard on the admin address: the page at `/`, signing in, and its live data. Changes made
+//! on the page go through `/admin/*` as requests of any operator do.
 
 mod assets;
 mod board;
@@ -36,7 +36,7 @@ const SIGN_IN_BYTES_MAX: usize = 16 * 1024;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What the dashboard works with.
+/// The shared state of the dashboard.
 #[derive(Clone)]
 pub(crate) struct Dashboard {
     board: Arc<Board>,
@@ -69,7 +69,7 @@ impl Dashboard {
         }
     }
 
-    /// The page and the door: what needs no credential yet.
+    /// Routes that need no credential: the page, and signing in.
     pub(crate) fn door(&self) -> Router {
         if !self.is_open {
             return Router::new();
@@ -85,7 +85,7 @@ impl Dashboard {
             .with_state(self.clone())
     }
 
-    /// What is shown to those who were let in.
+    /// Routes that need a credential.
     pub(crate) fn views(&self) -> Router {
         Router::new()
             .route("/dashboard/sign-out", axum::routing::post(sign_out))
@@ -95,7 +95,7 @@ impl Dashboard {
             .with_state(self.clone())
     }
 
-    /// Who asks with a session, and may do so with this method.
+    /// Returns the grant of a request with a session, if the session permits this method.
     pub(crate) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<Grant, Denied> {
         self.sessions.admit(method, headers)
     }
@@ -114,7 +114,7 @@ struct SignIn {
     token: String,
 }
 
-/// What the page is told about its session.
+/// The page's view of its session.
 #[derive(Serialize)]
 struct Session<'a> {
     role: &'static str,
@@ -163,7 +163,8 @@ async fn sign_in(State(dashboard): State<Dashboard>, request: Request) -> Respon
 
 const NO_STORE: [(HeaderName, &str); 1] = [(CACHE_CONTROL, "no-store")];
 
-/// For a page that was loaded again: it keeps its session and needs its token.
+/// Returns the session to a page that was reloaded: the browser kept the cookie, but the page has
+/// lost its CSRF token.
 async fn session(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
     match dashboard.sessions.visitor(&headers) {
         Ok(visitor) => {

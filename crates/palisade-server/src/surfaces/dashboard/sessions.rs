@@ -1,7 +1,7 @@
-//! Who is signed in to the dashboard: a bounded table in this process.
+//! Sessions of the dashboard: a bounded table in this process.
 //!
-//! A session is a random cookie and a token that only its page knows. The table holds
-//! the cookie's digest, so that looking one up tells nothing by its time.
+//! A session is a random cookie and a token that only its page knows. The table holds the cookie's
+//! digest, so that the time of a lookup reveals nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,21 +18,21 @@ use zeroize::Zeroizing;
 
 use crate::surfaces::admin::access::{Access, Denied, Grant, bearer};
 
-/// Sessions at once; beyond it the one that was quiet for longest ends.
+/// Most sessions at once. When there are more, the one that was idle for longest ends.
 const SESSIONS_MAX: usize = 256;
-/// A session ends after this time, whatever happens in it.
+/// Longest life of a session, however active it is.
 const LIFE: u64 = 12 * HOUR;
-/// And after this time without a request.
+/// Longest time without a request.
 const QUIET_MAX: u64 = 60 * MINUTE;
 
-/// What the page shows that it made a request itself.
+/// Header with the token by which the page proves that it made a request itself.
 pub(crate) const X_CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
 
 type Id = [u8; 32];
 
 struct Session {
     csrf: Box<str>,
-    /// Judged anew with every request: a token that ends takes its session along.
+    /// Checked anew with every request, so that a token that expires ends its session.
     credential: Zeroizing<String>,
     began: Micros,
     seen: Micros,
@@ -44,13 +44,13 @@ impl Session {
     }
 }
 
-/// A session as the page gets it.
+/// A new session, as the page gets it.
 pub(crate) struct Opened {
     pub(crate) cookie: HeaderValue,
     pub(crate) csrf: Box<str>,
 }
 
-/// A request that came with a session.
+/// The session of a request.
 pub(crate) struct Visitor {
     pub(crate) grant: Grant,
     pub(crate) csrf: Box<str>,
@@ -61,11 +61,11 @@ pub(crate) struct Visitor {
 pub(crate) enum Watch {
     /// A session that began with a credential.
     Session(Id),
-    /// A bearer token, judged anew with every event: it may expire, and its key may go.
+    /// A bearer token, checked anew with every event: it may expire, and its key may be removed.
     Bearer(Zeroizing<String>),
 }
 
-/// Everybody who is signed in.
+/// All sessions.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
     access: Arc<Access>,
@@ -73,14 +73,14 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<Id, Session>>,
 }
 
-/// The cookie's name and what it is bound to.
+/// The name and attributes of the session cookie.
 #[derive(Clone, Copy)]
 struct Cookie {
     name: &'static str,
     attributes: &'static str,
 }
 
-/// Within TLS the name itself binds it to this host and to TLS.
+/// Within TLS the prefix `__Host-` binds the cookie to this host and to TLS.
 const SECURE: Cookie = Cookie {
     name: "__Host-palisade",
     attributes: "; Path=/; HttpOnly; SameSite=Strict; Secure",
@@ -91,7 +91,7 @@ const PLAIN: Cookie = Cookie {
 };
 
 impl Sessions {
-    /// Nobody yet. `is_secure` if the address speaks TLS.
+    /// An empty table. `is_secure` if the address speaks TLS.
     pub(crate) fn new(clock: Arc<dyn Clock>, access: Arc<Access>, is_secure: bool) -> Self {
         Self {
             clock,
@@ -101,7 +101,7 @@ impl Sessions {
         }
     }
 
-    /// Begins a session for whoever holds this credential.
+    /// Begins a session for the holder of this credential.
     pub(crate) fn open(&self, peer: IpAddr, credential: &str) -> Result<(Opened, Grant), Denied> {
         let grant = self.access.admit(peer, credential, self.clock.wall())?;
         let (secret, csrf) = (random(), random());
@@ -129,18 +129,18 @@ impl Sessions {
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// The cookie that takes one away.
+    /// A cookie that removes the session's cookie.
     pub(crate) fn no_cookie(&self) -> HeaderValue {
         self.set_cookie("", "; Max-Age=0")
     }
 
-    /// Whose session a request comes with.
+    /// Returns the session of a request.
     pub(crate) fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Denied> {
         let secret = self.secret_in(headers).ok_or(Denied::Unauthenticated)?;
         self.resume(id_of(secret))
     }
 
-    /// The right by which a request that was admitted watches, for as long as it lasts.
+    /// Returns the right of an admitted request to follow events.
     pub(crate) fn watch(&self, headers: &HeaderMap) -> Result<Watch, Denied> {
         if let Some(presented) = bearer(headers) {
             return Ok(Watch::Bearer(Zeroizing::new(presented.to_owned())));
@@ -149,7 +149,7 @@ impl Sessions {
             .map(|visitor| Watch::Session(visitor.id))
     }
 
-    /// True while a watch is allowed: while its session lasts, or its token is good.
+    /// True while a watch is permitted: while its session lasts, or its token is valid.
     pub(crate) fn allows(&self, watch: &Watch) -> bool {
         match watch {
             Watch::Session(id) => self.resume(*id).is_ok(),
@@ -178,7 +178,8 @@ impl Sessions {
         })
     }
 
-    /// The same, and only if the page itself asks, where something may change.
+    /// Returns the grant of a request's session. Unless the method is GET, the request must prove
+    /// with the CSRF token that the page itself made it.
     pub(crate) fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<Grant, Denied> {
         let visitor = self.visitor(headers)?;
         let shown = headers.get(X_CSRF_TOKEN).map(HeaderValue::as_bytes);
@@ -365,7 +366,7 @@ mod tests {
         assert!(sessions.watch(&HeaderMap::new()).is_err());
     }
 
-    /// A token of an operator that expires at this second.
+    /// A signed token of an operator that expires at this second.
     fn signed(key: &[u8], expiry: u64) -> String {
         let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let claims = serde_json::json!({"sub": "ann", "roles": ["admin"], "exp": expiry});

@@ -1,4 +1,4 @@
-//! The dashboard live: server-sent events, one a second, to a bounded number of viewers.
+//! The live dashboard: server-sent events, one a second, to a bounded number of viewers.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,13 +16,13 @@ use super::Board;
 use super::sessions::{Sessions, Watch};
 use crate::serve::{Stop, task};
 
-/// Viewers at once.
+/// Most viewers at once.
 pub(super) const VIEWERS_MAX: usize = 64;
-/// Frames that wait for a viewer who does not read; after that it is let go, and its page
-/// connects again.
+/// Frames that are queued for a viewer who does not read. If there are more, the stream ends and
+/// the page connects again.
 const BEHIND_MAX: usize = 4;
 
-/// What viewers share.
+/// State that all viewers share.
 #[derive(Clone)]
 pub(super) struct Stage {
     seats: Arc<Semaphore>,
@@ -37,8 +37,8 @@ impl Stage {
         }
     }
 
-    /// Frames from now on, until the viewer leaves or falls behind, its session or token ends,
-    /// or the process does. `None` if every seat is taken.
+    /// Streams frames from now on, until the viewer leaves or falls behind, its session or token
+    /// ends, or the process stops. Returns `None` if there are [`VIEWERS_MAX`] viewers.
     pub(super) fn show(
         &self,
         board: &Arc<Board>,

@@ -14,7 +14,7 @@ use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, reply};
 
-/// A batch may be so many times as large as a single body.
+/// Factor by which a batch may be larger than a single body.
 const BODY_FACTOR: usize = 16;
 
 /// Checks to answer together.
@@ -35,14 +35,14 @@ pub(super) struct Answers<'a> {
     request_id: &'a str,
 }
 
-/// Nothing is charged unless every check can be read.
+/// Answers a batch of checks. Nothing is charged unless every check can be read.
 pub(super) async fn batch(
     decide: &Decide,
     request: Request<Incoming>,
     id: &RequestId,
 ) -> Result<Reply, Problem> {
     let (parts, body) = request.into_parts();
-    // The checks have ids of their own; the batch's leads from its answer to their events.
+    // The checks have ids of their own. The batch's id connects its answer with their events.
     let correlation = correlation_id(&parts.headers).or_else(|| id.id());
     let bytes_max = decide.bounds.body_bytes_max * BODY_FACTOR;
     let bytes = decide.read_up_to(bytes_max, body).await?;
@@ -75,7 +75,7 @@ pub(super) async fn batch(
     }))
 }
 
-/// Refuses a batch of nothing, and of too much.
+/// Refuses batches that are empty or too long.
 fn bounded(decide: &Decide, count: usize) -> Result<(), Problem> {
     let most = decide.bounds.batch_max;
     if (1..=most).contains(&count) {
@@ -85,7 +85,7 @@ fn bounded(decide: &Decide, count: usize) -> Result<(), Problem> {
     Err(Problem::field("checks", &problem))
 }
 
-/// One after the other: checks of one client are charged in their order.
+/// Answers the checks one after the other, so that checks of one client are charged in their order.
 async fn answer(
     decide: &Decide,
     checks: Vec<(RequestFacts, RequestId)>,

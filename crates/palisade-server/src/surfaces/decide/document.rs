@@ -32,8 +32,7 @@ use crate::surfaces::exchange::problem::Document as Problem;
 
 const TAG: &str = "decisions";
 
-/// What any request may be answered instead, under the names that the components
-/// have.
+/// Refusals that any request may get, under the names that they have in the components.
 const REFUSALS: [(&str, &str, &str); 6] = [
     (
         "400",
@@ -111,7 +110,7 @@ fn operation(route: Route, method: &Method) -> Operation {
         ]))
         .request_body(Some(request))
         .response("200", answer.clone());
-    // What cannot be recorded now is tried again.
+    // 202: a result that cannot be recorded now is tried again.
     let operation = match route {
         Route::FollowUp(Step::Settle | Step::Release) => operation.response("202", answer),
         _ => operation,
@@ -124,7 +123,7 @@ fn operation(route: Route, method: &Method) -> Operation {
         .build()
 }
 
-/// What the document says about one operation.
+/// Texts of the document about one operation.
 struct Words {
     id: String,
     summary: String,
@@ -214,7 +213,7 @@ fn words(route: Route, method: &Method) -> Words {
     }
 }
 
-/// When a guard command is sent.
+/// The moment at which a guard command is to be sent.
 fn moment(op: GuardOp) -> String {
     let (flow, step) = op.name().split_once('.').unwrap_or_default();
     let when = match step {
@@ -248,7 +247,7 @@ fn problem(description: &str) -> ResponseBuilder {
         .content("application/problem+json", json(&Problem::name()))
 }
 
-/// A schema with all that it refers to.
+/// Adds a schema with all schemas that it refers to.
 fn with<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
     let mut referred = Vec::new();
     T::schemas(&mut referred);
@@ -305,7 +304,7 @@ fn components() -> Components {
         .build()
 }
 
-/// What asks to be let through: the same fields, of a request or of a job.
+/// The subject of a check: the facts of a request or of a job. Both are the same fields.
 pub(super) struct RequestFacts;
 
 impl PartialSchema for RequestFacts {
@@ -320,7 +319,7 @@ impl PartialSchema for RequestFacts {
 
 impl ToSchema for RequestFacts {}
 
-/// A job counts for its organisation and token (T-JOBS).
+/// Fields of a job, which counts for its organisation and token (T-JOBS).
 const JOB_FIELDS: [&str; 9] = [
     "org",
     "token",
@@ -333,7 +332,8 @@ const JOB_FIELDS: [&str; 9] = [
     "correlation_id",
 ];
 
-/// Answers that carry what is held beside members of their own, as one object each.
+/// Merges the members of `Held` into the schemas of answers that have them beside members of their
+/// own, so that each answer is one object.
 fn with_what_is_held(schemas: &mut Map<String, Value>) {
     let held = schemas.remove("Held").unwrap_or_default();
     let answer = schemas.get("Answer").cloned().unwrap_or_default();
@@ -354,7 +354,7 @@ fn with_what_is_held(schemas: &mut Map<String, Value>) {
     }
 }
 
-/// Types that are read in more than one way, each way as a schema of its own.
+/// Splits types that are read in more than one way into a schema for each way.
 pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
     let words = |words: &[&str]| {
         let all = words.iter().map(|word| json!(word)).chain([Value::Null]);
@@ -390,7 +390,7 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
     job["anyOf"] = json!([named("org"), named("token")]);
     schemas.insert("Job".to_owned(), job);
     let mut hit = schemas.get("GuardFacts").cloned().unwrap_or_default();
-    // A call of a heavy endpoint need not have an account.
+    // A call of a heavy endpoint may have no account.
     hit["required"] = json!(["ip"]);
     hit["properties"]["account"]["type"] = json!(["string", "null"]);
     hit["description"] = json!("What is known about a call");

@@ -14,7 +14,7 @@ use crate::surfaces::exchange::ids::{RequestId, correlation_id};
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, reply};
 
-/// The command at a path below `/v1/guard/`.
+/// Returns the command at a path below `/v1/guard/`.
 pub(super) fn operation(path: &str) -> Option<GuardOp> {
     Some(match path {
         "login/check" => GuardOp::LoginCheck,
@@ -32,10 +32,10 @@ pub(super) fn operation(path: &str) -> Option<GuardOp> {
 
 /// Runs a guard command.
 ///
-/// Only an id among the facts makes a retry harmless (G-ONCE): one in a header may
-/// be the end user's, who could then have every failure after the first ignored.
-/// Without one the command gets an id of its own, which the answer returns: the host
-/// passes it on with the outcome (G-PENDING).
+/// Only an id among the facts makes a retry harmless (G-ONCE). An id in a header may be the end
+/// user's, who could then have every failure after the first ignored. Without an id among the facts
+/// the command gets one of its own, which the answer returns: the host passes it on with the
+/// outcome (G-PENDING).
 pub(super) async fn command(
     decide: &Decide,
     op: GuardOp,
@@ -47,7 +47,7 @@ pub(super) async fn command(
     let raw: RawGuard<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts()?;
     if facts.correlation_id.is_none() {
-        // An id of the header leads to the events all the same.
+        // An id in the header is still recorded with the events.
         facts.correlation_id = correlation_id(&parts.headers).or_else(|| sent_id(&parts.headers));
     }
     match &facts.request_id {

@@ -1,4 +1,4 @@
-//! The decision API, straight on hyper: one match on the path, bytes in, bytes out.
+//! The decision API, directly on hyper: one match on the path, bytes in, bytes out.
 
 mod batch;
 mod checks;
@@ -28,7 +28,7 @@ use super::exchange::{Callers, Place, Reply, body};
 use super::{Enforcer, Given, forward_auth, size};
 use crate::serve::{Client, Handler, On, Place as Address, Surface};
 
-/// Bounds of one request.
+/// Bounds on one request.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// Largest body, in bytes.
@@ -41,19 +41,19 @@ struct Bounds {
     request_timeout: Duration,
 }
 
-/// What every connection of the decision API shares.
+/// State that every connection of the decision API shares.
 struct Decide {
     enforcer: Arc<Enforcer>,
     callers: Callers,
     bounds: Bounds,
-    /// A refund without a receipt is accepted.
+    /// Whether a refund without a receipt is accepted.
     refunds_by_facts: bool,
 }
 
-/// Chooses the address.
+/// The flag that chooses the address.
 const FLAG: &str = "listen";
 
-/// The decision API and, on the same address, forward-auth.
+/// Builds the decision API and, on the same address, forward-auth.
 pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let decide = Arc::new(Decide {
@@ -99,7 +99,7 @@ impl Handler for Decide {
 }
 
 impl Decide {
-    /// What an escaped slash is in the paths that are asked about.
+    /// The meaning of an escaped slash in the paths of checks.
     fn encoded_slash(&self) -> EncodedSlash {
         self.enforcer.engine.policy().settings.encoded_slash
     }
@@ -113,7 +113,7 @@ impl Decide {
         Ok(engine.with_policy(|policy| policy.knows_units(costs))?)
     }
 
-    /// A body within its bounds.
+    /// Reads a body within its bounds.
     async fn read(&self, body: Incoming) -> Result<Bytes, Problem> {
         self.read_up_to(self.bounds.body_bytes_max, body).await
     }
@@ -122,7 +122,7 @@ impl Decide {
         body::read(body, bytes_max, self.bounds.read_timeout).await
     }
 
-    /// The route of a request whose caller may ask there.
+    /// Returns the route of a request, if its caller may use that route.
     fn admit(&self, request: &Request<Incoming>) -> Result<Route, Problem> {
         let route = Route::find(request.uri().path()).ok_or_else(Problem::not_found)?;
         let allow = route.allow();
@@ -140,10 +140,10 @@ impl Decide {
         id: &mut RequestId,
     ) -> Result<Reply, Problem> {
         let route = self.admit(&request).inspect_err(|_| {
-            // Somebody who has not shown that it is a backend does not choose the id (I-ID).
+            // A caller that has not proved to be a backend does not choose the id (I-ID).
             *id = RequestId::generate();
         })?;
-        // What is asked less often is boxed, or every check would carry its state.
+        // Futures of rarer routes are boxed; otherwise every check would carry their state.
         match route {
             Route::Check => checks::check(self, request, id).await,
             Route::Peek => Box::pin(checks::peek(self, request, id)).await,
@@ -170,7 +170,7 @@ impl Decide {
     }
 }
 
-/// What stands at a path.
+/// The operation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Check,
@@ -201,7 +201,7 @@ impl Route {
         })
     }
 
-    /// Every path with what stands there.
+    /// Returns every path with its operation.
     #[cfg(test)]
     fn all() -> impl Iterator<Item = (String, Self)> {
         let named = [
@@ -225,7 +225,7 @@ impl Route {
             .chain(guard)
     }
 
-    /// Where its callers may show their token.
+    /// The place in which callers of this route may present their token.
     const fn place(self) -> Place {
         match self {
             Self::ForwardAuth => Place::Header,
@@ -233,7 +233,7 @@ impl Route {
         }
     }
 
-    /// The methods it takes, in words and as values.
+    /// The methods of this route, as text and as values.
     const fn allow(self) -> (&'static str, &'static [Method]) {
         match self {
             Self::ForwardAuth => ("GET, POST", &[Method::GET, Method::POST]),
@@ -247,7 +247,7 @@ impl Route {
 mod tests {
     use super::*;
 
-    /// Each answer's future is moved into its connection: kilobytes would be copied
+    /// The future of an answer is moved into its connection, so that a large one would be copied
     /// with every request.
     #[test]
     fn the_future_of_an_answer_is_small() {

@@ -13,7 +13,7 @@ use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, reply};
 
-/// What is asked of a reservation that is held.
+/// An operation on a reservation that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Extend,
@@ -41,7 +41,7 @@ pub(super) async fn reserve(
         mut facts,
         mut hold,
     } = ReserveCall::parse(&bytes, decide.encoded_slash())?;
-    // An id in a header may be that of an end user's request, which reserves more than once.
+    // An id in a header may be that of an end user's request, which may reserve more than once.
     hold.once = facts.request_id.is_some();
     facts.correlation_id = facts.correlation_id.or(correlation_id(&parts.headers));
     identify(&mut facts, id);

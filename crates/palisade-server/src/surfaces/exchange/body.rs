@@ -1,4 +1,4 @@
-//! Reading a body, bounded in size and time.
+//! Reading of bodies, bounded in size and time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use palisade::deadline::within;
 
 use super::problem::Problem;
 
-/// A body that is too large is still taken in up to so many times the bound: a
-/// client that is busy sending would otherwise not see why it was refused.
+/// A body that is too large is still read up to this many times the bound. A client that is busy
+/// sending would otherwise not see why it was refused.
 const DRAIN_FACTOR: usize = 16;
 
-/// The whole body, if it is at most `bytes_max` long and arrives in `time_max`.
+/// Reads the whole body, which may have at most `bytes_max` bytes and must arrive in `time_max`.
 pub(crate) async fn read(
     body: impl Body<Data = Bytes> + Unpin,
     bytes_max: usize,
@@ -63,7 +63,7 @@ async fn refuse(
     Err(Problem::body_too_large(bytes_max))
 }
 
-/// The next stretch of data; trailers end a body.
+/// Reads the next part of the data. Trailers end a body.
 async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Problem> {
     match body.frame().await {
         None => Ok(None),

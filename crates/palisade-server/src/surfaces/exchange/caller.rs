@@ -1,4 +1,4 @@
-//! Who may ask: backends with the caller token, never web pages.
+//! Authentication of callers: backends with the caller token, and never web pages.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl CallerToken {
         Self(secret)
     }
 
-    /// Whether this is the token, in constant time.
+    /// Compares a token with this one in constant time.
     fn is(&self, presented: &[u8]) -> bool {
         presented.ct_eq(self.0.expose()).into()
     }
@@ -30,29 +30,29 @@ impl CallerToken {
         presented.is_some_and(|presented| self.is(presented))
     }
 
-    /// True if it cannot be guessed, however often one may try.
+    /// True if the token is so long that no number of attempts finds it.
     pub(in crate::surfaces) fn is_strong(&self) -> bool {
         self.0.is_strong()
     }
 
-    /// True if a request shows something in the token's own header.
+    /// True if a request has the token's own header, with any value.
     pub(in crate::surfaces) fn is_shown(headers: &HeaderMap) -> bool {
         headers.contains_key(X_PALISADE_CALLER)
     }
 
-    /// True if a request shows the token in one of the places for it.
+    /// True if a request presents the token in one of the permitted places.
     pub(in crate::surfaces) fn admits(&self, headers: &HeaderMap, place: Place) -> bool {
         let own = headers.get(X_PALISADE_CALLER).map(HeaderValue::as_bytes);
         self.matches(own) || (place == Place::HeaderOrBearer && self.matches(bearer(headers)))
     }
 }
 
-/// Where the token may stand.
+/// The places in which a request may present the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// `Authorization` belongs to the client of the original request.
+    /// Only the token's own header: `Authorization` belongs to the client of the original request.
     Header,
-    /// The caller speaks for itself.
+    /// Also `Authorization`, because the caller speaks for itself.
     HeaderOrBearer,
 }
 
@@ -62,8 +62,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// Who may ask on one listener: holders of the token, and everybody where none is
-/// configured. Those who may not are counted.
+/// Authentication of callers on one listener. It admits holders of the token, and everybody where
+/// no token is configured. Refused callers are counted.
 #[derive(Clone)]
 pub(crate) struct Callers {
     token: Option<Arc<CallerToken>>,
@@ -85,26 +85,25 @@ impl Callers {
         }
     }
 
-    /// Whether callers must show a token.
+    /// Whether callers must present a token.
     pub(in crate::surfaces) const fn need_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Whether this is the token.
+    /// Whether this is the token. Always true where no token is configured.
     pub(in crate::surfaces) fn hold(&self, presented: &[u8]) -> bool {
         let token = self.token.as_ref();
         self.counted(token.is_none_or(|token| token.is(presented)))
     }
 
-    /// Whether a request may be answered.
+    /// Whether a request presents the token or needs none.
     pub(in crate::surfaces) fn may_ask(&self, headers: &HeaderMap, place: Place) -> bool {
         let token = self.token.as_ref();
         self.counted(token.is_none_or(|token| token.admits(headers, place)))
     }
 
-    /// Refuses callers without the token, and web pages that speak for themselves: a
-    /// page that a developer visits could otherwise report failures to a service on
-    /// loopback.
+    /// Refuses callers without the token, and requests that web pages make. A page that a developer
+    /// visits could otherwise report failures to a service on loopback.
     pub(in crate::surfaces) fn admit(
         &self,
         place: Place,
@@ -113,7 +112,7 @@ impl Callers {
         if !self.may_ask(headers, place) {
             return Err(Problem::unauthorized());
         }
-        // A look at the few names that are there is shorter than two searches.
+        // Scanning the few header names once is faster than two lookups.
         let of_page = |name: &HeaderName| *name == ORIGIN || *name == SEC_FETCH_SITE;
         if place == Place::HeaderOrBearer && headers.keys().any(of_page) {
             return Err(Problem::from_a_browser());
@@ -128,7 +127,7 @@ impl Callers {
         is_admitted
     }
 
-    /// Counts somebody who showed no token where one is needed.
+    /// Counts a caller that presented no token where one is needed.
     pub(in crate::surfaces) fn refused(&self) {
         self.observer.caller_refused(self.listener, "token");
     }

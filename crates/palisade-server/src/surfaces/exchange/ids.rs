@@ -1,4 +1,5 @@
-//! The one id of a request (I-ID): the sender's if it is believed and valid, a new one otherwise.
+//! The one id of a request (I-ID): the sender's if the sender is trusted and the id is valid, a new
+//! one otherwise.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use palisade::answer::new_request_id;
@@ -9,7 +10,7 @@ use crate::serve::trace;
 
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The id that an answer carries, in its body and as `X-Request-Id`.
+/// The id of an answer, in its body and in `X-Request-Id`.
 #[derive(Clone)]
 pub(crate) struct RequestId(Box<str>);
 
@@ -19,13 +20,13 @@ impl RequestId {
         Self(new_request_id().into())
     }
 
-    /// The id of the request's header, or a new one. For listeners whose callers are backends
-    /// and operators; the public's ids are for [`RequestId::sent_by`].
+    /// The id in the request's header, or a new one. This is for listeners whose callers are
+    /// backends and operators. Where anybody may call, use [`RequestId::sent_by`].
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         sent_id(headers).map_or_else(Self::generate, |id| Self::given(&id))
     }
 
-    /// The id of the request's header if its sender is believed, else a new one.
+    /// The id in the request's header if its sender is trusted, otherwise a new one.
     pub(crate) fn sent_by(is_trusted: bool, headers: &HeaderMap) -> Self {
         match is_trusted {
             true => Self::of(headers),
@@ -33,7 +34,7 @@ impl RequestId {
         }
     }
 
-    /// The id that the caller put among the facts.
+    /// The id that the caller gave among the facts.
     pub(crate) fn given(id: &Id) -> Self {
         Self(id.as_str().into())
     }
@@ -47,8 +48,8 @@ impl RequestId {
         Id::new("request_id", &self.0).ok()
     }
 
-    /// Puts the id on an answer and on the request's span; an id that no header can carry is
-    /// left out of the answer's.
+    /// Puts the id into the headers of an answer and on the request's span. An id that no header
+    /// can carry is left out of the headers.
     pub(crate) fn mark(&self, headers: &mut HeaderMap) {
         trace::identify(self.as_str());
         if let Ok(value) = HeaderValue::from_str(self.as_str()) {
@@ -57,8 +58,8 @@ impl RequestId {
     }
 }
 
-/// The caller's id goes into the answer; without one the answer's goes into the
-/// facts, so that logs and audits can be joined with it.
+/// Makes the id of the answer and the one among the facts the same: the caller's if there is one,
+/// so that logs and audits can be joined with the answer.
 pub(crate) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
     match &facts.request_id {
         Some(given) => *id = RequestId::given(given),
@@ -66,7 +67,7 @@ pub(crate) fn identify(facts: &mut RequestFacts, id: &mut RequestId) {
     }
 }
 
-/// The correlation id of the request's headers.
+/// Returns the correlation id in the request's headers.
 pub(crate) fn correlation_id(headers: &HeaderMap) -> Option<Id> {
     sent_correlation_id(headers)
 }

@@ -1,5 +1,5 @@
-//! One HTTP request and its answer, the same on every surface: who asks, the body,
-//! ids, decisions and errors.
+//! One HTTP request and its answer, the same on every surface: callers, bodies, ids, decisions and
+//! errors.
 
 pub(super) mod body;
 pub(super) mod caller;
@@ -13,5 +13,5 @@ use http_body_util::Full;
 
 pub(crate) use caller::{CallerToken, Callers, Place};
 
-/// An answer.
+/// An answer with a body in memory.
 pub(crate) type Reply = Response<Full<Bytes>>;

@@ -1,5 +1,5 @@
-//! Errors of the HTTP surfaces: RFC 9457 problem documents. They name the field
-//! and never repeat a value.
+//! Errors of the HTTP surfaces as RFC 9457 problem documents. They name the field and never repeat
+//! a value.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Reply;
 use super::ids::RequestId;
 
-/// What went wrong with a request.
+/// An error in a request, or in its processing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     kind: Kind,
@@ -127,7 +127,7 @@ impl Problem {
         }
     }
 
-    /// The status that it is answered with.
+    /// The status of the answer.
     pub(crate) const fn status(&self) -> StatusCode {
         self.kind.parts().0
     }
@@ -210,7 +210,8 @@ impl Problem {
         }
     }
 
-    /// The same problem in a member of a list.
+    /// Returns the problem as one of a member of a list, with the member's place in the field's
+    /// name.
     pub(crate) fn within(mut self, place: &str) -> Self {
         if let Some(field) = self.field.take() {
             let name = format!("{place}.{field}");
@@ -239,7 +240,7 @@ impl Problem {
         serde_json::to_value(self.document(id)).unwrap_or_default()
     }
 
-    /// The answer.
+    /// The problem as an answer.
     pub(crate) fn respond(&self, id: &RequestId) -> Reply {
         let (status, ..) = self.kind.parts();
         let json = serde_json::to_vec(&self.document(id)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Decision → answer.
+//! Builds answers from decisions.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -13,12 +13,12 @@ use super::Reply;
 use super::ids::RequestId;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Most answers fit without growing: what each has, and what a bucket adds. The
-/// allocator is quickest with powers of two.
+/// Initial capacity of an answer: a fixed part, and one for each bucket. Most answers fit without
+/// growing. The allocator is fastest with powers of two.
 const ANSWER_BYTES: usize = 512;
 const BUCKET_BYTES: usize = 192;
 
-/// The decision as data: HTTP 200 whatever it is.
+/// The decision as data: HTTP 200 for any decision.
 pub(in crate::surfaces) fn as_data(answer: &RequestAnswer, id: &RequestId) -> Reply {
     let buckets = answer.decision.limits.len() + answer.decision.reasons.len();
     let expected = ANSWER_BYTES + buckets * BUCKET_BYTES;

@@ -1,5 +1,4 @@
-//! Bodies on their way through the proxy, never held whole unless they had to be
-//! read.
+//! Bodies that pass through the proxy. They are streamed unless they had to be read first.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,22 +12,22 @@ use super::headers::trailers_only;
 use super::kept::Arriving;
 use super::upload::Upload;
 
-/// From the client to the application.
+/// A body from the client to the application.
 pub(crate) enum Outgoing {
-    /// As it arrives, and how far it has come; nobody follows one that is empty.
+    /// A body that is streamed, with its progress. An empty one has no progress.
     Streamed(Incoming, Option<Arc<Upload>>),
-    /// Read beforehand; the bytes once more, for whoever looks into them.
+    /// A body that was read beforehand, and its bytes again for code that inspects them.
     Buffered(Full<Bytes>, Bytes),
 }
 
 impl Outgoing {
-    /// What is still to arrive.
+    /// A body that is still to arrive.
     pub(super) fn streamed(body: Incoming) -> Self {
         let upload = (!body.is_end_stream()).then(Arc::default);
         Self::Streamed(body, upload)
     }
 
-    /// How far it has come, if it is still arriving.
+    /// The progress of the body, if it is still arriving.
     pub(super) fn upload(&self) -> Option<Arc<Upload>> {
         match self {
             Self::Streamed(_, upload) => upload.clone(),
@@ -36,12 +35,12 @@ impl Outgoing {
         }
     }
 
-    /// What is known whole.
+    /// A body of known bytes.
     pub(super) fn of(bytes: Bytes) -> Self {
         Self::Buffered(Full::new(bytes.clone()), bytes)
     }
 
-    /// What was read beforehand.
+    /// The bytes of a body that was read beforehand.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Streamed(..) => None,
@@ -50,11 +49,11 @@ impl Outgoing {
     }
 }
 
-/// From the application, or from here, to the client.
+/// A body to the client, from the application or made here.
 pub(crate) enum Relayed {
-    /// The application's, as it arrives.
+    /// The application's body, streamed.
     Upstream(Arriving),
-    /// Made here.
+    /// A body made here.
     Own(Full<Bytes>),
 }
 

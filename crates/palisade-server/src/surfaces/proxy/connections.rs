@@ -1,6 +1,6 @@
-//! Connections to the instances of the application: those of plain HTTP are kept by the worker,
-//! within TLS there is one of HTTP/2 to each instance that agrees to it, and a pool of HTTP/1 for
-//! the rest.
+//! Connections to the instances of the application. Those of plain HTTP are kept by the worker.
+//! Within TLS there is one HTTP/2 connection to each instance that agrees to it, and a pool of
+//! HTTP/1 for the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use super::pool::{Address, Fault};
 use super::upstream::Upstream;
 use crate::serve::task;
 
-/// Idle connections of HTTP/1 are kept for so long.
+/// Time for which idle connections of HTTP/1 are kept.
 const POOL_IDLE: Duration = Duration::from_secs(60);
-/// How often an HTTP/2 peer that owes an answer is asked for a sign of life, and how long it
-/// may take: requests would be sent into a connection that is gone until each times out.
+/// Interval and timeout of pings to an HTTP/2 peer that owes an answer. Without pings, requests
+/// would be sent into a dead connection until each of them times out.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,51 +34,52 @@ const CONNECT_LATE: &str = "no connection within `proxy.connect_timeout`";
 
 type Connector = HttpsConnector<HttpConnector>;
 
-/// The connections of one worker.
+/// The connections of one worker to all instances.
 pub(super) struct Connections {
-    /// HTTP/1 within TLS, and what websockets start from.
+    /// Client for HTTP/1 within TLS, and for requests that start a websocket.
     one: Client<Connector, Outgoing>,
-    /// Offers both versions.
+    /// Connector that offers both versions of HTTP.
     either: Connector,
     instances: Vec<Instance>,
     connect_timeout: Duration,
 }
 
-/// One instance, and how it is spoken to.
+/// One instance, and the kind of its connections.
 struct Instance {
     address: Address,
     way: Way,
 }
 
 enum Way {
-    /// Without TLS nobody is asked which version it prefers.
+    /// Plain HTTP/1: without TLS there is no negotiation of versions.
     Plain(Arc<Kept>),
     Secure(Mutex<Spoken>),
 }
 
-/// What an instance speaks within TLS.
+/// The version of HTTP that an instance speaks within TLS.
 enum Spoken {
-    /// It is asked with the next request.
+    /// Not known yet. The next request finds out.
     Unknown,
     One,
     Two(SendRequest<Outgoing>),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
     Instance(Fault),
-    /// The client did not send all that it had announced: no fault of the instance.
+    /// The client did not send the whole body that it had announced, which is no fault of the
+    /// instance.
     Client,
 }
 
 impl Unanswered {
-    /// There was no connection.
+    /// No connection could be made.
     pub(super) fn unreachable(error: &dyn std::error::Error) -> Self {
         Self::Instance(Fault::of(InstanceFailure::Unreachable, error))
     }
 
-    /// The connection was there and ended.
+    /// The connection was made and broke.
     pub(super) fn of(error: &hyper::Error) -> Self {
         match error.is_user() {
             true => Self::Client,
@@ -108,9 +109,9 @@ impl Connections {
         }
     }
 
-    /// Asks an instance in the version that it speaks, and waits for the head of its answer. A
-    /// websocket starts from HTTP/1. `spare` is a copy of the request, if there is one and it
-    /// may be sent twice.
+    /// Sends a request to an instance in the version that it speaks, and waits for the head of its
+    /// answer. A websocket starts from HTTP/1. `spare` is a copy of the request, if there is one
+    /// and the request may be sent twice.
     pub(super) async fn ask(
         &self,
         index: usize,
@@ -129,7 +130,7 @@ impl Connections {
             Way::Secure(spoken) if !upgrades => spoken,
             Way::Secure(_) | Way::Plain(_) => return self.ask_in_one(instance, request).await,
         };
-        // What an ended connection gives back unsent may be sent on a new one, once.
+        // A request that an ended connection returns unsent may be sent on a new one, once.
         let mut is_last = false;
         loop {
             let Some(mut sender) = self.two(spoken, &place).await? else {
@@ -162,7 +163,7 @@ impl Connections {
             Ok(response) => return Ok(response.map(Arriving::from)),
             Err(error) => error,
         };
-        // Whoever is there next may prefer the other version.
+        // The process that listens there next may prefer the other version.
         instance.forget().await;
         let cause = std::error::Error::source(&error);
         let cause = cause.and_then(|cause| cause.downcast_ref::<hyper::Error>());
@@ -173,8 +174,8 @@ impl Connections {
         })
     }
 
-    /// The connection of HTTP/2 to an instance, opened if there is none; `None` if it speaks
-    /// HTTP/1. Who comes meanwhile waits for the same one.
+    /// Returns the HTTP/2 connection to an instance, and opens it if there is none; `None` if the
+    /// instance speaks HTTP/1. Requests that come meanwhile wait for the same connection.
     async fn two(
         &self,
         spoken: &Mutex<Spoken>,
@@ -195,7 +196,7 @@ impl Connections {
         })
     }
 
-    /// Connects, and sees which version was agreed to.
+    /// Connects, and returns the version that was negotiated.
     async fn open(&self, place: &Uri) -> Result<Spoken, Unanswered> {
         let failed = |error: tower::BoxError| Unanswered::unreachable(&*error);
         let mut connector = self.either.clone();
@@ -224,7 +225,7 @@ impl Instance {
     }
 }
 
-/// The same target at this address.
+/// Returns the target with the scheme and authority of this address.
 fn placed(address: &Address, target: &Uri) -> Option<Uri> {
     let path = target.path_and_query().cloned();
     let placed = Uri::builder()
@@ -246,12 +247,12 @@ fn kept(upstream: &Upstream, at: &Address) -> Option<Kept> {
     Some(Kept::new(connector, place, host, idle_max, POOL_IDLE))
 }
 
-/// In HTTP/2 the target itself names the host, and a `Host` beside it that says otherwise
-/// makes a request malformed (RFC 9113 §8.3.1).
+/// Moves the host into the target. In HTTP/2 the target itself names the host, and a `Host` header
+/// with another value makes a request malformed (RFC 9113 §8.3.1).
 fn name_host(request: &mut Request<Outgoing>) {
     let host = request.headers_mut().remove(HOST);
     let named = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    // Who asks is no part of a host.
+    // User information (before an `@`) is no part of a host.
     let Some(named) = named.filter(|named| !named.as_str().contains('@')) else {
         return;
     };
@@ -268,7 +269,7 @@ fn plain(upstream: &Upstream) -> HttpConnector {
     plain
 }
 
-/// Opens connections: of HTTP/1, or `either` that or HTTP/2 where an instance agrees to it
+/// Builds a connector: for HTTP/1, or with `either` also for HTTP/2 where an instance agrees to it
 /// within TLS.
 fn connector(upstream: &Upstream, either: bool) -> Connector {
     let secure = HttpsConnectorBuilder::new()

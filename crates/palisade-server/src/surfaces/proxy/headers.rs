@@ -1,5 +1,5 @@
-//! What the proxy changes in headers: hop-by-hop ones stay behind, before anything is read of a
-//! request, the client's address and the decision are added.
+//! Header changes of the proxy. Hop-by-hop headers are removed before anything else of a request is
+//! read; the client's address and the decision are added.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Headers of one connection, not of the request.
+/// Headers that belong to one connection and not to the request.
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -35,21 +35,21 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// What applications believe of the proxy before them, besides all of `X-Forwarded-…`.
+/// Headers, besides all of `X-Forwarded-…`, that applications trust a proxy to set.
 const OF_PROXIES: [&str; 4] = ["forwarded", "x-real-ip", "x-original-url", "x-rewrite-url"];
 
-/// Where a request comes from, as far as this hop knows it.
+/// The origin of a request, as far as this hop knows it.
 pub(super) struct Hop<'a> {
     pub(super) peer: IpAddr,
     /// `http` or `https`.
     pub(super) spoken: &'static str,
-    /// The host of the request's target, which counts for more than the header.
+    /// The host of the request's target, which takes precedence over the header.
     pub(super) authority: Option<HeaderValue>,
     pub(super) edge: &'a EdgeConfig,
 }
 
 impl Hop<'_> {
-    /// True if the client itself speaks TLS, here or with a proxy of ours before us.
+    /// True if the client itself speaks TLS, either with us or with a trusted proxy before us.
     pub(super) fn is_secure(&self, headers: &HeaderMap) -> bool {
         let said = headers.get(X_FORWARDED_PROTO);
         let by_proxy = said.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
@@ -57,15 +57,15 @@ impl Hop<'_> {
     }
 }
 
-/// What a client asked of this connection.
+/// Requests of a client about its own connection.
 pub(super) struct Wishes {
     websocket: bool,
     trailers: bool,
 }
 
 impl Wishes {
-    /// Takes the headers of the connection out of a request, so that whatever is read of it from
-    /// here on is what the application gets.
+    /// Removes the headers of the connection from a request, so that everything that is read from
+    /// here on is also what the application gets.
     pub(super) fn taken_from(parts: &mut Parts) -> Self {
         let headers = &mut parts.headers;
         let said = headers.get(TE).and_then(|value| value.to_str().ok());
@@ -97,16 +97,16 @@ pub(super) fn towards_upstream(
     id.mark(headers);
 }
 
-/// A body of no known length goes on in chunks, whatever the method: without this line the
-/// HTTP library takes that of a GET for none.
+/// Announces a body of unknown length in chunks, whatever the method. Without this header the HTTP
+/// library takes the body of a GET for none.
 pub(super) fn announce_chunks(headers: &mut HeaderMap) {
     if !headers.contains_key(CONTENT_LENGTH) {
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
-/// One line: in HTTP/2 each cookie may have its own, which HTTP/1 does not know (RFC 9113
-/// §8.2.3).
+/// Joins cookies into one line. In HTTP/2 each cookie may have its own line, which HTTP/1 does not
+/// permit (RFC 9113 §8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let lines = headers.get_all(COOKIE).iter();
     let lines: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
@@ -117,7 +117,8 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// A peer that is no proxy of ours cannot say where a request came from, nor who asks.
+/// Sets the forwarding headers. A peer that is no trusted proxy cannot state where a request came
+/// from, nor which identity it has.
 fn forward(headers: &mut HeaderMap, hop: &Hop<'_>) {
     if let Some(authority) = &hop.authority {
         headers.insert(HOST, authority.clone());
@@ -139,8 +140,9 @@ fn forward(headers: &mut HeaderMap, hop: &Hop<'_>) {
         .or_insert(HeaderValue::from_static(hop.spoken));
 }
 
-/// True for what only a proxy of ours may say. With underscores nobody says it who means well:
-/// to many applications that is the same name.
+/// True for headers that only a trusted proxy may set. With underscores none may be set, even by a
+/// trusted proxy: many applications take such a name for the same one, and no honest sender uses
+/// it.
 fn of_proxies(name: &str, by_trusted: bool) -> bool {
     if !name.starts_with(['x', 'f']) {
         return false;
@@ -150,7 +152,8 @@ fn of_proxies(name: &str, by_trusted: bool) -> bool {
     is_one && (!by_trusted || plain != name)
 }
 
-/// The same of the headers in which a proxy of ours says who asks, if it does.
+/// True for the headers in which a trusted proxy states the identity of the client, if it is
+/// configured to. Spellings with underscores are removed from everybody.
 fn states_identity(name: &HeaderName, edge: &EdgeConfig, by_trusted: bool) -> bool {
     edge.identity_headers.as_ref().is_some_and(|stated| {
         let is_one = |own: &HeaderName| {
@@ -161,7 +164,7 @@ fn states_identity(name: &HeaderName, edge: &EdgeConfig, by_trusted: bool) -> bo
     })
 }
 
-/// One line: applications that look at the first line only see all of it.
+/// Joins the forwarding chain into one line, because some applications only look at the first.
 fn chain(headers: &HeaderMap, peer: IpAddr) -> String {
     let mut chain = String::new();
     for line in headers.get_all(X_FORWARDED_FOR) {
@@ -171,7 +174,7 @@ fn chain(headers: &HeaderMap, peer: IpAddr) -> String {
         }
     }
     match peer.to_canonical() {
-        // Without the formatting machinery, which costs as much as the rest of this.
+        // Without the formatting machinery, which costs as much as the rest of this function.
         IpAddr::V4(peer) => {
             let mut number = itoa::Buffer::new();
             for (index, octet) in peer.octets().into_iter().enumerate() {
@@ -194,7 +197,8 @@ pub(super) fn towards_client(headers: &mut HeaderMap, answer: &RequestAnswer) {
     apply_headers(headers, answer);
 }
 
-/// What a client gets of an interim answer's headers. It has no body that they could describe.
+/// Returns the headers of an interim answer for the client. It has no body that they could
+/// describe.
 pub(super) fn of_interim(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     strip(&mut headers);
@@ -202,7 +206,7 @@ pub(super) fn of_interim(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// A websocket is the one thing that both ends may talk about.
+/// Announces a websocket, the only upgrade that is passed on.
 fn upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, WEBSOCKET);
@@ -217,18 +221,19 @@ fn strip(headers: &mut HeaderMap) {
     remove(headers, &HOP_BY_HOP);
 }
 
-/// What is not the sender's to remove on the way: it delimits or describes the body, or says who
-/// asks and of whom. Naming it is ignored, not refused: a confused client is served as if it had
-/// not, and a malicious one gains nothing.
+/// True for headers that their sender cannot have removed on the way: they delimit or describe the
+/// body, or state the sender's identity or the host. A `Connection` header that names one of them
+/// is ignored, not refused: a confused client is served as if it had not, and a malicious one gains
+/// nothing.
 fn is_end_to_end(name: &HeaderName) -> bool {
     const NAMES: [HeaderName; 5] = [TRAILER, HOST, COOKIE, SET_COOKIE, AUTHORIZATION];
     let text = name.as_str();
     NAMES.contains(name) || text.starts_with("content-") || of_proxies(text, false)
 }
 
-/// A part of a request's body. Of its trailers those stay behind that only a head may have (RFC
-/// 9110 §6.5.1): some applications put both together, and a client could say there what was taken
-/// out of the head.
+/// Filters a part of a request's body. Trailers that may only be in a head are removed (RFC 9110
+/// §6.5.1): some applications merge both, so that a client could state in a trailer what was
+/// removed from its head.
 pub(super) fn trailers_only<D>(mut part: Frame<D>) -> Frame<D> {
     if let Some(trailers) = part.trailers_mut() {
         let names = trailers.keys().filter(|name| is_end_to_end(name)).cloned();
@@ -238,8 +243,8 @@ pub(super) fn trailers_only<D>(mut part: Frame<D>) -> Frame<D> {
     part
 }
 
-/// Most messages have hardly any of these, which a look at the names tells cheaper than a
-/// search for each.
+/// Removes headers by name. Most messages have hardly any of these, and a scan of the names is
+/// faster than a lookup of each.
 fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
     for name in names {
         if headers.keys().any(|known| known == name) {
@@ -297,7 +302,7 @@ mod tests {
         headers
     }
 
-    /// What the application gets of a stranger's headers.
+    /// Returns the headers that the application gets from an untrusted client.
     fn sent_on(headers: &mut HeaderMap) -> HeaderMap {
         let (mut parts, ()) = http::Request::new(()).into_parts();
         std::mem::swap(&mut parts.headers, headers);

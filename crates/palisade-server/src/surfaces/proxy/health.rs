@@ -1,4 +1,4 @@
-//! Asking instances how they do, where a path for it is named.
+//! Health checks of instances, where a path for them is configured.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::serve::Stop;
 
-/// So many failures in a row put an instance out.
+/// Failures in a row after which an instance gets no requests.
 const FAILURES: u32 = 2;
 
-/// Asks every instance again and again until the service ends.
+/// Checks every instance periodically until the service stops.
 pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
     let path = upstream.health_path.as_deref().map(str::parse::<Uri>);
     let Some(Ok(path)) = path else {
@@ -41,10 +41,10 @@ pub(super) async fn watch(upstream: Upstream, pool: Arc<Pool>, mut stop: Stop) {
     }
 }
 
-/// What looks at the instances have shown.
+/// The results of health checks.
 struct Looks<'a> {
     pool: &'a Pool,
-    /// Failures in a row, of each.
+    /// Failures in a row of each instance.
     failures: Vec<u32>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// Whether it answers in time, with anything but an error; else what is wrong.
+/// Waits for the answer to a health check. Fails if it is late or an error.
 async fn look(
     asked: impl Future<Output = Result<Response<Arriving>, Unanswered>>,
     time_max: Duration,
@@ -98,7 +98,7 @@ mod tests {
     use super::super::pool::tests::pool;
     use super::*;
 
-    /// As long as the default of `proxy.health_interval` lasts.
+    /// The default of `proxy.health_interval`, in seconds.
     const INTERVAL_S: u64 = 2;
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
                 clock.advance(SECOND / 10);
                 let picked = pool.pick(&[]);
                 assert!(look == 0 || picked == Some(1), "after look {look}");
-                // As it would be told of an answer with 500 to some request.
+                // Some request was answered with 500.
                 picked.iter().for_each(|index| pool.answered(*index));
                 pool.answered(0);
             }

@@ -1,6 +1,7 @@
-//! Interim answers of the application (103 Early Hints), on their way to the client.
+//! Interim answers of the application (103 Early Hints), passed on to the client.
 //!
-//! RFC 9110 §15.2: a proxy forwards those that it did not ask for itself, which is 100 only.
+//! RFC 9110 §15.2: a proxy forwards interim answers that it did not request itself. It only
+//! requests 100.
 
 use http::{Request, StatusCode};
 
@@ -8,7 +9,8 @@ use super::body::Outgoing;
 use super::headers;
 use crate::serve::Early;
 
-/// Has interim answers to `request` passed on. A copy of it, for another instance, is without.
+/// Has interim answers to `request` passed on. A copy of `request`, for another instance, does not
+/// inherit this.
 pub(super) fn pass_on(request: &mut Request<Outgoing>, early: &Early) {
     let early = early.clone();
     hyper::ext::on_informational(request, move |answer| {
@@ -18,7 +20,8 @@ pub(super) fn pass_on(request: &mut Request<Outgoing>, early: &Early) {
     });
 }
 
-/// `100 Continue` is said by whoever takes the body, and 101 is no interim answer.
+/// Whether an interim answer is passed on. `100 Continue` is sent by whoever reads the body, and
+/// 101 is no interim answer.
 fn is_passed_on(status: StatusCode) -> bool {
     let is_own = [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS].contains(&status);
     status.is_informational() && !is_own

@@ -1,8 +1,8 @@
 //! Connections to one instance without TLS, kept by the worker that made them.
 //!
-//! Most applications stand beside their proxy and speak plain HTTP/1. For these a pool that
-//! serves all protocols, schemes and threads costs more than the rest of a request; here
-//! a connection is taken from a list and put back when the answer's body has ended.
+//! Most applications run next to their proxy and speak plain HTTP/1. For these a pool that serves
+//! all protocols, schemes and threads costs more than the rest of a request. Here a connection is
+//! taken from a list and put back when the answer's body has ended.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -36,11 +36,11 @@ pub(super) struct Kept {
     idle_time: Duration,
 }
 
-/// Connections that wait for a request, the one that waits longest first.
+/// Idle connections, the one that has been idle for longest first.
 #[derive(Default)]
 struct List {
     idle: Vec<Idle>,
-    /// Somebody ends those that wait for too long.
+    /// Whether a task is running that ends connections that idle for too long.
     is_swept: bool,
 }
 
@@ -74,17 +74,19 @@ impl Kept {
         }
     }
 
-    /// Asks, and waits for the head of the answer. A request that a kept connection did not
-    /// take, because the instance had closed it, goes to another one. If it was on its
-    /// way when the connection ended, it goes to a new one, once, provided it may be sent
-    /// twice: `spare` is then a copy of it, made here if the caller has none.
+    /// Sends a request, and waits for the head of its answer.
+    ///
+    /// A request that a kept connection did not take, because the instance had closed it, goes to
+    /// another connection. If the request was already on its way when the connection ended, it is
+    /// sent on a new one, once, provided it may be sent twice: `spare` is then a copy of it, made
+    /// here if the caller has none.
     pub(super) async fn ask(
         self: &Arc<Self>,
         mut request: Request<Outgoing>,
         spare: &mut Option<Request<Outgoing>>,
     ) -> Result<Response<Arriving>, Unanswered> {
         let mut at_hand = self.take();
-        // Before the host is named: another instance has another one.
+        // Copied before the host is named, because another instance has another host.
         if at_hand.is_some() && spare.is_none() {
             *spare = repeatable(&request);
         }
@@ -125,13 +127,13 @@ impl Kept {
             .map_err(|error| Unanswered::unreachable(&error))?;
         let made = http1::handshake(stream).await;
         let (sender, connection) = made.map_err(|error| Unanswered::unreachable(&error))?;
-        // How it ends is what the request hears that is on it.
+        // Errors surface through the in-flight request.
         task::spawn(async { drop(connection.await) });
         Ok(sender)
     }
 
-    /// The connection that was used last and is free. One whose answer has just ended may
-    /// not be yet: it stays for the next request.
+    /// Takes the free connection that was used last. A connection whose answer has just ended may
+    /// not be free yet: it stays for the next request.
     fn take(&self) -> Option<SendRequest<Outgoing>> {
         let idle = &mut self.list.lock().idle;
         let mut place = idle.len();
@@ -157,7 +159,7 @@ impl Kept {
         if list.idle.len() < self.idle_max {
             list.idle.push(Idle { sender, since });
         }
-        // A service that ends keeps nothing.
+        // Without a runtime the service is stopping and keeps nothing.
         if !list.is_swept
             && let Ok(runtime) = Handle::try_current()
         {
@@ -176,7 +178,7 @@ impl Kept {
     }
 }
 
-/// Ends connections that nobody has used for so long, until there is none left.
+/// Ends connections that have been idle for this long, until none is left.
 async fn sweep(kept: Weak<Kept>, time: Duration) {
     loop {
         tokio::time::sleep(time).await;
@@ -192,10 +194,10 @@ async fn sweep(kept: Weak<Kept>, time: Duration) {
     }
 }
 
-/// The body of an application's answer, and the connection that it comes on.
+/// The body of an application's answer, with the connection that it arrives on.
 pub(crate) struct Arriving {
     body: Incoming,
-    /// `None` if somebody else keeps the connection.
+    /// `None` if the connection is kept elsewhere.
     way: Option<(SendRequest<Outgoing>, Arc<Kept>)>,
 }
 
@@ -206,7 +208,8 @@ impl From<Incoming> for Arriving {
 }
 
 impl Drop for Arriving {
-    /// A connection with a rest of the body on it can be used for nothing else.
+    /// Keeps the connection only if the whole body has been read. With a rest of the body on it, it
+    /// can be used for nothing else.
     fn drop(&mut self) {
         if let Some((sender, kept)) = self.way.take()
             && self.body.is_end_stream()
@@ -254,7 +257,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_millis(100);
 
-    /// An application that answers everything and ends no connection.
+    /// An application that answers every request and closes no connection.
     async fn app() -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

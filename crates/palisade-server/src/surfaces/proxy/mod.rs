@@ -1,6 +1,6 @@
-//! The reverse proxy: every request is decided first, then handed to the application
-//! with the path that was judged (I-PATH). On login routes the guard is asked too, and
-//! told how it ended.
+//! The reverse proxy. Every request is decided first, then forwarded to the application with the
+//! path that was judged (I-PATH). On login routes the guard is asked too, and the outcome is
+//! reported to it.
 
 mod body;
 mod connections;
@@ -48,10 +48,10 @@ use upstream::Link;
 
 pub(crate) use upstream::Upstream;
 
-/// What a client is told that asks for a tunnel; an application may take others.
+/// Value of `Allow` for clients that try to open a tunnel. An application may accept other methods.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// The proxy, if there is an application to stand before.
+/// Builds the proxy, if an application is configured.
 pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Failure> {
     let Some(upstream) = Upstream::of(given.config)? else {
         return Ok(None);
@@ -91,12 +91,12 @@ pub(super) fn surface(given: &Given<'_>) -> Result<Option<Box<dyn Surface>>, Fai
     )))
 }
 
-/// How logins are treated.
+/// Settings for logins.
 #[derive(Clone, Copy)]
 struct Logins {
-    /// Largest body.
+    /// Largest body of a login, in bytes.
     bytes_max: usize,
-    /// Whether answers to failed ones wait.
+    /// Whether answers to failed logins are delayed.
     are_delayed: bool,
 }
 
@@ -104,15 +104,15 @@ struct Logins {
 struct Proxy {
     enforcer: Arc<Enforcer>,
     link: Arc<Link>,
-    /// What its clients speak: `http` or `https`.
+    /// The scheme that clients use: `http` or `https`.
     spoken: &'static str,
     logins: Logins,
     doubts: Arc<Doubts>,
-    /// Held for reading by every login that is seen to its end.
+    /// Held for reading by every login that is followed to its outcome.
     under_way: Arc<RwLock<()>>,
 }
 
-/// Whether a request goes on to the application.
+/// The decision on whether a request goes on to the application.
 enum Passage {
     Closed(Box<RequestAnswer>),
     Open(Box<Passing>),
@@ -124,7 +124,7 @@ struct Passing {
     forward_path: Option<Box<str>>,
     facts: RequestFacts,
     body: Outgoing,
-    /// What it tries, on a login route.
+    /// The attempt that the request makes, on a login route.
     login: Option<Login>,
 }
 
@@ -178,7 +178,7 @@ impl Proxy {
         Ok(response)
     }
 
-    /// The decision, and the body of a request that may go on.
+    /// Decides a request, and returns the body of one that may go on.
     async fn decide(
         &self,
         hop: &Hop<'_>,
@@ -226,7 +226,7 @@ impl Proxy {
         })))
     }
 
-    /// The route by which a request is a login, if it is one: its body is read then.
+    /// Returns the route by which a request is a login, if it is one. Its body is then read.
     fn login_route(
         &self,
         arrived: &mut Arrived<'_>,
@@ -243,8 +243,8 @@ impl Proxy {
         Some(route.clone())
     }
 
-    /// The body, and what a login tries. Bodies are streamed; only one that may name an
-    /// OAuth client or who logs in is read first.
+    /// Returns the body, and the attempt that a login makes. Bodies are streamed; only a body that
+    /// may name an OAuth client or a user that logs in is read first.
     async fn take(
         &self,
         hop: &Hop<'_>,
@@ -253,7 +253,7 @@ impl Proxy {
         route: Option<OutcomeRoute>,
         body: Incoming,
     ) -> Result<(Outgoing, Option<Login>), Problem> {
-        // An application that agreed would have a tunnel past every limit made of the connection.
+        // If the application agreed, the tunnel would carry requests past every limit.
         if parts.method == Method::CONNECT {
             return Err(Problem::method_not_allowed(METHODS));
         }
@@ -296,8 +296,8 @@ impl Proxy {
         self.relayed(response, None, id)
     }
 
-    /// The answer to a login, or the block that came in between. It has no interim ones: what
-    /// the application says is held back until it is known how the attempt ended.
+    /// Forwards a login, and returns its answer, or the block that began in between. Interim
+    /// answers are not passed on: nothing from the application is until the outcome is known.
     async fn attempt(
         &self,
         attempt: Box<Attempted>,
@@ -353,13 +353,14 @@ impl Handler for Proxy {
         response
     }
 
-    /// Waits for the logins whose clients have gone.
+    /// Waits for logins whose clients have hung up.
     async fn settled(&self) {
+        // The write lock is free once every login has dropped its read guard.
         let _none_is_left = self.under_way.write().await;
     }
 }
 
-/// The host that a request's target names: HTTP/2 and the absolute form have it there.
+/// The host in a request's target, which has one in HTTP/2 and in the absolute form.
 fn authority(uri: &Uri) -> Option<HeaderValue> {
     let authority = uri.authority()?.as_str();
     let (_, host) = authority.rsplit_once('@').unwrap_or(("", authority));

@@ -1,4 +1,4 @@
-//! A refusal as the client can read it: JSON, or a small page for people.
+//! A refusal in the form that the client prefers: JSON, or a small page for people.
 
 use bytes::Bytes;
 use http::header::{
@@ -15,12 +15,12 @@ use crate::surfaces::exchange::reply::enforced;
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const BY_ACCEPT: HeaderValue = HeaderValue::from_static("accept");
-/// The page loads and runs nothing.
+/// Content security policy: the page loads and runs nothing.
 const NOTHING_ELSE: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 );
 
-/// The decision applied: as a page where the client prefers one.
+/// Returns the refusal, as a page if the client prefers one.
 pub(super) fn refused(answer: &RequestAnswer, id: &RequestId, asked: &HeaderMap) -> Reply {
     let mut reply = enforced(answer, id);
     let urls = &answer.policy.settings.urls;
@@ -38,7 +38,7 @@ pub(super) fn refused(answer: &RequestAnswer, id: &RequestId, asked: &HeaderMap)
     reply
 }
 
-/// True if `text/html` is named and JSON is not liked better.
+/// True if `Accept` names `text/html` and JSON has no greater weight.
 fn prefers_html(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter();
     let mut best = [None; 2];
@@ -58,7 +58,7 @@ fn prefers_html(headers: &HeaderMap) -> bool {
     html > Some(0) && html >= json
 }
 
-/// A media range and its weight, in thousandths.
+/// Parses a media range and its weight, in thousandths.
 fn weighed(part: &str) -> (&str, u16) {
     let mut parameters = part.split(';').map(str::trim);
     let media = parameters.next().unwrap_or_default();

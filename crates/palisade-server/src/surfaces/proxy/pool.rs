@@ -1,12 +1,12 @@
-//! The instances of an application: whose turn it is, and which of them do not answer.
+//! The instances of an application: round robin over those that answer.
 //!
-//! An instance that cannot be reached is left out for a while, longer each time; one that
-//! answers is back at once. One that is not well by its own word is out until it says otherwise,
-//! whatever it answers meanwhile. If all are out they are tried all the same: a pool never
-//! refuses by itself.
+//! An instance that cannot be reached is left out for a while, longer each time; one that answers
+//! is back at once. An instance that fails its health check is out until it passes again, whatever
+//! it answers meanwhile. If all are out they are tried all the same: a pool never refuses a request
+//! by itself.
 //!
-//! That an instance does not answer is logged once, with why, and that it is back; the requests
-//! in between are counted.
+//! The log has one line, with the reason, when an instance stops answering, and one when it is
+//! back. The requests in between are only counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -16,41 +16,41 @@ use palisade::engine::{InstanceFailure, Observer};
 use palisade_core::Micros;
 use palisade_core::time::{Clock, SECOND};
 
-/// How long an instance is left out after the first failure in a row.
+/// Time for which an instance is left out after the first failure in a row.
 const PAUSE_US: u64 = SECOND;
-/// The pause doubles so many times at most.
+/// Most times that the pause doubles.
 const DOUBLINGS_MAX: u32 = 4;
 
-/// Where one instance is.
+/// The address of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) scheme: Scheme,
     pub(super) authority: Authority,
 }
 
-/// One instance, and how it does.
+/// One instance and its state.
 struct Instance {
     address: Address,
-    /// It is left out until then; 0 is not at all.
+    /// The instance is left out until then; 0 if it is not left out.
     out_until: AtomicU64,
-    /// Failures in a row.
+    /// Number of failures in a row.
     failures: AtomicU32,
-    /// It says so itself when asked.
+    /// Whether the instance failed its health check.
     is_unwell: AtomicBool,
-    /// What the log says of it.
+    /// The state that the log last reported.
     told: AtomicU8,
 }
 
-/// What the log says of an instance, by weight.
+/// States that the log reports, by severity.
 const WELL: u8 = 0;
 const LATE: u8 = 1;
 const OUT: u8 = 2;
 
-/// Why an instance has no answer.
+/// The reason why an instance did not answer.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) why: InstanceFailure,
-    /// The same for an operator.
+    /// The error in words, for the log.
     pub(super) error: Box<str>,
 }
 
@@ -60,7 +60,7 @@ impl Fault {
         Self { why, error }
     }
 
-    /// With an error and its causes.
+    /// A fault with the text of an error and of its causes.
     pub(super) fn of(why: InstanceFailure, error: &dyn std::error::Error) -> Self {
         let mut words = error.to_string();
         let mut cause = error.source();
@@ -78,7 +78,7 @@ pub(super) struct Pool {
     instances: Vec<Instance>,
     next: AtomicUsize,
     clock: Arc<dyn Clock>,
-    /// Who is told how they do.
+    /// The observer of the instances' states.
     observer: Arc<dyn Observer>,
 }
 
@@ -115,8 +115,8 @@ impl Pool {
         instance.map_or("", |instance| instance.address.authority.as_str())
     }
 
-    /// Whose turn it is among those not tried yet: one that is not left out, else the one
-    /// that has been out longest.
+    /// Picks the next of the instances that were not tried yet: in turn among those that are not
+    /// left out, otherwise the one that comes back first.
     pub(super) fn pick(&self, tried: &[usize]) -> Option<usize> {
         let now = self.clock.now();
         let count = self.instances.len();
@@ -124,10 +124,11 @@ impl Pool {
         let turns = (0..count).map(|step| start.wrapping_add(step) % count);
         turns
             .filter(|index| !tried.contains(index))
+            // Of equals the first is taken, so that instances that are not left out take turns.
             .min_by_key(|index| self.instances[*index].comes_back(now))
     }
 
-    /// The instance did not answer. One that is only late is not left out.
+    /// Notes that an instance did not answer. One that is only late is not left out.
     pub(super) fn failed(&self, index: usize, fault: &Fault) {
         let Some(instance) = self.instances.get(index) else {
             return;
@@ -141,7 +142,7 @@ impl Pool {
         self.tell(instance, fault);
     }
 
-    /// The instance is not well by its own word: it is out until [`Self::well`].
+    /// Notes that an instance failed its health check: it is out until [`Self::well`].
     pub(super) fn unwell(&self, index: usize, error: &str) {
         if let Some(instance) = self.instances.get(index) {
             instance.is_unwell.store(true, Ordering::Relaxed);
@@ -149,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// It is well by its own word.
+    /// Notes that an instance passed its health check.
     pub(super) fn well(&self, index: usize) {
         if let Some(instance) = self.instances.get(index) {
             instance.is_unwell.store(false, Ordering::Relaxed);
@@ -157,12 +158,13 @@ impl Pool {
         self.answered(index);
     }
 
-    /// It answered.
+    /// Notes that an instance answered.
     pub(super) fn answered(&self, index: usize) {
         let Some(instance) = self.instances.get(index) else {
             return;
         };
-        // Read first: nearly always there is nothing to change, and workers share the line.
+        // Read first, because there is nearly always nothing to change and workers share the cache
+        // line.
         let told = instance.told.load(Ordering::Relaxed);
         if told == WELL || instance.is_unwell.load(Ordering::Relaxed) {
             return;
@@ -175,7 +177,7 @@ impl Pool {
         tracing::info!(instance = address, "the application answers again");
     }
 
-    /// Counts a failure; the first since the instance was well, or since it was only late, is
+    /// Counts a failure. The first one since the instance was well, or since it was only late, is
     /// logged.
     fn tell(&self, instance: &Instance, fault: &Fault) {
         let address = instance.address.authority.as_str();
@@ -206,7 +208,7 @@ impl Pool {
 }
 
 impl Instance {
-    /// When its turn comes again; 0 if it is not left out.
+    /// The time at which an instance is back; 0 if it is not left out.
     fn comes_back(&self, now: Micros) -> Micros {
         if self.is_unwell.load(Ordering::Relaxed) {
             return Micros(u64::MAX);

@@ -1,8 +1,8 @@
-//! Websockets: after the handshake, bytes in both directions until one side ends or
-//! both are silent for too long.
+//! Websockets: after the handshake, bytes in both directions until one side closes or both are
+//! silent for too long.
 //!
-//! No other protocol is passed on: one that carries further requests (HTTP/2 after
-//! `Upgrade: h2c`) would take them past every limit for the price of one.
+//! No other protocol is passed on. One that carries further requests (HTTP/2 after `Upgrade: h2c`)
+//! would take them past every limit for the price of one.
 
 use std::io;
 use std::pin::Pin;
@@ -27,10 +27,10 @@ use crate::surfaces::exchange::problem::Problem;
 
 pub(super) const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// Silence is looked for so many times within the time that it may last.
+/// Number of checks for silence within the longest silence.
 const LOOKS: u32 = 4;
 
-/// True if the headers ask for, or agree to, a websocket.
+/// True if the headers request a websocket, or agree to one.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     let named = headers
         .get_all(UPGRADE)
@@ -41,14 +41,14 @@ pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     named && named_by_connection(headers).contains(&UPGRADE)
 }
 
-/// The client's side, if it asks for a websocket.
+/// Takes the client's side of the connection, if the request is for a websocket.
 pub(super) fn wanted(request: &mut Request<Outgoing>) -> Option<OnUpgrade> {
     let asks = *request.method() == Method::GET && is_websocket(request.headers());
     asks.then(|| hyper::upgrade::on(request))
 }
 
-/// Passes the application's agreement on and joins the two connections. One that
-/// nobody asked for, or to something else, is no answer.
+/// Passes the application's agreement on and joins the two connections. An agreement that nobody
+/// requested, or to another protocol, counts as no answer.
 pub(super) fn join(
     client: Option<OnUpgrade>,
     mut response: Response<Arriving>,
@@ -72,7 +72,7 @@ pub(super) fn join(
     Ok(response.map(|_| empty()))
 }
 
-/// The client's connection counts among the open ones for as long as this lasts.
+/// Copies bytes between both sides. The client's connection holds its slot until this ends.
 async fn tunnel(client: Upgraded, upstream: Upgraded, silence_max: Duration) {
     let heard = Arc::new(AtomicBool::new(true));
     let (mut client, mut upstream) = (Heard::new(client, &heard), Heard::new(upstream, &heard));
@@ -82,7 +82,7 @@ async fn tunnel(client: Upgraded, upstream: Upgraded, silence_max: Duration) {
     }
 }
 
-/// Waits until nothing has been heard for so long.
+/// Waits until no bytes have arrived for `longest`.
 async fn silence(heard: &AtomicBool, longest: Duration) {
     let mut quiet = 0;
     while quiet < LOOKS {
@@ -94,7 +94,7 @@ async fn silence(heard: &AtomicBool, longest: Duration) {
     }
 }
 
-/// One side of a tunnel; notes when its peer says something.
+/// One side of a tunnel, which notes when bytes arrive from its peer.
 struct Heard {
     stream: TokioIo<Upgraded>,
     heard: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! How a body comes along that is passed on as it arrives, and whose fault it is if it does not.
+//! Progress of a body that is streamed, and which side stalls if there is none.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use palisade::store::deadline;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Each time so much has arrived the body has come along: a byte now and then is no progress.
+/// Bytes that count as one step of progress: a byte now and then is none.
 const STEP_BYTES: usize = 16 * 1024;
 
-/// A body on its way.
+/// The progress of a streamed body.
 pub(crate) struct Upload(Mutex<State>);
 
 struct State {
-    /// When it last came along, or ended.
+    /// When the last step, or the body, was complete.
     since: Instant,
-    /// What has arrived after that.
+    /// Bytes since then.
     bytes: usize,
-    /// The client owes the next part. Otherwise the application has not taken the last one.
+    /// Whether the client owes the next part. Otherwise the application has not taken the last one.
     waits_for_client: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for Upload {
 }
 
 impl Upload {
-    /// The application was handed this of it, perhaps the last.
+    /// Notes a part that was handed to the application. `is_last` if the body ends with it.
     pub(super) fn saw<E>(&self, polled: &Poll<Option<Result<Frame<Bytes>, E>>>, is_last: bool) {
         let mut state = self.0.lock();
         state.waits_for_client = polled.is_pending();
@@ -53,14 +53,14 @@ impl Upload {
         state.since = deadline::now();
     }
 
-    /// When the time is up that it has for each step, and the application for its answer after
-    /// the last; `None` if it is.
+    /// Returns when the time for the current step (after the last part, for the application's
+    /// answer) is up; `None` if it is up already.
     pub(super) fn ends(&self, time: Duration) -> Option<Instant> {
         let ends = self.0.lock().since + time;
         (ends > deadline::now()).then_some(ends)
     }
 
-    /// True if it is the client who keeps everybody waiting.
+    /// True if the client stalls, and not the application.
     pub(super) fn waits_for_client(&self) -> bool {
         self.0.lock().waits_for_client
     }

@@ -1,4 +1,4 @@
-//! The application behind the proxy: where its instances are, and how it is asked.
+//! The application behind the proxy: its instances, and requests to them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use crate::surfaces::size;
 const TRIES_MAX: usize = 3;
 const RESPONSE_LATE: &str = "no answer within `proxy.response_timeout`";
 
-/// Where the application is, and how long it may take.
+/// The addresses of the application, and its timeouts.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     pub(super) addresses: Vec<Address>,
-    /// What instances are asked for to see how they do.
+    /// The path of health checks.
     pub(super) health_path: Option<String>,
     pub(super) health_interval: Duration,
     pub(super) tls: ClientConfig,
@@ -42,7 +42,7 @@ pub(crate) struct Upstream {
     response_timeout: Duration,
     /// Time for a body that is read before the application is asked.
     pub(super) read_timeout: Duration,
-    /// Longest silence in a tunnel.
+    /// Longest silence of a websocket.
     pub(super) silence_max: Duration,
     pub(super) pool_max: usize,
 }
@@ -105,7 +105,7 @@ fn address(url: &str) -> Result<Address, Failure> {
     })
 }
 
-/// How one worker asks the application.
+/// One worker's access to the application.
 pub(super) struct Link {
     pub(super) upstream: Upstream,
     pool: Arc<Pool>,
@@ -121,12 +121,13 @@ impl Link {
         }
     }
 
-    /// Asks the application, and waits for the head of its answer.
+    /// Sends a request to the application, and waits for the head of its answer.
     ///
-    /// Where one instance does not answer another is asked, if the request may be sent twice:
-    /// it must be idempotent and without a body, so that nothing of it is used up.
+    /// If an instance does not answer another one is tried, provided that the request may be sent
+    /// twice: it must be idempotent and have no body, so that nothing of it is used up.
     ///
-    /// Its time starts when the body has arrived; until then the body must come along.
+    /// The time for the answer starts when the body has arrived. Until then the body must make
+    /// progress.
     pub(super) async fn ask(
         &self,
         request: Request<Outgoing>,
@@ -153,7 +154,7 @@ impl Link {
         })
     }
 
-    /// Asks one instance after another; `last` is the one that is being asked.
+    /// Tries one instance after another. `last` is set to the one being tried.
     async fn ask_in_turn(
         &self,
         mut request: Request<Outgoing>,
@@ -190,7 +191,8 @@ impl Link {
         }
     }
 
-    /// The log hears of it once by the pool: in an outage nobody reads a line for each request.
+    /// Notes a failure. The pool logs an outage once; a line for each request is only written at
+    /// level `debug`, because in an outage nobody reads them.
     fn failed(&self, index: usize, fault: &Fault, id: &RequestId) {
         self.pool.failed(index, fault);
         tracing::debug!(
@@ -203,8 +205,9 @@ impl Link {
     }
 }
 
-/// An answer whose body is what the application meant. A transfer coding that nobody asked for is
-/// no fault of its instance: who finds a page that has one could take the instance from others.
+/// Refuses an answer whose body we cannot decode. A transfer coding that nobody asked for does not
+/// count against its instance: a client that finds a page with one could otherwise have the
+/// instance left out for everybody.
 fn understood(response: Response<Arriving>, id: &RequestId) -> Result<Response<Arriving>, Problem> {
     if is_only_chunked(response.headers()) {
         return Ok(response);
@@ -216,7 +219,7 @@ fn understood(response: Response<Arriving>, id: &RequestId) -> Result<Response<A
     Err(Problem::answer_coded())
 }
 
-/// The path and query that the application is given: those that were judged.
+/// The path and query for the application: those that were judged.
 pub(super) fn target(uri: &Uri, forward_path: Option<&str>) -> Result<Uri, Problem> {
     let unfit = || Problem::field("path", "cannot be passed on");
     let path = match (forward_path, uri.query()) {
@@ -232,7 +235,7 @@ pub(super) fn target(uri: &Uri, forward_path: Option<&str>) -> Result<Uri, Probl
         .into())
 }
 
-/// The same request once more, if it may be sent twice.
+/// Returns a copy of the request, if it may be sent twice.
 pub(super) fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
     if !request.method().is_idempotent() || !request.body().is_end_stream() {
         return None;

@@ -1,7 +1,7 @@
-//! RESP: any Redis client asks for a decision with `CL.THROTTLE`.
+//! RESP: any Redis client can ask for a decision with `CL.THROTTLE`.
 //!
-//! `palisade::resp` knows the protocol; here are the connection ([`talk`]) and what it has
-//! been told ([`session`]).
+//! `palisade::resp` implements the protocol. Here are the connection ([`talk`]) and its state
+//! ([`session`]).
 
 mod session;
 mod talk;
@@ -18,21 +18,22 @@ use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
 use crate::store::AnyStore;
 use session::Session;
 
-/// Chooses the address.
+/// The flag that chooses the address.
 const FLAG: &str = "resp";
 
-/// What every connection shares.
+/// State that all connections share.
 struct Resp {
     engine: Arc<Engine<AnyStore>>,
     callers: Callers,
-    /// Connections so far: each has a number.
+    /// Number of connections so far, from which each gets its own number.
     connections: AtomicU64,
-    /// Web pages were told of.
+    /// Limits the warnings about web pages.
     pages: LogLimit,
 }
 
 impl Resp {
-    /// A web page spoke to the listener, as one does that a developer visits.
+    /// Warns that a web page sent a request to the listener, as a page that a developer visits may
+    /// do.
     fn tell_of_page(&self) {
         if self.pages.allows(self.engine.clock().now()) {
             tracing::warn!(
@@ -42,7 +43,7 @@ impl Resp {
     }
 }
 
-/// The listener, if an address is configured.
+/// Builds the listener, if an address is configured.
 pub(super) fn surface(given: &Given<'_>) -> Option<Box<dyn Surface>> {
     let resp = Arc::new(Resp {
         engine: Arc::clone(&given.enforcer.engine),

@@ -1,4 +1,4 @@
-//! What one connection has been told and has said, and every command but decisions.
+//! The state of one connection, and every command except decisions.
 
 use palisade::Engine;
 use palisade::resp::{Client, Command, Hello, List, Replies, Version, commands};
@@ -10,15 +10,15 @@ use crate::store::AnyStore;
 /// Wrong tokens after which a connection ends.
 const WRONG_TOKENS_MAX: u32 = 8;
 
-/// One client.
+/// The state of one client.
 pub(super) struct Session {
     number: u64,
     callers: Callers,
     is_admitted: bool,
     wrong_tokens: u32,
-    /// How the last decision was found.
+    /// The mode of the last decision.
     pub(super) mode: Mode,
-    /// Nothing is read after this.
+    /// Set when the connection is to end: nothing more is read.
     pub(super) is_over: bool,
 }
 
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    /// Whether the client may ask for this.
+    /// Whether the client may use this command.
     pub(super) const fn admits(&self, command: &Command<'_>) -> bool {
         let is_free = matches!(
             command,
@@ -43,13 +43,13 @@ impl Session {
         self.is_admitted || is_free
     }
 
-    /// Tells a client that may not ask for this.
+    /// Answers a command that the client may not use, and counts the refusal.
     pub(super) fn refuse(&self, replies: &mut Replies) {
         self.callers.refused();
         replies.error("NOAUTH Authentication required.");
     }
 
-    /// Answers a command that is no decision.
+    /// Answers a command that is not a decision.
     pub(super) async fn answer(
         &mut self,
         engine: &Engine<AnyStore>,
@@ -57,7 +57,7 @@ impl Session {
         replies: &mut Replies,
     ) {
         match command {
-            // Decisions are made together, by whoever reads the commands.
+            // The reader of the commands makes several decisions in one call.
             Command::Throttle(_) => {}
             Command::Reset(key) => match engine.reset_keyed(key).await {
                 Ok(()) => replies.simple("OK"),
@@ -145,7 +145,7 @@ impl Session {
         replies.array(0);
     }
 
-    /// Clients look here for whether data is still being loaded.
+    /// The answer to `INFO`. Clients look in it for whether data is still being loaded.
     fn info(&self) -> String {
         format!(
             "# Server\r\npalisade_version:{}\r\nmode:{}\r\nloading:0\r\n",
@@ -176,7 +176,7 @@ fn show(list: List<'_>, replies: &mut Replies) {
     }
 }
 
-/// Name, arguments, flags, and where its keys stand: first, last, step.
+/// Describes a command: name, arguments, flags, and the positions of its keys (first, last, step).
 fn describe((name, arguments): &(&str, i64), replies: &mut Replies) {
     let key = i64::from(*arguments == -5);
     replies.array(6);

@@ -1,7 +1,7 @@
-//! One connection: what has arrived is answered in order, and decisions that stand next to
-//! each other are asked for in one call.
+//! One connection. Commands are answered in order, and adjacent decisions are made in one call.
 //!
-//! Memory is bounded by what is not read: while answers wait to be taken, nothing more is.
+//! Memory is bounded by not reading: while answers wait for the client to take them, no further
+//! commands are read.
 
 use std::io;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::session::Session;
 use crate::serve::{Activity, Line, UnderWay, Verdict};
 use crate::store::AnyStore;
 
-/// Bytes that are read at a time; a request may need more.
+/// Bytes that are read at a time. A request may need more.
 const READ_BYTES: usize = 16 * 1024;
-/// Answers are sent when they are this long, though more could be answered.
+/// Length at which answers are sent, even if more commands could be answered first.
 const REPLY_BYTES: usize = 64 * 1024;
 
-/// Speaks until either side ends.
+/// Serves a connection until either side ends it.
 pub(super) async fn converse(resp: &Resp, session: Session, line: Line) {
     let Line {
         mut stream,
@@ -60,7 +60,7 @@ struct Talk<'r> {
 }
 
 impl Talk<'_> {
-    /// Answers every request that has arrived whole. The time for one runs on until it is.
+    /// Answers every request that has arrived completely. The time for an incomplete one runs on.
     async fn answer(
         &mut self,
         stream: &mut (impl AsyncWriteExt + Unpin),
@@ -84,8 +84,8 @@ impl Talk<'_> {
         }
     }
 
-    /// Answers what stands first, as much as fits; how long that was. `begins` is called
-    /// before anything is answered.
+    /// Answers the first requests, as far as their answers fit, and returns the bytes they took.
+    /// `begins` is called before anything is answered.
     async fn take(&mut self, mut begins: impl FnMut()) -> usize {
         let Self {
             resp,
@@ -134,7 +134,7 @@ struct Turn<'t> {
     engine: &'t Engine<AnyStore>,
     session: &'t mut Session,
     replies: &'t mut Replies,
-    /// Decisions that wait for each other's company.
+    /// Adjacent decisions that wait to be made in one call.
     asked: SmallVec<[Throttle<'t>; 1]>,
 }
 
@@ -162,7 +162,7 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Makes the decisions that wait, in one call.
+    /// Makes the waiting decisions in one call.
     async fn decide(&mut self) {
         if self.asked.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! A request's message → facts.
+//! Builds facts from a request's message.
 
 use std::num::NonZeroU32;
 
@@ -9,7 +9,7 @@ use palisade_core::time::{DAY, HOUR, MINUTE, SECOND};
 
 use super::messages::{self, Unit};
 
-/// The facts of a call, within their bounds.
+/// Returns the facts of a call, within their bounds.
 pub(super) fn facts(request: &messages::Request) -> Result<DescriptorFacts<'_>, FieldError> {
     let descriptors: Result<Vec<Descriptor<'_>>, FieldError> =
         request.descriptors.iter().map(descriptor).collect();
@@ -30,7 +30,7 @@ fn descriptor(message: &messages::Descriptor) -> Result<Descriptor<'_>, FieldErr
     })
 }
 
-/// R-HITS. More than can be counted is more than any limit admits.
+/// R-HITS. A number that is too large to count is cut off at a value that no limit admits.
 fn hits(message: &messages::Descriptor) -> Option<Hits> {
     let hits = u32::try_from(message.hits_addend?).unwrap_or(u32::MAX);
     Some(match (NonZeroU32::new(hits), message.is_negative_hits) {

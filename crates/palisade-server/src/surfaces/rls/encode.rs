@@ -1,4 +1,4 @@
-//! An answer → the response's message, as it is sent.
+//! Encodes an answer as the response's message, ready to be sent.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::fields::Fields;
 use super::grpc;
 use super::messages::{Code, Unit};
 
-/// Numbers of fields, as [`messages`](super::messages) has them.
+/// Field numbers, the same as in [`messages`](super::messages).
 mod number {
     pub(super) mod response {
         pub(crate) const OVERALL_CODE: u8 = 1;
@@ -47,15 +47,15 @@ mod number {
 }
 use number::{duration, header, limit, response, status};
 
-/// The response to a call, with its prefix.
+/// The response to a call, with its gRPC prefix.
 pub(super) fn framed(answer: &DescriptorAnswer, request_id: &str) -> Bytes {
     grpc::framed_as(USUAL_BYTES, |bytes| write(answer, request_id, bytes))
 }
 
-/// What an answer about one descriptor takes, as a rule.
+/// Usual length of a response about one descriptor, in bytes.
 const USUAL_BYTES: usize = 384;
 
-/// The fields in the order of their numbers.
+/// Writes the fields in the order of their numbers.
 fn write(answer: &DescriptorAnswer, request_id: &str, bytes: &mut Vec<u8>) {
     let decision = &answer.decision;
     let settings = &answer.policy.settings;
@@ -66,7 +66,8 @@ fn write(answer: &DescriptorAnswer, request_id: &str, bytes: &mut Vec<u8>) {
     for found in &answer.statuses {
         fields.message(response::STATUSES, |fields| write_status(found, fields));
     }
-    // The client sees the answer to a refusal: it carries the id that the body names.
+    // The client sees the answer to a refusal, so that its header carries the id that the body
+    // names.
     let id = body.is_some().then_some(request_id);
     write_headers(answer, id, &mut fields);
     fields.bytes(response::RAW_BODY, &body.unwrap_or_default());
@@ -85,7 +86,8 @@ const fn overall(decision: &Decision) -> Code {
     }
 }
 
-/// R-HEADERS: the families of the policy, for the limit that denied or stands closest.
+/// R-HEADERS: writes the header families of the policy, for the limit that denied or is closest to
+/// denying.
 fn write_headers(answer: &DescriptorAnswer, refused: Option<&str>, fields: &mut Fields<'_>) {
     let families = answer.policy.settings.headers;
     let mut headers = Headers {
@@ -109,10 +111,10 @@ fn write_header(key: &str, value: &str, fields: &mut Fields<'_>) {
     });
 }
 
-/// The headers of an answer on their way into its message.
+/// Writes the headers of an answer into its message.
 struct Headers<'a, 'b> {
     fields: &'a mut Fields<'b>,
-    /// What the last value was written in.
+    /// Buffer for values, reused for each header.
     text: String,
 }
 
@@ -124,7 +126,7 @@ impl TakeHeaders for Headers<'_, '_> {
     }
 }
 
-/// R-STATUS.
+/// R-STATUS: writes the status of one descriptor.
 fn write_status(found: &DescriptorStatus, fields: &mut Fields<'_>) {
     let code = match found.verdict {
         Verdict::Admitted | Verdict::WouldDeny | Verdict::NotRefunded => Code::Ok,
@@ -148,8 +150,8 @@ fn write_status(found: &DescriptorStatus, fields: &mut Fields<'_>) {
     }
 }
 
-/// A figure by the nearest unit that is no longer than its window, scaled down. Where there
-/// is none, by the second.
+/// Scales a figure down to the nearest unit that is no longer than its window. If there is none,
+/// returns it by the second.
 fn in_units(figure: Figure) -> (u32, Unit) {
     const UNITS: [(u64, Unit); 5] = [
         (7 * DAY, Unit::Week),
@@ -172,7 +174,8 @@ fn in_units(figure: Figure) -> (u32, Unit) {
     (u32::try_from(scaled).unwrap_or(u32::MAX).max(1), unit)
 }
 
-/// R-META: names of the policy and ids of rules, never a descriptor's value.
+/// R-META: builds the metadata from names of the policy and ids of rules, never a descriptor's
+/// value.
 fn metadata(answer: &DescriptorAnswer) -> Struct {
     let decision = &answer.decision;
     let rules = decision.reasons.iter().map(|reason| text(reason.rule.id()));
@@ -200,7 +203,7 @@ fn revision(answer: &DescriptorAnswer) -> Value {
     number(answer.policy.revision as f64)
 }
 
-/// One descriptor's limit with its exact figure; `null` if none counts it.
+/// Describes one descriptor's limit with its exact figure; `null` if no limit counts it.
 fn about(found: &DescriptorStatus) -> Value {
     let Some(name) = &found.limit else {
         return value(Kind::NullValue(0));

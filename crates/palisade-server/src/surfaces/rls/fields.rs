@@ -1,11 +1,11 @@
-//! Fields of a message, written where they are sent from. A message that is made of parts first
-//! takes an allocation for each, and is measured before it is written: of a call's answer that
-//! would be as much work as the decision.
+//! Writes fields of a message straight into the buffer to be sent. Building a message first takes
+//! an allocation for each part, and the message is measured before it is written. For the answer to
+//! a call that would be as much work as the decision.
 
 use prost::Message;
 
-/// The message that is being written. What has its default value is left out, as ever in
-/// protobuf; tags are below 16.
+/// A message being written. Fields with their default value are left out, as always in protobuf.
+/// Tags must be below 16.
 pub(super) struct Fields<'a>(&'a mut Vec<u8>);
 
 const VARINT: u8 = 0;
@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
         Self(bytes)
     }
 
-    /// A number or an enumeration.
+    /// Writes a number or an enumeration.
     pub(super) fn number(&mut self, tag: u8, number: u64) {
         if number != 0 {
             self.0.push(tag << 3 | VARINT);
@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Text or bytes.
+    /// Writes text or bytes.
     pub(super) fn bytes(&mut self, tag: u8, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.0.push(tag << 3 | WITH_LENGTH);
@@ -33,10 +33,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A message, which is there even if nothing is in it.
+    /// Writes a message, even if it is empty.
     pub(super) fn message(&mut self, tag: u8, write: impl FnOnce(&mut Self)) {
         self.0.push(tag << 3 | WITH_LENGTH);
-        // Most are so short that their length takes a byte.
+        // Most messages are so short that their length takes a byte.
         let before = self.0.len();
         self.0.push(0);
         write(self);
@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The fields of a message that is made already.
+    /// Writes the fields of a finished message.
     pub(super) fn all_of(&mut self, message: &impl Message) {
         // The buffer grows: encoding into it does not fail.
         let _ = message.encode(self.0);

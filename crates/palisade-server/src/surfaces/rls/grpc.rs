@@ -19,7 +19,7 @@ use crate::serve::Lasting;
 
 /// Largest message that is read, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
-/// A flag and the length of what follows.
+/// Length of the prefix of a message: a flag and the length of the message.
 const PREFIX_BYTES: usize = 5;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -28,7 +28,7 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// How a call may end without an answer.
+/// Status of a call that ends without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Code {
@@ -41,7 +41,8 @@ pub(crate) enum Code {
     Unauthenticated = 16,
 }
 
-/// A call that has no answer: why, for the caller's log. Never a value of the call.
+/// A call without an answer, with a message for the caller's log. The message never contains a
+/// value of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) code: Code,
@@ -56,7 +57,7 @@ impl Failed {
         }
     }
 
-    /// The answer: headers and nothing else.
+    /// The response: only headers.
     pub(crate) fn response(&self) -> Response<Answer> {
         let mut response = Response::new(Answer::Empty);
         let headers = response.headers_mut();
@@ -68,7 +69,7 @@ impl Failed {
         response
     }
 
-    /// The same as the end of an answer that has begun.
+    /// The failure as trailers of an answer that has begun.
     pub(crate) fn trailers(&self) -> HeaderMap {
         let mut trailers = HeaderMap::with_capacity(2);
         self.put(&mut trailers);
@@ -83,8 +84,7 @@ impl Failed {
     }
 }
 
-/// A message as `grpc-message` spells it: what is not printable ASCII is escaped byte by byte,
-/// and so is `%`.
+/// Escapes a message for `grpc-message`: byte by byte whatever is not printable ASCII, and `%`.
 fn escaped(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for byte in message.bytes() {
@@ -103,14 +103,14 @@ fn invalid(message: &str) -> Failed {
     Failed::new(Code::InvalidArgument, message)
 }
 
-/// The status of a call that has its answer.
+/// The trailers of a call that was answered.
 pub(crate) fn done() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
 }
 
-/// What is no gRPC call is answered in HTTP.
+/// Returns an HTTP answer for requests that are no gRPC calls, and `None` for calls.
 pub(crate) fn refuse_plain<B>(request: &Request<B>) -> Option<Response<Answer>> {
     let plain = |status: StatusCode| {
         let mut response = Response::new(Answer::Empty);
@@ -136,7 +136,7 @@ pub(crate) fn refuse_plain<B>(request: &Request<B>) -> Option<Response<Answer>> 
     }
 }
 
-/// How long the caller waits, if it says so: up to eight digits and a unit.
+/// Parses the caller's timeout, if there is one: up to eight digits and a unit.
 pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failed> {
     let Some(value) = headers.get(GRPC_TIMEOUT) else {
         return Ok(None);
@@ -160,7 +160,7 @@ pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failed> {
     if is_plain { Ok(Some(of)) } else { Err(wrong()) }
 }
 
-/// Reads messages off a request's body, each within the bound.
+/// Reads messages from a request's body, each within [`MESSAGE_BYTES_MAX`].
 pub(crate) struct Messages {
     body: Incoming,
     rest: BytesMut,
@@ -174,7 +174,7 @@ impl Messages {
         }
     }
 
-    /// The next message, or `None` at the end.
+    /// Returns the next message, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failed> {
         loop {
             if let Some(message) = cut(&mut self.rest)? {
@@ -189,7 +189,7 @@ impl Messages {
     }
 }
 
-/// Cuts one message off, if it is there whole.
+/// Cuts one message off the buffer, if it has arrived completely.
 fn cut(bytes: &mut BytesMut) -> Result<Option<Bytes>, Failed> {
     let Some(length) = length(bytes)? else {
         return Ok(None);
@@ -201,7 +201,7 @@ fn cut(bytes: &mut BytesMut) -> Result<Option<Bytes>, Failed> {
     Ok(Some(bytes.split_to(length).freeze()))
 }
 
-/// The length of the message that begins here, if its prefix is there.
+/// Returns the length of the message at the start of the buffer, if its prefix is complete.
 fn length(bytes: &[u8]) -> Result<Option<usize>, Failed> {
     let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
         return Ok(None);
@@ -229,7 +229,7 @@ async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Failed> {
     Ok(None)
 }
 
-/// The only message of a unary call, if it arrives in `time_max`.
+/// Reads the only message of a unary call, which must arrive within `time_max`.
 pub(crate) async fn only(body: Incoming, time_max: Duration) -> Result<Bytes, Failed> {
     within(time_max, pin!(read_only(body)))
         .await
@@ -244,7 +244,7 @@ pub(crate) async fn only(body: Incoming, time_max: Duration) -> Result<Bytes, Fa
 async fn read_only(mut body: Incoming) -> Result<Bytes, Failed> {
     let first = data(&mut body).await?;
     let mut first = first.ok_or_else(|| invalid("there is no message"))?;
-    // As a rule a message is one frame, and nothing is copied.
+    // Usually a message is one frame, and nothing is copied.
     if let Some(length) = length(&first)?
         && first.len() == PREFIX_BYTES + length
         && ended(&mut body).await?
@@ -264,7 +264,7 @@ async fn read_only(mut body: Incoming) -> Result<Bytes, Failed> {
     }
 }
 
-/// Whether nothing follows.
+/// Whether the body ends here.
 async fn ended(body: &mut Incoming) -> Result<bool, Failed> {
     if body.is_end_stream() {
         return Ok(true);
@@ -276,7 +276,7 @@ async fn ended(body: &mut Incoming) -> Result<bool, Failed> {
     }
 }
 
-/// A message with its prefix.
+/// Encodes a message with its prefix.
 pub(crate) fn framed(message: &impl Message) -> Bytes {
     framed_as(message.encoded_len(), |bytes| {
         // The buffer grows: encoding into it does not fail.
@@ -284,7 +284,8 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
     })
 }
 
-/// The message that `write` appends, with its prefix; it has `usual` bytes or so.
+/// Returns the message that `write` appends, with its prefix. `usual` is its expected length in
+/// bytes.
 pub(crate) fn framed_as(usual: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + usual);
     bytes.extend_from_slice(&[0; PREFIX_BYTES]);
@@ -294,12 +295,12 @@ pub(crate) fn framed_as(usual: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes
     bytes.into()
 }
 
-/// The answer of a call that ends well, with this message.
+/// The successful response to a unary call.
 pub(crate) fn answered(framed: Bytes) -> Response<Answer> {
     with_body(Answer::Unary(Some(framed), false))
 }
 
-/// An answer of several messages, whose end may never come.
+/// A response of several messages that may never end.
 pub(crate) fn stream(messages: Frames) -> Response<Answer> {
     let mut response = with_body(Answer::Stream(messages));
     response.extensions_mut().insert(Lasting);
@@ -312,14 +313,14 @@ fn with_body(body: Answer) -> Response<Answer> {
     response
 }
 
-/// Frames as they become ready; the last one carries the status.
+/// Frames as they become ready. The last one carries the status.
 pub(crate) type Frames = Pin<Box<dyn Stream<Item = Frame<Bytes>> + Send>>;
 
-/// What an answer consists of.
+/// The body of a response.
 pub(crate) enum Answer {
-    /// All was said in the headers.
+    /// Empty: the headers say everything.
     Empty,
-    /// One message, then the status; true once that was said.
+    /// One message, then the status; true once the status was sent.
     Unary(Option<Bytes>, bool),
     /// Messages, then the status.
     Stream(Frames),
@@ -352,7 +353,7 @@ impl Body for Answer {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // A known length would become a header, which trailers contradict for some clients.
+        // A known length would become a header, and some clients do not accept trailers beside it.
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Unary(..) | Self::Stream(_) => SizeHint::default(),

@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: whether the service should get calls, once or whenever that changes.
+//! `grpc.health.v1`: whether the service should get calls, once or at each change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use super::grpc::{self, Code, Failed, Frames};
 use crate::serve::{Stop, task};
 use crate::surfaces::Enforcer;
 
-/// How often it is looked at, for all watchers at once.
+/// Interval of the checks, which are made once for all watchers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Most watchers at once. They need no token, and a watch has no end of its own.
+/// Most watchers at once. They need no token, and a watch does not end by itself.
 const WATCHERS_MAX: usize = 1024;
 
-/// Which service is asked about; empty is all of them.
+/// The service asked about; empty for all of them.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Request {
     #[prost(string, tag = "1")]
@@ -42,7 +42,7 @@ enum Condition {
     ServiceUnknown = 3,
 }
 
-/// What health is told of.
+/// The sources of health, and the state of its watchers.
 #[derive(Clone)]
 pub(super) struct Health {
     pub(super) enforcer: Arc<Enforcer>,
@@ -50,11 +50,11 @@ pub(super) struct Health {
     watched: Arc<Watched>,
 }
 
-/// What all watchers share.
+/// State that all watchers share.
 struct Watched {
-    /// [`Condition::Unknown`] until somebody has looked.
+    /// The last condition; [`Condition::Unknown`] before the first check.
     condition: watch::Sender<Condition>,
-    /// Somebody looks for all of them.
+    /// Whether a task is running that checks for all watchers.
     is_looking: AtomicBool,
     places: Arc<Semaphore>,
 }
@@ -73,7 +73,7 @@ impl Health {
         }
     }
 
-    /// The answer now.
+    /// Returns the condition now.
     pub(super) fn check(&self, request: &Request) -> Result<Response, Failed> {
         match is_here(&request.service) {
             true => Ok(Response {
@@ -83,7 +83,8 @@ impl Health {
         }
     }
 
-    /// Ready as `/health/ready` says it: not ending, and the store not away for too long.
+    /// The condition by the rule of `/health/ready`: not stopping, and the store not unreachable
+    /// for too long.
     fn condition(&self) -> Condition {
         match !self.stop.is_draining() && self.enforcer.engine.health().ready {
             true => Condition::Serving,
@@ -91,7 +92,7 @@ impl Health {
         }
     }
 
-    /// The answer now and whenever it changes, until the service ends.
+    /// Streams the condition, now and at each change, until the service stops.
     pub(super) fn watch(&self, request: &Request) -> Result<Frames, Failed> {
         let place = Arc::clone(&self.watched.places).try_acquire_owned();
         let place = place.map_err(|_| {
@@ -113,7 +114,7 @@ impl Health {
         })))
     }
 
-    /// What is seen from now on; whoever comes first has it looked at for all.
+    /// Subscribes to the condition. The first subscriber starts the task that checks it for all.
     fn follow(&self) -> watch::Receiver<Condition> {
         let condition = self.watched.condition.subscribe();
         if !self.watched.is_looking.swap(true, Ordering::AcqRel) {
@@ -144,13 +145,14 @@ impl Health {
 }
 
 impl Watched {
-    /// Whether nobody watches any more, so that nobody needs to look.
+    /// Whether nobody watches any more, so that the checking task may end.
     fn rests(&self) -> bool {
         let is_alone = || self.condition.receiver_count() == 0;
         if !is_alone() {
             return false;
         }
-        // Who has begun since then and found that somebody looks must not be left alone.
+        // A watcher that subscribed since then, and found `is_looking` set, must not be left
+        // without the task.
         self.is_looking.swap(false, Ordering::AcqRel);
         is_alone() || self.is_looking.swap(true, Ordering::AcqRel)
     }
@@ -185,13 +187,13 @@ impl Watch {
             }
             tokio::select! {
                 () = self.health.stop.draining() => {}
-                // The other end is ours as well: it does not go before us.
+                // The sender is ours as well, so that it is not dropped before us.
                 _ = self.condition.changed() => {}
             }
         }
     }
 
-    /// What there is to tell, as soon as somebody has looked.
+    /// Returns the condition to report, once there has been a check.
     fn look(&mut self) -> Option<Condition> {
         let seen = *self.condition.borrow_and_update();
         match self.is_here {

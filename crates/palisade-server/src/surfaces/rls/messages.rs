@@ -1,6 +1,6 @@
-//! The messages of the rate-limit service as they are on the wire. Numbers of fields are
-//! those that proxies use; what is read of a client are bytes, text or not. Responses are
-//! written field by field (`encode`), and read as these by tests.
+//! The messages of the rate-limit service, as they are on the wire. Field numbers are those that
+//! proxies use. Values from a client are read as bytes, because they may be no valid text.
+//! Responses are written field by field (`encode`), and decoded as these messages by tests.
 
 use bytes::Bytes;
 use prost::Message;
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) value: Bytes,
 }
 
-/// The figure that a descriptor brings along.
+/// The figure of a limit that a descriptor brings along.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Override {
     #[prost(uint32, tag = "1")]
@@ -49,7 +49,7 @@ pub(crate) struct Override {
     pub(crate) unit: i32,
 }
 
-/// Units of time; those of figures and of answers have the same numbers.
+/// Units of time. Figures and answers use the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Unit {
@@ -63,7 +63,7 @@ pub(crate) enum Unit {
     Week = 7,
 }
 
-/// What a call, or one of its descriptors, is told.
+/// The result for a call, or for one of its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Code {
@@ -90,7 +90,7 @@ pub(crate) struct Response {
     pub(crate) dynamic_metadata: Option<Struct>,
 }
 
-/// What one descriptor is told.
+/// The result for one descriptor.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Status {
@@ -104,7 +104,7 @@ pub(crate) struct Status {
     pub(crate) duration_until_reset: Option<Duration>,
 }
 
-/// The limit that answers a descriptor.
+/// The limit that applies to a descriptor.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Limit {

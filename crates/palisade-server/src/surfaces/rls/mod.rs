@@ -1,5 +1,5 @@
-//! The rate-limit service that Envoy asks, straight on hyper's HTTP/2: one match on the
-//! path, a message in, a message out.
+//! The rate-limit service for Envoy, directly on hyper's HTTP/2: one match on the path, a message
+//! in, a message out.
 
 mod decode;
 mod encode;
@@ -27,7 +27,7 @@ use crate::serve::{Client, Handler, On, Place as Address, Surface, trace};
 use grpc::{Answer, Code, Failed, Messages};
 use health::Health;
 
-/// What is served here.
+/// The gRPC services of this address.
 const SERVICES: [&str; 4] = [
     "envoy.service.ratelimit.v3.RateLimitService",
     "grpc.health.v1.Health",
@@ -35,10 +35,10 @@ const SERVICES: [&str; 4] = [
     "grpc.reflection.v1alpha.ServerReflection",
 ];
 
-/// Chooses the address.
+/// The flag that chooses the address.
 const FLAG: &str = "grpc";
 
-/// What every connection of the service shares.
+/// State that every connection of the service shares.
 struct RateLimits {
     health: Health,
     callers: Callers,
@@ -46,13 +46,13 @@ struct RateLimits {
     request_timeout: Duration,
 }
 
-/// Whether anybody asks for the service: a limit has a domain, or an address was chosen.
+/// Whether the service is needed: a limit has a domain, or an address was configured.
 pub(super) fn is_wanted(given: &Given<'_>) -> bool {
     let is_chosen = given.config.places.of_key("server.grpc") != WrittenAt::Nowhere;
     is_chosen || given.config.policy().domains().next().is_some()
 }
 
-/// The service on its address.
+/// Builds the service on its address.
 pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     let server = &given.config.server;
     let service = Arc::new(RateLimits {
@@ -69,7 +69,8 @@ pub(super) fn surface(given: &Given<'_>) -> Box<dyn Surface> {
     };
     // Envoy opens a connection for each of its threads and keeps it.
     let surface = On::new(address, given.bounds(), move || Arc::clone(&service)).evenly();
-    // Who may open a socket file is on this machine and known to it: nobody else listens.
+    // Clients of a socket file are on this machine, and the file's permissions decide who they are.
+    // Nobody else can eavesdrop, so that TLS is not needed.
     let tls = match &server.grpc {
         config::Address::Network(_) => given.tls.callers.clone(),
         config::Address::File(_) => None,
@@ -110,7 +111,7 @@ impl RateLimits {
                 self.admit(headers)?;
                 self.should_rate_limit(request).await
             }
-            // Supervisors have no token to show, and learn nothing but whether it serves.
+            // Supervisors have no token to present, and learn only whether the service is ready.
             "/grpc.health.v1.Health/Check" => {
                 let request = self.read(request, "HealthCheckRequest").await?;
                 Ok(grpc::answered(grpc::framed(&self.health.check(&request)?)))
@@ -132,7 +133,7 @@ impl RateLimits {
         }
     }
 
-    /// The only message of a call.
+    /// Reads the only message of a call.
     async fn read<M: Message + Default>(
         &self,
         request: Request<Incoming>,
@@ -143,7 +144,7 @@ impl RateLimits {
             .map_err(|_| Failed::new(Code::InvalidArgument, format!("the message is no `{name}`")))
     }
 
-    /// Callers show the token as the decision API's do.
+    /// Authenticates a caller by the same token as the decision API.
     fn admit(&self, headers: &HeaderMap) -> Result<(), Failed> {
         let admitted = self.callers.admit(Place::HeaderOrBearer, headers);
         admitted.map_err(|_| {

@@ -15,7 +15,7 @@ use crate::surfaces::exchange::ids::{RequestId, identify};
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, reply};
 
-/// Whether a body may have such members: plain checks are read in one pass.
+/// Whether a body may have such members. Plain checks are read in one pass without this module.
 pub(super) fn has_any(bytes: &[u8]) -> bool {
     let words: [&[u8]; 2] = [b"\"reserve\"", b"\"reservation\""];
     words
@@ -35,14 +35,14 @@ struct MixedAnswers<'a> {
     request_id: &'a str,
 }
 
-/// One member, read.
+/// A parsed member of a batch.
 enum Member {
     Check(Box<RequestFacts>),
     Reserve(Box<RequestFacts>, Hold),
     FollowUp(Step, Box<FollowUp>),
 }
 
-/// Nothing is charged unless every member can be read; one after the other.
+/// Answers a batch one member after the other. Nothing is charged unless every member can be read.
 pub(super) async fn batch(
     decide: &Decide,
     bytes: &[u8],
@@ -111,7 +111,7 @@ fn member(
     Ok((member, own))
 }
 
-/// The answer, or what is wrong with a reservation that only asking could tell.
+/// Returns the answer of a member, or the problem of a reservation that only its execution shows.
 async fn answer(decide: &Decide, member: Member, id: &RequestId) -> Value {
     let engine = &decide.enforcer.engine;
     match member {

@@ -9,7 +9,7 @@ use utoipa::openapi::{ContentBuilder, Ref, Required, ResponseBuilder};
 
 use super::{problem, text_header};
 
-/// What a client is told in place of the application's answer.
+/// The refusal that a client gets in place of the application's answer.
 fn refused(response: ResponseBuilder) -> ResponseBuilder {
     let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Refused")));
     response.content("application/json", body.build())
@@ -29,7 +29,7 @@ fn parameter(name: &str, required: Required, description: &str) -> Parameter {
         .build()
 }
 
-/// How the document describes it.
+/// Describes forward-auth in the document.
 pub(super) fn operation(method: &Method) -> OperationBuilder {
     let let_through = ResponseBuilder::new()
         .description("Let it through, with these headers")
@@ -96,8 +96,8 @@ pub(super) fn operation(method: &Method) -> OperationBuilder {
 fn form() -> utoipa::openapi::request_body::RequestBody {
     let text = Object::with_type(SchemaType::Type(Type::String));
     let form = ObjectBuilder::new().property("client_id", text).build();
-    // The body is the application's: one that cannot be read names nobody and is no error,
-    // so that its JSON form is a matter of words and not of a schema.
+    // The body is the application's. A body that cannot be read names no client and is no error, so
+    // that its JSON form is described in words and not by a schema.
     RequestBodyBuilder::new()
         .description(Some(
             "The original body, if the proxy passes it on: a form, or a JSON object, whose `client_id` names the OAuth client",

@@ -1,30 +1,30 @@
-//! The device cookie: a random id, sealed under the service's secret, by which a browser
-//! that has logged in is known again (guard.md §2: client-assisted, MEDIUM).
+//! The device cookie: a random id, sealed under the service's secret, by which a browser that has
+//! logged in is recognised (guard.md §2: client-assisted, MEDIUM).
 //!
-//! The seal keeps others from choosing an id; the id says nothing about anybody. Whether an
-//! account knows it, only the account's record tells.
+//! The seal keeps others from choosing an id. The id reveals nothing about anybody. Only the
+//! account's record tells whether an account knows it.
 
 use http::header::{COOKIE, HeaderMap, HeaderValue};
 use palisade_core::Id;
 use palisade_core::key::{Digest, Domain, Keyring, Rotating};
 use subtle::ConstantTimeEq;
 
-/// Version of what a cookie consists of.
+/// Version of the cookie's format.
 const VERSION: &str = "1";
-/// How long a browser keeps it, in seconds: half a year after the last login.
+/// Time that a browser keeps the cookie, in seconds: half a year after the last login.
 const MAX_AGE: u32 = 180 * 24 * 3600;
 
-/// A device's id, as the guard is told it.
+/// The id of a device, a fact of the guard.
 #[derive(Clone)]
 pub(super) struct DeviceId(Digest);
 
 impl DeviceId {
-    /// One that nobody has.
+    /// A new random id.
     pub(super) fn generate() -> Self {
         Self(Digest::from_bytes(rand::random()))
     }
 
-    /// The id of the first cookie called `name` that bears our seal, under the secret of now
+    /// Returns the id of the first cookie called `name` with a valid seal, under the current secret
     /// or the one before.
     pub(super) fn read(headers: &HeaderMap, name: &str, keyring: &Keyring) -> Option<Self> {
         headers
@@ -42,8 +42,8 @@ impl DeviceId {
         Id::new("client_id", &self.0.hex()).ok()
     }
 
-    /// The header that hands it out: for this host only, out of the page's reach, not sent
-    /// along from other sites' forms.
+    /// The header that sets the cookie: for this host only, not readable by scripts, and not sent
+    /// with forms of other sites.
     pub(super) fn set_cookie(
         &self,
         name: &str,
@@ -60,7 +60,8 @@ impl DeviceId {
         HeaderValue::try_from(text).ok()
     }
 
-    /// A cookie of one name is none of another.
+    /// Seals the id together with the name, so that a cookie of one name is not valid under
+    /// another.
     fn seal(&self, name: &str, keyring: &Keyring) -> Rotating {
         let parts: [&[u8]; 2] = [name.as_bytes(), &self.0.to_bytes()];
         keyring.hmac(Domain::DeviceCookie, &parts)

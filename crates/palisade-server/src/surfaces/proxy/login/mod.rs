@@ -1,9 +1,9 @@
-//! Logins that pass through the proxy: the guard is asked before the application is, and
-//! told how it ended afterwards.
+//! Logins that pass through the proxy. The guard is asked before the application gets the request,
+//! and the outcome is reported to it afterwards.
 //!
-//! An attempt that was let through is seen to its end whatever the client does meanwhile:
-//! who hangs up before the answer has guessed all the same. An end that is not known (the
-//! application failed, or took too long) is reported as such (G-UNKNOWN).
+//! An attempt that was let through is followed to its outcome, whatever the client does meanwhile:
+//! a client that hangs up before the answer has still made a guess. An outcome that is not known
+//! (the application failed, or took too long) is reported as unknown (G-UNKNOWN).
 
 mod cookie;
 
@@ -35,8 +35,8 @@ const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
 /// Longest delay that is applied to an answer, whatever the policy says.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// True if a request to such a route may try a credential: who only asks for the form has
-/// neither a method that changes something nor a body nor a name in the query.
+/// True if a request to such a route may try a credential. A request that only fetches the form has
+/// a safe method, no body, and no name in the query.
 pub(super) fn is_attempt(route: &OutcomeRoute, parts: &Parts, body: &Incoming) -> bool {
     !route.username.is_in_body()
         || !parts.method.is_safe()
@@ -44,12 +44,12 @@ pub(super) fn is_attempt(route: &OutcomeRoute, parts: &Parts, body: &Incoming) -
         || is_in_query(&route.username, parts.uri.query())
 }
 
-/// Why the end of an attempt is not known.
+/// The reason why the outcome of an attempt is not known.
 #[derive(Clone, Copy)]
 enum Doubt {
-    /// The application said nothing, or nothing that means an end.
+    /// The application did not answer, or its answer means no outcome.
     Unknown,
-    /// Its answer may be one to somebody who was logged in before.
+    /// The answer may also be one to a client that was logged in before.
     Unproven,
 }
 
@@ -66,7 +66,7 @@ impl Doubt {
     }
 }
 
-/// What the log has been told of attempts whose end is not known, so that it is told once.
+/// Reasons that were already logged, so that each is logged only once.
 #[derive(Default)]
 pub(super) struct Doubts {
     unknown: AtomicBool,
@@ -85,14 +85,14 @@ impl Doubts {
 /// A request that may be a login.
 pub(super) struct Tried<'a> {
     pub(super) parts: &'a Parts,
-    /// What is known of it already.
+    /// Facts that are already known.
     pub(super) seen: &'a RequestFacts,
     pub(super) body: &'a [u8],
-    /// Whether its client speaks TLS, which its cookie must not do without.
+    /// Whether the client speaks TLS. If so, its cookie is only sent within TLS.
     pub(super) is_secure: bool,
 }
 
-/// A login before it was decided.
+/// A login that is not decided yet.
 pub(super) struct Login {
     route: OutcomeRoute,
     asked: Asked,
@@ -101,15 +101,15 @@ pub(super) struct Login {
     is_secure: bool,
 }
 
-/// What the guard said to a login.
+/// The decision of the guard about a login.
 pub(super) enum Verdict {
-    /// Ask the application.
+    /// The application may be asked.
     Go(Box<Attempted>),
     Refused(Box<RequestAnswer>),
 }
 
 impl Login {
-    /// Who tries, and with what; `None` if the request tries nothing.
+    /// Reads the attempt from a request; `None` if the request tries no credential.
     pub(super) fn read(
         enforcer: &Enforcer,
         route: OutcomeRoute,
@@ -161,17 +161,17 @@ pub(super) struct Attempted {
     login: Login,
 }
 
-/// What became of it.
+/// The result of an attempt for the client.
 pub(super) enum Seen {
-    /// The application's answer, after a wait.
+    /// The application's answer, and the time by which it is delayed.
     Answered(Response<Arriving>, Duration),
-    /// A block came in between: the application's answer is not passed on.
+    /// A block began in between, so that the application's answer is not passed on.
     Refused(RequestAnswer),
 }
 
 impl Attempted {
-    /// Asks the application and reports how it ended, whether or not the client waits. Who
-    /// ends the service waits for `under_way`.
+    /// Sends the request to the application and reports the outcome, even if the client has hung
+    /// up. Shutdown waits for `under_way`.
     pub(super) async fn see(
         self,
         link: Arc<Link>,
@@ -180,6 +180,7 @@ impl Attempted {
         id: RequestId,
         under_way: Option<OwnedRwLockReadGuard<()>>,
     ) -> Result<Seen, Problem> {
+        // A task of its own: if the client hangs up, this future is dropped and the attempt is not.
         let seen = tokio::spawn(async move {
             let asked = link.ask(request, upgrades, &id).await;
             let seen = self.conclude(asked, &id).await;
@@ -243,7 +244,7 @@ impl Attempted {
         guard(&self.enforcer, login.route.flow, attempt, &login.facts).await
     }
 
-    /// Reports that nobody can tell how it ended; how long the answer is to wait.
+    /// Reports an unknown outcome, and returns the time by which the answer is delayed.
     async fn unknown(
         &self,
         status: Option<StatusCode>,
@@ -253,7 +254,8 @@ impl Attempted {
         Ok(wait_of(&self.report(Attempt::Unknown).await?))
     }
 
-    /// The device of a success becomes known to its account under the id that it gets.
+    /// Makes the device of a successful login known to its account, under the id in the cookie that
+    /// is set.
     fn recognise(&mut self) -> Option<HeaderValue> {
         let login = &mut self.login;
         let name = login.route.device_cookie.as_deref()?;
@@ -262,7 +264,7 @@ impl Attempted {
         device.set_cookie(name, self.enforcer.engine.keyring(), login.is_secure)
     }
 
-    /// Says once that the end of an attempt is not known.
+    /// Logs, only once for each reason, that the outcome of an attempt is not known.
     fn doubt(&self, doubt: Doubt, status: Option<StatusCode>, id: &RequestId) {
         let flow = self.login.route.flow;
         if !self.doubts.of(doubt).swap(true, Ordering::Relaxed) {
@@ -277,7 +279,7 @@ impl Attempted {
     }
 }
 
-/// How long the answer to an attempt that ended so is to wait (A-BACKOFF).
+/// Returns the time by which the answer to an attempt is delayed (A-BACKOFF).
 fn wait_of(answer: &RequestAnswer) -> Duration {
     let wait = answer.decision.delay_ms.unwrap_or_default();
     Duration::from_millis(wait.into()).min(DELAY_MAX)
@@ -294,8 +296,8 @@ fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFact
     facts.device.client_id = device.and_then(DeviceId::id);
     facts.correlation_id.clone_from(&seen.correlation_id);
     facts.request_id.clone_from(&seen.request_id);
-    // Never the client's: with one id it could have every failure after the first ignored
-    // (G-ONCE).
+    // Never the client's id: with one id for all, it could have every failure after the first
+    // ignored (G-ONCE).
     facts.attempt_id = RequestId::generate().id();
     facts
 }
@@ -319,7 +321,7 @@ async fn guard(
     Ok(Box::pin(enforcer.engine.guard(op, facts)).await?)
 }
 
-/// A header as far as it is looked at.
+/// Reads a header, unless it is too long.
 fn text(headers: &HeaderMap, name: &HeaderName) -> Option<Box<str>> {
     let value = headers.get(name)?.to_str().ok()?;
     (value.len() <= HEADER_BYTES_MAX).then(|| value.into())

@@ -1,4 +1,4 @@
-//! What is written field by field is what the messages would be.
+//! The response written field by field is the same as the encoded messages.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use prost_types::Duration;
 use super::super::messages::{Header, Limit, Response, Status};
 use super::*;
 
-/// The response to a call, made of its parts.
+/// The response to a call, built as a message.
 fn made(answer: &DescriptorAnswer, request_id: &str) -> Response {
     let decision = &answer.decision;
     let settings = &answer.policy.settings;

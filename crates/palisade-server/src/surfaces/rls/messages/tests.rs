@@ -1,5 +1,5 @@
-//! The messages beside those of a crate that is generated from Envoy's own files: byte for
-//! byte, and whatever the bytes are.
+//! Compares our messages with those of a crate generated from Envoy's own files, byte for byte and
+//! for arbitrary bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -58,7 +58,7 @@ fn wire_a_request_of_envoys_is_read_whole_and_written_alike() {
     assert_eq!(ours.descriptors[2].hits_addend, Some(0));
 }
 
-/// The same answer in our messages and in theirs.
+/// Returns one answer as our message and as theirs.
 fn response() -> (Response, theirs::RateLimitResponse) {
     let header = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let (key, value) = header("X-RateLimit-Limit", "5");
@@ -143,7 +143,7 @@ fn wire_units_and_codes_have_envoys_numbers() {
     assert_eq!(Code::OverLimit as i32, answers::Code::OverLimit as i32);
 }
 
-/// Any bytes are refused or read within the bounds, and never echoed.
+/// Any bytes are refused, or read within the bounds, and never echoed.
 fn read(bytes: &[u8]) {
     if let Ok(request) = Request::decode(bytes) {
         match decode::facts(&request) {

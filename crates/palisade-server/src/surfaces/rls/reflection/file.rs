@@ -1,4 +1,4 @@
-//! Descriptors of files, put together from a few words each.
+//! Builds descriptors of files from a few words each.
 
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{
@@ -7,7 +7,7 @@ use prost_types::{
     ServiceDescriptorProto,
 };
 
-/// A file of this package.
+/// A file in this package.
 pub(super) fn file(name: &str, package: &str, needs: &[&str]) -> FileDescriptorProto {
     FileDescriptorProto {
         name: Some(name.to_owned()),
@@ -96,7 +96,7 @@ fn json_name(name: &str) -> String {
     })
 }
 
-/// The entries of a map from text to this type.
+/// The entry type of a map from text to this type.
 pub(super) fn map_entry(name: &str, value: &str) -> DescriptorProto {
     DescriptorProto {
         options: Some(MessageOptions {
@@ -121,7 +121,7 @@ pub(super) fn enumeration(name: &str, values: &[(&str, i32)]) -> EnumDescriptorP
     }
 }
 
-/// A method: its name, what it takes and gives, and whether each is a stream.
+/// A method: its name, its request type, its response type, and whether each of these is a stream.
 pub(super) type Method<'a> = (&'a str, &'a str, &'a str, [bool; 2]);
 
 /// A service with these methods.
@@ -141,8 +141,7 @@ pub(super) fn service(name: &str, methods: &[Method<'_>]) -> ServiceDescriptorPr
     }
 }
 
-/// Whether a file defines what is called so: a service, one of its methods, a message or an
-/// enumeration.
+/// Whether a file defines this symbol: a service, one of its methods, a message or an enumeration.
 pub(super) fn defines(file: &FileDescriptorProto, symbol: &str) -> bool {
     let prefix = format!("{}.", file.package());
     let Some(name) = symbol.strip_prefix(&prefix) else {

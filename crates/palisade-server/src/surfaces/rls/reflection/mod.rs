@@ -1,5 +1,5 @@
-//! Server reflection: which services are here, and the files that describe them. The same
-//! messages answer its first version and the one before.
+//! Server reflection: the services at this address, and the files that describe them. The same
+//! messages answer version `v1` and its predecessor.
 
 mod file;
 mod schema;
@@ -16,7 +16,7 @@ use prost_types::FileDescriptorProto;
 
 use super::grpc::{self, Code, Failed, Frames, Messages};
 
-/// How long the next question of a call may be waited for; then the call ends.
+/// Longest time to wait for the next question of a call. Then the call ends.
 const QUESTION_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Clone, PartialEq, Message)]
@@ -95,7 +95,7 @@ struct Error {
     message: String,
 }
 
-/// Answers each question of a call, until it has no more.
+/// Answers each question of a call, until there are no more.
 pub(super) fn answer(questions: Messages) -> Frames {
     Box::pin(unfold(Some(questions), |questions| async {
         let mut questions = questions?;
@@ -150,7 +150,7 @@ fn about(asked: Option<&Asked>) -> Answer {
     }
 }
 
-/// A file and all that it needs, itself first.
+/// Returns a file and all files that it needs, itself first.
 fn with_dependencies(file: &FileDescriptorProto) -> Vec<Vec<u8>> {
     let all = schema::files();
     let mut wanted = vec![file.name().to_owned()];

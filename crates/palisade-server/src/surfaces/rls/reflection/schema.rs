@@ -1,4 +1,4 @@
-//! The files that describe the services here: only what the services use of each.
+//! The files that describe the services here, reduced to the parts that these services use.
 
 use prost_types::FileDescriptorProto;
 
@@ -21,7 +21,7 @@ const UNITS: [(&str, i32); 7] = [
     ("YEAR", 6),
 ];
 
-/// All of them.
+/// Returns all files.
 pub(super) fn files() -> Vec<FileDescriptorProto> {
     let mut all = vec![rate_limit_service(), descriptor(), health()];
     all.extend(common());
