@@ -58,8 +58,8 @@ pub trait Judge: Send + Sync + 'static {
         self.check_now(facts)
     }
 
-    /// Returns the refusal that a request is certain to get, before anything costly is done for it
-    /// (I-COST).
+    /// Returns the refusal that is certain already, before anything costly is done for a request
+    /// (I-COST); `None` if none is known. Charges nothing.
     fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
 
     /// The policy in force.
