@@ -80,6 +80,7 @@ pub(super) fn exchange(live: &Path, candidate: &Path, text: &str) -> Result<(), 
     if fs::read_to_string(candidate).ok().as_deref() != Some(text) {
         replace(candidate, text).map_err(failed)?;
     }
+    // Not two renames: between them the server could find no live file.
     let exchanged = renameat_with(CWD, live, CWD, candidate, RenameFlags::EXCHANGE);
     exchanged.map_err(|error| failed(error.into()))?;
     for file in [live, candidate] {

@@ -1,5 +1,5 @@
-//! Reads access logs in the combined and common formats: `ADDRESS - USER [TIME] "METHOD TARGET
-//! VERSION" STATUS BYTES "REFERER" "AGENT"`.
+//! Reads access logs in the combined and common formats:
+//! `ADDRESS - USER [TIME] "METHOD TARGET VERSION" STATUS BYTES "REFERER" "AGENT"`.
 
 use palisade::cases::Event;
 use palisade_core::path::EncodedSlash;

@@ -66,6 +66,7 @@ impl KnownTokens {
     /// Calls `read` with the claims and times of a token, if the token was accepted before.
     pub(super) fn get<T>(&self, token: &str, read: impl FnOnce(&Accepted) -> T) -> Option<T> {
         let place = self.places.hash_one(token);
+        // The lock is released before the digest is computed: that takes longer than the lookup.
         let (found, is_young) = {
             let known = self.generations.read();
             let young = known.young.get(&place);

@@ -85,8 +85,8 @@ impl<'a> Throttle<'a> {
         ]
     }
 
-    /// Returns when a quantity of zero fits again. It always fits, unless more was used under
-    /// larger figures than these allow, or the mode refuses everybody.
+    /// Returns when a quantity of zero fits; `None` if it fits now. It always does, unless more was
+    /// used under larger figures than these allow, or the mode refuses everybody.
     fn overdrawn_until(&self, answer: &KeyedAnswer) -> Option<Micros> {
         let reading = &answer.reading;
         if answer.mode == Mode::FailClosed {

@@ -233,6 +233,7 @@ impl<S: Store> Run<'_, S> {
             self.done.unknown_api_keys += 1;
             return Ok(());
         };
+        // `Count`: what a key has used beyond its quota is moved too.
         let mut charges = [Charge {
             on_exceed: OnExceed::Count,
             ..charge
@@ -244,6 +245,7 @@ impl<S: Store> Run<'_, S> {
             0 => self.done.kept.quotas += 1,
             _ => self.done.written.quotas += 1,
         }
+        // One charge takes at most `u32::MAX` units.
         while missing > 0 {
             let [charge] = &mut charges;
             charge.cost = u32::try_from(missing).unwrap_or(u32::MAX);

@@ -294,8 +294,8 @@ impl<J: Judge> Gate<J> {
         self
     }
 
-    /// Finds the address of the other end of the connection with `find`. With axum: `|extensions|
-    /// Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip())`.
+    /// Finds the address of the other end of the connection with `find`. With axum:
+    /// `|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip())`.
     #[must_use]
     pub fn peer(
         mut self,

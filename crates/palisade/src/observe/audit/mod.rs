@@ -133,7 +133,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Passes an event on to the sinks.
+    /// Adds an event to the recent ones, and to the buffer of every sink that keeps its rank.
     fn push(&self, event: Event) {
         self.recent.push(&event);
         let rank = event.rank();

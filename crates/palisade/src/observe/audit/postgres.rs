@@ -66,6 +66,8 @@ impl PostgresSink {
 impl Sink for PostgresSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let text = std::str::from_utf8(lines).map_err(io::Error::other)?;
+        // After an error the same lines come again (see `Sink::write`): under the name of the first
+        // attempt, lines that did arrive are not inserted twice.
         let again = self.unconfirmed.take();
         let is_again = again.is_some();
         let batch = again.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
