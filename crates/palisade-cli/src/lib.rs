@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 
-/// The version, and what a build may leave out.
+/// The version, and the optional features of this build.
 const WITH_FEATURES: &str = match (cfg!(feature = "mongodb"), cfg!(feature = "otlp")) {
     (true, true) => concat!(env!("CARGO_PKG_VERSION"), "\nwith mongodb, otlp"),
     (true, false) => concat!(
@@ -89,7 +89,7 @@ enum Command {
 /// Runs the command that the process was started with. Installs the process's TLS provider.
 #[must_use]
 pub fn main() -> ExitCode {
-    // Whatever connects with TLS asks for the process's provider: every command has one.
+    // Set for every command: anything that connects with TLS needs the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run(Cli::parse()) {
         Ok(ending) => ending.into(),
@@ -100,7 +100,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 fn run(cli: Cli) -> Result<Ending, Failure> {
     match cli.command {
         Command::Serve(command) => command.run(),

@@ -1,5 +1,6 @@
-//! The palisade binary. All of it is in the library beside it, which is compiled while the
-//! libraries it stands on are still being optimised: a program of one piece would wait for them.
+//! The palisade binary. All of its code is in the library of this package. The library is compiled
+//! while its dependencies are still being optimised; a single binary crate would have to wait for
+//! them.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

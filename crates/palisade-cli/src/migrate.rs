@@ -57,7 +57,7 @@ impl Migrate {
     }
 }
 
-/// Every database once.
+/// Returns every database once.
 fn databases(config: &Config) -> Result<Vec<PostgresConfig>, Failure> {
     let mut urls = BTreeSet::new();
     if let StoreUrl::Postgres(url) = &config.store.url {

@@ -1,4 +1,4 @@
-//! What commands share that decide without a server.
+//! Helpers for commands that decide without a server.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,7 +8,7 @@ use palisade_core::key::Keyring;
 
 use palisade_server::failure::Failure;
 
-/// A runtime for engines on a virtual clock.
+/// Returns a runtime for engines on a virtual clock.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -18,13 +18,13 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         })
 }
 
-/// Digests that live as long as the command: two runs need not agree on them.
+/// Returns a random keyring for this command: digests of two runs need not agree.
 pub(super) fn keyring() -> Result<Keyring, Failure> {
     Keyring::new(&rand::random::<[u8; 32]>(), None)
         .map_err(|error| Failure::unavailable(error.to_string(), "try again"))
 }
 
-/// A file to be read line by line.
+/// Opens a file to be read line by line.
 pub(super) fn lines(file: &Path) -> Result<BufReader<File>, Failure> {
     File::open(file)
         .map(BufReader::new)
@@ -38,7 +38,7 @@ pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// A token of one line, from a file or, if none is named, from a variable.
+/// Returns a token of one line, from a file or, if none is named, from a variable.
 pub(super) fn token(file: Option<&Path>, variable: &str) -> Result<Option<String>, Failure> {
     let Some(path) = file else {
         let found = std::env::var(variable).ok();

@@ -32,7 +32,7 @@ pub(crate) struct Policy {
     /// With the figures of this organisation
     #[arg(long, value_name = "ORG")]
     tenant: Option<String>,
-    /// What a request to this path meets
+    /// Show the limits of a request to this path
     #[arg(long)]
     path: Option<String>,
     /// Method of that request
@@ -51,7 +51,7 @@ pub(crate) struct Policy {
     json: bool,
 }
 
-/// A policy to be shown.
+/// A policy to show.
 struct Shown {
     config: Config,
     figures: Vec<Figure>,
@@ -84,7 +84,7 @@ impl Policy {
     }
 }
 
-/// The request that is asked about.
+/// The request to show the limits of.
 struct Target<'a> {
     method: &'a str,
     host: Option<Host>,
@@ -103,7 +103,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A tenant's own figures, from the file or the policy source.
+/// Returns a tenant's own figures, from the file or the policy source.
 async fn tenant(config: &Config, org: &str) -> Result<Option<Arc<TenantPolicy>>, Failure> {
     let source = Elsewhere::of(&config.source).await?;
     let found = source.fetch(&config.source, org).await?;
@@ -124,7 +124,7 @@ impl Shown {
         self.config.policy()
     }
 
-    /// The figure in force and where it comes from.
+    /// Returns the figure in force and its origin.
     fn figure(&self, limit: &Limit) -> (String, String) {
         let own = self.tenant.as_ref().and_then(|tenant| tenant.spec(limit));
         match own {
@@ -343,7 +343,7 @@ impl Shown {
     }
 }
 
-/// What a request meets.
+/// The route, limits and cost that apply to a request.
 struct Met<'a> {
     method: String,
     path: String,
@@ -357,7 +357,7 @@ struct Met<'a> {
     limits: Vec<&'a Limit>,
 }
 
-/// Where a figure comes from, in a word.
+/// Returns the origin of a figure in a word.
 fn origin(place: &Place) -> String {
     match place {
         place if place.is_default() => "default".to_owned(),

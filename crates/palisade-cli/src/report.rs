@@ -1,4 +1,4 @@
-//! Errors and warnings of a configuration, for people: with the line they are about.
+//! Errors and warnings of a configuration, for people, with the line that each is about.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use palisade_server::config;
 /// Longest line that is shown, in characters.
 const LINE_CHARS_MAX: usize = 160;
 
-/// Shows errors with the lines they are about.
+/// Renders errors with the lines they are about.
 pub(super) struct Report {
     tables: Vec<Schema>,
     texts: BTreeMap<PathBuf, Option<String>>,
@@ -32,7 +32,7 @@ impl Report {
         }
     }
 
-    /// All of them.
+    /// Returns the text of all errors.
     pub(super) fn text(&mut self, errors: &[ConfigError]) -> String {
         errors.iter().map(|error| self.one(error)).collect()
     }
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// The line, and a caret under what is meant.
+    /// Returns the line, and a caret under the part that an error is about.
     fn excerpt(&mut self, place: &Place, note: &str, code: &str) -> String {
         let Place::File {
             path,
@@ -79,7 +79,7 @@ impl Report {
         let shown = shown(&written, &self.tables);
         let hidden = shown != written;
         let length = shown.chars().count();
-        // What is hidden is shorter than what was written.
+        // The replaced text is shorter than the original.
         let start = column.saturating_sub(1).min(length);
         let carets = match hidden {
             true => length.saturating_sub(start).min(*width),
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-/// A line as it may be shown: what stands in quotes only where the key is known and takes
+/// Returns a line as it may be shown. Text in quotes is shown only if its key is known and holds
 /// nothing that is secret or names somebody.
 fn shown(line: &str, tables: &[Schema]) -> String {
     let name = line.split('=').next().unwrap_or_default().trim();
@@ -144,7 +144,7 @@ fn hide_quoted(line: &str) -> String {
     shown
 }
 
-/// The same for programs.
+/// Returns errors as JSON, for programs.
 pub(super) fn as_json(errors: &[ConfigError]) -> Vec<Value> {
     errors.iter().map(one_as_json).collect()
 }

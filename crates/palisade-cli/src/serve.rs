@@ -58,7 +58,7 @@ impl Serve {
 }
 
 impl Flags {
-    /// What they say of the configuration.
+    /// Returns the configuration settings that the flags override.
     pub(super) fn overrides(self) -> Overrides {
         Overrides::default()
             .with("--listen", "server.listen", self.listen)
@@ -71,7 +71,7 @@ impl Flags {
     }
 }
 
-/// A flag that was given several times, as one list.
+/// Joins the values of a flag that was given several times.
 fn listed(values: &[String]) -> Option<String> {
     (!values.is_empty()).then(|| values.join(","))
 }

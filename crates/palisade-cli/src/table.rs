@@ -1,4 +1,4 @@
-//! Columns for people.
+//! Tables for people.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
-    /// True if there is nothing under the headings.
+    /// True if there is no row under the headings.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }

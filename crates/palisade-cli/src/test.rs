@@ -31,7 +31,7 @@ pub(crate) struct Test {
     json: bool,
 }
 
-/// What one file led to.
+/// The result of one file.
 #[derive(Default)]
 struct Tally {
     events: u64,
@@ -42,7 +42,7 @@ struct CaseFailure {
     file: PathBuf,
     line: usize,
     mismatches: Vec<Mismatch>,
-    /// What was answered instead.
+    /// The answer that was given instead.
     answer: Value,
 }
 
@@ -146,7 +146,7 @@ impl Tally {
     }
 }
 
-/// What decided: the rule, the reasons, and the buckets as they were read.
+/// Returns what decided an answer: the rule, the reasons, and the readings of the buckets.
 fn why(answer: &Value) -> String {
     use std::fmt::Write;
     let word = |value: &Value| match value {

@@ -18,8 +18,8 @@ use lasting::Lasting;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// A decision applied: its status, headers and body. One that lets a request through has
-/// no body.
+/// Returns the response for a decision: status, headers and body. A response that lets the request
+/// through has no body.
 #[must_use]
 pub fn enforced(answer: &RequestAnswer, request_id: &str) -> Response<Vec<u8>> {
     let decision = &answer.decision;
@@ -54,8 +54,8 @@ pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
 }
 
 thread_local! {
-    /// What values are written in, which is there for the next answer; as long as the longest
-    /// value so far, which a policy bounds.
+    /// Buffer in which header values are formatted, kept for the next answer. It is as long as the
+    /// longest value so far, which a policy bounds.
     static TEXT: Cell<String> = const { Cell::new(String::new()) };
 }
 
@@ -63,14 +63,14 @@ thread_local! {
 struct Headers<'a> {
     target: &'a mut HeaderMap,
     known: Option<&'a mut Lasting>,
-    /// What the last value was written in.
+    /// Buffer in which values are formatted, taken from `TEXT` for this answer.
     text: String,
 }
 
 impl Headers<'_> {
-    /// Puts a header where it belongs: with the value that is known, or with the one that is
-    /// made. Inlined wherever a header is taken: which one it is, and where it is kept, is then
-    /// known when this is compiled.
+    /// Puts a header on the answer: the remembered value if there is one, else the one that `made`
+    /// returns. Inlined into every caller, so that `field` and the place of its value are constants
+    /// at compile time.
     #[inline(always)]
     fn put(&mut self, field: Field, made: impl FnOnce(&mut String) -> Option<HeaderValue>) {
         let known = self.known.as_mut().and_then(|known| known.place(field));
@@ -107,7 +107,8 @@ impl TakeHeaders for Headers<'_> {
     }
 }
 
-/// Says that the candidate policy differs, unless that is said already.
+/// Adds the header that says that the candidate policy decides differently, unless it is there
+/// already.
 #[cfg(feature = "tower")]
 pub(crate) fn add_candidate(target: &mut HeaderMap, answer: &RequestAnswer) {
     if let Some((name, value)) = candidate(answer) {
@@ -120,7 +121,7 @@ fn candidate(answer: &RequestAnswer) -> Option<(HeaderName, HeaderValue)> {
     Some((name.parse().ok()?, value.parse().ok()?))
 }
 
-/// As `http` knows it: read when this is compiled, not for each answer.
+/// Returns the name of a field as `http` knows it: looked up at compile time, not for each answer.
 const fn header_name(field: Field) -> HeaderName {
     macro_rules! named {
         ($($field:ident => $lower:literal,)*) => {
@@ -146,7 +147,7 @@ const fn header_name(field: Field) -> HeaderName {
     }
 }
 
-/// RFC 9457, of a request that could not be read.
+/// A problem document (RFC 9457) about a request that could not be read.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'static str,
@@ -157,7 +158,8 @@ struct Problem<'a> {
     request_id: &'a str,
 }
 
-/// What is wrong with a request that could not be read; names the field and no value.
+/// Returns the problem document for a request that could not be read. It names the field and no
+/// value.
 #[must_use]
 pub fn unreadable(error: &ExtractError, request_id: &str) -> Response<Vec<u8>> {
     let (r#type, title) = match error.status() {
@@ -189,7 +191,7 @@ pub fn unreadable(error: &ExtractError, request_id: &str) -> Response<Vec<u8>> {
     reply
 }
 
-/// What a client gets that is not served for a fault of ours.
+/// Returns the 503 for a client that is refused because of a fault on our side.
 #[must_use]
 pub fn unavailable(detail: &str, request_id: &str) -> Response<Vec<u8>> {
     let problem = serde_json::json!({

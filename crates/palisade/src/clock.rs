@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use palisade_core::time::{Clock, Micros, SECOND};
 
-/// How often the wall clock is looked at again.
+/// Interval, in monotonic microseconds, after which the wall clock is read again.
 const ANCHOR_EVERY_US: u64 = SECOND;
 
 /// The two clocks of a machine.
@@ -39,7 +39,7 @@ pub trait TimeSource: Send + Sync + 'static {
 
 /// The clocks of the operating system.
 ///
-/// What [`SystemClock`] is made of, unless it is told otherwise.
+/// [`SystemClock`] uses these unless another source is given.
 #[derive(Clone, Copy, Debug)]
 pub struct OsTime {
     started: Instant,
@@ -76,7 +76,7 @@ fn saturate(micros: u128) -> u64 {
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
-/// A monotonic clock, anchored to the wall clock again every second (F-CLOCK).
+/// A monotonic clock that is anchored to the wall clock again every second (F-CLOCK).
 ///
 /// [`Clock::now`] never goes back: it follows a wall clock that is ahead of it, as after
 /// a suspend, and otherwise runs on. [`Clock::wall`] follows it in both directions.
@@ -92,11 +92,11 @@ fn saturate(micros: u128) -> u64 {
 #[derive(Debug)]
 pub struct SystemClock<T = OsTime> {
     source: T,
-    /// What is added to the monotonic time for `now`. Only grows.
+    /// Offset from the monotonic time to `now`, in microseconds. Only grows.
     now_ahead_us: AtomicU64,
-    /// The same for `wall`.
+    /// Offset from the monotonic time to `wall`, in microseconds. May shrink.
     wall_ahead_us: AtomicU64,
-    /// When the wall clock was last looked at, in monotonic time.
+    /// Monotonic time at which the wall clock was last read.
     anchored_us: AtomicU64,
 }
 
@@ -115,7 +115,7 @@ impl Default for SystemClock {
 }
 
 impl<T: TimeSource> SystemClock<T> {
-    /// A clock made of these two.
+    /// A clock that reads `source`.
     #[must_use]
     pub fn of(source: T) -> Self {
         let clock = Self {
@@ -128,7 +128,7 @@ impl<T: TimeSource> SystemClock<T> {
         clock
     }
 
-    /// The monotonic time, after a look at the wall clock if one is due.
+    /// Returns the monotonic time, after reading the wall clock if that is due.
     fn elapsed_us(&self) -> u64 {
         let elapsed = self.source.monotonic_us();
         let last = self.anchored_us.load(Ordering::Relaxed);
@@ -138,7 +138,8 @@ impl<T: TimeSource> SystemClock<T> {
         elapsed
     }
 
-    /// One thread looks; the others go on with what was known.
+    /// Anchors the clock unless another thread does: one thread reads the wall clock, the others go
+    /// on with the last offset.
     #[cold]
     fn anchor_once(&self, last: u64, elapsed: u64) {
         let exchanged =
@@ -149,8 +150,8 @@ impl<T: TimeSource> SystemClock<T> {
         }
     }
 
-    /// The wall clock is read before the monotonic one: a thread that is held up between
-    /// the two finds the difference too small, and `now` never runs ahead of the time.
+    /// Reads the wall clock before the monotonic one: a thread that is suspended between the two
+    /// finds the offset too small, and `now` never runs ahead of the time.
     fn anchor(&self) {
         let wall = self.source.wall();
         let ahead = wall.0.saturating_sub(self.source.monotonic_us());
@@ -171,7 +172,7 @@ impl<T: TimeSource> Clock for SystemClock<T> {
     }
 }
 
-/// A clock that moves only when it is told to: for tests, policy cases and replay.
+/// A clock that moves only on request: for tests, policy cases and replay.
 ///
 /// ```
 /// use palisade::VirtualClock;

@@ -40,7 +40,7 @@ use crate::clock::SystemClock;
 
 pub use palisade_store::memory::Verdict;
 
-/// How much of something in how much time.
+/// A number of units per window of time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -103,7 +103,7 @@ impl Quota {
     }
 }
 
-/// What a limiter may use.
+/// Memory bound and hash secret of a limiter.
 ///
 /// ```
 /// use std::time::Duration;
@@ -120,7 +120,7 @@ pub struct LimiterConfig {
     /// others are full again: nobody is forgotten who still counts. Default
     /// 10,000,000, which are 160 MB of token buckets if they are ever needed.
     pub keys_max: u64,
-    /// What keys are hashed with; the default is random. At least 32 bytes.
+    /// Secret that keys are hashed with; random by default. At least 32 bytes.
     pub secret: Vec<u8>,
 }
 
@@ -188,8 +188,8 @@ impl Limiter {
 }
 
 impl<C: Clock> Limiter<C> {
-    /// A limiter that judges by `clock`: a test's stands still until it is moved. A
-    /// secret that is too short is replaced by a random one.
+    /// A limiter that reads `clock`: a test's clock stands still until it is moved. A secret that
+    /// is too short is replaced by a random one.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -233,9 +233,9 @@ impl<C: Clock> Limiter<C> {
         self.limiter.check_cost(key.as_ref(), cost)
     }
 
-    /// Takes `cost` for `key` by another quota than the usual one: what a customer has
-    /// paid for, what a table says today. What the key has used stays used, also when
-    /// its quota changes from one call to the next.
+    /// Takes `cost` for `key` under another quota than the usual one, such as the plan of a
+    /// customer. What the key has used stays used, also when its quota changes from one call to the
+    /// next.
     ///
     /// ```
     /// use std::time::Duration;
@@ -254,7 +254,7 @@ impl<C: Clock> Limiter<C> {
         self.limiter.check_by(key.as_ref(), &quota.spec, cost)
     }
 
-    /// What `key` has used and has left; takes nothing.
+    /// Returns what `key` has used and has left; takes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -272,9 +272,9 @@ impl<C: Clock> Limiter<C> {
         self.limiter.peek(key.as_ref(), self.limiter.spec(), 1)
     }
 
-    /// Waits until there is one for `key`, and takes it: for clients that must not
-    /// outrun a service. Several that wait are served in no certain order. Dropping the
-    /// future takes nothing.
+    /// Waits until there is one for `key`, and takes it: for clients that must not outrun a
+    /// service. Several that wait are served in no particular order. Dropping the future takes
+    /// nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -292,7 +292,7 @@ impl<C: Clock> Limiter<C> {
     /// ```
     ///
     /// # Errors
-    /// None: one always fits some day. It answers as [`Limiter::until_ready_n`] does.
+    /// None: a cost of one always fits eventually. The type is that of [`Limiter::until_ready_n`].
     pub async fn until_ready(&self, key: impl AsRef<[u8]>) -> Result<(), NeverFits> {
         self.until_ready_n(key, 1).await
     }
@@ -302,6 +302,7 @@ impl<C: Clock> Limiter<C> {
     /// # Errors
     /// [`NeverFits`] if it is more than the quota admits at once.
     pub async fn until_ready_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<(), NeverFits> {
+        // A loop, because another waiter may have taken the units meanwhile.
         while let Verdict::Denied { retry_at } = self.check_n(key.as_ref(), cost) {
             if retry_at == Micros(u64::MAX) {
                 return Err(NeverFits);
@@ -312,13 +313,13 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
-    /// Takes one for `key`, and says what is left.
+    /// Takes one for `key`, and returns the reading of its bucket.
     #[cfg(feature = "tower")]
     pub(crate) fn check_and_read(&self, key: &[u8]) -> memory::Checked {
         self.limiter.check_and_read(key)
     }
 
-    /// The usual quota's figures.
+    /// Returns the specification of the usual quota.
     #[cfg(feature = "tower")]
     pub(crate) const fn spec(&self) -> &BucketSpec {
         self.limiter.spec()
@@ -339,8 +340,8 @@ impl<C: Clock> Limiter<C> {
         self.limiter.reset(key.as_ref());
     }
 
-    /// Keys that are told apart now; those whose quota is whole again leave in the
-    /// background.
+    /// Returns how many keys have a bucket of their own now. Keys whose quota is whole again are
+    /// removed in the background.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.store.stats().tracked_keys
@@ -353,7 +354,7 @@ impl<C: Clock> Limiter<C> {
     }
 }
 
-/// Secrets of a process; one that is too short is replaced by a random one.
+/// Returns the keyring of a limiter; a secret that is too short is replaced by a random one.
 pub(crate) fn keyring(secret: &[u8]) -> Keyring {
     let mut secret = secret.to_vec();
     loop {

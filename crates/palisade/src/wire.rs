@@ -31,9 +31,9 @@ pub enum WireError {
     /// A field of the wrong type, or an unknown or missing one.
     #[error("`{field}` {problem}")]
     Shape {
-        /// Where, as a path of field names.
+        /// Place, as a path of field names.
         field: String,
-        /// What is wrong.
+        /// The problem with the field.
         problem: String,
     },
     /// A field outside its bounds.
@@ -42,7 +42,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The field that was refused, if one was.
+    /// Returns the name of the field that was refused, if one was.
     #[must_use]
     pub fn field(&self) -> Option<&str> {
         match self {
@@ -65,12 +65,12 @@ pub fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, WireError> {
             problem: "must be a JSON object".to_owned(),
         });
     }
-    // Looked at as a whole, text is found valid faster than string by string.
+    // Checking the text as a whole is faster than string by string.
     let text = std::str::from_utf8(json).map_err(|_| explain::<T>(json))?;
     serde_json::from_str(text).map_err(|_| explain::<T>(json))
 }
 
-/// The slow path: reads again to find out where.
+/// Parses again, slowly, to find out where the error is.
 fn explain<'a, T: Deserialize<'a>>(json: &'a [u8]) -> WireError {
     let mut reader = serde_json::Deserializer::from_slice(json);
     match serde_path_to_error::deserialize::<_, T>(&mut reader) {
@@ -80,7 +80,8 @@ fn explain<'a, T: Deserialize<'a>>(json: &'a [u8]) -> WireError {
     }
 }
 
-/// The message ends with the allowed values; what was sent stands before them.
+/// Returns the problem without the value that was sent: the message ends with the allowed values,
+/// and the value stands before them.
 fn unknown_variant(message: &str) -> String {
     let allowed = message.rsplit_once(", expected ").map(|(_, rest)| rest);
     let allowed = allowed.and_then(|rest| rest.split(" at line").next());
@@ -130,8 +131,8 @@ fn shape(path: &str, error: &serde_json::Error) -> WireError {
 /// Text that borrows from the body where it can.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Behind an `Option`, or another name, a [`Cow`] is always read into a string of its
-/// own.
+/// Reads text that borrows from the body. Without this function serde reads a [`Cow`] behind an
+/// `Option`, or in a type of another name, into a string of its own.
 pub(crate) fn text<'de: 'a, 'a, D: Deserializer<'de>>(
     reader: D,
 ) -> Result<Option<Text<'a>>, D::Error> {

@@ -1,4 +1,4 @@
-//! A running service, asked over kept-alive connections.
+//! The load on a running service, over kept-alive connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use super::super::offline;
 use super::Bench;
 
-/// Where the caller token is, unless a file was named.
+/// Variable with the caller token, unless a file is named.
 const TOKEN_VARIABLE: &str = "PALISADE_CALLER_TOKEN";
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -57,7 +57,7 @@ pub(super) async fn run(bench: &Bench) -> Result<Report, Failure> {
     Ok(tally.report(what, bench.limit, clock.now()))
 }
 
-/// The header that says who asks; empty if nobody must.
+/// Returns the header with the caller token; empty if there is no token.
 fn caller(bench: &Bench) -> Result<String, Failure> {
     let token = offline::token(bench.token_file.as_deref(), TOKEN_VARIABLE)?;
     let Some(token) = token else {
@@ -105,7 +105,8 @@ async fn work(
     }
 }
 
-/// An address of the benchmarking range, so that each key is a caller of its own.
+/// Returns a request from an address of the benchmarking range, so that each key is a caller of its
+/// own.
 fn request(key: u32, caller: &str) -> String {
     let [_, b, c, d] = key.to_be_bytes();
     let body = format!(r#"{{"ip":"10.{b}.{c}.{d}","method":"GET","path":"/bench"}}"#);
@@ -115,7 +116,7 @@ fn request(key: u32, caller: &str) -> String {
     )
 }
 
-/// Reads one answer; `None` if it is not one.
+/// Reads one answer. Returns whether it admits; `None` if it is no answer.
 async fn answer(connection: &mut TcpStream, buffer: &mut [u8]) -> Option<bool> {
     let mut filled = 0;
     loop {

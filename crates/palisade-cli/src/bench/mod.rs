@@ -1,5 +1,4 @@
-//! `palisade bench`: a reproducible load, of a store in this process or of a
-//! running service.
+//! `palisade bench`: a reproducible load on a store in this process or on a running service.
 
 mod http;
 
@@ -55,7 +54,7 @@ pub(crate) struct Bench {
     json: bool,
 }
 
-/// Requests of each caller, where the engine runs in this process.
+/// Requests that each caller may make, where the engine runs in this process.
 const ENGINE_LIMIT: u32 = 1_000_000;
 
 impl Bench {

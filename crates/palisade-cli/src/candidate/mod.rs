@@ -1,4 +1,4 @@
-//! `palisade candidate`: how the second policy compares, and making it the first.
+//! `palisade candidate`: shows how the second policy compares, and makes it the first.
 
 mod promote;
 mod swap;
@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::operate::Server;
 use super::table::Table;
 
-/// Where a running server says how its candidate compares.
+/// Path of a running server's report about its candidate.
 const REPORT: &str = "/admin/candidate";
-/// Limits and examples that are shown; `--json` has all.
+/// Most limits and most examples that are shown; `--json` has all.
 const ROWS_MAX: usize = 20;
 const EXAMPLES_MAX: usize = 10;
 
@@ -49,7 +49,7 @@ impl Candidate {
     }
 }
 
-/// A report in words and columns.
+/// Returns a report as text and columns.
 fn shown(report: &Value) -> String {
     let verdicts = &report["verdicts"];
     let count = |name: &str| verdicts[name].as_u64().unwrap_or(0);

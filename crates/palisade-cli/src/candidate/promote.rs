@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::super::operate::Server;
 use super::{REPORT, shown, swap};
 
-/// A running server looks at its file every five seconds at the latest, and needs a moment.
+/// Most polls for the new revision. A running server reads its file every five seconds at the
+/// latest, and needs a moment to apply it.
 const LOOKS_MAX: u32 = 150;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -84,7 +85,8 @@ impl Promote {
         Ok(read.is_ok() && agreed)
     }
 
-    /// What the server will read must be valid in the live file's place.
+    /// Checks that the text is a valid configuration in the live file's place, where the server
+    /// will read it.
     fn check(&self, text: &str) -> Result<(), Failure> {
         let loader = ConfigLoader {
             env: Env::from_process(),
@@ -94,7 +96,7 @@ impl Promote {
         Ok(())
     }
 
-    /// Waits until the server says that another revision is in force.
+    /// Waits until the server reports another revision; false if it does not in time.
     fn taken_over(&self, before: Option<u64>) -> bool {
         for _ in 0..LOOKS_MAX {
             let now = self.server.get(REPORT).ok();

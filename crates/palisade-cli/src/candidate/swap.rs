@@ -1,6 +1,6 @@
-//! Two files that change places: what the candidate's file lacks of the service's own
-//! tables is added first, then both names are exchanged in one step of the file system.
-//! Whenever it is cut short, each name has a whole file that is valid in its place.
+//! Two files that change places. First the service's own tables that the candidate's file lacks are
+//! added to it, then both names are exchanged in one step of the file system. If this is
+//! interrupted, each name still has a whole file that is valid in its place.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use toml::Table;
 
 use super::promote::read;
 
-/// The candidate's text with the tables of the service that only the live file has.
+/// Returns the candidate's text with the tables of the service that only the live file has.
 pub(super) fn completed(live: &Path, candidate: &Path) -> Result<String, Failure> {
     let text = read(candidate)?;
     let (before, after) = (parse(live, &read(live)?)?, parse(candidate, &text)?);
@@ -69,7 +69,7 @@ fn with_tables(mut text: String, tables: &Table) -> String {
     text
 }
 
-/// Puts `text` in the candidate's place and exchanges the two names.
+/// Writes `text` to the candidate's file and exchanges the two names.
 pub(super) fn exchange(live: &Path, candidate: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::unavailable(
@@ -80,6 +80,7 @@ pub(super) fn exchange(live: &Path, candidate: &Path, text: &str) -> Result<(), 
     if fs::read_to_string(candidate).ok().as_deref() != Some(text) {
         replace(candidate, text).map_err(failed)?;
     }
+    // Not two renames: between them the server could find no live file.
     let exchanged = renameat_with(CWD, live, CWD, candidate, RenameFlags::EXCHANGE);
     exchanged.map_err(|error| failed(error.into()))?;
     for file in [live, candidate] {
@@ -88,7 +89,7 @@ pub(super) fn exchange(live: &Path, candidate: &Path, text: &str) -> Result<(), 
     Ok(())
 }
 
-/// Writes a file beside the old one, and puts it in its place when it is whole.
+/// Writes a new file next to the old one, and renames it over the old one when it is whole.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let permissions = fs::metadata(path)?.permissions();
     let whole = path.with_extension(format!("promote-{}", std::process::id()));

@@ -1,6 +1,6 @@
-//! Figures of `/metrics`, read back.
+//! Parses the text of `/metrics`.
 
-/// What a server showed.
+/// The metrics of a server, as text.
 pub(super) struct Figures<'a>(&'a str);
 
 impl<'a> Figures<'a> {
@@ -8,7 +8,7 @@ impl<'a> Figures<'a> {
         Self(text)
     }
 
-    /// Every series of a metric: its labels as they stand, and its value.
+    /// Returns every series of a metric: its labels as written, and its value.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = (&'a str, u64)> {
         self.0.lines().filter_map(move |line| {
             let rest = line.strip_prefix(name)?;
@@ -20,14 +20,14 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// The sum of a metric's series; `None` if it has none.
+    /// Returns the sum of a metric's series; `None` if it has none.
     pub(super) fn sum(&self, name: &str) -> Option<u64> {
         let values = self.all(name).map(|(_, value)| value);
         values.reduce(u64::saturating_add)
     }
 }
 
-/// The value of a label. Names of limits need no escapes.
+/// Returns the value of a label. Names of limits need no escapes.
 pub(super) fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let start = labels.find(&format!("{name}=\""))? + name.len() + 2;
     labels.get(start..)?.split('"').next()

@@ -1,16 +1,16 @@
-//! What was looked at, and what was found.
+//! Findings of the doctor: each thing that was examined, and the result.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How much a finding weighs.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Weight {
     /// It is as it should be.
     Ok,
-    /// It was not looked at, or is only to be known.
+    /// It was not examined, or is only for information.
     Note,
     /// It should be changed.
     Warning,
@@ -29,17 +29,17 @@ impl Weight {
     }
 }
 
-/// One thing that was looked at.
+/// The result for one thing that was examined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) about: &'static str,
     pub(super) weight: Weight,
     pub(super) message: String,
-    /// What to do; empty if nothing is to be done.
+    /// Advice; empty if nothing is to be done.
     pub(super) todo: String,
 }
 
-/// Everything that was looked at, in its order.
+/// All findings, in the order of the examination.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) list: Vec<Finding>,
@@ -61,17 +61,17 @@ impl Findings {
         });
     }
 
-    /// Looked at, and as it should be.
+    /// Adds a finding without a problem.
     pub(super) fn well(&mut self, about: &'static str, message: impl Into<String>) {
         self.add(about, Weight::Ok, message, "");
     }
 
-    /// True if nothing weighs more than a note.
+    /// True if no finding is worse than a note.
     pub(super) fn is_healthy(&self) -> bool {
         self.list.iter().all(|one| one.weight <= Weight::Note)
     }
 
-    /// For people: a line each, and what to do beneath.
+    /// Returns the findings for people: a line each, with the advice beneath.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for one in &self.list {

@@ -1,4 +1,5 @@
-//! `palisade doctor --login`: how the outcome of an attempt that cannot succeed is read.
+//! `palisade doctor --login`: sends an attempt that cannot succeed, and examines how the proxy
+//! reads its outcome.
 
 use http::header::{ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{Method, StatusCode};
@@ -14,7 +15,7 @@ use super::finding::{Findings, Weight};
 const ABOUT: &str = "login";
 const OUTCOMES: &str = "rate_limiter_guard_outcomes_total";
 
-/// How the proxy read the outcome.
+/// The outcome that the proxy read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Failure,
@@ -24,7 +25,8 @@ enum Reading {
     Nothing,
 }
 
-/// Sends one attempt through the proxy, by a name that nobody has, and says how it was read.
+/// Sends one attempt through the proxy, by a name that no account has, and reports how its outcome
+/// was read.
 pub(super) fn examine(
     path: &str,
     proxy: Option<&str>,
@@ -78,7 +80,7 @@ pub(super) fn examine(
     say(reading(before, after, scored), status, found);
 }
 
-/// A name that nobody has, so that its password cannot be right.
+/// Returns a name that no account has, so that its password cannot be right.
 fn nobody() -> String {
     let id = palisade::extract::request_id::new_id();
     let id = id.as_ref().map_or("nobody", |id| id.as_str());
@@ -90,7 +92,7 @@ struct Sent {
     body: String,
 }
 
-/// The attempt as its route reads it.
+/// Returns the attempt in the form that its route reads.
 fn sent(username: &UsernameSource, name: &str) -> Sent {
     const FORM: &str = "application/x-www-form-urlencoded";
     let mut headers = vec![
@@ -133,7 +135,7 @@ fn sent(username: &UsernameSource, name: &str) -> Sent {
     Sent { headers, body }
 }
 
-/// Failures, successes and unknown outcomes of a flow so far.
+/// Returns the counters of failures, successes and unknown outcomes of a flow.
 fn counted(server: &Server, flow: Flow) -> Option<[u64; 3]> {
     let (status, text) = server.text("/metrics").ok()?;
     let figures = Figures::new(&text);
@@ -160,7 +162,8 @@ fn has_score(server: &Server, name: &str) -> bool {
     asked.as_ref().is_ok_and(scores)
 }
 
-/// Others may log in meanwhile: the score of a name that nobody has is proof, figures are not.
+/// Returns the outcome that the proxy read. Others may log in meanwhile: the score of the doctor's
+/// own name is proof, the counters alone are not.
 fn reading(before: [u64; 3], after: [u64; 3], scored: bool) -> Reading {
     let grew = |index: usize| after[index] > before[index];
     match (scored, grew(0), grew(1), grew(2)) {

@@ -1,4 +1,5 @@
-//! `palisade doctor`: everything that can be looked at from outside, and what to do about it.
+//! `palisade doctor`: examines everything that is visible from outside, and says what to do about
+//! it.
 
 mod figures;
 mod finding;
@@ -66,7 +67,7 @@ impl Doctor {
         let mut examined = runtime.block_on(examined);
         examined.found.iter().for_each(|one| configured(one, found));
         let ready = examined.ready.take();
-        // Of tables that were refused nothing is known: not where the server is, either.
+        // Nothing is known of tables that were refused, and so not where the server is, either.
         let whole = examined.draft.as_ref().filter(|draft| draft.is_whole());
         let Some(config) = whole.map(Draft::config) else {
             running::examine(&self.server, None, found);

@@ -1,4 +1,4 @@
-//! What only the running server knows.
+//! Examinations that need the running server.
 
 use palisade::SystemClock;
 use palisade_core::time::{Clock, DAY, HOUR, SECOND};
@@ -11,13 +11,13 @@ use super::super::operate::Server;
 use super::figures::{Figures, label};
 use super::finding::{Findings, Weight};
 
-/// From here on a bound is near, and from there on it is met.
+/// Percentage from which a bound is near, and from which it is reached.
 const NEAR_PERCENT: u64 = 80;
 const FULL_PERCENT: u64 = 95;
-/// A copy a day is the rule: one may fail, two may not.
+/// Days after which a copy is too old. A copy a day is the rule: one may fail, two may not.
 const STALE_DAYS: u64 = 2;
 
-/// Asks the server for its health and its figures.
+/// Examines the server's health and its metrics.
 pub(super) fn examine(server: &Server, config: Option<(&Config, &Env)>, found: &mut Findings) {
     let health = match server.text("/health/dependencies") {
         Ok((status, text)) if status.is_success() => text,
@@ -95,8 +95,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-/// Figures that should be zero. A counter says that something happened since the start, not
-/// that it happens now: only what holds now is an error.
+/// Examines counters that should be zero. A counter says that something happened since the start,
+/// not that it happens now: only a problem that still holds is an error.
 fn counters(figures: &Figures<'_>, found: &mut Findings) {
     let mut beyond_zero = |name: &str, weight, message: &str, todo: &str| {
         if let Some(count) = figures.sum(name).filter(|count| *count > 0) {
@@ -146,7 +146,7 @@ fn counters(figures: &Figures<'_>, found: &mut Findings) {
     }
 }
 
-/// Requests that no limit covers: an error while they come, a note once they no longer do.
+/// Examines requests that no limit covers: an error while they come, a note once they no longer do.
 fn uncovered(figures: &Figures<'_>, now: u64, found: &mut Findings) {
     let count = figures.sum("rate_limiter_default_deny_total");
     let Some(count) = count.filter(|count| *count > 0) else {
@@ -180,7 +180,7 @@ fn bounds(figures: &Figures<'_>, found: &mut Findings) {
     }
 }
 
-/// Only a server on the embedded store says when that was copied.
+/// Examines the age of the last copy. Only a server on the embedded store reports it.
 fn copies(figures: &Figures<'_>, now: u64, found: &mut Findings) {
     let Some(at) = figures.sum("rate_limiter_last_backup_seconds") else {
         return;
@@ -198,7 +198,8 @@ fn copies(figures: &Figures<'_>, now: u64, found: &mut Findings) {
     }
 }
 
-/// A limit that nothing meets guards nothing: its route, class or scope may be wrong.
+/// Finds limits that no request has met for an hour: such a limit protects nothing, and its route,
+/// class or scope may be wrong.
 fn idle_limits(figures: &Figures<'_>, now: u64, found: &mut Findings) {
     let all = figures.all("rate_limiter_limit_last_matched_seconds");
     let idle: Vec<&str> = all
@@ -220,7 +221,7 @@ fn idle_limits(figures: &Figures<'_>, now: u64, found: &mut Findings) {
     );
 }
 
-/// Nodes with different secrets count apart.
+/// Compares the server's secret with the configured one: nodes with different secrets count apart.
 fn secret(figures: &Figures<'_>, config: &Config, env: &Env, found: &mut Findings) {
     let directory = match &config.store.url {
         StoreUrl::Embedded(directory) => Some(directory.as_path()),

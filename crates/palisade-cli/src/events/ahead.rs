@@ -1,6 +1,6 @@
-//! A thread that reads and parses ahead of whoever decides, by batches, a few at a time. It
-//! gets them back when they are done with: memory is freed cheaply by who allocated it, and
-//! deciding is the slower of the two.
+//! A thread that reads and parses events ahead of the thread that decides, in batches, a few at a
+//! time. It gets the batches back when they are decided: memory is freed most cheaply by the thread
+//! that allocated it, and deciding is the slower of the two.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,21 +17,22 @@ use super::input::{self, Lines};
 use super::whose::Whose;
 use super::{Numbered, Recording, Unread, WrongLines};
 
-/// Events that are handed over at once.
+/// Events in one batch.
 const BATCH: usize = 512;
-/// Batches that wait: with their events, what is read ahead stays below a few megabytes.
+/// Most batches that wait: with their events, the memory for reading ahead stays below a few
+/// megabytes.
 const WAITING_MAX: usize = 8;
 
-/// Events that were read together, and lines among them that gave none.
+/// Events that were read together, and the lines among them that are no event.
 #[derive(Default)]
 struct Batch {
     events: Vec<Numbered>,
     wrong: WrongLines,
-    /// Lines that tell of no decision.
+    /// Lines that report no decision.
     others: u64,
 }
 
-/// What a thread reads ahead.
+/// The events that a thread reads ahead.
 pub(crate) struct Ahead {
     batches: Receiver<io::Result<Batch>>,
     pub(crate) done: Done,
@@ -43,7 +44,7 @@ pub(crate) struct Ahead {
     pub(crate) others: u64,
 }
 
-/// Starts to read a recording of an application with this reading of escaped slashes.
+/// Starts to read a recording ahead, with escaped slashes in paths read as `slash` says.
 pub(crate) fn read_ahead(
     recording: &Recording,
     names: Names,
@@ -77,7 +78,7 @@ pub(crate) fn read_ahead(
 }
 
 impl Ahead {
-    /// The next events; `None` at the end.
+    /// Returns the next events; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<Numbered>>, Failure> {
         let Ok(batch) = self.batches.recv() else {
             return Ok(None);
@@ -88,34 +89,34 @@ impl Ahead {
         Ok(Some(batch.events))
     }
 
-    /// Bytes of the file that were read.
+    /// Returns how many bytes of the file were read.
     pub(crate) fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 }
 
-/// Takes batches that are done with.
+/// Returns batches to the reading thread.
 #[derive(Clone)]
 pub(crate) struct Done(SyncSender<Vec<Numbered>>);
 
 impl Done {
-    /// Gives a batch back. Nobody waits for that: where it cannot be taken, it ends here.
+    /// Returns a batch. This never waits: a batch that the other thread cannot take is freed here.
     pub(crate) fn give_back(&self, batch: Vec<Numbered>) {
         drop(self.0.try_send(batch));
     }
 }
 
-/// Where events come from.
+/// The recording, and everything needed to read it.
 struct Source {
     lines: Lines,
     reader: Reader,
     whose: Whose,
-    /// Batches that are done with.
+    /// Batches that were returned, for their memory.
     back: Receiver<Vec<Numbered>>,
 }
 
 impl Source {
-    /// Ends with the recording, or when nobody wants more of it.
+    /// Sends batches until the recording ends or the receiver is gone.
     fn send_all(mut self, sender: &SyncSender<io::Result<Batch>>) {
         loop {
             let batch = self.next_batch();
@@ -126,7 +127,7 @@ impl Source {
         }
     }
 
-    /// Room for a batch, of one that is done with if there is one.
+    /// Returns an empty batch, in the memory of a returned one if there is one.
     fn room(&self) -> Vec<Numbered> {
         let mut room = self.back.try_recv().unwrap_or_default();
         room.clear();
@@ -134,7 +135,7 @@ impl Source {
         room
     }
 
-    /// A batch, and whether it is the last.
+    /// Returns a batch, and whether it is the last.
     fn next_batch(&mut self) -> io::Result<(Batch, bool)> {
         let mut batch = Batch {
             events: self.room(),

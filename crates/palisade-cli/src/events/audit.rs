@@ -1,5 +1,5 @@
-//! Our own audit log: what was refused, by digests. Requests that were allowed are not in
-//! it, and all addresses of a network are one.
+//! Reads our own audit log: refusals, with digests for identifiers. Allowed requests are not in it,
+//! and all addresses of a network are one.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ struct Line<'a> {
     ip_prefix: Option<Cow<'a, str>>,
 }
 
-/// Events that tell of one request.
+/// Kinds of audit events about a single request.
 const OF_REQUESTS: [&str; 5] = [
     "rate_limit_exceeded",
     "user_rate_limit_exceeded",
@@ -42,10 +42,10 @@ const OF_REQUESTS: [&str; 5] = [
     "rate_limit_allowlist_bypassed",
 ];
 
-/// Address of what came from nowhere that is known.
+/// Address of an event without a network.
 const NOWHERE: &str = "0.0.0.0";
 
-/// The event of a line; `None` if it tells of no decision.
+/// Returns the event of a line; `None` if it reports no decision.
 pub(super) fn event(line: &str) -> Result<Option<Event>, Unread> {
     let line: Line<'_> =
         serde_json::from_str(line).map_err(|_| Unread::Line("is no line of an audit log"))?;

@@ -1,4 +1,4 @@
-//! Access logs in the combined and common formats:
+//! Reads access logs in the combined and common formats:
 //! `ADDRESS - USER [TIME] "METHOD TARGET VERSION" STATUS BYTES "REFERER" "AGENT"`.
 
 use palisade::cases::Event;
@@ -7,7 +7,7 @@ use palisade_core::path::EncodedSlash;
 use super::Unread;
 use super::logged::{Logged, clf_time, request_line};
 
-/// The event of a line.
+/// Returns the event of a line.
 pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, Unread> {
     logged(line)
         .ok_or(Unread::Line("is no line of a combined or common log"))?
@@ -31,7 +31,7 @@ fn logged(line: &str) -> Option<Logged<'_>> {
     })
 }
 
-/// The texts in quotes, one after the other; `\"` does not end one.
+/// Iterates over the texts in quotes; `\"` does not end one.
 struct Quoted<'a>(&'a str);
 
 impl<'a> Iterator for Quoted<'a> {
@@ -46,7 +46,7 @@ impl<'a> Iterator for Quoted<'a> {
     }
 }
 
-/// Where a quoted text ends.
+/// Returns where a quoted text ends.
 pub(super) fn closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {

@@ -1,4 +1,4 @@
-//! Envoy's JSON access log. Its `json_format` names the members as it likes; the usual
+//! Reads Envoy's JSON access log. Its `json_format` chooses the names of the members; the usual
 //! names are known, those of Istio among them.
 
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ struct Line<'a> {
     x_envoy_original_path: Option<Cow<'a, str>>,
     #[serde(borrow, alias = ":path", alias = "request_path")]
     path: Option<Cow<'a, str>>,
-    /// The client, as Envoy judges it by `xff_num_trusted_hops`.
+    /// The client, as Envoy determines it by `xff_num_trusted_hops`.
     #[serde(borrow, alias = "client_ip", alias = "remote_address")]
     downstream_remote_address: Option<Cow<'a, str>>,
     #[serde(borrow, alias = "x-forwarded-for")]
@@ -31,7 +31,7 @@ struct Line<'a> {
     user_agent: Option<Cow<'a, str>>,
 }
 
-/// The event of a line.
+/// Returns the event of a line.
 pub(super) fn event(line: &str, slash: EncodedSlash) -> Result<Event, Unread> {
     let line: Line<'_> = serde_json::from_str(line)
         .map_err(|_| Unread::Line("is no line of Envoy's JSON access log"))?;
@@ -60,7 +60,7 @@ fn time(text: &str) -> Option<Micros> {
     Micros::parse_rfc3339(text).or_else(|| unix_time(text))
 }
 
-/// `192.0.2.1:4711` and `[2001:db8::1]:4711`.
+/// Returns the address in `192.0.2.1:4711` or `[2001:db8::1]:4711`.
 fn without_port(text: &str) -> &str {
     if let Some((address, _)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;
@@ -71,7 +71,7 @@ fn without_port(text: &str) -> &str {
     }
 }
 
-/// What the nearest proxy appended: only that can be believed.
+/// Returns the address that the nearest proxy appended: only that one can be believed.
 pub(super) fn last_hop(text: &str) -> Option<&str> {
     text.rsplit(',').next().map(str::trim)
 }

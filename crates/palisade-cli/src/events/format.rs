@@ -1,4 +1,4 @@
-//! How a recording is written, and the reader of its lines.
+//! Formats of recordings, and the reader of their lines.
 
 use std::str::FromStr;
 
@@ -10,10 +10,10 @@ use palisade_server::config::Config;
 use super::pattern::Pattern;
 use super::{Unread, audit, combined, envoy};
 
-/// How a recording is written.
+/// The format of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// By its first line.
+    /// Detected from the first line.
     Auto,
     /// One JSON object a line, as `palisade test` reads them.
     Jsonl,
@@ -23,7 +23,7 @@ pub(crate) enum Format {
     Envoy,
     /// Our own audit log.
     Audit,
-    /// As nginx's `log_format` has it.
+    /// A pattern of nginx's `log_format`.
     Pattern(Pattern),
 }
 
@@ -49,7 +49,7 @@ impl FromStr for Format {
 }
 
 impl Format {
-    /// What the first line looks like.
+    /// Returns the format that the first line has.
     fn of_line(line: &str) -> Self {
         let member = |name: &str| line.contains(&format!("\"{name}\""));
         if !line.trim_start().starts_with('{') {
@@ -66,7 +66,7 @@ impl Format {
     }
 }
 
-/// What a header of an access log says about who sent the request.
+/// The identity that a header of an access log states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     User,
@@ -75,7 +75,7 @@ pub(super) enum Meaning {
     ApiKey,
 }
 
-/// Names of the identity headers, as the configuration has them.
+/// Names of the identity headers in the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Names([(String, Meaning); 4]);
 
@@ -115,7 +115,7 @@ pub(super) struct Reader {
     format: Format,
     names: Names,
     slash: EncodedSlash,
-    /// The time of the last line.
+    /// Time of the last line.
     last_at: Option<Micros>,
 }
 
@@ -129,7 +129,7 @@ impl Reader {
         }
     }
 
-    /// The event of a line; `None` if it tells of no decision.
+    /// Returns the event of a line; `None` if it reports no decision.
     pub(super) fn event(&mut self, line: &str) -> Result<Option<Event>, Unread> {
         if self.format == Format::Auto {
             self.format = Format::of_line(line);
@@ -144,7 +144,7 @@ impl Reader {
                 None => return Ok(None),
             },
         };
-        // Servers write a line when a request has ended: times go back a little.
+        // Servers write a line when a request has ended, so times go back a little.
         event.at = self.last_at.map_or(event.at, |last| event.at.max(last));
         self.last_at = Some(event.at);
         Ok(Some(event))

@@ -1,4 +1,4 @@
-//! A file or standard input, plain or gzip, line by line and within bounds.
+//! Reads a file or standard input, plain or gzip, line by line and within bounds.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,7 +15,7 @@ use super::super::offline;
 const LINE_BYTES_MAX: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Lines, and how far the file has been read.
+/// The lines of a recording.
 pub(super) struct Lines {
     input: Box<dyn BufRead + Send>,
     line: Vec<u8>,
@@ -26,11 +26,12 @@ pub(super) struct Lines {
 pub(super) struct Line<'a> {
     pub(super) number: u64,
     pub(super) bytes: &'a [u8],
-    /// It was longer than is read.
+    /// True if the line was longer than the bound.
     pub(super) is_cut: bool,
 }
 
-/// Opens a recording; `read` counts the bytes taken from it. Also its length, if it has one.
+/// Opens a recording; `read` counts the bytes taken from the file. Returns its length, too, if it
+/// has one.
 pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> Result<(Lines, Option<u64>), Failure> {
     let (raw, length): (Box<dyn Read + Send>, _) = if path == Path::new("-") {
         (Box::new(io::stdin()), None)
@@ -59,7 +60,7 @@ pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> Result<(Lines, Option<u
 }
 
 impl Lines {
-    /// The next line without its end; `None` at the end.
+    /// Returns the next line without its end; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.line.clear();
         let mut is_cut = false;
@@ -94,7 +95,7 @@ impl Lines {
     }
 }
 
-/// Counts what is read from the file itself.
+/// Counts the bytes that are read from the file itself.
 struct Counted<R> {
     inner: R,
     read: Arc<AtomicU64>,

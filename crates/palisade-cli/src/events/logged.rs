@@ -1,4 +1,4 @@
-//! What an access log says of a request → an event.
+//! Turns a request of an access log into an event.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use palisade_core::path::EncodedSlash;
 
 use super::Unread;
 
-/// One logged request, each part as it stands in the line.
+/// One logged request, each part as written in the line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Logged<'a> {
     pub(super) at: Option<Micros>,
@@ -51,14 +51,14 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// The method and target of `GET /a HTTP/1.1`.
+/// Returns the method and target of a request line such as `GET /a HTTP/1.1`.
 pub(super) fn request_line(text: &str) -> (Option<&str>, Option<&str>) {
     let mut words = text.split(' ');
     (words.next(), words.next())
 }
 
-/// The instant of a date and time of day, as a log writes them; `ahead` is how far its zone
-/// is ahead of UTC, in seconds.
+/// Returns the instant of a date and time of day in a log; `ahead` is how far its zone is ahead of
+/// UTC, in seconds.
 pub(super) fn instant(date: [u32; 3], time: [u32; 3], ahead: i64) -> Option<Micros> {
     let [year, month, day] = date;
     let [hour, minute, second] = time;
@@ -78,7 +78,7 @@ pub(super) fn instant(date: [u32; 3], time: [u32; 3], ahead: i64) -> Option<Micr
     Some(Micros(seconds * palisade_core::time::SECOND))
 }
 
-/// Days from 1970-01-01, by the count of leap days in years that begin in March.
+/// Returns the days since 1970-01-01, by the count of leap days in years that begin in March.
 fn days_since_epoch(year: u32, month: u32, day: u32) -> i64 {
     let year = i64::from(year) - i64::from(month <= 2);
     let month = i64::from((month + 9) % 12);
@@ -87,7 +87,7 @@ fn days_since_epoch(year: u32, month: u32, day: u32) -> i64 {
     year * 365 + leap_days + day_of_year - 719_468
 }
 
-/// `10/Oct/2000:13:55:36 -0700`.
+/// Parses a time such as `10/Oct/2000:13:55:36 -0700`.
 pub(super) fn clf_time(text: &str) -> Option<Micros> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -111,7 +111,7 @@ pub(super) fn clf_time(text: &str) -> Option<Micros> {
     (text.len() == 26).then(|| instant(date, time, ahead))?
 }
 
-/// `1700000000.123`, seconds since the epoch.
+/// Parses a time such as `1700000000.123`, in seconds since the epoch.
 pub(super) fn unix_time(text: &str) -> Option<Micros> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let seconds: u64 = whole.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Recorded traffic → events, whatever it is written in: where it comes from ([`input`]),
-//! how a line is read ([`format`]), and a thread that does both ahead of whoever decides
+//! Turns recorded traffic into events, in any of several formats: the source ([`input`]), the
+//! reader of a line ([`format`]), and a thread that runs both ahead of the thread that decides
 //! ([`ahead`]).
 
 mod ahead;
@@ -20,7 +20,7 @@ use palisade::cases::{CaseError, Event};
 pub(super) use ahead::{Ahead, Done, read_ahead};
 pub(super) use format::{Format, Names};
 
-/// Wrong lines that are named.
+/// Most wrong lines that are named.
 const NAMED_MAX: usize = 10;
 
 /// Which recording to read.
@@ -29,29 +29,29 @@ pub(crate) struct Recording {
     /// The file, plain or gzip; `-` is standard input
     #[arg(value_name = "EVENTS")]
     pub(super) events: PathBuf,
-    /// How it is written: `jsonl` as `palisade test` reads them, `combined` (or `common`),
-    /// `envoy` (JSON access log), `audit` (our own), or a pattern as nginx's `log_format`
-    /// has it, for example '$remote_addr [$time_iso8601] "$request"'
+    /// Format of the recording: `jsonl` as `palisade test` reads them, `combined` (or `common`),
+    /// `envoy` (JSON access log), `audit` (our own), or a pattern as nginx's `log_format` has it,
+    /// for example '$remote_addr [$time_iso8601] "$request"'
     #[arg(long, default_value = "auto", value_name = "FORMAT")]
     pub(super) format: Format,
 }
 
-/// An event and the line it stands in.
+/// An event and the number of its line.
 pub(super) struct Numbered {
     pub(super) line: u64,
     pub(super) event: Event,
     /// A keyed hash of its subject, if it has one.
     pub(super) whose: Option<u64>,
-    /// Once it is decided, whether it was allowed.
+    /// Whether the event was allowed, once it is decided.
     pub(super) is_allowed: Option<bool>,
 }
 
-/// Why a line gave no event. Names fields, never what stands in them.
+/// A reason why a line gave no event. Names fields, never their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// The line is no request, in the format it is read by.
+    /// The line is no request in the format of the recording.
     Line(&'static str),
-    /// A field of it.
+    /// A field of the line is not valid.
     Field(CaseError),
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Display for Unread {
     }
 }
 
-/// Lines that could not be used: how many, and the first of them.
+/// Number of lines that could not be used, and the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WrongLines {
     pub(super) count: u64,

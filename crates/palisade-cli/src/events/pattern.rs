@@ -1,4 +1,4 @@
-//! A pattern as nginx's `log_format` has it → a reader of lines written by it.
+//! Turns a pattern of nginx's `log_format` into a reader of lines in that format.
 
 use palisade::cases::Event;
 use palisade_core::Micros;
@@ -10,7 +10,7 @@ use super::format::Names;
 use super::logged::{Logged, clf_time, request_line, unix_time};
 use super::{Unread, format};
 
-/// What a line is made of, in order.
+/// The parts of a line, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<Part>);
 
@@ -63,10 +63,11 @@ impl Variable {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Compiles a pattern.
     ///
     /// # Errors
-    /// It lacks something that every request has, or cannot be told apart.
+    /// The pattern lacks a variable that every request needs, or its variables cannot be told
+    /// apart.
     pub(super) fn compile(text: &str) -> Result<Self, String> {
         let mut parts: Vec<Part> = Vec::new();
         let mut rest = text;
@@ -115,7 +116,7 @@ impl Pattern {
         })
     }
 
-    /// The event of a line.
+    /// Returns the event of a line.
     pub(super) fn event(
         &self,
         line: &str,
@@ -150,7 +151,7 @@ impl Pattern {
     }
 }
 
-/// Where a value ends that `literal` follows. An escaped quote ends none.
+/// Returns where a value ends that `literal` follows. An escaped quote does not end a value.
 fn end_of(text: &str, literal: &str) -> Option<usize> {
     match literal.starts_with('"') {
         true => closing_quote(text),
@@ -161,7 +162,8 @@ fn end_of(text: &str, literal: &str) -> Option<usize> {
 fn put<'a>(logged: &mut Logged<'a>, variable: &Variable, value: &'a str, names: &Names) {
     match variable {
         Variable::Address => logged.ip = Some(value),
-        // Behind a proxy that sets no address of its own, what it appended is believed.
+        // If the log has no address of its own, the one that the nearest proxy appended is
+        // believed.
         Variable::Forwarded => logged.ip = logged.ip.or_else(|| last_hop(value)),
         Variable::Local => logged.at = clf_time(value),
         Variable::Iso => logged.at = Micros::parse_rfc3339(value),
@@ -182,7 +184,7 @@ fn put<'a>(logged: &mut Logged<'a>, variable: &Variable, value: &'a str, names: 
     }
 }
 
-/// The name at the start, braces or not, and what follows it.
+/// Returns the name at the start, with or without braces, and the text after it.
 fn name_of(text: &str) -> (&str, &str) {
     if let Some(found) = text.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
         return found;

@@ -1,4 +1,4 @@
-//! Whose an event is: a keyed hash that tells subjects apart and names nobody.
+//! The subject of an event: a keyed hash that tells subjects apart and names nobody.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,7 +10,7 @@ use palisade_core::Id;
 pub(super) struct Whose(RandomState);
 
 impl Whose {
-    /// The subject of an event; `None` if it has none that is known.
+    /// Returns the subject of an event; `None` if it has none that is known.
     pub(super) fn of(&self, event: &Event) -> Option<u64> {
         Some(match &event.operation {
             Operation::Request(facts) => {
@@ -21,7 +21,7 @@ impl Whose {
                 Some(account) => self.0.hash_one(("account", account.as_bytes())),
                 None => self.0.hash_one((facts.ip, None::<&[u8]>)),
             },
-            // Which entry of a descriptor names somebody is not known.
+            // It is not known which entry of a descriptor names a subject.
             Operation::Descriptors(_) | Operation::Fault(_) | Operation::FollowUp(_) => {
                 return None;
             }

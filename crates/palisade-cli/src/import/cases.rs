@@ -1,4 +1,4 @@
-//! Policy cases of a draft: each limit denies one past its figure.
+//! Policy cases of a draft: each limit denies the first request beyond its figure.
 
 use palisade_core::policy::{EntryMatch, ValueMatch};
 use serde_json::{Map, Value, json};
@@ -6,10 +6,10 @@ use time::{Date, Duration, Month};
 
 use super::draft::{Draft, Figure, Limit, Subject};
 
-/// How often another value is tried where a more specific limit takes the first.
+/// Most values that are tried where a more specific limit matches the earlier ones.
 const TRIES: usize = 50;
 
-/// The cases, one JSON object a line, and the limits that no case can show.
+/// The cases, one JSON object a line, and the limits that no case can exercise.
 #[derive(Debug, Default)]
 pub(super) struct Cases {
     pub(super) lines: Vec<Value>,
@@ -34,8 +34,8 @@ pub(super) fn cases(draft: &Draft) -> Cases {
     cases
 }
 
-/// A day for each limit: whatever another case has used is free again, and the clock of
-/// the cases never goes back.
+/// Returns a day for each limit: usage of other cases has expired by then, and the clock of the
+/// cases never goes back.
 fn day(at: usize) -> String {
     let first = Date::from_calendar_date(2026, Month::January, 1).unwrap_or(Date::MIN);
     let days = i64::try_from(at).unwrap_or(0);
@@ -43,7 +43,7 @@ fn day(at: usize) -> String {
     format!("{date}T00:00:00Z")
 }
 
-/// What a question is made of, and the name of its weight.
+/// The fields of a question, and the name of its cost field.
 struct Asked {
     fields: Map<String, Value>,
     weight: &'static str,
@@ -85,7 +85,7 @@ fn ask_request(limits: &[&Limit], limit: &Limit, at: usize) -> Option<Asked> {
     })
 }
 
-/// Whether a request of the one is charged to the other too.
+/// True if a request for one limit is charged to the other too.
 fn meet(limit: &Limit, other: &Limit) -> bool {
     match (&limit.subject, &other.subject) {
         (
@@ -94,7 +94,7 @@ fn meet(limit: &Limit, other: &Limit) -> bool {
                 classes: others, ..
             },
         ) => {
-            // The path of the case is of the first class.
+            // The path of the case belongs to the first class.
             let class = classes.first();
             let shared = others.is_empty() || class.is_some_and(|one| others.contains(one));
             limit.name != other.name && !other.shadow && shared
@@ -128,7 +128,7 @@ fn lines(limit: &Limit, asked: &Asked, at: &str) -> Vec<Value> {
     }
 }
 
-/// Values that lead to this limit and to no other.
+/// Returns values that match this limit and no other.
 fn sample(limits: &[&Limit], limit: &Limit, entries: &[EntryMatch]) -> Option<Vec<String>> {
     (1..=TRIES)
         .map(|attempt| {
@@ -148,7 +148,7 @@ fn value(matches: &ValueMatch, attempt: usize) -> String {
     }
 }
 
-/// The limit that answers these values, as R-DEPTH and R-VALUE say.
+/// Returns the limit that answers these values by R-DEPTH and R-VALUE.
 fn selected<'a>(limits: &[&'a Limit], asked: &Subject, values: &[String]) -> Option<&'a Limit> {
     let found = limits.iter().filter_map(|limit| {
         let entries = answering(&limit.subject, asked)?;
@@ -167,7 +167,7 @@ fn specificity(entries: &[EntryMatch]) -> Vec<(u8, usize)> {
     each.collect()
 }
 
-/// The entries of a limit with the same domain and keys.
+/// Returns the entries of a limit with the same domain and keys.
 fn answering<'a>(subject: &'a Subject, asked: &Subject) -> Option<&'a [EntryMatch]> {
     match (subject, asked) {
         (

@@ -1,11 +1,11 @@
-//! Files inside a Kubernetes ConfigMap, which is where most of these configurations live.
+//! Files inside a Kubernetes ConfigMap, where most of these configurations are kept.
 
 use std::rc::Rc;
 
 use super::yaml::{self, Entry, Node, Value};
 
-/// The files of a ConfigMap in the order of the map, or the file itself if it is none. Lines
-/// are those of the outer file, so that a message leads to the right one.
+/// Returns the files of a ConfigMap in the order of the map, or the file itself if it is no
+/// ConfigMap. Line numbers are those of the outer file, so that a message leads to the right line.
 pub(super) fn opened(file: (Rc<str>, String)) -> Vec<(Rc<str>, String)> {
     let (name, text) = &file;
     let inner = yaml::parse(name, text)
@@ -23,7 +23,7 @@ pub(super) fn opened(file: (Rc<str>, String)) -> Vec<(Rc<str>, String)> {
     }
 }
 
-/// The texts of `data` and the lines of their keys.
+/// Returns the texts of `data` and the lines of their keys.
 fn data(root: &Node) -> Option<Vec<(usize, String)>> {
     let entries = entries(root)?;
     let of = |name: &str| entries.iter().find(|entry| entry.key == name);
@@ -50,7 +50,8 @@ fn entries(node: &Node) -> Option<&[Entry]> {
     }
 }
 
-/// How many lines stand above the first line of a text that begins below line `key`.
+/// Returns how many lines of the outer file are above the first line of the text that begins below
+/// line `key`.
 fn first_line(outer: &str, key: usize, inner: &str) -> usize {
     let first = inner.lines().next().unwrap_or_default().trim();
     let below = outer.lines().enumerate().skip(key);

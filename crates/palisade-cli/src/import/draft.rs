@@ -1,4 +1,4 @@
-//! A policy in the making: what every source is turned into before it is written.
+//! A policy in the making: every source is converted to a draft before the policy is written.
 
 use palisade_core::policy::EntryMatch;
 
@@ -7,31 +7,31 @@ use super::problem::{Place, Problem};
 /// Most limits that a policy may have.
 const LIMITS_MAX: usize = 1_000;
 
-/// What an import has made.
+/// The result of an import.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// What it was made of.
+    /// Name of the source.
     pub(super) source: String,
-    /// Differences that concern all of it.
+    /// Differences that concern all limits.
     pub(super) general: Vec<String>,
-    /// Tables that stand before the limits, as TOML.
+    /// Tables before the limits, as TOML.
     pub(super) settings: String,
-    /// The limits and what stands between them, in the order of the source.
+    /// The limits and the remarks between them, in the order of the source.
     pub(super) parts: Vec<Part>,
-    /// What has no counterpart here.
+    /// Parts of the source without a counterpart here.
     pub(super) unsupported: Vec<Problem>,
 }
 
 #[derive(Debug)]
 pub(super) enum Part {
-    /// Comments that stand alone.
+    /// Comments that belong to no limit.
     Remark(Vec<String>),
-    /// Something that was left out, and why.
+    /// A part that was left out, with its comments, place and reason.
     LeftOut(Vec<String>, Place, String),
     Limit(Box<Limit>),
 }
 
-/// A limit, its comments and what differs.
+/// A limit, its comments and its differences from the original.
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
     pub(super) comments: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) struct Limit {
     pub(super) replaces: Vec<String>,
 }
 
-/// What a limit is about.
+/// The subject that a limit counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Descriptor {
@@ -55,19 +55,19 @@ pub(super) enum Subject {
     Requests {
         classes: Vec<String>,
         by: Vec<String>,
-        /// A path of those classes, for the case.
+        /// A path of those classes, for the policy case.
         path: String,
     },
 }
 
-/// Which values of a descriptor are told apart.
+/// The values of a descriptor that have buckets of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// Every open one.
+    /// Each open value.
     Each,
-    /// None: one bucket for all.
+    /// No value: one bucket for all.
     Share,
-    /// Those of these keys.
+    /// The values of these keys.
     Only(Vec<String>),
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Figure {
     Window {
         count: u32,
         window: String,
-        /// Aligned windows, as the source has them.
+        /// Aligned windows, as in the source.
         fixed: bool,
     },
     Bucket {
@@ -88,7 +88,7 @@ pub(super) enum Figure {
 }
 
 impl Draft {
-    /// The limits, without what stands between them.
+    /// Returns the limits, without the remarks between them.
     pub(super) fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.parts.iter().filter_map(|part| match part {
             Part::Limit(limit) => Some(&**limit),
@@ -109,7 +109,7 @@ impl Draft {
         }
     }
 
-    /// Adds a limit, unless there are more than a policy holds.
+    /// Adds a limit, unless the policy is full.
     pub(super) fn limit(&mut self, limit: Limit) -> Result<(), Problem> {
         if self.limits().count() >= LIMITS_MAX {
             let message = format!("this makes more than {LIMITS_MAX} limits");

@@ -1,4 +1,4 @@
-//! Mappings of an imported file as fields: what is known is taken, the rest is refused.
+//! Mappings of an imported file as fields: known fields are taken, all others refused.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a mapping.
+    /// Returns the fields of a mapping.
     pub(super) fn of(
         file: &'a Rc<str>,
         node: &'a Node,
@@ -39,13 +39,13 @@ impl<'a> Fields<'a> {
         Place::new(self.file, self.line)
     }
 
-    /// Takes a field out.
+    /// Removes and returns a field.
     pub(super) fn take(&mut self, name: &str) -> Option<&'a Entry> {
         let at = self.entries.iter().position(|entry| entry.key == name)?;
         Some(self.entries.remove(at))
     }
 
-    /// A text; numbers and booleans are texts too.
+    /// Takes a text; numbers and booleans are texts too.
     pub(super) fn text(&mut self, name: &str, problems: &mut Vec<Problem>) -> Option<&'a str> {
         let entry = self.take(name)?;
         match &entry.node.value {
@@ -83,7 +83,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number that a limit can hold.
+    /// Takes a whole number that a limit can hold.
     pub(super) fn number(&mut self, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
         let entry = self.take(name)?;
         let number = match &entry.node.value {
@@ -122,7 +122,7 @@ impl<'a> Fields<'a> {
         problems.push(Problem::new(place, message, hint));
     }
 
-    /// Reports what nobody took.
+    /// Reports the fields that were not taken.
     pub(super) fn finish(self, known: &str, problems: &mut Vec<Problem>) {
         for entry in &self.entries {
             let hint = format!("correct or remove it; known are {known}");

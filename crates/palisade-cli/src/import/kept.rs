@@ -1,4 +1,4 @@
-//! Comments of the imported file, handed out where they stood.
+//! Comments of the imported file, handed out at the items to which they belong.
 
 use std::collections::VecDeque;
 
@@ -20,21 +20,21 @@ impl Kept {
         }
     }
 
-    /// What stands before the first item.
+    /// Takes the comments before the first item.
     pub(super) fn head(&mut self) -> Vec<String> {
         let first = self.items.first().copied().unwrap_or(usize::MAX);
         self.before(first)
     }
 
-    /// What is about the item that begins on `line`, and about those before it that were
-    /// handed nothing.
+    /// Takes the comments about the item that begins on `line`, and those about earlier items that
+    /// were not taken.
     pub(super) fn of_item(&mut self, line: usize) -> Vec<String> {
         let next = self.items.partition_point(|item| *item <= line);
         let end = self.items.get(next).copied().unwrap_or(usize::MAX);
         self.before(end)
     }
 
-    /// Everything that is left.
+    /// Takes all remaining comments.
     pub(super) fn rest(&mut self) -> Vec<String> {
         self.comments
             .drain(..)

@@ -194,7 +194,7 @@ fn report(draft: &Draft, policy: &str, cases: &cases::Cases, to: &To) {
     }
 }
 
-/// What is handed out can be served: anything else is a mistake of the import.
+/// Checks that the policy can be served: otherwise the import itself is at fault.
 fn check(policy: &str) -> Result<(), Failure> {
     let path = Path::new("the imported policy");
     let read = load_text(path, policy, &Env::default(), &Overrides::default());
@@ -222,7 +222,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Files, and those of folders in the order of their names.
+/// Reads the files, and those in folders in the order of their names.
 fn read_all(paths: &[PathBuf]) -> Result<Vec<(Rc<str>, String)>, Failure> {
     let mut files = Vec::new();
     for path in paths {

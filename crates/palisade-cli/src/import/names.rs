@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Room for a number behind a name.
+/// Bytes reserved for a number at the end of a name.
 const NUMBER_BYTES: usize = 6;
 
 /// Hands out names.
@@ -12,7 +12,7 @@ const NUMBER_BYTES: usize = 6;
 pub(super) struct Names(BTreeSet<String>);
 
 impl Names {
-    /// The wanted name where it is free and well formed, else one like it.
+    /// Returns the wanted name if it is free and well formed, else a similar one.
     pub(super) fn unique(&mut self, wanted: &str) -> String {
         let mut base: String = wanted.chars().map(plain).collect();
         base.truncate(NAME_BYTES_MAX - NUMBER_BYTES);

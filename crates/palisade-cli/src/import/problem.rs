@@ -1,11 +1,11 @@
-//! What an import refuses: the file, the line, what is wrong and what to do.
+//! A refusal of an import: the file, the line, the problem and the advice.
 
 use std::fmt;
 use std::rc::Rc;
 
 use palisade_server::failure::Failure;
 
-/// A line of a file that is imported.
+/// A line of an imported file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     file: Rc<str>,
@@ -27,7 +27,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that cannot be taken over. Names fields, never their values.
+/// A part of the source that cannot be taken over. Names fields, never their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) place: Place,
@@ -52,7 +52,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All of them at once: nobody corrects a file error by error.
+/// Returns one failure for all problems together: nobody wants to correct a file error by error.
 pub(super) fn refusal(problems: &[Problem], hint: &str) -> Failure {
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let message = format!("the import is refused\n{}", lines.join("\n"));

@@ -1,4 +1,4 @@
-//! A draft as a policy file.
+//! Writes a draft as a policy file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use palisade_core::policy::{EntryMatch, ValueMatch};
 
 use super::draft::{By, Draft, Figure, Limit, Part, Subject};
 
-/// The policy file.
+/// Returns the text of the policy file.
 pub(super) fn policy(draft: &Draft) -> String {
     let mut text = format!(
         "# Made by `palisade import` of {}.\n",
@@ -33,7 +33,7 @@ pub(super) fn policy(draft: &Draft) -> String {
     text
 }
 
-/// What differs, each difference once with the limits it concerns.
+/// Returns the differences from the original, each once with the limits that it concerns.
 pub(super) fn differences(draft: &Draft) -> Vec<String> {
     let mut order = Vec::new();
     let mut named: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -53,7 +53,8 @@ pub(super) fn differences(draft: &Draft) -> Vec<String> {
     general.chain(each).collect()
 }
 
-/// What is not in the policy, each with its place in the original and why.
+/// Returns the parts of the original that are not in the policy, each with its place and the
+/// reason.
 pub(super) fn left_out(draft: &Draft) -> impl Iterator<Item = String> {
     draft.parts.iter().filter_map(|part| match part {
         Part::LeftOut(_, place, why) => Some(format!("left out: {place}: {why}")),
@@ -145,7 +146,7 @@ fn list(items: &[String]) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// A TOML string.
+/// Returns a TOML string.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -161,7 +162,7 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// One line, whatever it holds.
+/// Returns the text as one line, without control characters.
 fn comment(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

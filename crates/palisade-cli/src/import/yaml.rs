@@ -1,4 +1,4 @@
-//! YAML with lines and comments: what a serde value would lose.
+//! YAML with line numbers and comments, which a serde value would lose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use granit_parser::{Event, Parser, Placement, ScalarStyle};
 
 use super::problem::{Place, Problem};
 
-/// Most nodes of a file, with aliases written out: a few bytes may stand for millions.
+/// Most nodes of a file, with aliases expanded: a few bytes may expand to millions.
 const NODES_MAX: usize = 100_000;
 
 /// A value and the line it starts on.
@@ -33,14 +33,14 @@ pub(super) struct Entry {
     pub(super) node: Node,
 }
 
-/// A comment and the line of what it is about: its own, or the next with content.
+/// A comment and the line it belongs to: its own, or the next one with content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comment {
     pub(super) about: usize,
     pub(super) text: String,
 }
 
-/// A file of one document.
+/// A file with one document.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) root: Node,
@@ -61,7 +61,7 @@ pub(super) fn parse(file: &Rc<str>, text: &str) -> Result<Document, Problem> {
     Ok(builder.document())
 }
 
-/// A collection that is not closed yet.
+/// A collection that is still open.
 enum Open {
     List(Vec<Node>),
     Map(Vec<Entry>, Option<(String, usize)>),
@@ -216,7 +216,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The key that takes over another mapping's entries.
+/// The key that merges another mapping's entries.
 const MERGE: &str = "<<";
 
 fn merged(entries: Vec<Entry>) -> Vec<Entry> {
@@ -258,7 +258,7 @@ fn scalar(text: &str, style: ScalarStyle) -> Value {
     }
 }
 
-/// The words of a comment, without what a TOML comment may not hold.
+/// Returns the text of a comment, without characters that a TOML comment may not hold.
 fn plain(text: &str) -> String {
     let kept = text.trim_start_matches('#').trim().chars();
     kept.filter(|c| !c.is_control()).collect()

@@ -12,7 +12,7 @@ use palisade_server::output;
 /// Writes a commented policy file to start from, and says what to run next.
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// What it is for [default: the decision API, asked by a backend]
+    /// Purpose of the policy [default: the decision API, asked by a backend]
     #[arg(long = "for", value_enum, value_name = "USE")]
     purpose: Option<Purpose>,
     /// Where to write it; a file that is there is left alone
@@ -37,10 +37,10 @@ enum Purpose {
     Library,
 }
 
-/// What a file starts with, whatever it is for.
+/// The start of every policy file, for all purposes.
 const START: &str = include_str!("start.toml");
 
-/// A template and the words after it.
+/// A policy file's text, and the advice to print after writing it.
 struct Written {
     text: String,
     next: String,

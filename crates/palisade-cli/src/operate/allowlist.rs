@@ -47,7 +47,7 @@ impl Kind {
 
 #[derive(Debug, Args)]
 struct Add {
-    /// What it names
+    /// Kind of the identifier
     kind: Kind,
     /// Address, network or user
     identifier: String,
@@ -66,7 +66,7 @@ struct Add {
 
 #[derive(Debug, Args)]
 struct Remove {
-    /// What it names
+    /// Kind of the identifier
     kind: Kind,
     /// Address, network or user
     identifier: String,

@@ -20,11 +20,11 @@ use tower_service::Service;
 use super::super::offline;
 use super::unanswered::Unanswered;
 
-/// Longest a call may take.
+/// Longest time for a call.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where a server administers unless it was told otherwise.
+/// Admin address of a server, unless configured otherwise.
 const ADMIN_DEFAULT: &str = "127.0.0.1:9090";
-/// Where the token is, unless a file was named.
+/// Variable with the token, unless a file is named.
 const TOKEN_VARIABLE: &str = "PALISADE_ADMIN_TOKEN";
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -54,7 +54,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Asks, and prints the answer: as it is with `--json`, else as `show` says.
+    /// Calls the server and prints its answer: unchanged with `--json`, else as formatted by
+    /// `show`.
     pub(crate) fn ask(
         &self,
         method: Method,
@@ -65,7 +66,7 @@ impl Server {
         self.ask_then(method, path, body, show, |_| Ending::Done)
     }
 
-    /// The same, ending as `ending` reads the answer.
+    /// Like [`Server::ask`], with the ending that `ending` reads from the answer.
     pub(super) fn ask_then(
         &self,
         method: Method,
@@ -90,7 +91,7 @@ impl Server {
         Err(refused(status, &answer))
     }
 
-    /// Asks, and prints nothing.
+    /// Calls the server, and returns its answer.
     pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {
         let (status, answer) = self.call(Method::GET, path, None)?;
         match status.is_success() {
@@ -103,7 +104,7 @@ impl Server {
         self.json
     }
 
-    /// The same server, at this address unless another was named.
+    /// Returns the server with this address, unless another was named.
     pub(in super::super) fn or_at(mut self, admin: String) -> Self {
         self.admin.get_or_insert(admin);
         self
@@ -113,13 +114,13 @@ impl Server {
         self.admin.as_deref().unwrap_or(ADMIN_DEFAULT)
     }
 
-    /// What the server says at a path, as text.
+    /// Returns the server's status and text at a path.
     pub(in super::super) fn text(&self, path: &str) -> Result<(StatusCode, String), Failure> {
         let (status, bytes) = self.fetch(Method::GET, path, None)?;
         Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// What the server answers to a body.
+    /// Posts a body, and returns the server's answer.
     pub(in super::super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         let (status, answer) = self.call(Method::POST, path, Some(body))?;
         match status.is_success() {
@@ -128,7 +129,8 @@ impl Server {
         }
     }
 
-    /// The status that another address answers with; redirects are not followed.
+    /// Sends a request to another address, and returns the status of its answer; redirects are not
+    /// followed.
     pub(in super::super) fn send_to(
         &self,
         method: Method,
@@ -222,7 +224,7 @@ impl Server {
     }
 }
 
-/// One request on a connection of its own: no pool, and no HTTP/2.
+/// Sends one request on a connection of its own: no pool, and no HTTP/2.
 async fn send(
     tls: ClientConfig,
     request: Request<Full<Bytes>>,
@@ -242,7 +244,7 @@ async fn send(
     Ok((status, bytes))
 }
 
-/// The request as a server reads it: whom it asks in `Host`, what it asks as the path.
+/// Returns the request in origin form: the server in `Host`, the path as the target.
 fn addressed(mut request: Request<Full<Bytes>>) -> http::Result<Request<Full<Bytes>>> {
     let uri = std::mem::take(request.uri_mut()).into_parts();
     let host = uri.authority.as_ref().map_or("", Authority::as_str);
@@ -253,7 +255,7 @@ fn addressed(mut request: Request<Full<Bytes>>) -> http::Result<Request<Full<Byt
     Ok(request)
 }
 
-/// What the server says: administration has a `message`, the rest a problem's `title`.
+/// Returns the server's message: administration has a `message`, all else a problem's `title`.
 fn message(answer: &Value) -> &str {
     let said = answer["message"].as_str().or(answer["title"].as_str());
     said.unwrap_or("the server refused")

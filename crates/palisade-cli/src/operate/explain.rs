@@ -107,7 +107,7 @@ fn fields<const N: usize>(list: [(&str, Option<&String>); N]) -> Value {
     Value::Object(given.collect::<Map<_, _>>())
 }
 
-/// `path=/login,remote_address=203.0.113.5` → entries.
+/// Parses `path=/login,remote_address=203.0.113.5` into entries.
 fn descriptor(text: &str) -> Result<Value, Failure> {
     let wrong = || {
         let hint = "write `--descriptor KEY=VALUE,KEY=VALUE`, or a JSON list of entries where a \

@@ -14,7 +14,7 @@ const PATH: &str = "/admin/rate-limit/keys";
 /// Makes an API key and prints it, once: only its hash is kept.
 #[derive(Debug, Args)]
 pub(crate) struct KeyCreate {
-    /// Whose it is, or what for
+    /// Name of its owner or its purpose
     #[arg(long)]
     name: String,
     /// A tier of the policy

@@ -1,4 +1,4 @@
-//! Commands that ask the admin API of a running server.
+//! Commands that call the admin API of a running server.
 
 mod allowlist;
 mod blocks;
@@ -23,7 +23,7 @@ pub(super) use status::Status;
 
 use serde_json::Value;
 
-/// The spellings of an account that an answer is about, a line each.
+/// Returns the spellings of an account that an answer is about, a line each.
 fn looked_up(answer: &Value) -> String {
     let spellings = answer["looked_up"].as_array().into_iter().flatten();
     let lines = spellings.map(|one| {
@@ -37,7 +37,7 @@ fn looked_up(answer: &Value) -> String {
     lines.collect()
 }
 
-/// A path with a query of the parameters that were given, encoded for a URL.
+/// Returns a path with a query of the given parameters, encoded for a URL.
 fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     use std::fmt::Write;
     let mut text = path.to_owned();

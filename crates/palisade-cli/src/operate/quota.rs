@@ -58,7 +58,7 @@ fn path(hash: &str, rest: &str) -> Result<String, Failure> {
     Ok(format!("/admin/rate-limit/quota/{hash}{rest}"))
 }
 
-/// A raw key in a URL would end up in logs.
+/// Checks that an argument is the hash of a key. A raw key in a URL would end up in logs.
 pub(super) fn checked(hash: &str) -> Result<&str, Failure> {
     if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(hash);
@@ -73,7 +73,7 @@ fn shown(answer: &Value) -> String {
     table(std::slice::from_ref(answer))
 }
 
-/// One row a key; the hash is what names it.
+/// Returns a table with one row a key, named by its hash.
 fn table(usages: &[Value]) -> String {
     let mut table = Table::new(["KEY", "TIER", "USED", "QUOTA", "LEFT", "OVERAGE", "RESETS"]);
     for usage in usages {

@@ -90,7 +90,7 @@ fn shown(answer: &Value) -> String {
     text
 }
 
-/// What is said of each policy.
+/// Returns the pairs of a list, such as the name and the mode of each failure policy.
 fn pairs(list: &Value) -> impl Iterator<Item = (&str, &str)> {
     let pairs = list.as_array().into_iter().flatten();
     pairs.map(|pair| {

@@ -1,15 +1,15 @@
-//! Why a server gave no answer, and what to do about it.
+//! Reasons why a server gave no answer, and the advice for each.
 
 use std::error::Error;
 use std::io;
 
 use palisade_server::failure::Failure;
 
-/// What was met instead of an answer.
+/// A reason why there is no answer.
 pub(super) enum Unanswered {
-    /// Nobody, within the time for it.
+    /// No answer arrived in time.
     Nobody,
-    /// Something that made no connection, or ended it.
+    /// An error prevented or ended the connection.
     Met(Box<dyn Error + Send + Sync>),
 }
 
@@ -28,7 +28,7 @@ const SHOW: &str =
     "pass a certificate of the authority in `tls.client_ca` with `--cert` and `--cert-key`";
 
 impl Unanswered {
-    /// As the failure of a command that asked `whom`.
+    /// Returns the failure of a command that called `whom`.
     pub(super) fn failure(self, whom: &str) -> Failure {
         let (why, todo) = match &self {
             Self::Nobody => ("nobody answers in time".to_owned(), IN_TIME),
@@ -57,8 +57,8 @@ fn met(error: &(dyn Error + 'static)) -> (String, &'static str) {
     }
 }
 
-/// The first error of this kind among the causes. An error of the system that wraps another
-/// passes over it as its source.
+/// Returns the first error of this kind among the causes. A system error that wraps another error
+/// skips that one in its `source`.
 fn cause<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
     let mut next = Some(error);
     while let Some(error) = next {

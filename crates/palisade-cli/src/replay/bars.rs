@@ -4,7 +4,8 @@
 const WIDTH: u64 = 32;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/// A bar as long as `count` is of `most`; what is there is never invisible.
+/// Returns a bar for `count`, where `most` has the full width; a count above zero is always
+/// visible.
 pub(super) fn bar(count: u64, most: u64) -> String {
     let eighths = length(count, most);
     let whole = usize::try_from(eighths / 8).unwrap_or(0);
@@ -12,7 +13,7 @@ pub(super) fn bar(count: u64, most: u64) -> String {
     format!("{}{}", "█".repeat(whole), EIGHTHS.get(rest).unwrap_or(&""))
 }
 
-/// The same with the refused part first, and the rest in a lighter shade.
+/// Returns a bar for `events` with the refused part first, and the rest in a lighter shade.
 pub(super) fn split_bar(events: u64, refused: u64, most: u64) -> String {
     let all = length(events, most).div_ceil(8);
     let dark = length(refused, most).div_ceil(8).min(all);

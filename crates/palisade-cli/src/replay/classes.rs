@@ -1,14 +1,14 @@
-//! Shares by class. A policy has a few, and an event may name any.
+//! Shares by class. A policy has few classes, but an event may name any.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::subjects::Share;
 
-/// Classes that are counted apart.
+/// Most classes that are counted apart.
 const CLASSES_MAX: usize = 1000;
-/// The first ones are looked for by where their name is, which is the policy's own for all
-/// their events: that takes no hash.
+/// Number of classes that are found by the address of their name, which is the policy's own in all
+/// of their events: no hash is needed.
 const AT_HAND: usize = 8;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What another policy would change: by limit, by subject, and the first of each kind.
+//! Differences under another policy: by limit, by subject, and the first of each kind.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use super::outcome::asked;
 use super::subjects::{Subject, Subjects};
 use super::summary::SUBJECTS_SHOWN;
 
-/// Examples that are kept of each kind.
+/// Most examples of each kind.
 const EXAMPLES_MAX: usize = 10;
 
 /// Differences of one kind.
@@ -25,7 +25,7 @@ pub(super) struct Changed {
     pub(super) first: Vec<Example>,
 }
 
-/// One difference, by the line it stands in.
+/// One difference, with the number of its line.
 pub(super) struct Example {
     pub(super) line: u64,
     pub(super) at: Micros,
@@ -33,7 +33,7 @@ pub(super) struct Example {
     pub(super) cause: String,
 }
 
-/// What another policy would change.
+/// The differences under another policy.
 #[derive(Default)]
 pub(super) struct Compared {
     pub(super) newly_denied: Changed,
@@ -100,7 +100,7 @@ impl Changed {
 }
 
 impl Compared {
-    /// Counts how `other` differs; true if it does.
+    /// Counts the difference to `other`; true if there is one.
     pub(super) fn count(
         &mut self,
         numbered: &Numbered,
@@ -110,7 +110,7 @@ impl Compared {
         match Comparison::of(given, other) {
             Comparison::NewlyDenied => self.newly_denied.count(numbered, other),
             Comparison::NewlyAllowed => self.newly_allowed.count(numbered, given),
-            // On one clock how long a refusal lasts is exact.
+            // Both decisions are made on one clock, so how long a refusal lasts is exact.
             Comparison::Otherwise => self.otherwise += 1,
             Comparison::Agrees if given.retry_after != other.retry_after => self.otherwise += 1,
             Comparison::Agrees | Comparison::NotCompared => return false,

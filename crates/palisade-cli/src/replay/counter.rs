@@ -1,6 +1,6 @@
-//! A thread that counts events by subject and time, beside whoever decides: most subjects are
-//! out of the processor's cache when their next event comes, and waiting for them would take
-//! a decision's time.
+//! A thread that counts events by subject and time, in parallel with the one that decides. Most
+//! subjects have left the processor's cache when their next event comes, and waiting for memory
+//! would take as long as a decision.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -11,24 +11,24 @@ use super::super::events::{Done, Numbered};
 use super::subjects::Subjects;
 use super::timeline::Timeline;
 
-/// Batches that wait to be counted.
+/// Most batches that wait to be counted.
 const WAITING_MAX: usize = 4;
 
-/// What is counted here.
+/// The counts by subject and time.
 #[derive(Default)]
 pub(super) struct Counted {
     pub(super) subjects: Subjects,
     pub(super) timeline: Timeline,
 }
 
-/// Takes what was decided.
+/// Sends decided events to the counting thread.
 pub(super) struct Counter {
     batches: SyncSender<Vec<Numbered>>,
     thread: JoinHandle<Counted>,
 }
 
 impl Counter {
-    /// Counts, and gives batches back to who reads them.
+    /// Starts the thread. It returns batches through `done` when they are counted.
     pub(super) fn start(done: Done) -> Result<Self, Failure> {
         let (batches, decided) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
@@ -40,12 +40,12 @@ impl Counter {
         Ok(Self { batches, thread })
     }
 
-    /// Counts a batch soon.
+    /// Queues a batch to be counted.
     pub(super) fn take(&self, batch: Vec<Numbered>) -> Result<(), Failure> {
         self.batches.send(batch).map_err(|_| ended())
     }
 
-    /// Everything, when all of it is counted.
+    /// Waits until everything is counted, and returns the counts.
     pub(super) fn end(self) -> Result<Counted, Failure> {
         drop(self.batches);
         self.thread.join().map_err(|_| ended())

@@ -1,4 +1,4 @@
-//! What an event led to under one policy.
+//! The decision about an event under one policy, for output.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use palisade_core::decision::{Decision, Mode, Outcome as Answer};
 use palisade_core::rule::Rule;
 use serde_json::{Value, json};
 
-/// The answer, as far as it is shown.
+/// The parts of a decision that are shown.
 pub(super) struct Outcome<'a>(pub(super) &'a Decision);
 
 impl Outcome<'_> {
@@ -17,7 +17,7 @@ impl Outcome<'_> {
         Cause::of(self.0)
     }
 
-    /// The decision and rule that shadow mode hid.
+    /// Returns the decision and rule that shadow mode did not enforce.
     fn shadow(&self) -> Option<String> {
         let shadow = self.0.shadow.as_deref()?;
         let rule = shadow.rule.map(|rule| format!(" {}", rule.id()));
@@ -41,7 +41,7 @@ impl Outcome<'_> {
     }
 }
 
-/// The class of a request; `None` for the guard.
+/// Returns the class of a request; `None` for the guard.
 pub(super) fn class_of(decision: &Decision) -> Option<&Arc<str>> {
     let closest = decision.limits.first().map(|reading| &reading.class);
     closest.or(decision.class.as_ref())
@@ -67,7 +67,7 @@ impl fmt::Display for Outcome<'_> {
     }
 }
 
-/// What was asked: method and path, or the operation of the guard.
+/// Returns the operation of an event: method and path, or the command of the guard.
 pub(super) fn asked(event: &Event) -> String {
     match &event.operation {
         Operation::Request(facts) => format!("{} {}", facts.method, facts.path),

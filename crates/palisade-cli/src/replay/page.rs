@@ -1,5 +1,5 @@
-//! A replay as one page: plots drawn as inline SVG, nothing fetched, nothing run. Subjects
-//! are named by lines of the file; no path, address or name is in it.
+//! A replay as one HTML page: plots are inline SVG, and the page loads nothing and runs no script.
+//! Subjects are named by lines of the file; no path, address or name is in the page.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ const HEIGHT: u64 = 200;
 /// Length of the longest bar of a table.
 const BAR: u64 = 240;
 
-/// The page.
+/// Returns the page.
 pub(super) fn page(summary: &mut Summary) -> String {
     let mut body = format!("<h1>Replay of {} events</h1>\n<p>", summary.events);
     let shown: Vec<String> = summary
@@ -46,7 +46,7 @@ pub(super) fn page(summary: &mut Summary) -> String {
     )
 }
 
-/// Allowed and refused events over time, one column a step.
+/// Draws allowed and refused events over time, one column a step.
 fn plot(rows: &[(Micros, Share)]) -> String {
     let most = rows.iter().map(|(_, share)| share.events).max();
     let (Some(most), Some((first, _)), Some((last, _))) = (most, rows.first(), rows.last()) else {
@@ -104,7 +104,7 @@ fn tables(summary: &Summary) -> String {
         + &table("Subjects refused most", &subjects)
 }
 
-/// Names with their events and the refused part of them.
+/// Returns a table of names with their events and the refused part of them.
 fn table(title: &str, rows: &[(String, Share)]) -> String {
     let Some(most) = rows.iter().map(|(_, share)| share.events).max() else {
         return String::new();
@@ -166,7 +166,7 @@ fn changed(title: &str, changed: &Changed) -> String {
     text
 }
 
-/// Text that cannot be markup.
+/// Returns text that cannot be markup.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

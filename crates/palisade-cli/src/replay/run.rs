@@ -1,5 +1,5 @@
-//! One recording through one policy or two: a thread reads ahead, this one decides, in order,
-//! and a third counts.
+//! Replays one recording through one policy or two: one thread reads ahead, this one decides, in
+//! order, and a third counts.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::counter::Counter;
 use super::outcome::{Outcome, asked};
 use super::summary::Summary;
 
-/// What to run.
+/// The settings of a replay.
 pub(super) struct Run<'a> {
     pub(super) recording: &'a Recording,
     pub(super) names: Names,
-    /// The policy, and one to compare it with.
+    /// The policy, and another one to compare it with.
     pub(super) policies: [Option<&'a Config>; 2],
     pub(super) keys_max: u64,
     /// Whether to print decisions, and whether as JSON.
@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Decides everything.
+    /// Decides all events.
     pub(super) async fn all(self) -> Result<Summary, Failure> {
         let [one, other] = self.policies;
         let slash = one.map(|config| config.policy().settings.encoded_slash);
@@ -125,7 +125,7 @@ async fn decide(
     }
 }
 
-/// One decision as a line.
+/// Returns one decision as a line.
 fn show(as_json: bool, numbered: &Numbered, given: &Decision, other: Option<&Decision>) -> String {
     let Numbered { line, event, .. } = numbered;
     let (at, asked) = (event.at.to_rfc3339(), asked(event));
@@ -146,7 +146,7 @@ fn show(as_json: bool, numbered: &Numbered, given: &Decision, other: Option<&Dec
     }
 }
 
-/// Not one line was an event: it is probably written in another way.
+/// Returns the failure for a recording without a single event: it probably has another format.
 fn nothing_read(summary: &Summary) -> Failure {
     let first = summary.wrong.first.first();
     let (line, why) = first.map_or((0, ""), |(line, why)| (*line, why));
@@ -156,7 +156,7 @@ fn nothing_read(summary: &Summary) -> Failure {
     )
 }
 
-/// How far it is, how fast and how much longer; on a terminal only.
+/// Returns a progress bar: position, speed and time left; visible on a terminal only.
 pub(crate) fn progress(ahead: &Ahead) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

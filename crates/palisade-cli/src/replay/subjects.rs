@@ -1,16 +1,16 @@
-//! Whose events they are: the busiest, told apart by keyed hashes and named by the line they
-//! first came in. The file says who that is; nothing here does.
+//! The busiest subjects, told apart by keyed hashes and named by the line they first came in. Only
+//! the file tells who a subject is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::super::events::Numbered;
 
-/// Subjects that are told apart at once. When there are more, the half with the fewest
-/// refusals is forgotten.
+/// Most subjects that are told apart at once. Beyond that, the half with the fewest refusals is
+/// forgotten.
 const SUBJECTS_MAX: usize = 200_000;
 
-/// How many events, and how many of them were not allowed.
+/// Number of events, and of those among them that were not allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) events: u64,
@@ -36,7 +36,7 @@ pub(super) struct Subject {
     pub(super) share: Share,
 }
 
-/// What is a keyed hash already is not hashed again.
+/// A hasher that returns its input: the keys are keyed hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 struct AsItIs(u64);
 
@@ -60,7 +60,7 @@ impl Hasher for AsItIs {
 #[derive(Default)]
 pub(super) struct Subjects {
     all: HashMap<u64, Subject, BuildHasherDefault<AsItIs>>,
-    /// Some were forgotten: figures of the others are at least what is shown.
+    /// True if some were forgotten: figures of the others are lower bounds.
     pub(super) is_partial: bool,
 }
 
@@ -88,7 +88,7 @@ impl Subjects {
         self.is_partial = true;
     }
 
-    /// Those that were refused most, and how many were refused at all.
+    /// Returns the subjects that were refused most, and how many were refused at all.
     pub(super) fn refused_most(&self, count_max: usize) -> (Vec<Subject>, usize) {
         let refused = self.all.values().filter(|one| one.share.refused > 0);
         let mut refused: Vec<Subject> = refused.copied().collect();
@@ -98,7 +98,7 @@ impl Subjects {
         (refused, count)
     }
 
-    /// How many were told apart.
+    /// Returns how many subjects were told apart.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

@@ -1,4 +1,4 @@
-//! What a replay led to: by decision, cause, class, subject and time.
+//! The results of a replay: by decision, cause, class, subject and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -42,7 +42,7 @@ pub(super) struct Summary {
     pub(super) events: u64,
     decisions: [u64; OUTCOMES.len()],
     modes: [u64; MODES.len()],
-    /// What stood in the way of those that were not allowed.
+    /// Causes of the refusals, with their numbers.
     causes: HashMap<Cause, u64>,
     classes: Classes,
     guard: Share,
@@ -50,14 +50,15 @@ pub(super) struct Summary {
     pub(super) counted: Counted,
     pub(super) compared: Option<Compared>,
     pub(super) wrong: WrongLines,
-    /// Lines that tell of no decision.
+    /// Lines that report no decision.
     pub(super) others: u64,
-    /// Keys that had to share a bucket: decisions about them are stricter than they would be.
+    /// Keys that had to share a bucket: decisions about them are stricter than with buckets of
+    /// their own.
     pub(super) overflowed: u64,
 }
 
 impl Summary {
-    /// Counts a decision; whose and when is counted beside.
+    /// Counts a decision. Subject and time are counted in another thread.
     pub(super) fn count(&mut self, decision: &Decision) {
         let is_allowed = decision.is_allowed();
         self.events += 1;
@@ -86,7 +87,7 @@ impl Summary {
         shown.map(|(one, count)| (one.name(), count)).collect()
     }
 
-    /// Causes of refusals, the most frequent first.
+    /// Returns causes of refusals, the most frequent first.
     pub(super) fn causes(&self) -> Vec<(String, u64)> {
         let mut causes: Vec<(String, u64)> = self
             .causes
@@ -97,7 +98,7 @@ impl Summary {
         causes
     }
 
-    /// Classes by name, the guard's events among them.
+    /// Returns classes by name, the guard's events among them.
     pub(super) fn classes(&self) -> BTreeMap<String, Share> {
         let guard = (self.guard.events > 0).then(|| ("guard".to_owned(), self.guard));
         self.classes.all().chain(guard).collect()

@@ -1,4 +1,4 @@
-//! Events over time, in equal steps that grow with what there is to show.
+//! Events over time, in equal steps that get longer with the recording.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use palisade_core::time::{MINUTE, Micros, SECOND};
 
 use super::subjects::Share;
 
-/// Steps that are kept; beyond that neighbours become one.
+/// Most steps that are kept; beyond that neighbours are merged.
 const STEPS_MAX: usize = 4096;
 
 /// Shares of equal stretches of time.
 pub(super) struct Timeline {
     step: u64,
     steps: BTreeMap<u64, Share>,
-    /// The step that was counted last: events come in order.
+    /// The step that was counted last. Kept apart because events come in order.
     running: (u64, Share),
 }
 
@@ -52,7 +52,7 @@ impl Timeline {
         }
     }
 
-    /// At most `rows_max` equal stretches that cover everything, of whole minutes if there
+    /// Returns at most `rows_max` equal stretches that cover everything, of whole minutes if there
     /// is more than one: start and share of each, empty ones included.
     pub(super) fn rows(&mut self, rows_max: u64) -> Vec<(Micros, Share)> {
         self.settle();

@@ -63,7 +63,8 @@ impl Backup {
         Ok(Ending::Done)
     }
 
-    /// The directory is there, empty, and nobody else's.
+    /// Makes sure that the directory exists and is empty. A new directory is readable by this user
+    /// only.
     fn prepare(&self) -> Result<(), Failure> {
         let made = DirBuilder::new()
             .recursive(true)

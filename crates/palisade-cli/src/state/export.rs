@@ -72,7 +72,8 @@ impl Export {
     }
 }
 
-/// A store to read from. A data directory is only looked at: its server may hold it.
+/// Opens a store for reading. A data directory is opened without locking it: its server may hold
+/// it.
 async fn reader(found: &Found) -> Result<AnyStore, Failure> {
     match opening(&found.config.store)? {
         Opening::Embedded(bounds, directory) => {
@@ -96,7 +97,7 @@ async fn reader(found: &Found) -> Result<AnyStore, Failure> {
     }
 }
 
-/// How much of each.
+/// Returns the counts in words.
 pub(super) fn words(counts: &Counts) -> String {
     let Counts {
         records,

@@ -1,4 +1,4 @@
-//! `manifest.json`: what a backup holds and how to see that it is whole.
+//! `manifest.json`: the contents of a backup, with checksums to verify it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -16,16 +16,16 @@ use palisade_server::serve::SECRET_FILE;
 
 const NAME: &str = "manifest.json";
 const VERSION: u32 = 1;
-/// A manifest is a few hundred bytes.
+/// Longest manifest that is read. A manifest has a few hundred bytes.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     palisade_backup: u32,
     pub(super) taken_at: String,
     pub(super) changes: u64,
-    /// Of the secrets that the digests were made under.
+    /// Fingerprints of the secrets that the digests were made under.
     secrets: Vec<String>,
     files: Vec<Summed>,
 }
@@ -38,7 +38,7 @@ struct Summed {
 }
 
 impl Manifest {
-    /// Sums up the files of a backup and writes the manifest beside them, last.
+    /// Computes the checksums of a backup's files and writes the manifest beside them, last.
     pub(super) fn write(
         copy: &Path,
         taken_at: String,
@@ -57,7 +57,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the manifest of a backup whose files are as they were written.
+    /// Reads the manifest of a backup, and checks that its files are unchanged.
     pub(super) fn read(copy: &Path) -> Result<Self, Failure> {
         let path = copy.join(NAME);
         let refused = |why: &str| {
@@ -83,12 +83,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// True if the backup has the secret in it.
+    /// True if the backup contains the secret.
     pub(super) fn has_secret(&self) -> bool {
         self.files.iter().any(|file| file.name == SECRET_FILE)
     }
 
-    /// True if its digests were made under secrets of this keyring.
+    /// True if the backup's digests were made under secrets of this keyring.
     pub(super) fn fits(&self, keyring: &Keyring) -> bool {
         let known = fingerprints(keyring);
         self.secrets.iter().all(|secret| known.contains(secret))
@@ -136,7 +136,7 @@ fn sum(path: &Path) -> std::io::Result<(u64, String)> {
     }
 }
 
-/// Writes a file that only this user can read, and that is on disk afterwards.
+/// Writes a file that only this user can read, and syncs it to disk.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let mut file = options

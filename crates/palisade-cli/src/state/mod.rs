@@ -27,7 +27,8 @@ pub(super) use export::Export;
 pub(super) use import::ImportState;
 pub(super) use restore::Restore;
 
-/// A store that works in bulk may take longer than one that a request waits for.
+/// Shortest deadline of a call. A store that works in bulk may take longer than one that a request
+/// waits for.
 const PATIENCE_MIN: Duration = Duration::from_secs(10);
 
 /// Which store.
@@ -41,7 +42,7 @@ struct Place {
     store: Option<String>,
 }
 
-/// The store that was named, and all that is needed to read it.
+/// The store that was named, and everything needed to read it.
 struct Found {
     config: Config,
     env: Env,
@@ -63,12 +64,12 @@ impl Place {
 }
 
 impl Found {
-    /// The secrets that the configuration names.
+    /// Returns the secrets that the configuration names.
     fn given(&self) -> Result<GivenSecrets, Failure> {
         GivenSecrets::read(&self.config, &self.env)
     }
 
-    /// The secrets that are in force.
+    /// Returns the secrets in force.
     fn keyring(&self) -> Result<Keyring, Failure> {
         let directory = match &self.config.store.url {
             StoreUrl::Embedded(directory) => Some(directory.as_path()),
@@ -77,7 +78,7 @@ impl Found {
         Secrets::known(self.given()?, directory)?.keyring()
     }
 
-    /// The data directory; only the embedded store has one.
+    /// Returns the data directory; only the embedded store has one.
     fn directory(&self) -> Result<&Path, Failure> {
         match &self.config.store.url {
             StoreUrl::Embedded(directory) => Ok(directory),
@@ -93,7 +94,7 @@ impl Found {
     }
 }
 
-/// What a person or a program has to do about it.
+/// Returns the failure for an error, with the advice to a person or a program.
 fn failed(error: &StateError) -> Failure {
     match error {
         StateError::Store(_) => Failure::unavailable(

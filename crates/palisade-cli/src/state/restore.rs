@@ -69,7 +69,7 @@ impl Restore {
         Ok(Ending::Done)
     }
 
-    /// A configured secret must be the copy's; without one the copy must bring its own.
+    /// Checks that a configured secret is the copy's; without one the copy must contain its own.
     fn check_secret(&self, found: &Found, manifest: &Manifest) -> Result<(), Failure> {
         let keyring = match found.given()?.is_configured() {
             true => found.keyring()?,

@@ -1,4 +1,4 @@
-//! Peaks → limits that touch at most a share of the callers.
+//! Derives limits from peaks, so that they touch at most a share of the callers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -35,7 +35,7 @@ impl FromStr for Allowed {
 }
 
 impl Allowed {
-    /// How many of so many callers.
+    /// Returns this share of `callers`, as a number of callers.
     pub(super) fn of(self, callers: u64) -> u64 {
         let share = u128::from(callers) * u128::from(self.0) / 1_000_000;
         u64::try_from(share).unwrap_or(callers)
@@ -54,7 +54,7 @@ impl Allowed {
     }
 }
 
-/// One limit that is suggested, and what it was made of.
+/// A suggested limit, and the figures it is based on.
 pub(super) struct Limit {
     pub(super) name: String,
     pub(super) class: Option<Arc<str>>,
@@ -62,17 +62,18 @@ pub(super) struct Limit {
     pub(super) window: Window,
     pub(super) rate: u64,
     pub(super) callers: u64,
-    /// p50, p90, p99, p99.9 and the most.
+    /// p50, p90, p99, p99.9 and the maximum.
     pub(super) quantiles: [u32; 5],
 }
 
-/// Limits, and what running the log through them came to.
+/// Suggested limits, and the result of running the log through them.
 pub(super) struct Suggestion {
     pub(super) asked: Allowed,
     pub(super) limits: Vec<Limit>,
-    /// What each kind is granted; less than was asked for where limits add up.
+    /// Share that each kind is granted; less than was asked for where limits add up.
     granted: BTreeMap<Kind, Allowed>,
-    /// What is added where even the busiest caller's peak touched somebody, in percent.
+    /// Percentage added to the limits of a kind where even the busiest caller's peak, as the limit,
+    /// refused somebody.
     headroom: BTreeMap<Kind, u64>,
     pub(super) touched: Touched,
 }
@@ -129,7 +130,8 @@ impl Suggestion {
         100 + self.headroom.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Takes over what running the log came to: kinds of which too many were touched.
+    /// Takes the result of running the log. Returns the kinds of which too many callers were
+    /// touched.
     pub(super) fn judge(&mut self, measured: &Measured, touched: Touched) -> BTreeSet<Kind> {
         self.touched = touched;
         let over = Kind::ALL.into_iter().filter(|kind| {
@@ -139,8 +141,8 @@ impl Suggestion {
         over.collect()
     }
 
-    /// Less is granted to these kinds and, when that is nothing, their limits grow: this ends
-    /// before the limits are what all callers together use.
+    /// Grants less to these kinds and, when that is nothing, raises their limits. This terminates
+    /// before the limits reach what all callers together use.
     pub(super) fn loosen(&mut self, measured: &Measured, over: &BTreeSet<Kind>) {
         for kind in over {
             match self.granted.get_mut(kind) {
@@ -152,7 +154,7 @@ impl Suggestion {
     }
 }
 
-/// Two digits that people can remember, never less.
+/// Rounds up to two significant digits, which people can remember.
 fn rounded_up(count: u64) -> u64 {
     let mut scale = 1;
     while count / scale >= 100 {

@@ -1,4 +1,4 @@
-//! What callers use at most within a window, one pass over the log, bounded.
+//! Peak usage of callers within a window, in one pass over the log, in bounded memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -12,10 +12,10 @@ use palisade_core::time::{HOUR, MINUTE, Micros};
 
 use super::super::events::WrongLines;
 
-/// Steps that a window is counted in. A hit counts until its step is wholly outside, as it
-/// does in a sliding wheel: what is measured is never less than any window's count.
+/// Steps of a window. A hit counts until its step is wholly outside of the window, as in a sliding
+/// wheel: the measure is never less than the count of any window.
 const STEPS: u64 = 64;
-/// Classes and kinds that are measured apart; an event may name any class.
+/// Most pairs of class and kind that are measured apart; an event may name any class.
 const GROUPS_MAX: usize = 1000;
 
 /// A window that is measured.
@@ -43,7 +43,7 @@ impl Window {
     }
 }
 
-/// What callers are told apart by.
+/// The identity by which callers are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ip,
@@ -66,8 +66,8 @@ impl Kind {
         }
     }
 
-    /// Who a request is from, as a keyed hash; `None` if it does not say. Users and tokens
-    /// are of an organisation.
+    /// Returns the caller of a request as a keyed hash; `None` if the request does not state it.
+    /// Users and tokens belong to an organisation.
     pub(super) fn caller(self, hasher: &RandomState, facts: &RequestFacts) -> Option<u64> {
         let org = facts.org.as_ref().map(palisade_core::Id::as_bytes);
         let name = |id: &Option<palisade_core::Id>| {
@@ -97,11 +97,11 @@ pub(super) struct Group {
     pub(super) kind: Kind,
 }
 
-/// What one caller uses.
+/// Peaks of one caller, one for each window.
 #[derive(Default)]
 struct Caller([Peak; Window::ALL.len()]);
 
-/// The most that was used within one window.
+/// Highest usage within one window.
 #[derive(Default)]
 struct Peak {
     steps: VecDeque<(u64, u32)>,
@@ -125,14 +125,14 @@ impl Peak {
     }
 }
 
-/// What was measured.
+/// The usage of all callers.
 pub(super) struct Measured {
     pub(super) hasher: RandomState,
     groups: HashMap<Group, u32>,
     callers: HashMap<(u32, u64), Caller>,
     callers_max: usize,
     pub(super) events: u64,
-    /// Events whose caller could not be measured any more.
+    /// Events beyond the bound on callers, which could not be measured.
     pub(super) unmeasured: u64,
     pub(super) wrong: WrongLines,
     span: Option<(Micros, Micros)>,
@@ -189,14 +189,14 @@ impl Measured {
         }
     }
 
-    /// Groups by class and kind.
+    /// Returns the groups, by class and kind.
     pub(super) fn groups(&self) -> Vec<Group> {
         let mut groups: Vec<Group> = self.groups.keys().cloned().collect();
         groups.sort();
         groups
     }
 
-    /// The most that each caller of a group used within a window, highest first.
+    /// Returns the peak of each caller of a group in a window, highest first.
     pub(super) fn peaks(&self, group: &Group, window: Window) -> Vec<u32> {
         let Some(index) = self.groups.get(group) else {
             return Vec::new();
@@ -213,19 +213,19 @@ impl Measured {
         peaks
     }
 
-    /// Callers of a kind, in all classes.
+    /// Returns the number of callers of a kind, in all classes.
     pub(super) fn callers_of(&self, kind: Kind) -> u64 {
         let group = Group { class: None, kind };
         self.peaks(&group, Window::Minute).len() as u64
     }
 
-    /// Whether the log is long enough to say anything about a window.
+    /// True if the log is long enough for a window.
     pub(super) fn covers(&self, window: Window) -> bool {
         let span = self.span.map_or(0, |(first, last)| last.since(first));
         window == Window::Minute || span >= window.micros()
     }
 
-    /// The first and last instant.
+    /// Returns the first and last instant.
     pub(super) fn span(&self) -> (Micros, Micros) {
         self.span.unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! `palisade suggest`: what callers really use, and limits that would have touched few of
-//! them.
+//! `palisade suggest`: measures the real usage of callers, and suggests limits that would have
+//! touched few of them.
 
 mod choose;
 mod measure;
@@ -91,8 +91,8 @@ impl Suggest {
         Ok(measured)
     }
 
-    /// Limits that hold what is promised when the log is run through them: where they touch
-    /// too many of a kind, it gets looser ones.
+    /// Returns limits that keep the promised share when the log is run through them. Where they
+    /// touch too many callers of a kind, that kind gets looser ones.
     fn search(&self, config: &Config, measured: &Measured) -> Result<Suggestion, Failure> {
         let mut suggestion = Suggestion::of(measured, self.deny_at_most);
         loop {

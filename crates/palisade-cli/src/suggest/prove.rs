@@ -1,4 +1,4 @@
-//! The log through the suggested policy: who would have been refused anything.
+//! Runs the log through the suggested policy, to find the callers that would have been refused.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::RandomState;
@@ -15,19 +15,19 @@ use super::super::events::{Names, Recording, read_ahead};
 use super::super::offline;
 use super::measure::Kind;
 
-/// Buckets that the trial may hold.
+/// Most buckets of the trial.
 const KEYS_MAX: u64 = 1_000_000;
-/// Callers that are told apart: with more, the rest count as touched one by one.
+/// Most callers that are told apart; beyond that, each refused event counts as another caller.
 const TOUCHED_MAX: usize = 1_000_000;
 
-/// What is tried.
+/// The inputs of a trial.
 pub(super) struct Trial<'a> {
     pub(super) recording: &'a Recording,
     pub(super) config: &'a Config,
     pub(super) text: &'a str,
 }
 
-/// What a trial came to.
+/// The result of a trial.
 #[derive(Default)]
 pub(super) struct Touched {
     pub(super) events: u64,
@@ -78,7 +78,7 @@ impl Trial<'_> {
     }
 }
 
-/// Whom a suggested limit counts: its name says so.
+/// Returns the kind of callers that a suggested limit counts, which its name tells.
 fn kind_of(cause: &Cause) -> Option<Kind> {
     let limit = cause.limit.as_deref()?;
     let (_, rest) = limit.rsplit_once("-per-")?;

@@ -1,4 +1,4 @@
-//! A suggestion as a policy file, its figures as comments.
+//! Writes a suggestion as a policy file, with its figures as comments.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::choose::{Limit, Suggestion};
 use super::measure::{Kind, Measured};
 
-/// The file.
+/// Returns the text of the file.
 pub(super) fn policy(suggestion: &Suggestion, measured: &Measured, routes: &PolicySet) -> String {
     let mut text = head(suggestion, measured);
     text.push_str("\n[policy]\ndefaults = false\n");

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::engine::RequestAnswer;
 
-/// So many limits are remembered on each thread, those seen last: most services have fewer, and
-/// to look through them all must cost less than to write two values.
+/// Most limits that each thread remembers, those seen last. Most services have fewer, and searching
+/// all of them must cost less than formatting two values.
 const LIMITS_MAX: usize = 8;
 
 thread_local! {
@@ -24,14 +24,15 @@ thread_local! {
     };
 }
 
-/// What is known of a limit's values; one that is not there has not been asked for.
+/// Remembered header values of one limit. A value that is `None` has not been needed yet.
 pub(super) struct Lasting {
     name: Arc<str>,
     figures: (u64, u64, QuotaUnit),
     limit: Option<HeaderValue>,
     policy: Option<HeaderValue>,
     limit_in_window: Option<HeaderValue>,
-    /// The reset that was told last, in seconds: buckets that are used now mostly have the same.
+    /// The reset of the last answer, in seconds: buckets that are used now mostly have the same
+    /// one.
     reset_at: u64,
     reset: Option<HeaderValue>,
 }
@@ -49,7 +50,7 @@ impl Lasting {
         }
     }
 
-    /// Forgets what was told of another reset.
+    /// Forgets the value of another reset.
     fn at(&mut self, reset: u64) -> &mut Self {
         if self.reset_at != reset {
             (self.reset_at, self.reset) = (reset, None);
@@ -57,13 +58,14 @@ impl Lasting {
         self
     }
 
-    /// The name is compared by its place: it lives as long as it is remembered here, and a
-    /// policy that is loaded anew has names of its own.
+    /// True if these values belong to the limit of `reading`. The names are compared by address:
+    /// this entry keeps the name's allocation alive, and a policy that is loaded anew has
+    /// allocations of its own.
     fn is_of(&self, reading: &LimitReading) -> bool {
         Arc::ptr_eq(&self.name, &reading.name) && self.figures == figures(reading)
     }
 
-    /// Where the value of `field` is kept, if it is one that lasts.
+    /// Returns the slot for the value of `field`, if that value lasts.
     pub(super) const fn place(&mut self, field: Field) -> Option<&mut Option<HeaderValue>> {
         match field {
             Field::XRateLimitLimit => Some(&mut self.limit),
@@ -75,16 +77,17 @@ impl Lasting {
     }
 }
 
-/// So many texts live as long as the process, each of so many bytes at most: as many as the
-/// limits of a policy that is loaded anew a few times have.
+/// Most texts that live as long as the process, and the longest of them in bytes: enough for the
+/// limits of a policy that is reloaded a few times.
 const TEXTS_MAX: usize = 1_024;
 const TEXT_BYTES_MAX: usize = 256;
 
-/// What limits are told to be, each once.
+/// Header values of limits that live as long as the process, each stored once.
 static TEXTS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
 
-/// The value to remember for `field`. What lasts as long as its limit is a text of the process,
-/// while there is room: to copy one, and to forget it, touches nothing that threads share.
+/// Returns the value to remember for `field`. A value that lasts as long as its limit becomes a
+/// static text of the process, while there is room: cloning and dropping a static value touches no
+/// reference count that threads share.
 #[cold]
 pub(super) fn kept(field: Field, value: HeaderValue) -> HeaderValue {
     match field {
@@ -113,7 +116,8 @@ fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
     (reading.limit, reading.window_seconds, reading.unit.clone())
 }
 
-/// Calls `then` with what is known of the limit that an answer is about, if it is about one.
+/// Calls `then` with the remembered values of the limit that an answer is about, or with `None` if
+/// it is about no limit.
 pub(super) fn with<T>(answer: &RequestAnswer, then: impl FnOnce(Option<&mut Lasting>) -> T) -> T {
     let families = answer.policy.settings.headers;
     let Some(reading) = lasting(&answer.decision, families) else {
@@ -165,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What is put on an answer is what the headers of its decision are, in their order.
+    /// Asserts that the headers put on an answer are those of its decision, in their order.
     fn assert_told(families: HeaderFamilies, limits: Vec<LimitReading>) {
         let mut policy = PolicySet::empty();
         policy.settings.headers = families;

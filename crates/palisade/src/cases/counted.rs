@@ -1,4 +1,4 @@
-//! Where a replay counts: one type, whichever store it is.
+//! The store of a replay: one type for either of two stores.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use palisade_store::model::ModelStore;
 
 /// The store of a replay.
 pub(super) enum Counted {
-    /// The plainest there is.
+    /// The reference model: simple and unbounded.
     Plain(ModelStore<Arc<dyn Clock>>),
-    /// Quick and bounded.
+    /// The embedded store: fast and bounded.
     Embedded(MemoryStore<Arc<dyn Clock>>),
 }
 

@@ -11,18 +11,18 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{DescriptorAnswer, DescriptorStatus, Verdict};
 
-/// A call as it is written.
+/// A call as a line spells it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DescriptorCall {
     domain: String,
     descriptors: Vec<Written>,
-    /// Hits of every descriptor that does not say its own; one if left out.
+    /// Hits of every descriptor that does not state its own; one if left out.
     #[serde(default)]
     hits: u32,
 }
 
-/// A descriptor: its entries, or more about it.
+/// A descriptor: its entries alone, or an object with more members.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -40,9 +40,9 @@ impl std::fmt::Debug for Written {
 #[serde(deny_unknown_fields)]
 struct Full {
     entries: Vec<WrittenEntry>,
-    /// 0 looks, a negative number gives back.
+    /// Hits of this descriptor: 0 only looks, a negative number gives back.
     hits: Option<i64>,
-    /// A figure of its own, as `"10/min"`.
+    /// A limit of its own, such as `"10/min"`.
     limit: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl DescriptorCall {
         Ok(facts)
     }
 
-    /// The domain that is asked.
+    /// Returns the domain of the call.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.domain
@@ -109,8 +109,8 @@ fn figure(written: &str) -> Result<OwnFigure, FieldError> {
     })
 }
 
-/// Adds what only such an answer has: the code as Envoy is told it, and one status for each
-/// descriptor, in order.
+/// Adds the members that only an answer to Envoy has: the code that Envoy receives, and one status
+/// for each descriptor, in order.
 pub(super) fn add_statuses(answer: &DescriptorAnswer, to: &mut Map<String, Value>) {
     let code = if answer.decision.is_allowed() {
         "OK"
@@ -139,7 +139,7 @@ fn status(found: &DescriptorStatus) -> Value {
     })
 }
 
-/// `60s`, `1d`, `1mo`: as in keys.
+/// Returns a window as keys spell it: `60s`, `1d`, `1mo`.
 fn window(window: Window) -> String {
     window.label().trim_start_matches('w').to_owned()
 }

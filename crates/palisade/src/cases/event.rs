@@ -11,7 +11,7 @@ use super::plain;
 use super::reservations::{self, NamedFollowUp, NamedReserve, ReservationStep};
 use crate::wire::{self, RawGuard, RawRequest, WireError};
 
-/// What the store does from now on.
+/// State of the store from this event on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreState {
@@ -23,7 +23,7 @@ pub enum StoreState {
     Timeout,
 }
 
-/// What an event does.
+/// The operation of an event.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// A request or a background job.
@@ -43,11 +43,11 @@ pub enum Operation {
 /// One event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When.
+    /// Instant of the event.
     pub at: Micros,
-    /// What.
+    /// Operation to run.
     pub operation: Operation,
-    /// What the answer must contain; `None` if nothing is expected.
+    /// Members that the answer must contain; `None` if nothing is expected.
     pub expect: Option<Map<String, Value>>,
 }
 
@@ -60,7 +60,7 @@ pub enum CaseError {
     /// The line is no event.
     #[error("the line must be one JSON object")]
     NotAnObject,
-    /// Something is expected that no answer has.
+    /// `expect` has a member that no answer has.
     #[error("`expect` has a member that no answer has; it may have {}", MEMBERS.join(", "))]
     Members,
     /// A field of the event itself.
@@ -68,8 +68,7 @@ pub enum CaseError {
     Field(&'static str, &'static str),
 }
 
-/// Reads one line, as [`parse_event_of`] under a policy that says nothing about escaped
-/// slashes.
+/// Reads one line like [`parse_event_of`], under a policy that says nothing about escaped slashes.
 ///
 /// # Errors
 /// See [`CaseError`]; the message names the field and never its value.
@@ -77,7 +76,7 @@ pub fn parse_event(line: &str) -> Result<Event, CaseError> {
     parse_event_of(line, EncodedSlash::default())
 }
 
-/// Reads one line about an application with this reading of escaped slashes.
+/// Reads one line, with escaped slashes in paths read as `slash` says.
 ///
 /// # Errors
 /// See [`CaseError`]; the message names the field and never its value.
@@ -88,7 +87,7 @@ pub fn parse_event_of(line: &str, slash: EncodedSlash) -> Result<Event, CaseErro
     }
 }
 
-/// Any line, member by member. What it refuses it names.
+/// Reads any line, member by member. A member that is refused is named.
 fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
     let parsed = wire::parse(line.as_bytes());
     let mut fields: Map<String, Value> = parsed.map_err(|_| CaseError::NotAnObject)?;
@@ -112,7 +111,8 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
     })
 }
 
-/// What an answer may be asked for; `rules` stands for the rules of its reasons.
+/// Members of an answer that `expect` may name; `rules` stands for the rules of the answer's
+/// reasons.
 const MEMBERS: [&str; 25] = [
     "body",
     "challenge",

@@ -1,15 +1,15 @@
-//! Expected against given.
+//! Comparison of an answer with the expectation of a case.
 
 use serde_json::{Map, Value};
 
 /// One member that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Which member, as a path.
+    /// Path of the member.
     pub member: String,
-    /// What the case asks for.
+    /// Value that the case expects.
     pub expected: Value,
-    /// What the answer has.
+    /// Value that the answer has.
     pub given: Value,
 }
 
@@ -31,7 +31,7 @@ pub fn compare(expect: &Map<String, Value>, answer: &Value) -> Vec<Mismatch> {
     found
 }
 
-/// What is left, by the names of the limits.
+/// Remaining units by the name of the limit.
 fn remaining(answer: &Value) -> Value {
     let limits = answer["limits"].as_array().into_iter().flatten();
     let named = limits.filter_map(|limit| {
@@ -75,7 +75,7 @@ fn compare_member(member: &str, expected: &Value, given: &Value, found: &mut Vec
     }
 }
 
-/// Equal, or a list whose objects are all found in the given one.
+/// True if both are equal, or if every object of the expected list is in the given one.
 fn is_found(expected: &Value, given: &Value) -> bool {
     let (Value::Array(expected), Value::Array(given)) = (expected, given) else {
         return expected == given;

@@ -6,14 +6,14 @@ use palisade_store::{Store, StoreError, forward_store};
 
 use super::event::StoreState;
 
-/// Wraps a store. A time-out is answered at once: on a virtual clock nobody waits.
+/// A store that fails on command. A time-out is answered at once: on a virtual clock nobody waits.
 pub struct FaultStore<S> {
     inner: S,
     state: AtomicU8,
 }
 
 impl<S> FaultStore<S> {
-    /// A store that is up.
+    /// Wraps `inner`; the store is up.
     pub const fn new(inner: S) -> Self {
         Self {
             inner,
@@ -21,7 +21,7 @@ impl<S> FaultStore<S> {
         }
     }
 
-    /// What the store does from now on.
+    /// Sets the state of the store from now on.
     pub fn set(&self, state: StoreState) {
         self.state.store(state as u8, Ordering::SeqCst);
     }

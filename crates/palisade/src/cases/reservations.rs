@@ -1,4 +1,4 @@
-//! `"op":"reserve"` and what follows one: reservations as lines, named within their file.
+//! `"op":"reserve"` and the steps after it: reservations as lines, named within their file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,22 +24,22 @@ const NAMED_MAX: usize = 100_000;
 /// A reservation as a line asks for it.
 #[derive(Clone, Debug)]
 pub struct NamedReserve {
-    /// What later lines call it.
+    /// Name by which later lines refer to it.
     pub name: Option<String>,
     /// The facts.
     pub facts: RequestFacts,
-    /// How it is asked for.
+    /// Time to hold the reservation, and the other terms of the request.
     pub hold: Hold,
 }
 
-/// What is asked of a reservation that is held.
+/// A step with a reservation that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationStep {
-    /// More cost, a later end, or both.
+    /// Adds cost, moves the end, or both.
     Extend,
-    /// What was used.
+    /// Reports the true cost.
     Settle,
-    /// Nothing was used.
+    /// Reports that nothing was used.
     Release,
 }
 
@@ -55,7 +55,7 @@ impl ReservationStep {
         }
     }
 
-    /// As in a line.
+    /// Returns the name that lines use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,14 +66,14 @@ impl ReservationStep {
     }
 }
 
-/// What a line asks of a reservation of an earlier one.
+/// A line about a reservation that an earlier line made.
 #[derive(Clone, Debug)]
 pub struct NamedFollowUp {
-    /// What it asks.
+    /// The step to take.
     pub step: ReservationStep,
     /// The name of the reservation.
     pub of: String,
-    /// Its costs and hold; the token is found by the name.
+    /// Costs and hold of the step; the token is found by the name.
     pub asked: FollowUp,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn follow_up(
 #[derive(Default)]
 pub(super) struct Named(HashMap<String, Box<str>>);
 
-/// What a line about a reservation led to.
+/// The result of a line about a reservation.
 pub(super) struct Reserved {
     pub(super) decision: Decision,
     pub(super) policy: Arc<PolicySet>,

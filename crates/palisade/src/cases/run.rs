@@ -1,4 +1,4 @@
-//! Events through the engine, in order, on a virtual clock.
+//! Runs events through the engine, in order, on a virtual clock.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use crate::clock::VirtualClock;
 use crate::engine::{DescriptorAnswer, Engine, EngineConfig, RequestAnswer};
 use crate::wire::{Answer, WireError};
 
-/// What one event led to.
+/// The result of one event.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The answer, as the decision API would give it; `None` for a fault.
     pub answer: Option<Value>,
-    /// Where it differs from what was expected.
+    /// Members that differ from the expected ones.
     pub mismatches: Vec<Mismatch>,
 }
 
-/// What [`Replayer::decide`] returns: boxed here, so that the engine below it is compiled once,
-/// with this crate, and not by each program that replays.
+/// The future that [`Replayer::decide`] returns. It is boxed here, so that the engine is compiled
+/// once, with this crate, and not by each program that replays.
 pub type Deciding<'a> =
     Pin<Box<dyn Future<Output = Result<Option<Decided>, CaseError>> + Send + 'a>>;
 
@@ -75,7 +75,7 @@ impl Replayer {
         Self::plain(policy, Arc::default(), keyring)
     }
 
-    /// One that knows tenants of the policy's own file.
+    /// A replayer that knows the tenants of the policy's own file.
     #[must_use]
     pub fn plain(policy: Arc<PolicySet>, tenants: Arc<FileTenants>, keyring: Keyring) -> Self {
         Self::on(policy, tenants, keyring, |clock| {
@@ -83,7 +83,7 @@ impl Replayer {
         })
     }
 
-    /// A replayer on the embedded store: it decides the same and many times as fast, until
+    /// A replayer on the embedded store. Its decisions are the same and many times as fast, until
     /// more than `keys_max` buckets count at once.
     #[must_use]
     pub fn embedded(
@@ -190,7 +190,7 @@ impl Replayer {
         Ok(Step { answer, mismatches })
     }
 
-    /// Figures about what is held.
+    /// Returns statistics of the store.
     pub fn stats(&self) -> StoreStats {
         self.engine.store().stats()
     }
@@ -205,10 +205,10 @@ impl Replayer {
     }
 }
 
-/// What was decided of an event.
+/// The decision about one event.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    /// The decision; of a call with several descriptors, the one that speaks for all.
+    /// The decision; for a call with several descriptors, the overall one.
     pub decision: Decision,
     policy: Arc<PolicySet>,
     call: Option<Box<DescriptorAnswer>>,

@@ -1,4 +1,4 @@
-//! API keys (I-APIKEY): read here, and known elsewhere only by their hash.
+//! API keys (I-APIKEY). The key itself is read here; all other code knows only its hash.
 
 use std::fmt::Write;
 

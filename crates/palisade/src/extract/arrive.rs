@@ -1,4 +1,4 @@
-//! What a request says at a look: nothing here costs more than a lookup (I-COST).
+//! Facts that can be read from a request at once: nothing here costs more than a lookup (I-COST).
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,28 +15,28 @@ use super::jwt::Claims;
 use super::path::PathCase;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, host, path, request_id};
 
-/// A request that was refused before it had facts, and whom that is charged to.
+/// A request that was refused before it had facts, with the address to charge for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Why.
     pub error: ExtractError,
-    /// The client, or the peer where it cannot be told.
+    /// Address of the client, or of the peer where the client's cannot be told.
     pub ip: IpAddr,
 }
 
-/// A request before it has said who it is.
+/// A request whose identity is not known yet.
 #[derive(Clone)]
 pub struct Arrived<'a> {
     /// Address, method, path, user agent and ids; no identity yet.
     pub facts: RequestFacts,
-    /// The path that an application must be given, if the client spelt it otherwise.
+    /// The path to forward to the application, if the client spelt it otherwise.
     pub forward_path: Option<Box<str>>,
-    /// True if it holds a token that must be verified to be believed.
+    /// True if the request holds a token that must be verified before it is believed.
     pub unknown_token: bool,
-    /// True if its body may name the client: a surface that streams bodies buffers
-    /// this one, up to [`super::client_id::FORM_BYTES_MAX`].
+    /// True if the request's body may name the client: a surface that streams bodies buffers this
+    /// one, up to [`super::client_id::FORM_BYTES_MAX`].
     pub reads_body: bool,
-    /// What a token says that was verified before.
+    /// Claims of a token that was verified before.
     pub(super) recalled: Option<Claims>,
     pub(super) query: Option<&'a [u8]>,
     pub(super) authorization: Authorization<'a>,
@@ -57,25 +57,25 @@ impl Arrived<'_> {
         }
     }
 
-    /// True if [`super::identify`] has more to do than to look things up.
+    /// True if [`super::identify`] has to verify a signature or read a body.
     #[must_use]
     pub const fn is_costly(&self) -> bool {
         self.unknown_token || self.reads_body
     }
 }
 
-/// The request line that counts.
+/// The request line that is judged.
 struct Line<'a> {
     method: &'a str,
-    /// The authority that it names, read only where routes ask for hosts.
+    /// The authority that the line names, read only where routes name hosts.
     host: Option<Host>,
     path: Written<'a>,
     query: Option<&'a [u8]>,
-    /// Whether the application gets the client's own bytes.
+    /// True if the application gets the client's own bytes.
     as_written: bool,
 }
 
-/// A path as it came.
+/// A path as the client sent it.
 enum Written<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
@@ -90,7 +90,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// A request that reached an enforcing surface itself, and that goes on with
+/// Reads a request that reached an enforcing surface itself, and that is forwarded with
 /// [`Arrived::forward_path`].
 ///
 /// # Errors
@@ -106,18 +106,18 @@ pub fn arrive<'a>(
     Ok(arrived)
 }
 
-/// Whether anybody asks which program the client is.
+/// Whether the user agent is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Agent {
     /// The user agent is read, and a bot is marked.
     Asked,
-    /// Neither is a fact.
+    /// The user agent and the mark of a bot are no facts.
     #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "a layer's"))]
     NotAsked,
 }
 
-/// [`arrive`] for who may not ask for the user agent, in place: a request is large, and to move
-/// it costs more than most of what is read.
+/// [`arrive`] in place, with a choice about the user agent. In place because a request is large:
+/// moving it costs more than most of what is read.
 pub(crate) fn arrive_at<'a>(
     arrived: &mut Arrived<'a>,
     agent: Agent,
@@ -139,7 +139,7 @@ pub(crate) fn arrive_at<'a>(
     read(arrived, agent, config, request, line, now)
 }
 
-/// The original request that a proxy asks about, and that goes on as it came.
+/// Reads the original request that a proxy asks about. The proxy forwards it as it came.
 ///
 /// # Errors
 /// As [`arrive`]; also a peer that is no trusted proxy, and headers that do not say, or
@@ -206,7 +206,7 @@ fn read<'a>(
     look_at(agent, config, request, arrived, now).map_err(refused)
 }
 
-/// What the headers say, as far as it can be looked up.
+/// Reads the headers, as far as a lookup suffices.
 fn look_at<'a>(
     agent: Agent,
     config: &EdgeConfig,
@@ -264,7 +264,7 @@ fn differs_by_case(
     routes.differ_by_case(method, host, path) || config.oauth_routes.differ_by_case(path)
 }
 
-/// What a request line asks for, in one spelling.
+/// Method, host and path of a request line, in one spelling.
 struct Place<'a> {
     method: Cow<'static, str>,
     host: Option<Host>,
@@ -303,7 +303,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Where a request comes from and what it asks for, among its facts.
+    /// Adds the client's address, and the method, host and path, to the facts.
     fn tell(self, ip: IpAddr, arrived: &mut Arrived<'_>) {
         let facts = &mut arrived.facts;
         facts.ip = ip;

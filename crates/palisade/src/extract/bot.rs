@@ -1,4 +1,4 @@
-//! Which requests are marked as bots (I-BOT).
+//! Requests that are marked as bots (I-BOT).
 
 use palisade_core::FieldError;
 
@@ -34,20 +34,21 @@ const SCANNERS: [&str; 18] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BotPatterns {
     patterns: Vec<Pattern>,
-    /// How the patterns begin: most user agents have none of it in them.
+    /// First bytes of all patterns: most user agents contain none of them. `None` if that test
+    /// cannot be used.
     beginnings: Option<Beginnings>,
 }
 
-/// The first three bytes of every pattern, as bits of a small table. A user agent with
-/// none of these in it matches no substring; searching for each would cost more than
-/// deciding the request.
+/// The first three bytes of every pattern, as bits of a small table. A user agent with none of
+/// these in it matches no substring. Searching for each pattern would cost more than deciding the
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Beginnings([u64; Self::WORDS]);
 
 impl Beginnings {
     const WORDS: usize = 32;
 
-    /// `None` if a pattern is a glob, or shorter than its beginning.
+    /// Returns `None` if a pattern is a glob, or shorter than three bytes.
     fn of(patterns: &[Pattern]) -> Option<Self> {
         let mut table = [0; Self::WORDS];
         for pattern in patterns {
@@ -65,9 +66,9 @@ impl Beginnings {
         (hash / 64 % Self::WORDS, 1 << (hash % 64))
     }
 
-    /// True unless no pattern can be in `text`, whatever its case.
+    /// False only if no pattern can be in `text`, whatever the case of its letters.
     fn may_be_in(&self, text: &str) -> bool {
-        // Other letters may become ASCII ones when they are made small.
+        // The lower case of a letter beyond ASCII may be an ASCII letter.
         !text.is_ascii()
             || text.as_bytes().windows(3).any(|three| {
                 let &[a, b, c] = three else { return false };
@@ -84,13 +85,13 @@ enum Pattern {
     Glob(Box<str>),
 }
 
-/// What the absence of a user agent means.
+/// Meaning of a request without a user agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingUserAgent {
     /// On surfaces that see the client's own request: a bot.
     #[default]
     Marks,
-    /// On surfaces that are told facts: the caller just did not say.
+    /// On surfaces that are given facts by a caller: the caller just did not say.
     SaysNothing,
 }
 

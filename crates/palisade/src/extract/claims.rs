@@ -1,11 +1,11 @@
-//! What a verified token says about whom it was issued to.
+//! Claims of a verified token about the user it was issued to.
 
 use palisade_core::facts::SCOPES_MAX;
 use palisade_core::time::SECOND;
 use palisade_core::{Id, Micros};
 use serde_json::{Map, Value};
 
-/// The claims that matter here.
+/// The claims that become facts.
 ///
 /// `Debug` shows no identifier: [`Id`] hides them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Which OAuth client asks (I-CLIENT).
+//! The OAuth client that a request names (I-CLIENT).
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -15,12 +15,12 @@ use super::json;
 use super::login::{is_harmless, plain};
 use super::path::{EncodedSlash, normalise};
 
-/// Longest body that is looked at, in bytes.
+/// Longest body that is read, in bytes.
 pub const FORM_BYTES_MAX: usize = 64 * 1024;
 
 const FIELD: &str = "client_id";
 
-/// On which routes a client names itself, as normalised paths.
+/// The routes on which a client names itself, as normalised paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthRoutes {
     /// In the query, or in the body when posted.
@@ -70,8 +70,8 @@ impl OAuthRoutes {
         holds(&self.authorize).then_some(Kind::Authorize)
     }
 
-    /// True if a reader that does not look at the case of letters takes this path for one
-    /// of these routes where another reader does not.
+    /// True if a reader that ignores the case of letters takes this path for one of these routes
+    /// where another reader does not.
     pub(super) fn differ_by_case(&self, path: &str) -> bool {
         let mut all = self.authorize.iter().chain(&self.credentials);
         self.kind(path).is_none() && all.any(|known| known.eq_ignore_ascii_case(path))
@@ -131,7 +131,8 @@ fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>
     }
 }
 
-/// A body of another type than the two, or of none, is read as either: some servers do.
+/// Returns the client in the body. A body of any type but form and JSON, or of none, is read as
+/// either: some servers do.
 fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
     let Some(body) = request.body.filter(|body| !body.is_empty()) else {
         return Ok(None);
@@ -152,11 +153,12 @@ fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
     Ok(found)
 }
 
-/// What some readers skip before a text, and some take for a part of it.
+/// The UTF-8 byte order mark. Some readers skip it before a text, and some take it for a part of
+/// the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The client of a form: `None` if nobody finds one there, and an error if not everybody
-/// finds the same.
+/// Returns the client of a form: `None` if no reader finds one there, and an error if readers find
+/// different ones.
 fn form_value(form: &[u8]) -> Result<Option<String>, FieldError> {
     if form::has_unclear_name(form) {
         let problem = "is beside a field that not every reader reads alike";
@@ -182,8 +184,8 @@ enum Media {
     Other,
 }
 
-/// As what a body is read. What only some servers read is refused, as on logins: they would
-/// find a client that was not counted.
+/// Returns how the body is to be read. A type that only some servers read is refused, as on logins:
+/// those servers would find a client that was not counted.
 fn media_type(headers: &HeaderMap) -> Result<Media, ExtractError> {
     if headers.get_all(CONTENT_TYPE).iter().nth(1).is_some() {
         return Err(ExtractError::Media("must have one content type"));
@@ -217,7 +219,7 @@ fn basic(authorization: Authorization<'_>) -> Result<Option<String>, FieldError>
     Ok(Some(id).filter(|id| !id.is_empty()))
 }
 
-/// RFC 7617: the user of Basic credentials, which may be nobody.
+/// RFC 7617: the user of Basic credentials, which may be empty.
 pub(super) fn basic_user(authorization: Authorization<'_>) -> Result<Option<String>, FieldError> {
     let user = basic_bytes(authorization)?.map(String::from_utf8);
     let user = user.transpose();

@@ -1,4 +1,4 @@
-//! Who asks: the address of the client behind trusted proxies (I-XFF).
+//! The address of the client behind trusted proxies (I-XFF).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 

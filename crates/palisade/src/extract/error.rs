@@ -10,11 +10,11 @@ pub enum ExtractError {
     /// A field is malformed: 400.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// The forwarding chain is too long or malformed (I-XFF): 400, and audited,
-    /// because it only happens behind a trusted proxy and hides who asks.
+    /// The forwarding chain is too long or malformed (I-XFF): 400, and audited, because it only
+    /// happens behind a trusted proxy and hides the client.
     #[error(transparent)]
     Chain(FieldError),
-    /// The form body is longer than is looked at: 413.
+    /// The form body is longer than the bound: 413.
     #[error("`body` is too long: at most {max} bytes are read on OAuth routes", max = super::client_id::FORM_BYTES_MAX)]
     BodyTooLong,
     /// The body is in a form that applications read differently: 415.
@@ -47,7 +47,7 @@ impl ExtractError {
         }
     }
 
-    /// True if an audit event must tell of it.
+    /// True if the refusal is written to the audit.
     #[must_use]
     pub const fn is_audited(&self) -> bool {
         matches!(self, Self::Chain(_) | Self::UntrustedForwarder)

@@ -1,8 +1,8 @@
-//! Names of fields, as the readers of applications take them.
+//! Names of fields, as the frameworks of applications read them.
 //!
-//! Applications cut, trim, nest and fold names in many ways (docs/edge.md has the table). Nobody
-//! can say here which reader comes next, so a name is compared as the loosest of all would do it,
-//! and one that readers cannot agree on is [unclear](is_unclear).
+//! Applications cut, trim, nest and fold names in many ways (docs/edge.md has the table). The next
+//! reader is not known here, so a name is compared as the loosest of all readers would, and a name
+//! that readers cannot agree on is [unclear](is_unclear).
 
 use palisade_core::spelling;
 
@@ -12,8 +12,8 @@ use super::path;
 /// has `form:field`, Web Forms `ctl00$field`.
 const WORD_MARKS: &str = "_-:$";
 
-/// True if some reader takes `key` for `wanted`, for what holds it or for a part of it, whether
-/// or not it decodes the name once more.
+/// True if some reader takes `key` for `wanted`, for an object that holds it or for a part of it,
+/// whether or not that reader decodes the name once more.
 pub(super) fn is_alike(key: &str, wanted: &str) -> bool {
     let decoded = decoded(key.as_bytes());
     is_read_as(key, wanted) || is_read_as(&String::from_utf8_lossy(&decoded), wanted)

@@ -23,10 +23,10 @@ pub(super) fn value(form: &[u8], name: &'static str) -> Result<Option<String>, F
     Ok(found)
 }
 
-/// The only value of field `name`, which must be there.
+/// Returns the only value of field `name`. A missing field is an error.
 ///
-/// Stricter than [`value`]: names that some readers take for the same count as the same, and
-/// `;` separates fields as it does for some, so that no reader can find another value than this
+/// Stricter than [`value`]: names that some reader takes for the same one count as the same, and
+/// `;` separates fields as it does for some readers. So no reader can find another value than this
 /// one.
 pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     let wrong = |problem| Err(FieldError::new("username", problem));
@@ -46,26 +46,27 @@ pub(super) fn only(form: &[u8], name: &str) -> Result<String, FieldError> {
     }
 }
 
-/// The first value of the field of this very name, as it is written.
+/// Returns the first value of the field of exactly this name, still encoded.
 pub(super) fn exact<'a>(form: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let mut pairs = form.split(|byte| *byte == b'&').map(halves);
     let found = pairs.find(|(key, _)| decoded(key) == name.as_bytes());
     found.map(|(_, value)| value)
 }
 
-/// How many fields some reader takes for `name` that cuts a form at these marks.
+/// Counts the fields that some reader takes for `name`, if the reader cuts the form at `marks`.
 pub(super) fn count_alike(form: &[u8], name: &str, marks: &[u8]) -> usize {
     let pairs = form.split(|byte| marks.contains(byte));
     pairs.filter(|pair| key_alike(halves(pair).0, name)).count()
 }
 
-/// True if readers do not agree on the name of some field, whichever it is.
+/// True if readers do not agree on the name of some field.
 pub(super) fn has_unclear_name(form: &[u8]) -> bool {
     let mut pairs = form.split(|byte| b"&;".contains(byte)).map(halves);
     pairs.any(|(key, _)| field_name::is_unclear(key))
 }
 
-/// The values of every field that some reader takes for `name`, as each of them cuts a query.
+/// Returns the values of every field that some reader takes for `name`, for readers that cut a
+/// query at `&` and for those that also cut it at `;`.
 pub(super) fn values_alike<'a>(query: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
     let pairs = query.split(|byte| *byte == b'&').flat_map(|pair| {
         let cuts = pair.split(|byte| *byte == b';');
@@ -77,7 +78,7 @@ pub(super) fn values_alike<'a>(query: &'a [u8], name: &str) -> impl Iterator<Ite
         .map(|(_, value)| value)
 }
 
-/// Name and value of a field, as they are written.
+/// Splits a field into name and value, still encoded.
 fn halves(pair: &[u8]) -> (&[u8], &[u8]) {
     let equals = pair.iter().position(|byte| *byte == b'=');
     equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]))
@@ -88,7 +89,7 @@ fn key_alike(key: &[u8], name: &str) -> bool {
     field_name::is_alike(&String::from_utf8_lossy(&decoded(key)), name)
 }
 
-/// True if some field tells readers that know it to decode the others by another charset.
+/// True if some field makes readers that know it decode the others in another charset.
 fn names_charset(form: &[u8]) -> bool {
     let mut pairs = form.split(|byte| b"&;".contains(byte)).map(halves);
     pairs.any(|(key, value)| {
@@ -104,7 +105,7 @@ pub(super) fn is_other_charset(key: &str, value: &[u8]) -> bool {
         || (field_name::is_alike(key, "utf8") && value.starts_with(b"&#"))
 }
 
-/// Decoded text of `field`, which every reader decodes to the same.
+/// Returns the decoded text of `field`. Text that readers decode differently is refused.
 pub(super) fn plain_text(encoded: &[u8], field: &'static str) -> Result<String, FieldError> {
     if field_name::has_odd_escape(encoded) {
         return Err(FieldError::new(

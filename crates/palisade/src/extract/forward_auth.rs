@@ -1,4 +1,4 @@
-//! What a proxy says about the request it asks for (forward-auth).
+//! The original request as a proxy describes it in headers (forward-auth).
 //!
 //! Traefik and Caddy send `X-Forwarded-Method` and `X-Forwarded-Uri`; nginx is
 //! usually told to send `X-Original-URI` and `X-Original-Method`. A proxy that

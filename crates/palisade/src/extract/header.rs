@@ -3,14 +3,14 @@
 use http::{HeaderMap, HeaderName};
 use palisade_core::FieldError;
 
-/// Which of the headers that are read of every request it has: one look at its names costs
-/// less than to search for each, and most requests lack most of them.
+/// Presence of the headers that are read from every request. One pass over the names that were sent
+/// costs less than a search for each, and most requests lack most of them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sent {
     pub(super) authorization: bool,
     pub(super) user_agent: bool,
     pub(super) api_key: bool,
-    /// One of those that request and correlation ids come in.
+    /// True if one of the headers for request and correlation ids was sent.
     pub(super) ids: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The host that a request names (I-ROUTE). It is read only where a route asks for hosts; there
-//! a request whose host different readers read differently is refused.
+//! The host that a request names (I-ROUTE). It is read only where a route names a host. There a
+//! request whose host different readers read differently is refused.
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, Uri};
@@ -10,8 +10,8 @@ use super::header;
 
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// The host of a request that reached an enforcing surface itself: of its target, else of its
-/// `Host` header. Both must say the same, since applications read either.
+/// Returns the host of a request that reached an enforcing surface itself: that of its target, else
+/// that of its `Host` header. Both must name the same host, since applications read either.
 pub(super) fn of_request(uri: &Uri, headers: &HeaderMap) -> Result<Option<Host>, FieldError> {
     let target = uri.authority().map(|authority| read(authority.as_str()));
     let sent = header::single(headers, &HOST, "Host")?.map(read);
@@ -24,8 +24,8 @@ pub(super) fn of_request(uri: &Uri, headers: &HeaderMap) -> Result<Option<Host>,
     }
 }
 
-/// The host of the original request that a trusted proxy asks about. Without it routes of a host
-/// would silently never be met, so that it must be sent.
+/// Returns the host of the original request that a trusted proxy asks about. The header must be
+/// sent: without it no route with a host would ever match, and nobody would notice.
 pub(super) fn of_forwarded(headers: &HeaderMap) -> Result<Host, FieldError> {
     let missing = FieldError::new("X-Forwarded-Host", "must be sent: a route names a host");
     read(header::single(headers, &X_FORWARDED_HOST, "X-Forwarded-Host")?.ok_or(missing)?)

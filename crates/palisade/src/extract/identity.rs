@@ -6,7 +6,7 @@ use palisade_core::{FieldError, Id};
 
 use super::header;
 
-/// Names of the headers in which a trusted proxy says who asks.
+/// Names of the headers in which a trusted proxy states the user's identity.
 ///
 /// The proxy must set or remove each of them on every request: one that it lets
 /// through is the client's own claim.
@@ -33,7 +33,7 @@ impl Default for IdentityHeaders {
     }
 }
 
-/// Who asks, from whichever source counts.
+/// The identity of a caller, by token or by headers.
 pub(super) struct Identity {
     pub(super) user: Option<Id>,
     pub(super) org: Option<Id>,
@@ -49,7 +49,7 @@ impl IdentityHeaders {
         [&self.user, &self.org, &self.token, &self.scopes]
     }
 
-    /// What the proxy states. The caller has checked that it is trusted.
+    /// Reads the identity that the proxy states. The caller has checked that the proxy is trusted.
     pub(super) fn read(&self, headers: &HeaderMap) -> Result<Identity, FieldError> {
         Ok(Identity {
             user: id(headers, &self.user, "user")?,

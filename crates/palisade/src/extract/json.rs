@@ -4,16 +4,16 @@ use palisade_core::FieldError;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-/// True for what can only be a JSON object.
+/// True for a body that can only be a JSON object.
 pub(super) fn looks_like(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// The text of member `name`; `None` if it is absent, empty or null.
+/// Returns the text of member `name`; `None` if it is absent, empty or null.
 ///
-/// A body that is no JSON object, and nothing else, is refused: a more lenient reader may
-/// find a client in it. So is a second value, as in forms, and one by a name in other
-/// letters: two parties could read two different ones.
+/// A body that is more or less than one JSON object is refused: a more lenient reader may find a
+/// client in it. A second value is refused too, as in forms, and so is a name in other letters: two
+/// parties could read two different values.
 pub(super) fn value(body: &[u8], name: &'static str) -> Result<Option<String>, FieldError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let found = serde::Deserializer::deserialize_map(&mut reader, Member(name));
@@ -31,8 +31,8 @@ pub(super) fn value(body: &[u8], name: &'static str) -> Result<Option<String>, F
     }
 }
 
-/// The values of members whose names some reader takes for this one, two of them at most,
-/// and whether each has this very name.
+/// Collects the values of members whose names some reader takes for this one, two of them at most,
+/// and whether each has exactly this name.
 struct Member(&'static str);
 
 impl<'de> Visitor<'de> for Member {

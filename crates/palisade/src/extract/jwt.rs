@@ -1,6 +1,6 @@
 //! Verified bearer tokens (I-JWT).
 //!
-//! Time is an argument.
+//! Nothing here reads a clock: time is an argument.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub use super::keys::{
 use super::known::{Accepted, KnownTokens};
 use super::signature;
 
-/// Longest token that is looked at, in bytes.
+/// Longest token that is read, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
 /// Whether a token must say when it expires.
@@ -32,7 +32,7 @@ pub enum Expiry {
     Optional,
 }
 
-/// What a token must say besides a good signature.
+/// Requirements for a token besides a good signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtRules {
     /// `iss`, if one is required.
@@ -41,7 +41,7 @@ pub struct JwtRules {
     pub audiences: Vec<Box<str>>,
     /// The claim that holds the organisation.
     pub org_claim: Box<str>,
-    /// By how much clocks may differ.
+    /// Largest difference between clocks that is tolerated.
     pub leeway: Duration,
     /// Whether `exp` is required.
     pub expiry: Expiry,
@@ -174,8 +174,8 @@ impl TokenVerifier {
         Ok(claims)
     }
 
-    /// The claims of a token that [`TokenVerifier::verify`] has found good before, and
-    /// that is still valid: at the cost of a lookup.
+    /// Returns the claims of a token that [`TokenVerifier::verify`] has accepted before, and that
+    /// is still valid. The cost is that of a lookup.
     #[must_use]
     pub fn recall(&self, token: &str, now: Micros) -> Option<Claims> {
         if token.len() > TOKEN_BYTES_MAX {
@@ -188,7 +188,7 @@ impl TokenVerifier {
         known.flatten()
     }
 
-    /// All but the times, which change.
+    /// Checks everything but the times, which depend on the instant.
     fn accept(&self, token: &str) -> Result<Accepted, TokenRefusal> {
         let parts = Parts::split(token).ok_or(TokenRefusal::Malformed)?;
         self.verify_signature(token, &parts)?;
@@ -282,7 +282,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Tells a header with an algorithm that is not supported from one that is none.
+/// Returns the refusal for a header that cannot be read: an unsupported algorithm, or no header at
+/// all.
 fn unreadable_header(encoded: &str) -> TokenRefusal {
     let json = decoded(encoded).unwrap_or_default();
     let names_algorithm = serde_json::from_slice::<serde_json::Value>(&json)
@@ -300,9 +301,8 @@ fn decoded(part: &str) -> Result<Vec<u8>, TokenRefusal> {
         .map_err(|_| TokenRefusal::Malformed)
 }
 
-/// A token without `jti` is known by what was signed. The signature is left out:
-/// some schemes let the holder derive a second valid one, and with it a second
-/// identity.
+/// Returns the id of a token without `jti`: a digest of its signed part. The signature is left out:
+/// some schemes let the holder derive a second valid one, and with it a second identity.
 fn digest_id(signed: &str) -> Result<Id, TokenRefusal> {
     let digest = lower_hex(&Sha256::digest(signed.as_bytes()));
     Id::new("token", &format!("sha256:{digest}")).map_err(|_| TokenRefusal::Claim)

@@ -27,7 +27,8 @@ const RSA_BYTES_MIN: usize = 256;
 
 const UNFIT: KeyError = KeyError::Pem("does not fit the configured algorithm");
 
-/// What a PEM file says a key is for: RFC 3279 (RSA, elliptic curves) and RFC 8410 (Ed25519).
+/// Object identifiers by which a PEM file names the kind of its key: RFC 3279 (RSA, elliptic
+/// curves) and RFC 8410 (Ed25519).
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
@@ -64,7 +65,7 @@ pub enum KeyError {
         index: usize,
         /// The member at fault.
         member: &'static str,
-        /// What is wrong with it.
+        /// The problem with the member.
         problem: &'static str,
     },
     /// No key of the set fits the configured algorithm.
@@ -227,7 +228,7 @@ impl JwtKeys {
     }
 }
 
-/// A set of one needs no `kid` to choose by.
+/// Returns the key of a set of one: a token needs no `kid` there.
 fn only(set: &[SetKey]) -> Option<&SetKey> {
     match set {
         [only] => Some(only),
@@ -247,7 +248,7 @@ fn pem_strength(key: &DecodingKey, algorithm: Algorithm) -> Result<(), KeyError>
     }
 }
 
-/// Bits of a modulus count; its file's encoding is `RSAPublicKey` of RFC 8017.
+/// Checks the bits of an RSA modulus. The file's encoding is `RSAPublicKey` of RFC 8017.
 fn rsa_strength(der: &[u8]) -> Result<(), KeyError> {
     match modulus_bytes(der) {
         Ok(bytes) if bytes < RSA_BYTES_MIN => Err(KeyError::Pem("is shorter than 2048 bits")),
@@ -266,8 +267,8 @@ fn modulus_bytes(der: &[u8]) -> spki::der::Result<usize> {
     reader.finish(bytes)
 }
 
-/// The key in a PEM file, if it is of this family: RSA's as its own encoding or, like those of
-/// the curves, within the one that names a key's kind.
+/// Returns the key in a PEM file, if it is of this family. An RSA key is in an encoding of its own
+/// or, like a key on a curve, inside the encoding that names the kind of key.
 fn pem_key(pem: &[u8], family: AlgorithmFamily) -> Option<DecodingKey> {
     let block = pem::parse(pem).ok()?;
     if (block.tag(), family) == ("RSA PUBLIC KEY", AlgorithmFamily::Rsa) {

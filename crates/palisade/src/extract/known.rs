@@ -1,11 +1,11 @@
 //! Tokens whose signature was found good, by digest.
 //!
-//! A signature costs far more than a digest, and an address that has used up its guesses
-//! is no longer believed about new tokens: its neighbours behind the same address keep
-//! theirs. Times are judged anew on every use. The keys of a verifier never change, so
-//! neither does what it has found.
+//! A signature costs far more than a digest. And an address that has used up its guesses is not
+//! believed about new tokens: known tokens of other clients behind that address stay valid. Times
+//! are judged anew on every use. The keys of a verifier never change, so its earlier verdict on a
+//! signature stays true.
 //!
-//! A token is looked for by a short hash, and its digest is made only when there is one to
+//! A token is looked up by a short hash, and its digest is computed only when there is an entry to
 //! compare it with: a flood of guesses pays for no digest either (I-COST).
 
 use std::hash::BuildHasher;
@@ -20,14 +20,14 @@ use super::jwt::{Claims, Times};
 /// Most tokens of a generation; two generations are kept.
 const GENERATION_MAX: usize = 16 * 1024;
 
-/// What a good token says.
+/// Claims and times of an accepted token.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) claims: Claims,
     pub(super) times: Times,
 }
 
-/// A good token: nothing of it is kept but its digest and what it says.
+/// An accepted token: only its digest, its claims and its times are kept.
 #[derive(Debug)]
 struct Known {
     digest: [u8; 32],
@@ -38,11 +38,11 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Tokens that were used lately, in two generations: what was not used while the younger
-/// one filled up goes with the older one.
+/// Tokens that were used lately, in two generations. A token that was not used while the younger
+/// generation filled up is dropped with the older one.
 #[derive(Default)]
 pub(super) struct KnownTokens {
-    /// Seeded anew in each process: nobody can choose tokens that meet in one place.
+    /// Hashes tokens with a seed of this process: nobody can choose tokens that collide.
     places: DefaultHashBuilder,
     generations: RwLock<Generations>,
 }
@@ -63,9 +63,10 @@ impl Generations {
 }
 
 impl KnownTokens {
-    /// What the token says, if it was found good: `read` sees it.
+    /// Calls `read` with the claims and times of a token, if the token was accepted before.
     pub(super) fn get<T>(&self, token: &str, read: impl FnOnce(&Accepted) -> T) -> Option<T> {
         let place = self.places.hash_one(token);
+        // The lock is released before the digest is computed: that takes longer than the lookup.
         let (found, is_young) = {
             let known = self.generations.read();
             let young = known.young.get(&place);

@@ -1,14 +1,13 @@
 //! Identity at the edge: an HTTP request → facts.
 //!
-//! Pure functions over what a surface has in hand: headers, the peer's address,
-//! the request line, and on OAuth routes the body. Nothing here waits, and time is an
-//! argument.
+//! Pure functions over a request that a surface has received: headers, the peer's address, the
+//! request line, and on OAuth routes the body. Nothing here waits, and time is an argument.
 //!
-//! Two steps (I-COST): [`arrive`] reads what is there to be looked up, and
-//! [`identify`] does what costs more, a signature or a body. A surface asks the
-//! throttle and the address's own limits in between.
+//! Two steps (I-COST): [`arrive`] reads what a lookup can tell, and [`identify`] does what costs
+//! more, a signature or a body. Between the two a surface checks the throttle and the limits of the
+//! address.
 //!
-//! Whose word counts:
+//! Trusted sources of each fact:
 //!
 //! | fact | from |
 //! | --- | --- |
@@ -71,7 +70,7 @@ pub use error::ExtractError;
 /// Longest method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
 
-/// How a surface reads requests, resolved and bounded.
+/// The settings by which a surface reads requests, resolved and bounded.
 ///
 /// ```
 /// use http::{HeaderMap, Method, Uri};
@@ -101,30 +100,30 @@ pub const METHOD_BYTES_MAX: usize = 32;
 pub struct EdgeConfig {
     /// Peers whose forwarded facts count; none by default.
     pub trusted_proxies: TrustedProxies,
-    /// Which header states the chain of proxies.
+    /// The header that states the chain of proxies.
     pub chain_header: ChainHeader,
     /// Longest chain, in bytes.
     pub chain_bytes_max: usize,
-    /// Verifies bearer tokens; without it they are not looked at.
+    /// Verifies bearer tokens; without it they are ignored.
     pub jwt: Option<Arc<TokenVerifier>>,
     /// Identity headers of trusted proxies.
     ///
     /// Off by default: proxies pass unknown headers on, so until one is set up
     /// to overwrite these they would be the client's own claim.
     pub identity_headers: Option<IdentityHeaders>,
-    /// Where OAuth clients name themselves.
+    /// The routes on which OAuth clients name themselves.
     pub oauth_routes: OAuthRoutes,
-    /// Which user agents are bots.
+    /// The user agents that are bots.
     pub bots: BotPatterns,
     /// Whether a request without a user agent is a bot's.
     pub missing_user_agent: MissingUserAgent,
-    /// What an escaped slash in a path is.
+    /// Reading of an escaped slash in a path.
     pub encoded_slash: EncodedSlash,
-    /// What a path is that leads elsewhere if letter case is ignored.
+    /// Treatment of a path that leads to another route if letter case is ignored.
     pub path_case: PathCase,
-    /// Which headers describe the original request in forward-auth.
+    /// The headers that describe the original request in forward-auth.
     pub original_headers: OriginalHeaders,
-    /// Which header an API key comes in.
+    /// The header of an API key.
     pub api_key_header: HeaderName,
 }
 
@@ -150,8 +149,8 @@ impl Default for EdgeConfig {
 /// A request as a surface received it.
 #[derive(Clone, Copy)]
 pub struct EdgeRequest<'a> {
-    /// The policy in force: its routes must be found whoever reads the path, and it
-    /// says where API keys are asked for.
+    /// The policy in force: its routes must match whichever way an application reads the path, and
+    /// it says where API keys are needed.
     pub policy: &'a PolicySet,
     /// Address of the other end of the connection.
     pub peer: IpAddr,
@@ -165,7 +164,7 @@ pub struct EdgeRequest<'a> {
     pub body: Option<&'a [u8]>,
 }
 
-/// What became of the bearer token.
+/// The result of checking the bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
     /// None was sent, or no keys are configured to judge it.
@@ -178,20 +177,20 @@ pub enum TokenStatus {
     Unverified(TokenRefusal),
 }
 
-/// Facts of a request, and what the surface must know besides.
+/// Facts of a request, and what else the surface needs.
 #[derive(Clone, Debug)]
 pub struct Extracted {
     /// The facts; `bot` is set here (I-BOT).
     pub facts: RequestFacts,
-    /// What became of the bearer token.
+    /// The result of checking the bearer token.
     pub token: TokenStatus,
     /// Roles of a verified token, for administration.
     pub roles: Vec<Id>,
-    /// The path that an application must be given, if the client spelt it otherwise.
+    /// The path to forward to the application, if the client spelt it otherwise.
     pub forward_path: Option<Box<str>>,
 }
 
-/// Facts of a request that reached an enforcing surface itself, and that goes on
+/// Returns the facts of a request that reached an enforcing surface itself, and that is forwarded
 /// with [`Extracted::forward_path`].
 ///
 /// # Errors
@@ -205,7 +204,7 @@ pub fn extract(
     identify(config, request, arrived, now)
 }
 
-/// Facts of the original request that a proxy asks about (forward-auth).
+/// Returns the facts of the original request that a proxy asks about (forward-auth).
 ///
 /// # Errors
 /// As [`extract`]; also a peer that is no trusted proxy, and headers that do not
@@ -219,8 +218,7 @@ pub fn extract_forward_auth(
     identify(config, request, arrived, now)
 }
 
-/// Completes a request's facts with who it says it is: verifies its signature and
-/// looks into its body.
+/// Completes a request's facts with its identity: verifies a signature, and reads a body.
 ///
 /// # Errors
 /// Credentials that are malformed, or a client that is named in two ways.
@@ -239,7 +237,7 @@ pub fn identify(
     })
 }
 
-/// [`identify`] in place; what became of the token, and its roles.
+/// [`identify`] in place; returns the status of the token and its roles.
 pub(crate) fn complete(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
@@ -261,8 +259,8 @@ pub(crate) fn complete(
     Ok((token, roles))
 }
 
-/// Who somebody is by token or headers, told among the facts; what became of the token, and
-/// the roles.
+/// Adds the identity from token or headers to the facts. Returns the status of the token, and its
+/// roles.
 fn authenticate(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
@@ -280,7 +278,7 @@ fn authenticate(
     Ok((token, roles.unwrap_or_default()))
 }
 
-/// Who somebody is, among the facts; what is left are the roles.
+/// Moves an identity into the facts, and returns its roles.
 fn tell(identity: Identity, facts: &mut RequestFacts) -> Vec<Id> {
     facts.user = identity.user;
     facts.org = identity.org;
@@ -289,8 +287,8 @@ fn tell(identity: Identity, facts: &mut RequestFacts) -> Vec<Id> {
     identity.roles
 }
 
-/// Where keys are configured a bearer token decides alone, for good or ill:
-/// identity headers beside a token that was refused count for nothing.
+/// Returns the identity of a caller. Where keys are configured a bearer token alone decides: if it
+/// is refused, identity headers sent with it do not count.
 fn identity_of(
     config: &EdgeConfig,
     request: EdgeRequest<'_>,
@@ -342,7 +340,7 @@ pub fn normalise_method(method: &str) -> Result<Cow<'_, str>, FieldError> {
     })
 }
 
-/// The user agent as far as it is looked at; blank is absent.
+/// Returns the user agent, cut at the bound; blank is absent.
 fn user_agent(headers: &HeaderMap) -> Option<Box<str>> {
     let line = headers.get(USER_AGENT)?;
     let text = String::from_utf8_lossy(line.as_bytes());

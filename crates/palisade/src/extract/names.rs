@@ -1,5 +1,5 @@
-//! What configurations call the choices of this module: the types are the configuration's
-//! own, so that no second set of them has to be kept in step.
+//! Names of this module's choices in configurations: configurations use these types themselves, so
+//! that no second set of types has to be kept in step.
 
 use palisade_policy::named;
 

@@ -1,16 +1,14 @@
-//! Where a request's path stands in its target. What it means is
-//! [`palisade_core::path`]'s.
+//! The place of the path within a request target. Its meaning is up to [`palisade_core::path`].
 
 pub use palisade_core::path::{EncodedSlash, NormalPath, normalise};
 
-/// What a path is that leads to another route if the case of its letters is ignored.
+/// Treatment of a path that leads to another route if the case of its letters is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathCase {
-    /// Refused: an application that ignores case would serve the one route, and the other
-    /// would be counted.
+    /// Refused: an application that ignores case would serve one route while the other is counted.
     #[default]
     Refused,
-    /// Another path: the application looks at case.
+    /// Accepted as a path of its own: the application heeds case.
     Significant,
 }
 
@@ -39,7 +37,7 @@ fn without_authority(target: &[u8]) -> &[u8] {
     })
 }
 
-/// The next byte that `text` spells, and what follows it.
+/// Returns the first byte that `text` encodes, and the rest of the text.
 pub(super) fn next_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     let (first, rest) = text.split_first()?;
     if *first == b'%'

@@ -9,7 +9,7 @@
 use http::{HeaderMap, HeaderName};
 use palisade_core::Id;
 
-/// Longest id that is taken over, in bytes.
+/// Longest id that is accepted, in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -43,7 +43,8 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     lines.next().is_none().then(|| line.trim())
 }
 
-/// Visible ASCII only: any header can carry it, and no log line can be split by it.
+/// Returns the id if it is visible ASCII of a bounded length: any header can carry it, and it
+/// cannot split a log line.
 fn taken(text: &str) -> Option<Id> {
     if text.len() > REQUEST_ID_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;

@@ -1,4 +1,4 @@
-//! A token's signature, judged by `ring`: the library that TLS uses too.
+//! The signature of a token, verified by `ring`: the library that TLS uses too.
 //!
 //! Nothing process wide is installed or looked up, so `main` has nothing to call
 //! and another crate's choice of provider cannot make this one panic.
@@ -13,7 +13,7 @@ use ring::signature::{
     UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// What one algorithm needs to judge a signature.
+/// The parameters of one algorithm.
 enum Scheme {
     Hmac(hmac::Algorithm),
     Rsa(&'static RsaParameters),
@@ -40,8 +40,8 @@ impl Scheme {
     }
 }
 
-/// True if `signature` is this key's over `message`. A key of another family than
-/// the algorithm's never fits: a public key is not taken for an HMAC secret.
+/// True if `signature` is a signature of this key over `message`. A key of another family than the
+/// algorithm's never fits: a public key is not taken for an HMAC secret.
 pub(super) fn verifies(
     algorithm: Algorithm,
     key: &DecodingKey,

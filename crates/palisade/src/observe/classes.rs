@@ -1,5 +1,5 @@
-//! Which classes the policy itself names. A class that only a caller names could be
-//! anything, an identifier too: it is shown as `other`.
+//! Classes that the policy itself names. A class that only a caller names could be anything, an
+//! identifier too: it is shown as `other`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use arc_swap::ArcSwap;
 use palisade_core::policy::{ClassKind, PolicySet};
 use palisade_core::record::Flow;
 
-/// What stands for every class that is not known.
+/// Name that replaces every class that the policy does not name.
 pub(super) const OTHER: &str = "other";
 
 const CLASS_BYTES_MAX: usize = 64;
 
-/// The class of guard commands.
+/// Returns the class of a flow's guard commands.
 pub(super) const fn flow_name(flow: Flow) -> &'static str {
     match flow {
         Flow::Login => "login",
@@ -22,8 +22,8 @@ pub(super) const fn flow_name(flow: Flow) -> &'static str {
     }
 }
 
-/// Every class and Envoy domain that a policy names, and those of the guard and of no class
-/// at all.
+/// Returns every class and Envoy domain that a policy names, those of the guard, and the name for
+/// requests without a class.
 pub(super) fn names(policy: &PolicySet) -> impl Iterator<Item = &str> {
     let of_limits = policy.limits().iter().flat_map(|limit| &limit.def.classes);
     let of_routes = policy.routes().iter();
@@ -52,14 +52,14 @@ impl KnownClasses {
         self.0.store(Arc::new(known));
     }
 
-    /// The class as it may be shown.
+    /// Returns the class as it may be shown.
     pub(super) fn shown(&self, class: &str) -> Arc<str> {
         let known = self.0.load();
         let shown = known.get_key_value(class).map(|(name, _)| Arc::clone(name));
         shown.unwrap_or_else(|| OTHER.into())
     }
 
-    /// How the class behaves in an outage.
+    /// Returns the kind of the class, which sets its behaviour in an outage.
     pub(super) fn kind(&self, class: &str) -> ClassKind {
         self.0.load().get(class).copied().unwrap_or_default()
     }

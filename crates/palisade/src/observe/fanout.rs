@@ -1,4 +1,5 @@
-//! One observer for all: digests are made once, and only when somebody needs them.
+//! One observer in front of all others: digests are computed once, and only when one of them needs
+//! them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub struct Fanout {
 }
 
 impl Fanout {
-    /// Combines them; without an audit its events are not made.
+    /// Combines the observers. Without an audit no audit events are made.
     #[must_use]
     pub fn new(
         keyring: Arc<Keyring>,
@@ -51,7 +52,7 @@ impl Fanout {
         }
     }
 
-    /// Tells a lookout, too.
+    /// Adds a lookout.
     #[must_use]
     pub fn with_lookout(mut self, lookout: Arc<Lookout>) -> Self {
         self.lookout = Some(lookout);

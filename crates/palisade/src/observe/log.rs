@@ -32,7 +32,7 @@ pub struct DenialLog {
 }
 
 impl DenialLog {
-    /// A surge of failures over all accounts and networks.
+    /// Logs a surge of failures over all accounts and networks.
     pub(super) fn surge(flow: Flow, failures: u32) {
         tracing::warn!(
             target: "palisade::guard",
@@ -57,14 +57,14 @@ impl DenialLog {
         }
     }
 
-    /// Names the store in the lines about it: kind and address, without credentials.
+    /// Adds the store's kind and address, without credentials, to the lines about the store.
     #[must_use]
     pub fn about_store(mut self, store: &str) -> Self {
         self.store = Some(store.into());
         self
     }
 
-    /// Whether this decision gets a line. Shed load gets one a second at most.
+    /// True if this decision gets a line. Shed load gets one a second at most.
     pub(super) fn concerns(&self, seen: &Seen<'_>) -> bool {
         let decision = seen.decision;
         if decision.is_allowed()
@@ -79,7 +79,7 @@ impl DenialLog {
         number.is_multiple_of(self.one_in.get())
     }
 
-    /// A class as it may be shown: callers may name any.
+    /// Returns a class as it may be shown: callers may name any.
     pub(super) fn shown_class(&self, class: &str) -> Arc<str> {
         self.classes.shown(class)
     }
@@ -132,7 +132,7 @@ fn first_of_second(last: &AtomicU64, at: Micros) -> bool {
     last.swap(second, Ordering::Relaxed) != second
 }
 
-/// How loud a change of mode is.
+/// The log level of a change of mode.
 #[derive(Clone, Copy)]
 enum Loudness {
     Info,
@@ -140,12 +140,12 @@ enum Loudness {
     Error,
 }
 
-/// What is written of a change of mode.
+/// Level, event and message of the line about a change of mode.
 #[derive(Clone, Copy)]
 struct Line(Loudness, &'static str, &'static str);
 
 impl Line {
-    /// `store` is its kind and address.
+    /// Writes the line; `store` is the store's kind and address.
     fn write(self, change: &ModeChange<'_>, store: Option<&str>) {
         let Self(loudness, event, message) = self;
         let policy = change.policy.name();
@@ -164,7 +164,7 @@ impl Line {
     }
 }
 
-/// Every change has a line; what only follows from another has none.
+/// Returns the line of a change; `None` for a change that only follows from another.
 const fn line_of(event: Event, policy: Policy) -> Option<Line> {
     use Loudness::{Error, Info, Warn};
     let fails_open = matches!(policy, Policy::Api);
@@ -211,7 +211,7 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
     })
 }
 
-/// Limits of the new policy that forget what was used under the same name.
+/// Returns the limits of the new policy that forget the usage counted under the same name.
 fn starting_anew<'p>(
     before: &'p PolicySet,
     policy: &'p PolicySet,

@@ -1,9 +1,8 @@
-//! What operators see: [`Metrics`], [`Audit`] events, log lines of denials, and the
-//! [`Lookout`] that a dashboard shows.
+//! Observability for operators: [`Metrics`], [`Audit`] events, log lines of denials, and the
+//! [`Lookout`] behind a dashboard.
 //!
-//! All of them watch the same decisions through [`Fanout`]. None ever waits, and none
-//! ever shows an identifier: digests, anonymised networks and names of the policy
-//! only.
+//! All of them observe the same decisions through [`Fanout`]. None ever waits, and none ever shows
+//! an identifier: only digests, anonymised networks and names of the policy.
 
 pub mod audit;
 mod classes;

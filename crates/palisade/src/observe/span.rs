@@ -1,5 +1,5 @@
-//! One span per decision, for whoever collects them. It names parts of the policy, rules and
-//! the request's id, and nobody's identifier.
+//! One span per decision, for a tracing collector. It names parts of the policy, rules and the
+//! request's id, and nobody's identifier.
 
 use palisade_core::Id;
 use palisade_core::decision::Level;

@@ -1,5 +1,5 @@
-//! Watches failures over all accounts and networks, for what no key of the guard can
-//! see.
+//! Watches failures over all accounts and networks, for attacks that no single key of the guard
+//! shows.
 
 use palisade_core::facts::Attempt;
 use palisade_core::guard::surge::FailureRate;
@@ -16,7 +16,8 @@ pub(super) struct Surges {
 }
 
 impl Surges {
-    /// The flow and its failures of the last minute, if this one shows a surge.
+    /// Counts a decision. Returns the flow and its failures of the last minute, if this decision
+    /// makes them a surge.
     pub(super) fn saw(&self, seen: &Seen<'_>) -> Option<(Flow, u32)> {
         let (flow, attempt) = outcome(seen)?;
         let rate = match flow {
@@ -29,7 +30,8 @@ impl Surges {
     }
 }
 
-/// The flow of a success or failure that the host reports for the first time.
+/// Returns flow and outcome of a success or failure that the application reports for the first
+/// time.
 pub(super) fn outcome(seen: &Seen<'_>) -> Option<(Flow, Attempt)> {
     let Subject::Guard(op, _) = seen.subject else {
         return None;
@@ -47,7 +49,7 @@ mod tests {
 
     use super::super::tests::{Watched, id, parts};
 
-    /// A guess of a device, network and account of its own.
+    /// Returns a guess from a device, network and account of its own.
     fn guess(n: u32) -> GuardFacts {
         let [_, a, b, c] = n.to_be_bytes();
         let mut facts = GuardFacts::new(std::net::IpAddr::from([10 + a, b, c, 1]));

@@ -1,5 +1,5 @@
-//! An engine with everything that watches it, and what all of them must keep:
-//! no identifier leaves.
+//! An engine with all of its observers, and the rule that all of them must keep: no identifier
+//! leaves.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -25,7 +25,7 @@ use crate::engine::{Engine, EngineConfig, Observer};
 
 pub(super) const SECRET: &[u8] = b"a secret of thirty-two bytes, yes";
 
-/// Keeps lines in memory, and can be told to fail.
+/// Keeps lines in memory, and can be set to fail.
 #[derive(Clone, Default)]
 pub(super) struct MemorySink {
     pub(super) written: Arc<Mutex<Vec<u8>>>,
@@ -55,7 +55,7 @@ impl MemorySink {
     }
 }
 
-/// An engine, and what was seen of it.
+/// An engine, and everything that observed it.
 pub(super) struct Watched {
     pub(super) engine: Engine<ModelStore<Arc<VirtualClock>>>,
     pub(super) clock: Arc<VirtualClock>,

@@ -1,4 +1,4 @@
-//! Who a decision was about, in the only form that leaves this process.
+//! The identity behind a decision, in the only form that leaves this process.
 
 use palisade_core::facts::{GuardFacts, RequestFacts};
 use palisade_core::key::{Digest, Domain, Keyring};
@@ -21,7 +21,7 @@ impl Who {
         match subject {
             Subject::Request(facts) => Self::of_request(keyring, facts),
             Subject::Guard(_, facts) => Self::of_guard(keyring, facts),
-            // Which entry names a person is not known: none of them is shown.
+            // No key of a descriptor is known to name a person or not: none of them is shown.
             Subject::Descriptors(..) => Self::default(),
         }
     }
@@ -46,7 +46,7 @@ impl Who {
         }
     }
 
-    /// The digest of what a bucket of this scope counts by.
+    /// Returns the digest that a bucket of this scope counts by.
     pub(super) fn named(&self, scope: &str) -> Option<(&'static str, Digest)> {
         let (kind, digest) = match scope {
             "user" => ("user", self.user),
@@ -59,7 +59,7 @@ impl Who {
         digest.map(|digest| (kind, digest))
     }
 
-    /// Who acts: the most personal name there is.
+    /// Returns the digest of the actor: the most personal name that is known.
     pub(super) fn actor(&self) -> Option<Digest> {
         self.user
             .or(self.account)
@@ -69,15 +69,15 @@ impl Who {
     }
 }
 
-/// The digest by which a subject is told apart: the most personal of its names, else its
-/// organisation's.
+/// Returns the digest by which a subject is told apart: its most personal name, else its
+/// organisation.
 pub(crate) fn pseudonym(keyring: &Keyring, subject: Subject<'_>) -> Option<Digest> {
     let who = Who::of(keyring, subject);
     who.actor().or(who.org)
 }
 
-/// An identifier as logs and audits show it. The kind keeps a user and a token of
-/// the same spelling apart.
+/// Returns the digest of an identifier as logs and audits show it. The kind keeps a user and a
+/// token of the same spelling apart.
 pub(crate) fn log_digest(keyring: &Keyring, kind: &str, id: &[u8]) -> Digest {
     keyring.hmac(Domain::Log, &[kind.as_bytes(), id]).current
 }

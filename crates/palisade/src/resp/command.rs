@@ -1,10 +1,10 @@
-//! Requests → commands.
+//! Parses requests into commands.
 
 use palisade_store::Take;
 
 use super::throttle::{Throttle, checked_key};
 
-/// What a client asks for.
+/// A command of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// `CL.THROTTLE`, `THROTTLE`, `PEEK`.
@@ -13,7 +13,7 @@ pub enum Command<'a> {
     Reset(&'a [u8]),
     /// `RESET`: the connection begins anew.
     ResetConnection,
-    /// `PING`, with a text to hear again.
+    /// `PING`, with a text to send back.
     Ping(Option<&'a [u8]>),
     /// `ECHO`.
     Echo(&'a [u8]),
@@ -44,10 +44,10 @@ pub struct Hello<'a> {
     pub token: Option<&'a [u8]>,
 }
 
-/// What clients say about themselves.
+/// `CLIENT`: statements of a client about itself, and questions about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// A name or a version: heard, not kept.
+    /// A name or a version: accepted, not kept.
     Heard,
     /// `GETNAME`.
     Name,
@@ -55,14 +55,14 @@ pub enum Client {
     Id,
 }
 
-/// What `COMMAND` is asked for.
+/// A subcommand of `COMMAND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List<'a> {
     /// All, or one by its name.
     Info(Option<&'a [u8]>),
-    /// How many there are.
+    /// The number of commands.
     Count,
-    /// Words about them: there are none.
+    /// Documentation of commands: there is none.
     Docs,
 }
 
@@ -78,7 +78,7 @@ pub enum Refused {
     /// Too few arguments, or too many.
     #[error("ERR wrong number of arguments for '{0}' command")]
     Arguments(&'static str),
-    /// An argument that cannot be.
+    /// An argument that is not valid.
     #[error("ERR `{0}` {1}")]
     Field(&'static str, &'static str),
     /// There is one database.
@@ -109,7 +109,7 @@ pub const fn commands() -> &'static [(&'static str, i64)] {
 }
 
 impl<'a> Command<'a> {
-    /// The command that `args` are, which begin with its name.
+    /// Parses `args`, whose first is the name of the command.
     ///
     /// # Errors
     /// [`Refused`], which names no value.

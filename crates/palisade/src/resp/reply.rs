@@ -1,4 +1,4 @@
-//! Answers → bytes, in either version of the protocol.
+//! Writes answers as bytes, in either version of the protocol.
 
 /// The version that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As in `HELLO`.
+    /// Returns the number that `HELLO` has for it.
     #[must_use]
     pub const fn number(self) -> i64 {
         match self {
@@ -25,38 +25,38 @@ impl Version {
 #[derive(Clone, Debug, Default)]
 pub struct Replies {
     bytes: Vec<u8>,
-    /// How they are written.
+    /// Version of the protocol in which answers are written.
     pub version: Version,
 }
 
 impl Replies {
-    /// What is to be sent.
+    /// Returns the bytes to be sent.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// It was sent.
+    /// Forgets the bytes, after they were sent.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// A word, such as `OK`.
+    /// Adds a word, such as `OK`.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error: a code in capitals, then what is wrong.
+    /// Adds an error: a code in capitals, then what is wrong.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text.as_bytes());
     }
 
-    /// A number.
+    /// Adds a number.
     pub fn integer(&mut self, number: i64) {
         self.line(b':', itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// A list of numbers.
+    /// Adds a list of numbers.
     pub fn integers(&mut self, numbers: &[i64]) {
         self.array(numbers.len());
         for number in numbers {
@@ -64,14 +64,14 @@ impl Replies {
         }
     }
 
-    /// A text.
+    /// Adds a text.
     pub fn bulk(&mut self, text: &[u8]) {
         self.line(b'$', itoa::Buffer::new().format(text.len()).as_bytes());
         self.bytes.extend_from_slice(text);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Nothing.
+    /// Adds a null.
     pub fn null(&mut self) {
         self.bytes.extend_from_slice(match self.version {
             Version::Two => b"$-1\r\n",
@@ -79,12 +79,12 @@ impl Replies {
         });
     }
 
-    /// The head of a list of so many answers, which follow.
+    /// Adds the head of a list of `count` answers, which follow.
     pub fn array(&mut self, count: usize) {
         self.line(b'*', itoa::Buffer::new().format(count).as_bytes());
     }
 
-    /// The head of so many pairs of answers, which follow.
+    /// Adds the head of `pairs` pairs of answers, which follow.
     pub fn map(&mut self, pairs: usize) {
         match self.version {
             Version::Two => self.array(2 * pairs),

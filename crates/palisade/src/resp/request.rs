@@ -1,7 +1,6 @@
-//! Bytes → requests: an array of strings, or a line of words.
+//! Splits bytes into requests: an array of strings, or a line of words.
 //!
-//! Everything is bounded before it is believed: a length is compared with its bound when
-//! it is read, and nothing is reserved for it.
+//! Every length is compared with its bound when it is read, and no memory is reserved for it.
 
 use arrayvec::ArrayVec;
 
@@ -24,11 +23,11 @@ pub type Args<'a> = ArrayVec<&'a [u8], ARGS_MAX>;
 pub struct Request<'a> {
     /// Its arguments; none if the line was empty.
     pub args: Args<'a>,
-    /// How long it is, in bytes.
+    /// Length of the request, in bytes.
     pub bytes: usize,
 }
 
-/// Input after which nothing can be read: the connection ends with it.
+/// Input after which nothing can be read: the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// An array whose length is no number, or too large.
@@ -49,15 +48,15 @@ pub enum Malformed {
     /// Strings that are too long together.
     #[error("Protocol error: too big request")]
     TooBig,
-    /// A line of an HTTP request: a web page speaks, and its body would be read as commands.
+    /// A line of an HTTP request: it comes from a web page, and its body would be read as commands.
     #[error("Protocol error: HTTP is not spoken here")]
     Http,
 }
 
-/// The request that `input` begins with; `None` if it is not whole yet.
+/// Returns the request that `input` begins with; `None` if it is not complete yet.
 ///
 /// # Errors
-/// [`Malformed`] if it never will be.
+/// [`Malformed`] if it can never become one.
 pub fn read(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     let request = match input.first() {
         None => return Ok(None),
@@ -75,7 +74,7 @@ fn read_array(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     let Some((count, mut at)) = read_length(input, Malformed::ArrayLength)? else {
         return Ok(None);
     };
-    // No array and an empty one ask for nothing.
+    // A null array and an empty one ask for nothing.
     let count = usize::try_from(count.max(0)).map_err(|_| Malformed::ArrayLength)?;
     if count > ARGS_MAX {
         return Err(Malformed::ArrayLength);
@@ -112,8 +111,8 @@ fn read_bulk(input: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
     }
 }
 
-/// The number after the first byte of a line, and how long that line is. Read digit by
-/// digit: a request has a length for each of its arguments.
+/// Returns the number after the first byte of a line, and the length of that line. Read digit by
+/// digit, for speed: a request has a length for each of its arguments.
 fn read_length(input: &[u8], wrong: Malformed) -> Result<Option<(i64, usize)>, Malformed> {
     let is_negative = input.get(1) == Some(&b'-');
     let first = 1 + usize::from(is_negative);
@@ -156,8 +155,8 @@ fn read_inline(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     }))
 }
 
-/// True of a line that only an HTTP request has: its first, or the one that names the host.
-/// Browsers send both, and a page chooses neither.
+/// True for a line that only an HTTP request has: its first line, or the one that names the host.
+/// Browsers send both, and a page can choose neither.
 fn is_http(line: &[u8]) -> bool {
     let begins = |word: &[u8]| {
         let start = line.trim_ascii_start().get(..word.len());
@@ -168,8 +167,8 @@ fn is_http(line: &[u8]) -> bool {
     begins(b"POST ") || begins(b"host:") || words.next_back().is_some_and(is_version)
 }
 
-/// Words between white space; one that begins with a quotation mark ends with the next one
-/// of its kind. (Escapes within are not known: arrays have no need of them.)
+/// Splits a line into words at white space; a word that begins with a quotation mark ends with the
+/// next one of its kind. (Escapes within are not supported: clients that need them send arrays.)
 fn words(line: &[u8]) -> Result<Args<'_>, Malformed> {
     let mut args = Args::new();
     let mut rest = line.trim_ascii_start();

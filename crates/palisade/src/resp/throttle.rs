@@ -1,5 +1,5 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: figures in, five numbers out, as
-//! redis-cell has them.
+//! `CL.THROTTLE key max_burst count period [quantity]`: arguments in, five numbers out, as
+//! redis-cell defines them.
 
 use std::num::NonZeroU32;
 
@@ -14,10 +14,10 @@ use crate::engine::{Keyed, KeyedAnswer};
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// What is asked of one key.
+/// A charge or a look at one key, from a client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle<'a> {
-    /// Whose bucket.
+    /// Key of the bucket.
     pub key: &'a [u8],
     spec: BucketSpec,
     quantity: u32,
@@ -47,7 +47,7 @@ impl<'a> Throttle<'a> {
         })
     }
 
-    /// What the engine is asked.
+    /// Returns the question to the engine.
     #[must_use]
     pub fn asked(&self) -> Keyed<'a> {
         Keyed {
@@ -58,8 +58,9 @@ impl<'a> Throttle<'a> {
         }
     }
 
-    /// Limited (1 or 0), the most at once, what remains, seconds until this quantity fits
-    /// (−1: now, or never), seconds until all of it is free. Seconds are rounded up.
+    /// Returns the five numbers of the answer: limited (1 or 0), the most at once, what remains,
+    /// seconds until this quantity fits (−1: now, or never), seconds until all of it is free.
+    /// Seconds are rounded up.
     #[must_use]
     pub fn answer(&self, answer: &KeyedAnswer) -> [i64; 5] {
         let reading = &answer.reading;
@@ -84,8 +85,8 @@ impl<'a> Throttle<'a> {
         ]
     }
 
-    /// Nothing always fits, unless more was used under larger figures than these allow, or
-    /// nobody may pass.
+    /// Returns when a quantity of zero fits; `None` if it fits now. It always does, unless more was
+    /// used under larger figures than these allow, or the mode refuses everybody.
     fn overdrawn_until(&self, answer: &KeyedAnswer) -> Option<Micros> {
         let reading = &answer.reading;
         if answer.mode == Mode::FailClosed {
@@ -96,7 +97,7 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// A key as every command takes it.
+/// Returns a key within the bounds that all commands share.
 pub(super) fn checked_key(key: &[u8]) -> Result<&[u8], Refused> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(key),
@@ -104,7 +105,8 @@ pub(super) fn checked_key(key: &[u8]) -> Result<&[u8], Refused> {
     }
 }
 
-/// `count` per `period` seconds, and at once one more than `max_burst`.
+/// Returns the specification of a bucket that admits `count` per `period` seconds, and at once one
+/// more than `max_burst`.
 fn figures(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<BucketSpec, Refused> {
     let max_burst = number(max_burst, "max_burst", 0)?;
     let count = number(count, "count", 1)?;

@@ -37,17 +37,17 @@ pub enum BuildError {
     /// There is no usable secret.
     #[error("{problem}\n  hint: {hint}")]
     Secret {
-        /// What is wrong with it.
+        /// The problem with the secret.
         problem: String,
-        /// What to do.
+        /// Advice to fix it.
         hint: &'static str,
     },
     /// The store cannot be opened.
     #[error("{problem}\n  hint: {hint}")]
     Store {
-        /// What is wrong with it.
+        /// The problem with the store.
         problem: String,
-        /// What to do.
+        /// Advice to fix it.
         hint: String,
     },
     /// There is no Tokio runtime that could run the background.
@@ -202,7 +202,7 @@ impl Builder {
         self
     }
 
-    /// Judges by another clock: a test's stands still until it is moved.
+    /// Decides by another clock: a test's clock stands still until it is moved.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -280,8 +280,8 @@ impl Builder {
         }
     }
 
-    /// Tenants in a database would silently get the policy of everybody: whoever names one has
-    /// to say how it is followed.
+    /// Returns the tenants to use. A policy that names a database and a builder without
+    /// [`Builder::tenants`] are an error: the tenants would silently get everybody's policy.
     fn tenants_of(&self, bundle: &PolicyBundle) -> Result<Arc<dyn Tenants>, BuildError> {
         match &self.tenants {
             Some(tenants) => Ok(Arc::clone(tenants)),
@@ -333,7 +333,8 @@ fn no_secret(problem: &str) -> BuildError {
     }
 }
 
-/// The secret to start with. The data directory is made here: it is the first that is kept there.
+/// Returns the secret to start with. Creates the data directory, because the secret is the first
+/// file in it.
 fn secret_of(
     given: Option<Zeroizing<Vec<u8>>>,
     url: &StoreUrl,

@@ -12,7 +12,7 @@ pub const SECRET_FILE: &str = "secret";
 /// Variable of the secret, where the configuration names no other.
 pub const SECRET_VARIABLE: &str = "PALISADE_KEY";
 const SECRET_BYTES: usize = 32;
-/// More than what a file system may keep beside the name of a file.
+/// More bytes than a file system may store inline, beside the name of a file.
 const PROBE_BYTES: usize = 64 * 1024;
 
 /// Creates a data directory if it is not there, readable by this user only.
@@ -25,8 +25,9 @@ pub fn create_data_dir(directory: &Path) -> Result<()> {
     try_write(directory)
 }
 
-/// Finds out, before something is to be kept, that nothing can be. An empty file would fit on a
-/// full disk: bytes are written, and on the disk before it is said.
+/// Finds out at once whether the directory can be written, not when the first change has to be
+/// kept. An empty file would fit on a full disk, so bytes are written and synced before the result
+/// is returned.
 ///
 /// # Errors
 /// Nothing can be written there.
@@ -39,8 +40,8 @@ pub fn try_write(directory: &Path) -> Result<()> {
     kept.and(removed)
 }
 
-/// A random secret. It does not end like a line: read as a line, a final line break would be
-/// taken for none of it.
+/// Returns a random secret that does not end with a line break: [`without_line_end`] would cut it
+/// off.
 fn fresh_secret() -> Zeroizing<Vec<u8>> {
     loop {
         let secret = rand::random::<[u8; SECRET_BYTES]>();
@@ -101,7 +102,8 @@ pub fn read_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
     Ok(secret)
 }
 
-/// The file appears whole or not at all, and never replaces one of another process.
+/// Creates the secret's file. The file appears whole or not at all, and never replaces one of
+/// another process.
 fn create_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let secret = fresh_secret();
     let draft = directory.join(format!(".secret-{}", std::process::id()));
@@ -113,6 +115,8 @@ fn create_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
         .open(&draft)?;
     file.write_all(&secret)?;
     file.sync_all()?;
+    // Not a rename: that would replace the secret of a process that was faster. A link fails if the
+    // file is there.
     let linked = std::fs::hard_link(&draft, directory.join(SECRET_FILE));
     std::fs::remove_file(&draft)?;
     match linked {

@@ -92,7 +92,8 @@ pub enum OpeningError {
     FeatureOff(&'static str),
 }
 
-/// A store that can be opened: its address and certificates are read, nothing is touched.
+/// A store that is ready to be opened: its address and certificates are read, nothing is connected
+/// or created.
 pub enum Opening {
     /// In this process, gone at its end.
     Memory(MemoryConfig),
@@ -134,7 +135,7 @@ impl Opening {
         }
     }
 
-    /// Opens it. A shared store may be down: the engine then starts degraded and recovers
+    /// Opens the store. A shared store may be down: the engine then starts degraded and recovers
     /// with it.
     ///
     /// # Errors
@@ -151,7 +152,8 @@ impl Opening {
     }
 }
 
-/// Each thread has a connection that all of its requests share: more are only a cost.
+/// Redis settings. Each thread has one connection that all of its requests share: more would only
+/// cost.
 #[cfg(feature = "redis")]
 fn redis_config(config: &StoreConfig, url: &str) -> RedisConfig {
     use std::num::{NonZeroU8, NonZeroU32};

@@ -40,8 +40,8 @@ impl StoreUrl {
     }
 }
 
-/// Scheme and hosts. An address that could be read in another way shows its scheme only:
-/// a password with a slash in it must not pass for a host.
+/// Returns scheme and hosts. An address that could be read in another way shows its scheme only: a
+/// password with a slash in it must not pass for a host.
 fn without_credentials(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
     let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

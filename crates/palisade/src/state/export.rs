@@ -1,4 +1,4 @@
-//! A store → lines.
+//! Writes the state of a store as lines.
 
 use std::io::Write;
 
@@ -13,9 +13,9 @@ use super::Counts;
 use super::lines::{Line, MOVED, StateError, VERSION, Writer, secrets_of};
 use crate::engine::attach_stored;
 
-/// Records that are asked for at a time.
+/// Records per read of the store.
 const PAGE: usize = 512;
-/// Quotas that are asked for at a time.
+/// Quotas per read of the store.
 const QUOTAS_AT_ONCE: usize = 64;
 
 /// Writes what a store keeps of guard, lockout, allowlist, tiers, overages and of the quotas

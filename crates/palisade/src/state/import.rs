@@ -1,4 +1,4 @@
-//! Lines → a store.
+//! Puts the lines of a state file into a store.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,28 +16,28 @@ use super::Counts;
 use super::lines::{Item, Line, QuotaLine, Reader, RecordLine, StateError, VERSION, secrets_of};
 use crate::engine::attach_stored;
 
-/// Records that are written at a time.
+/// Records per write to the store.
 const BATCH: usize = 64;
-/// How often a record that changes while it is replaced is tried again.
+/// Most attempts to replace a record that changes meanwhile.
 const TRIES: usize = 10;
 
-/// What becomes of what the store has already.
+/// Treatment of a record that the store has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays: it is newer than the file.
+    /// The store's record stays: it is newer than the file.
     Keep,
-    /// The file's takes its place.
+    /// The file's record replaces it.
     Replace,
 }
 
-/// What an import came to. Whatever it says, the same file can be imported again.
+/// The result of an import. Whatever it says, the same file can be imported again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
-    /// What was written.
+    /// Items that were written.
     pub written: Counts,
-    /// What the store had already, and kept.
+    /// Items that the store had already, and kept.
     pub kept: Counts,
-    /// What has ended since the file was written.
+    /// Items that have ended since the file was written.
     pub expired: Counts,
     /// API keys that this policy does not have: their usage is not moved.
     pub unknown_api_keys: u64,
@@ -46,7 +46,7 @@ pub struct Imported {
 /// A file that was read to its end: it is whole and its digests fit the secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// What it holds.
+    /// Items in the file.
     pub counts: Counts,
     /// When it was written.
     pub taken_at: String,
@@ -56,7 +56,7 @@ impl Verified {
     /// Reads a file to its end.
     ///
     /// # Errors
-    /// [`StateError`]: it is none, or damaged, or belongs to another secret.
+    /// [`StateError`]: it is no state file, or damaged, or belongs to another secret.
     pub fn read(from: impl BufRead, keyring: &Keyring) -> Result<Self, StateError> {
         let mut from = Reader::new(from);
         let taken_at = head(&mut from, keyring)?;
@@ -75,7 +75,7 @@ impl Verified {
     }
 }
 
-/// The first line: it must be one, and every secret in it must be known.
+/// Reads the first line: it must be a head, and every secret in it must be known.
 fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, StateError> {
     let Ok(Line::PalisadeState {
         version,
@@ -141,10 +141,10 @@ pub async fn import<S: Store>(
     }
 }
 
-/// One import under way.
+/// An import in progress.
 struct Run<'a, S> {
     store: &'a S,
-    /// With the keys of the store once a quota needs them: entries come before quotas.
+    /// Has the store's API keys added once a quota needs them: entries come before quotas.
     policy: Cow<'a, PolicySet>,
     existing: Existing,
     now: Micros,
@@ -154,7 +154,7 @@ struct Run<'a, S> {
 }
 
 impl<S: Store> Run<'_, S> {
-    /// All at once if the store has none of them, else one by one.
+    /// Writes a batch at once if the store has none of its records, else one by one.
     async fn records(&mut self, batch: Vec<RecordLine>) -> Result<(), StateError> {
         let (live, ended): (Vec<_>, Vec<_>) = batch
             .into_iter()
@@ -205,7 +205,7 @@ impl<S: Store> Run<'_, S> {
         Ok(())
     }
 
-    /// Whether the store had it before; a registry is read once.
+    /// True if the store had the entry before; a registry is read once.
     async fn has_entry(&mut self, registry: Registry, id: &str) -> Result<bool, StateError> {
         if self.entries.insert((registry, None)) {
             let found = self
@@ -233,6 +233,7 @@ impl<S: Store> Run<'_, S> {
             self.done.unknown_api_keys += 1;
             return Ok(());
         };
+        // `Count`: what a key has used beyond its quota is moved too.
         let mut charges = [Charge {
             on_exceed: OnExceed::Count,
             ..charge
@@ -244,6 +245,7 @@ impl<S: Store> Run<'_, S> {
             0 => self.done.kept.quotas += 1,
             _ => self.done.written.quotas += 1,
         }
+        // One charge takes at most `u32::MAX` units.
         while missing > 0 {
             let [charge] = &mut charges;
             charge.cost = u32::try_from(missing).unwrap_or(u32::MAX);

@@ -54,7 +54,7 @@ pub(super) enum Line {
     /// The first one.
     PalisadeState {
         version: u32,
-        /// Of the secrets that the digests were made under.
+        /// Names of the secrets that the digests were made under.
         secrets: Vec<String>,
         taken_at: String,
     },
@@ -78,7 +78,7 @@ pub(super) enum Line {
     /// The last one.
     End {
         counts: Counts,
-        /// Of all lines before it.
+        /// Checksum over all lines before this one.
         sha256: String,
     },
 }
@@ -109,7 +109,7 @@ impl Line {
         }
     }
 
-    /// What it is about; `None` if it makes no sense.
+    /// Returns the item of this line; `None` if the line is not valid.
     pub(super) fn item(self) -> Option<Item> {
         Some(match self {
             Self::Record {
@@ -152,7 +152,8 @@ impl Line {
     }
 }
 
-/// The registries that are moved. Resets only tell nodes of one store to forget.
+/// The registries that are moved. Resets are left out: they only tell the nodes of one store to
+/// forget.
 pub(super) const MOVED: [Registry; 5] = [
     Registry::Allowlist,
     Registry::Tiers,
@@ -161,7 +162,7 @@ pub(super) const MOVED: [Registry; 5] = [
     Registry::Clients,
 ];
 
-/// What a line between the first and the last is about.
+/// The item on a line between the first and the last.
 pub(super) enum Item {
     Record(RecordLine),
     Entry(Registry, Entry),
@@ -190,7 +191,7 @@ impl Counts {
     }
 }
 
-/// Writes lines and sums them up.
+/// Writes lines and keeps their checksum.
 pub(super) struct Writer<W> {
     to: W,
     sum: Sha256,
@@ -213,7 +214,7 @@ impl<W: Write> Writer<W> {
         self.to.write_all(&bytes)
     }
 
-    /// The last line, and everything is on its way.
+    /// Writes the last line and flushes.
     pub(super) fn end(mut self) -> io::Result<Counts> {
         let counts = self.counts;
         let sha256 = hex(self.sum.clone());
@@ -223,11 +224,11 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads lines and sums them up.
+/// Reads lines and keeps their checksum.
 pub(super) struct Reader<R> {
     from: R,
     sum: Sha256,
-    /// The line that was read last, from 1.
+    /// Number of the line that was read last, from 1.
     pub(super) number: u64,
 }
 
@@ -240,7 +241,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The next line; the last one only if the sum of all before it fits.
+    /// Returns the next line; the last one only if the checksum of all lines before it fits.
     pub(super) fn line(&mut self) -> Result<Line, StateError> {
         self.number += 1;
         let mut bytes = Vec::new();

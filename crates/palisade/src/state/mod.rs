@@ -18,7 +18,7 @@ pub use lines::StateError;
 
 use serde::{Deserialize, Serialize};
 
-/// How much of each a file holds.
+/// Number of items of each kind in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Records of the guard and of the lockout.

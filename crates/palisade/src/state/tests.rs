@@ -1,4 +1,4 @@
-//! State between two stores on a clock that only tests move.
+//! State between two stores on a clock that only the tests move.
 
 use std::path::Path;
 use std::sync::Arc;

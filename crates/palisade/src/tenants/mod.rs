@@ -1,5 +1,5 @@
-//! Tenants' own policies: the cache as the engine asks it, and the sources that need
-//! a store's connection.
+//! Tenants' own policies: the cache that the engine reads, and the sources that need a store's
+//! connection.
 
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -24,13 +24,12 @@ pub struct PostgresTenants {
     errands: Errands,
     by_name: String,
     any: String,
-    /// The reason of a failure is told once, until a call succeeds.
+    /// True once a failure was logged; false again after a call succeeds.
     told: AtomicBool,
 }
 
 impl PostgresTenants {
-    /// Prepares to read `table`; nothing is asked yet. The deadline of `config`
-    /// bounds each call.
+    /// Prepares to read `table`; nothing is read yet. The deadline of `config` bounds each call.
     ///
     /// # Errors
     /// TLS is wanted and cannot be set up.
@@ -97,7 +96,8 @@ impl TenantSource for PostgresTenants {
     }
 }
 
-/// Nulls and numbers out of range are left to the document's own checks.
+/// Returns a row as a document. Nulls and numbers out of range are left to the document's own
+/// checks.
 fn document(row: &Row) -> Result<Document, SourceError> {
     let corrupt = |_: tokio_postgres::Error| SourceError::Corrupt;
     let tenant: &str = row.try_get(0).map_err(corrupt)?;

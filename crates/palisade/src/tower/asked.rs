@@ -1,5 +1,5 @@
-//! What has been asked about a request by the layers that it came through: no bucket is charged
-//! twice, and none is left out (L-LAYERS).
+//! Questions that the layers before this one have put to judges about a request, so that no bucket
+//! is charged twice and none is left out (L-LAYERS).
 
 use std::sync::Arc;
 
@@ -7,28 +7,30 @@ use palisade_core::RequestFacts;
 use palisade_core::facts::Layers;
 use smallvec::SmallVec;
 
-/// Tells judges apart: gates of one engine are of one mind.
+/// Identity of a judge: gates of one engine have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JudgeId(usize);
 
 impl JudgeId {
-    /// Where it lives: its layers keep it there while a request is under way.
+    /// Returns the id of a judge: its address. The layers keep the judge there while a request is
+    /// in progress.
     pub(super) fn of<J>(judge: &Arc<J>) -> Self {
         Self(Arc::as_ptr(judge).addr())
     }
 }
 
-/// What one judge was asked about a request. The edge is always part of it.
+/// The question that a layer put to one judge about a request. It always includes the limits of the
+/// edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Where it comes from.
+    /// The edge: the limits of the address and the client.
     Edge,
-    /// And who it is from, as far as that was known.
+    /// The edge and the identity, with the identifiers known then.
     Identity(Known),
 }
 
 impl Question {
-    /// What is asked about these facts.
+    /// Returns the question that these facts put.
     pub(super) fn about(facts: &RequestFacts) -> Self {
         match facts.layers {
             Layers::Edge => Self::Edge,
@@ -36,8 +38,9 @@ impl Question {
         }
     }
 
-    /// True if these facts, of the layers behind the edge, leave nothing to ask. Who has
-    /// authenticated somebody meanwhile asks again: nobody's limits are left out.
+    /// True if nothing is left to ask about these facts, which are those of the layers behind the
+    /// edge. If an identifier became known since the earlier question, the layer asks again: no
+    /// limit is left out.
     pub(super) fn covers(self, facts: &RequestFacts) -> bool {
         match self {
             Self::Edge => false,
@@ -46,7 +49,7 @@ impl Question {
     }
 }
 
-/// Which identifiers of somebody were known; a bit each.
+/// The identifiers of a subject that were known; a bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known(u8);
 
@@ -62,7 +65,7 @@ impl Known {
     }
 }
 
-/// Every judge that was asked, the last one first; as a rule there is but one.
+/// Every judge that was asked, the last one first; usually there is only one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked(SmallVec<[(JudgeId, Question); 1]>);
 
@@ -71,13 +74,14 @@ impl Asked {
         Self(SmallVec::from_buf([(judge, question)]))
     }
 
-    /// What this judge was asked.
+    /// Returns the question that was put to this judge.
     pub(super) fn of(&self, judge: JudgeId) -> Option<Question> {
         let found = self.0.iter().find(|(asked, _)| *asked == judge);
         found.map(|(_, question)| *question)
     }
 
-    /// Takes over what was asked before; of one judge the later question says more.
+    /// Adds the questions of earlier layers. Of two questions to one judge the later is kept: it
+    /// says more.
     pub(super) fn follow(&mut self, before: &Self) {
         for (judge, question) in &before.0 {
             if self.of(*judge).is_none() {

@@ -1,4 +1,4 @@
-//! The body of an answer: the application's own, or ours.
+//! The body of an answer: the application's own, or that of a refusal.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

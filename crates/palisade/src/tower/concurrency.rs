@@ -1,4 +1,5 @@
-//! So many requests at once for each key: for what is slow, not for what is frequent.
+//! A bound on the requests of each key that are in progress at once: for what is slow, not for what
+//! is frequent.
 
 use std::any::Any;
 use std::future::Future;
@@ -23,10 +24,10 @@ use super::service::{Enforced, Kept, Passed, Rule};
 use crate::engine::RequestAnswer;
 use crate::limiter::keyring;
 
-/// Places for requests that are under way. Here they are counted in this process
-/// ([`InFlight`]); places that nodes share have the same shape.
+/// Places for requests that are in progress. [`InFlight`] counts them in this process; places that
+/// nodes share can implement the same trait.
 ///
-/// [`ConcurrencyLayer`] asks them.
+/// [`ConcurrencyLayer`] takes a place for each request.
 pub trait Slots: Send + Sync + 'static {
     /// A place that is taken. Dropping it gives it back.
     type Lease: Send + Sync + 'static;
@@ -37,7 +38,7 @@ pub trait Slots: Send + Sync + 'static {
 
 /// Places in this process.
 ///
-/// As [`ConcurrencyLayer`] takes them.
+/// A store of places for [`ConcurrencyLayer`].
 pub struct InFlight {
     counts: Arc<Counts>,
     namer: Namer,
@@ -49,25 +50,24 @@ struct Counts {
     taken: Mutex<Taken>,
 }
 
-/// Keys are here only while something is under way for them.
+/// Counts of places that are taken. A key is in the map only while it has a request in progress.
 #[derive(Default)]
 struct Taken {
     by_key: HashMap<Digest, u32>,
     all: u32,
 }
 
-/// Most requests under way for all keys together, unless told otherwise: a bound on what
-/// is kept, too.
+/// Default bound on the requests in progress for all keys together. It bounds the memory, too.
 const ALL_MAX: u32 = 100_000;
 
 impl InFlight {
-    /// So many for each key.
+    /// At most `most` requests for each key.
     #[must_use]
     pub fn each(most: NonZeroU32) -> Self {
         Self::bounded(most, NonZeroU32::MIN.saturating_add(ALL_MAX - 1))
     }
 
-    /// So many for each key, and for all of them together.
+    /// At most `each` requests for each key, and `all` for all keys together.
     #[must_use]
     pub fn bounded(each: NonZeroU32, all: NonZeroU32) -> Self {
         let keyring = keyring(&[]);
@@ -81,13 +81,13 @@ impl InFlight {
         }
     }
 
-    /// Requests that are under way.
+    /// Returns how many requests are in progress.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.counts.taken.lock().all
     }
 
-    /// True if none is.
+    /// True if no request is in progress.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -141,8 +141,8 @@ impl Slots for InFlight {
 
 type KeyOf = Arc<dyn Fn(&RequestParts) -> Option<Vec<u8>> + Send + Sync>;
 
-/// Bounds the requests of each key that are under way, from their head to the last byte of
-/// their answer (L-CONCURRENT). One too many is answered with 429 at once: nothing queues.
+/// Bounds the requests of each key that are in progress, from their head to the last byte of their
+/// answer (L-CONCURRENT). A request beyond the bound is answered with 429 at once: nothing queues.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -206,7 +206,7 @@ impl<J, K> std::fmt::Debug for ConcurrencyLayer<J, K> {
 }
 
 impl<J: Judge, K: Slots> ConcurrencyLayer<J, K> {
-    /// The places of each address.
+    /// Counts places by address.
     #[must_use]
     pub fn per_address(gate: &Gate<J>, slots: Arc<K>) -> Self {
         Self(Concurrency {
@@ -216,7 +216,7 @@ impl<J: Judge, K: Slots> ConcurrencyLayer<J, K> {
         })
     }
 
-    /// The places of each key that `key` finds; a request without one has its address's.
+    /// Counts places by the key that `key` finds; a request without a key counts for its address.
     #[must_use]
     pub fn by(
         gate: &Gate<J>,
@@ -285,7 +285,7 @@ impl<B: Send, J: Judge, K: Slots> Rule<B> for Concurrency<J, K> {
     }
 }
 
-/// A place of a request that is under way, until its answer has been sent.
+/// The place of a request that is in progress, until its answer has been sent.
 pub struct UnderWay<L>(L);
 
 impl<L: Send + Sync + 'static> Kept for UnderWay<L> {

@@ -1,4 +1,4 @@
-//! Before authentication: throttle, allowlist, address, client (L-LAYERS).
+//! The layer before authentication: throttle, allowlist, address, client (L-LAYERS).
 
 use std::any::Any;
 
@@ -14,8 +14,8 @@ use super::refusal::Refusal;
 use super::service::{Enforced, Kept, Passed, Rule};
 use crate::extract::EdgeConfig;
 
-/// Decides before anybody is authenticated. The outermost of the layers: behind another one
-/// that has asked the same judge about the edge it asks nothing.
+/// Decides before anybody is authenticated. This is the outermost of the layers. Behind another one
+/// that has asked the same judge about the edge it decides nothing.
 ///
 /// ```
 /// use palisade::tower::{EdgeLayer, Gate};
@@ -63,7 +63,8 @@ impl<J> Clone for EdgeLayer<J> {
 }
 
 impl<J: Judge> EdgeLayer<J> {
-    /// A layer of this gate. Whom a token names is for the layer behind authentication.
+    /// Creates a layer of this gate. Tokens are not read here: the layer behind authentication
+    /// counts users.
     #[must_use]
     pub fn new(gate: &Gate<J>) -> Self {
         let edge = EdgeConfig {
@@ -111,7 +112,7 @@ impl<B: Send, J: Judge> Rule<B> for Edge<J> {
     }
 }
 
-/// What a layer decided, unless it had nothing to ask.
+/// The decision of a layer, or `None` if an earlier layer had decided all of it.
 impl Kept for Option<Marks> {
     fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>> {
         if let Some(marks) = self {

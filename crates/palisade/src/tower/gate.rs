@@ -1,4 +1,5 @@
-//! What layers share: who decides, what is believed, and where a request came from.
+//! Parts that all layers share: the judge, the settings for reading requests, and the address of
+//! the peer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +27,10 @@ use crate::extract::{
 use crate::limiter::Limiter;
 use crate::{SystemClock, answer};
 
-/// What a layer decided: an extension of the request, of a refusal, and of every other response
-/// if the gate is [marking](Gate::marking_responses) them. Layers within look into the request for
-/// what has been asked already, and say there what they have told: leave it where it is.
+/// The decision of a layer. It is an extension of the request, of a refusal, and of every other
+/// response if the gate is [marking](Gate::marking_responses) them. Layers inside read from the
+/// request which questions were asked already, and report their own decision through it: leave the
+/// extension in place.
 ///
 /// ```
 /// use palisade::tower::{Decided, EdgeLayer, Gate};
@@ -62,17 +64,17 @@ pub struct Decided(Arc<Told>);
 #[derive(Debug)]
 struct Told {
     answer: RequestAnswer,
-    /// The request's id, for the layers within (I-ID).
+    /// The request's id, for the layers inside (I-ID).
     request_id: Option<Id>,
     asked: Asked,
-    /// The layer outside whose headers this one's may stand in for. It waits for the answer, or
-    /// is gone.
+    /// The layer outside, in whose place this one may set the headers. That layer waits for the
+    /// answer, or is gone.
     outside: Option<Weak<Told>>,
-    /// Whether the layer speaks in headers: one that does not leaves that to those beside it.
+    /// True if the layer sets headers; one that does not leaves that to the layers around it.
     speaks: bool,
-    /// What a layer within has put on the answer; of several answers, on the last.
+    /// The decision that a layer inside has put on the answer; of several answers, on the last.
     within: Mutex<Option<Decided>>,
-    /// Whether there is such a layer: as a rule there is none, and nothing is locked.
+    /// True once `within` was set: usually no layer inside does, and nothing is locked.
     has_within: AtomicBool,
 }
 
@@ -81,7 +83,8 @@ impl Decided {
         Self::told_by(false, (Asked::default(), None), answer, request_id)
     }
 
-    /// By a layer that speaks in headers, or not, after what was asked before by those outside.
+    /// Creates a decision after the questions of the layers outside. `speaks` says whether the
+    /// layer sets headers.
     fn told_by(
         speaks: bool,
         (asked, outside): (Asked, Option<Weak<Told>>),
@@ -105,7 +108,7 @@ impl Decided {
         &self.0.answer.decision
     }
 
-    /// The decision with the policy it was found under.
+    /// The decision with the policy that it was made under.
     #[must_use]
     pub fn answer(&self) -> &RequestAnswer {
         &self.0.answer
@@ -118,9 +121,9 @@ impl Decided {
         self.0.request_id.as_ref()
     }
 
-    /// Takes its place among a request's extensions; what was asked before is not forgotten.
+    /// Puts the decision into a request's extensions, and takes over the earlier layers' questions.
     pub(super) fn told(mut self, extensions: &mut Extensions) {
-        // Nobody else has it yet.
+        // Succeeds: no clone of it exists yet.
         if let (Some(before), Some(told)) = (extensions.get::<Self>(), Arc::get_mut(&mut self.0)) {
             told.asked.follow(&before.0.asked);
             told.outside = before.speaking();
@@ -128,7 +131,7 @@ impl Decided {
         extensions.insert(self);
     }
 
-    /// The innermost layer so far that speaks in headers.
+    /// Returns the innermost layer so far that sets headers.
     fn speaking(&self) -> Option<Weak<Told>> {
         match self.0.speaks {
             true => Some(Arc::downgrade(&self.0)),
@@ -136,16 +139,16 @@ impl Decided {
         }
     }
 
-    /// What a layer within has put on an answer: what it has said to this one, or what is on the
-    /// answer, which is there if it refused.
+    /// Takes the decision that a layer inside has put on an answer: the one that it reported to
+    /// this layer, else the one in the answer's extensions, which a refusal has.
     fn within(&self, answer: &Extensions) -> Option<Self> {
         let has_said = self.0.has_within.load(Ordering::Acquire);
         let said = has_said.then(|| self.0.within.lock().take()).flatten();
         said.or_else(|| answer.get().cloned())
     }
 
-    /// Says to the layer outside what is on the answer: this, or what a layer within has put
-    /// there.
+    /// Reports to the layer outside which decision is on the answer: this one, or that of a layer
+    /// inside.
     fn say_outside(&self, shown: &Self) {
         if let Some(outside) = self.0.outside.as_ref().and_then(Weak::upgrade) {
             *outside.within.lock() = Some(shown.clone());
@@ -153,7 +156,8 @@ impl Decided {
         }
     }
 
-    /// Whether this one leaves less of its limit than `other` of its own (L-CONSTRAINT).
+    /// True if this decision leaves a smaller share of its limit than `other` leaves of its own
+    /// (L-CONSTRAINT).
     pub(super) fn is_tighter_than(&self, other: &Self) -> bool {
         let share = |decided: &Self| {
             let reading = decided.decision().limits.first()?;
@@ -170,8 +174,8 @@ impl Decided {
 
 type PeerOf = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
-/// Who decides, what is believed, and how to find where a request came from. Cheap to
-/// clone; layers of one gate share what they count.
+/// A judge, the settings for reading requests, and a way to find the peer's address. Cheap to
+/// clone; layers of one gate share their counters.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -236,9 +240,8 @@ impl<J> std::fmt::Debug for Gate<J> {
 }
 
 impl<S: Store> Gate<Engine<S>> {
-    /// Decides by the engine's policy, on its store. The engine's background must run beside it:
-    /// [`Palisade`](crate::Palisade) starts it, for any other engine spawn
-    /// [`Engine::run_forever`].
+    /// Decides by the engine's policy, on its store. The engine's background work must be running:
+    /// [`Palisade`](crate::Palisade) starts it, for any other engine spawn [`Engine::run_forever`].
     #[must_use]
     pub fn new(engine: Arc<Engine<S>>) -> Self {
         Self::of(engine)
@@ -246,7 +249,7 @@ impl<S: Store> Gate<Engine<S>> {
 }
 
 impl Gate<OneLimit<SystemClock>> {
-    /// Decides by one limit, without a policy; headers call it `name`.
+    /// Decides by one limit, without a policy; `name` is the limit's name in headers.
     #[must_use]
     pub fn limited<C: Clock>(name: &str, limiter: Limiter<C>) -> Gate<OneLimit<C>> {
         Gate::of(Arc::new(OneLimit::new(name, limiter)))
@@ -254,8 +257,8 @@ impl Gate<OneLimit<SystemClock>> {
 }
 
 impl<J: Judge> Gate<J> {
-    /// Decides by `judge`. Believes no proxy, and takes the client's address from an
-    /// extension of the request that is a [`SocketAddr`] or an [`IpAddr`].
+    /// Decides by `judge`. Trusts no proxy, and takes the client's address from an extension of the
+    /// request that is a [`SocketAddr`] or an [`IpAddr`].
     #[must_use]
     pub fn of(judge: Arc<J>) -> Self {
         Self {
@@ -266,24 +269,22 @@ impl<J: Judge> Gate<J> {
         }
     }
 
-    /// The same, which puts what was decided among the extensions of every response, for what
-    /// is outside of its layers: an access log, say. A refusal has it in any case. It costs
-    /// a response three allocations.
+    /// Puts the decision into the extensions of every response, for services outside of the layers
+    /// such as an access log. A refusal has it in any case. It costs a response three allocations.
     #[must_use]
     pub const fn marking_responses(mut self) -> Self {
         self.marks_responses = true;
         self
     }
 
-    /// The same, which reads requests as `edge` says.
+    /// Reads requests by the settings in `edge`.
     #[must_use]
     pub fn reading(mut self, edge: EdgeConfig) -> Self {
         self.edge = Arc::new(edge);
         self
     }
 
-    /// The same, which believes the forwarding headers of these proxies (I-XFF); of nobody
-    /// else.
+    /// Trusts the forwarding headers of these proxies and of no others (I-XFF).
     #[must_use]
     pub fn trusting(mut self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
         let proxies: Vec<IpNet> = proxies.into_iter().collect();
@@ -293,7 +294,7 @@ impl<J: Judge> Gate<J> {
         self
     }
 
-    /// The same, which finds the address of the other end of the connection so. With axum:
+    /// Finds the address of the other end of the connection with `find`. With axum:
     /// `|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip())`.
     #[must_use]
     pub fn peer(
@@ -304,12 +305,12 @@ impl<J: Judge> Gate<J> {
         self
     }
 
-    /// Who decides, for a layer that asks it more than [`Judge`] does.
+    /// Returns the judge, for a layer that needs more of it than the trait [`Judge`].
     pub(super) fn shared(&self) -> Arc<J> {
         Arc::clone(&self.judge)
     }
 
-    /// The client's address, for a layer that asks nothing else.
+    /// Returns the client's address, for a layer that needs nothing else.
     pub(super) async fn client_of(
         &self,
         parts: &Parts,
@@ -334,7 +335,7 @@ impl<J: Judge> Gate<J> {
         }
     }
 
-    /// The id of a request (I-ID): the one that a layer outside has found, else that of a
+    /// Returns the id of a request (I-ID): the one that a layer outside has found, else that of a
     /// trusted proxy, else a new one.
     pub(super) fn id_of(&self, head: Head<'_>) -> Option<Id> {
         let before = head.extensions.get::<Decided>();
@@ -351,13 +352,14 @@ impl<J: Judge> Gate<J> {
         &self.judge
     }
 
-    /// What this gate's judge has been asked about a request, by whichever gate.
+    /// Returns the question that was put to this gate's judge about a request, through whichever
+    /// gate.
     pub(super) fn asked(&self, extensions: &Extensions) -> Option<Question> {
         let decided = extensions.get::<Decided>()?;
         decided.0.asked.of(JudgeId::of(&self.judge))
     }
 
-    /// The same once it is asked this, too; what others were asked before is not forgotten.
+    /// Returns the questions of the earlier layers and `question` to this gate's judge.
     pub(super) fn asking(&self, extensions: &Extensions, question: Question) -> Asked {
         let mut asked = Asked::now(JudgeId::of(&self.judge), question);
         if let Some(before) = extensions.get::<Decided>() {
@@ -366,8 +368,8 @@ impl<J: Judge> Gate<J> {
         asked
     }
 
-    /// The request goes on by the path that was judged, with what was decided about it; what is
-    /// to be done with the answer.
+    /// Lets a request pass: sets the path that was judged, and puts the decision into its
+    /// extensions. Returns the marks for its answer.
     pub(super) fn pass<B>(
         &self,
         decided: Decided,
@@ -388,8 +390,8 @@ impl<J: Judge> Gate<J> {
         &self.edge
     }
 
-    /// The other end of the connection. Who cannot be told is not served: everybody would
-    /// share one limit, or have none.
+    /// Returns the address of the other end of the connection. A request without one is refused:
+    /// otherwise all such requests would share one limit, or have none.
     fn peer_of(&self, extensions: &Extensions) -> Result<IpAddr, Refusal> {
         (self.peer)(extensions).ok_or_else(|| {
             let id = request_id::new_id();
@@ -401,7 +403,7 @@ impl<J: Judge> Gate<J> {
         })
     }
 
-    /// Reads the request: facts of the layers that are asked, and the path to go on with.
+    /// Reads the request: facts of the given layers, and the path to forward.
     pub(super) async fn facts(
         &self,
         head: Head<'_>,
@@ -435,10 +437,10 @@ impl<J: Judge> Gate<J> {
         }
     }
 
-    /// Reads a request, decides about it and lets it pass, if that needs no waiting: a request
-    /// that cannot be read, and one that is judged before its token is verified, are left to
-    /// [`Gate::facts`]. `question` says what is to be asked, when the facts are known and may
-    /// be completed; without one the request passes unasked.
+    /// Reads a request, decides about it and lets it pass, if no step has to wait. A request that
+    /// cannot be read, and one that is judged before its token is verified, are left to
+    /// [`Gate::facts`]. `question` returns the question to ask and may complete the facts, once
+    /// they are known. Without a question the request passes.
     pub(super) fn decide_at_once<B>(
         &self,
         request: &mut Request<B>,
@@ -462,8 +464,8 @@ impl<J: Judge> Gate<J> {
         }))
     }
 
-    /// What `look` makes of a request's facts and of the path to go on with, if they are known
-    /// without waiting. The facts stay where they are read: they are large.
+    /// Calls `look` with a request's facts and the path to forward, if the facts can be read
+    /// without waiting. The facts stay where they were read, because they are large.
     fn with_facts<T>(
         &self,
         head: Head<'_>,
@@ -496,7 +498,7 @@ impl<J: Judge> Gate<J> {
         })
     }
 
-    /// The time of day, for tokens: nothing else that is read here asks for it.
+    /// Returns the time of day if tokens are verified; nothing else that is read here needs it.
     fn now(&self) -> Micros {
         match self.edge.jwt {
             Some(_) => self.judge.wall(),
@@ -504,9 +506,9 @@ impl<J: Judge> Gate<J> {
         }
     }
 
-    /// A request that is refused unread counts for its address all the same: when that has
-    /// used up its limits, it hears so instead of what is wrong. Behind an edge that has asked
-    /// this judge it has counted.
+    /// Returns the refusal of a request that cannot be read. Such a request counts for its address
+    /// all the same: an address that has used up its limits gets that decision instead of the
+    /// error. Behind an edge layer of this judge the request has counted already.
     async fn turn_away(
         &self,
         extensions: &Extensions,
@@ -531,7 +533,8 @@ impl<J: Judge> Gate<J> {
         }
     }
 
-    /// Decides about a request with these extensions; what lets it through.
+    /// Decides about a request with these extensions. Returns the decision if it lets the request
+    /// through.
     pub(super) async fn admit(
         &self,
         facts: RequestFacts,
@@ -557,12 +560,12 @@ impl<J: Judge> Gate<J> {
     }
 }
 
-/// The layer outside that speaks in headers.
+/// Returns the nearest layer outside that sets headers.
 fn outside(extensions: &Extensions) -> Option<Weak<Told>> {
     extensions.get::<Decided>()?.speaking()
 }
 
-/// What a layer decided about a request that goes on, until its answer is marked.
+/// The decision about a request that passes, until its answer is marked.
 #[derive(Debug)]
 pub struct Marks {
     decided: Decided,
@@ -570,8 +573,8 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Headers of the decision, unless a layer within has said something tighter, or has
-    /// refused (L-CONSTRAINT).
+    /// Adds the headers of the decision, unless a layer inside has set tighter ones, or has refused
+    /// (L-CONSTRAINT).
     pub(super) fn put(self, parts: &mut response::Parts) {
         let decided = self.decided;
         let within = decided.within(&parts.extensions);
@@ -579,7 +582,7 @@ impl Marks {
             .filter(|within| !within.decision().is_allowed() || !decided.is_tighter_than(within));
         if let Some(told) = told {
             decided.say_outside(&told);
-            // The candidate may differ in either layer.
+            // The candidate policy may differ in either layer.
             answer::add_candidate(&mut parts.headers, decided.answer());
             return;
         }
@@ -591,7 +594,7 @@ impl Marks {
     }
 }
 
-/// What is read of a request, whatever its body is.
+/// The parts of a request that are read, whatever the type of its body.
 #[derive(Clone, Copy)]
 pub(super) struct Head<'a> {
     method: &'a Method,
@@ -627,7 +630,7 @@ fn peer_in(extensions: &Extensions) -> Option<IpAddr> {
     address.or_else(|| extensions.get::<IpAddr>().copied())
 }
 
-/// The path that was judged is the path that goes on (I-PATH).
+/// Sets the path that was judged as the path to forward (I-PATH).
 fn go_on(uri: &mut Uri, path: Box<str>) {
     let target = match uri.query() {
         Some(query) => format!("{path}?{query}"),

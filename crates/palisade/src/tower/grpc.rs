@@ -1,5 +1,5 @@
-//! Refusals as gRPC knows them: a status in the head of an answer that has nothing else, and,
-//! where waiting helps, for how long.
+//! Refusals in gRPC: a status in the head of an answer without a body and, where waiting helps, the
+//! time to wait.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -17,8 +17,8 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(GRPC))
 }
 
-/// An answer of gRPC that consists of nothing but its status. Seconds to wait are among its
-/// details, where gRPC clients look for them (`google.rpc.RetryInfo`).
+/// Turns a refusal into an answer of gRPC that consists of its status only. The seconds to wait are
+/// among its details, where gRPC clients look for them (`google.rpc.RetryInfo`).
 pub(super) fn translate(reply: &mut Response<Vec<u8>>) {
     let (code, message) = match reply.status().as_u16() {
         400 => (3, "a field is not valid"),
@@ -42,7 +42,7 @@ pub(super) fn translate(reply: &mut Response<Vec<u8>>) {
     }
 }
 
-/// `google.rpc.Status` with a `RetryInfo` (protocol buffers; three fixed messages need no
+/// Encodes `google.rpc.Status` with a `RetryInfo` (protocol buffers; three fixed messages need no
 /// library).
 fn details(code: u16, message: &str, seconds: u64) -> Vec<u8> {
     // Duration { seconds } in RetryInfo { retry_delay }.
@@ -56,14 +56,14 @@ fn details(code: u16, message: &str, seconds: u64) -> Vec<u8> {
     .concat()
 }
 
-/// A field that is a number.
+/// Encodes a field that is a number.
 fn number(field: u8, value: u64) -> Vec<u8> {
     let mut bytes = vec![field << 3];
     varint(&mut bytes, value);
     bytes
 }
 
-/// A field that is text, bytes or a message.
+/// Encodes a field that is text, bytes or a message.
 fn field(field: u8, value: &[u8]) -> Vec<u8> {
     let mut bytes = vec![field << 3 | 2];
     varint(&mut bytes, value.len() as u64);
@@ -71,7 +71,8 @@ fn field(field: u8, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Seven bits to a byte, the lowest first; all but the last are marked.
+/// Appends a varint: seven bits to a byte, the lowest first; all bytes but the last have the
+/// highest bit set.
 fn varint(bytes: &mut Vec<u8>, mut value: u64) {
     loop {
         let low = (value & 0x7f) as u8;

@@ -1,4 +1,4 @@
-//! After authentication: organisation, token, user, quota (L-LAYERS).
+//! The layer behind authentication: organisation, token, user, quota (L-LAYERS).
 
 use http::Request;
 use palisade_core::RequestFacts;
@@ -12,12 +12,13 @@ use super::refusal::Refusal;
 use super::service::{Enforced, Passed, Rule};
 use super::who::Who;
 
-/// Decides when it is known who asks: by the extension [`Who`] that the application's
-/// authentication has put there, or by what the gate's `EdgeConfig` verifies itself.
+/// Decides when the caller's identity is known: from the extension [`Who`] that the application's
+/// authentication has set, or from what the gate's `EdgeConfig` verifies itself.
 ///
-/// Behind an [`EdgeLayer`](super::EdgeLayer) of the same engine or limiter it asks what that
-/// one did not. Without one it asks everything: no bucket is charged twice, and none is left
-/// out. Behind another `IdentityLayer` it asks again only if more is known by then of who asks.
+/// Behind an [`EdgeLayer`](super::EdgeLayer) of the same engine or limiter this layer decides what
+/// that one did not. Without one it decides everything: no bucket is charged twice, and none is
+/// left out. Behind another `IdentityLayer` it decides again only if more identifiers are known by
+/// then.
 ///
 /// ```
 /// use palisade::tower::{Gate, IdentityLayer, Who};
@@ -68,7 +69,7 @@ impl<J> Clone for IdentityLayer<J> {
 }
 
 impl<J: Judge> IdentityLayer<J> {
-    /// A layer of this gate.
+    /// Creates a layer of this gate.
     #[must_use]
     pub fn new(gate: &Gate<J>) -> Self {
         Self(Identity { gate: gate.clone() })
@@ -114,7 +115,7 @@ impl<B: Send, J: Judge> Rule<B> for Identity<J> {
     }
 }
 
-/// What has not been asked already.
+/// Returns the layers that have not been asked yet.
 const fn rest(before: Option<Question>) -> Layers {
     match before {
         Some(_) => Layers::Identity,
@@ -122,7 +123,7 @@ const fn rest(before: Option<Question>) -> Layers {
     }
 }
 
-/// What the application's own authentication has found.
+/// Adds the identity that the application's own authentication has found to the facts.
 fn tell<B>(request: &Request<B>, facts: &mut RequestFacts) {
     if let Some(who) = request.extensions().get::<Who>() {
         who.clone().tell(facts);

@@ -1,4 +1,4 @@
-//! Who decides: an engine with its policy, or one limiter.
+//! Judges: an engine with its policy, or one limiter.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -21,35 +21,35 @@ use crate::limiter::Limiter;
 
 /// Decides requests.
 ///
-/// What a [`Gate`](super::Gate) is made of.
+/// A [`Gate`](super::Gate) is built on one.
 pub trait Judge: Send + Sync + 'static {
     /// Decides a request and charges what it costs.
     fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
 
-    /// Whether it makes a difference under this policy which program a client is (I-BOT).
+    /// Returns whether the user agent can change a decision under this policy (I-BOT).
     fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
         true
     }
 
-    /// Whether decisions are logged, audited or traced, under the request's id (I-ID): it is
-    /// made before they are.
+    /// Returns whether decisions are logged, audited or traced under the request's id (I-ID): if
+    /// so, the id is made before the decision.
     fn records_requests(&self) -> bool {
         true
     }
 
-    /// Whether [`Judge::check_now`] decides: nothing has to be waited for.
+    /// Returns whether [`Judge::check_now`] always decides: nothing has to be waited for.
     fn never_waits(&self) -> bool {
         false
     }
 
-    /// Decides a request without waiting, and charges what it costs; `None`, and nothing is
-    /// charged, by a judge that may have to wait.
+    /// Decides a request without waiting, and charges what it costs. A judge that may have to wait
+    /// returns `None` and charges nothing.
     fn check_now(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {
         None
     }
 
-    /// [`Judge::check_now`] under the policy that the facts were read for: who knows it need
-    /// not look for it again.
+    /// [`Judge::check_now`] under the policy that the facts were read for: saves another lookup of
+    /// the policy.
     fn check_now_under(
         &self,
         _policy: &Arc<PolicySet>,
@@ -58,13 +58,15 @@ pub trait Judge: Send + Sync + 'static {
         self.check_now(facts)
     }
 
-    /// What a request has coming before anything costly is done for it (I-COST).
+    /// Returns the refusal that is certain already, before anything costly is done for a request
+    /// (I-COST); `None` if none is known. Charges nothing.
     fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
 
     /// The policy in force.
     fn policy(&self) -> Arc<PolicySet>;
 
-    /// The same for a look.
+    /// Calls `look` with the policy in force. An implementation can save the clone of
+    /// [`Judge::policy`].
     fn with_policy<T>(&self, look: impl FnOnce(&Arc<PolicySet>) -> T) -> T {
         look(&self.policy())
     }
@@ -72,7 +74,7 @@ pub trait Judge: Send + Sync + 'static {
     /// The time of day.
     fn wall(&self) -> Micros;
 
-    /// A request was refused whose origin could not be believed (I-XFF).
+    /// Records that a request was refused because its origin could not be believed (I-XFF).
     fn edge_refused(&self, peer: IpAddr, field: &'static str);
 }
 
@@ -125,8 +127,8 @@ impl<S: Store> Judge for Engine<S> {
     }
 }
 
-/// One limit in this process: by address before authentication, by user, token or
-/// organisation (the first that is known) after it.
+/// One limit in this process. Before authentication it counts by address, after it by user, token
+/// or organisation (the first that is known).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -152,7 +154,7 @@ pub struct OneLimit<C = SystemClock> {
 }
 
 impl<C: Clock> OneLimit<C> {
-    /// The limit of `limiter`, which headers call `name`.
+    /// The limit of `limiter`; `name` is its name in headers.
     #[must_use]
     pub fn new(name: &str, limiter: Limiter<C>) -> Self {
         let def = LimitDef::new(name, vec![Dimension::Ip], *limiter.spec());
@@ -167,7 +169,7 @@ impl<C: Clock> OneLimit<C> {
     fn answer(&self, kind: Kind, id: &[u8]) -> RequestAnswer {
         let mut key = ArrayVec::<u8, { 1 + ID_BYTES_MAX }>::new_const();
         key.push(kind as u8);
-        // No identifier is longer than the room for it.
+        // Cannot fail: no identifier is longer than the buffer.
         let _ = key.try_extend_from_slice(id);
         let Checked { reading, now } = self.limiter.check_and_read(&key);
         let charge = Charge {
@@ -191,7 +193,7 @@ impl<C: Clock> OneLimit<C> {
         }
     }
 
-    /// Nobody is counted: the layer that is asked knows of no key.
+    /// Returns an answer that allows and charges nothing, for facts without a key.
     fn uncounted(&self) -> RequestAnswer {
         let judged = Judged {
             charges: &[],
@@ -226,8 +228,8 @@ impl<C: Clock> OneLimit<C> {
     }
 }
 
-/// What a key of [`OneLimit`] is made of. It is part of the key: a user may be called like an
-/// organisation, or like the bytes of an address.
+/// The kind of a key of [`OneLimit`]. It is part of the key: a user may have the same name as an
+/// organisation, or one with the bytes of an address.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Kind {

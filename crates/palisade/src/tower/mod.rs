@@ -7,8 +7,8 @@
 //! | [`LoginLayer`] | around a login | asks the guard before, reports the outcome after |
 //! | [`ConcurrencyLayer`] | around what is slow | so many at once for each key |
 //!
-//! What decides is a [`Gate`]: an [`Engine`](crate::Engine) with a policy on any store, or
-//! one [`Limiter`](crate::Limiter) and no policy at all.
+//! A [`Gate`] decides: by an [`Engine`](crate::Engine) with a policy on any store, or by one
+//! [`Limiter`](crate::Limiter) without a policy.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -40,10 +40,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A refused request never reaches the service behind; what was decided is an extension
-//! ([`Decided`]) of the request, and of responses that refuse or that the gate is asked to mark.
-//! Both allowed and refused answers carry the headers. To gRPC clients a refusal is a gRPC
-//! status.
+//! A refused request never reaches the service inside. The decision is an extension ([`Decided`])
+//! of the request, of responses that refuse, and of all responses if the gate is set to mark them.
+//! Both allowed and refused answers carry the headers. To gRPC clients a refusal is a gRPC status.
 
 mod asked;
 mod body;

@@ -13,12 +13,12 @@ use crate::extract::ExtractError;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Why a request is not passed on, ready to be sent.
+/// The response to a request that is not passed on, ready to be sent.
 #[derive(Debug)]
 pub struct Refusal(Box<Response<Vec<u8>>>);
 
 impl Refusal {
-    /// A decision that refuses.
+    /// Creates the response for a decision that refuses.
     pub(super) fn of(decided: Decided) -> Self {
         let id = shown(decided.request_id()).into_owned();
         let mut reply = answer::enforced(decided.answer(), &id);
@@ -36,7 +36,7 @@ impl Refusal {
         Self::marked(answer::unavailable(detail, &id), &id)
     }
 
-    /// An answer that shows the request's id in its header, too (I-ID).
+    /// Adds the request's id to the response's header, too (I-ID).
     fn marked(mut reply: Response<Vec<u8>>, id: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(id) {
             reply.headers_mut().insert(X_REQUEST_ID, value);
@@ -44,7 +44,7 @@ impl Refusal {
         Self(Box::new(reply))
     }
 
-    /// The response; in place of a status of HTTP, a gRPC client gets one of gRPC.
+    /// Returns the response. A gRPC client gets a gRPC status in place of the HTTP status.
     pub(super) fn answer<B>(self, is_grpc: bool) -> Response<Guarded<B>> {
         let mut reply = *self.0;
         if is_grpc {
@@ -54,7 +54,7 @@ impl Refusal {
     }
 }
 
-/// The id to answer with. Where nothing was recorded under one, any will do.
+/// Returns the id to answer with. If nothing was recorded under an id, a new one will do.
 fn shown(id: Option<&Id>) -> Cow<'_, str> {
     match id {
         Some(id) => Cow::Borrowed(id.as_str()),

@@ -1,4 +1,4 @@
-//! The one service behind every layer: a rule before the application, and after it.
+//! The one service behind every layer: it runs a rule before the application, and after it.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,31 +14,31 @@ use super::body::Guarded;
 use super::grpc;
 use super::refusal::Refusal;
 
-/// Something that is given back when it is dropped.
+/// A value that releases something when it is dropped.
 pub(super) type Held = Option<Box<dyn Any + Send + Sync>>;
 
-/// What a request holds while the application has it.
+/// A request that passes, with the state of the rule.
 pub struct Passed<B, K> {
-    /// The request, as it goes on.
+    /// The request to forward.
     pub request: Request<B>,
-    /// What the rule wants to know afterwards.
+    /// State that the rule needs afterwards.
     pub kept: K,
 }
 
-/// What a rule keeps from before to after.
+/// State of a rule between the request and its answer.
 pub trait Kept: Send {
-    /// Marks the application's answer. What is returned is held until the body has been sent.
+    /// Marks the application's answer. The returned value is held until the body has been sent.
     fn mark(self, parts: &mut Parts) -> Option<Box<dyn Any + Send + Sync>>;
 }
 
-/// What happens before and after the application. Implemented by the layers' own rules;
-/// a request that is not passed never reaches the application.
+/// The steps of a layer before and after the application. Implemented by the layers' own rules; a
+/// request that is not passed never reaches the application.
 pub trait Rule<B>: Clone + Send + Sync + 'static {
-    /// What is kept from before to after.
+    /// State that is kept between the request and its answer.
     type Kept: Kept;
 
-    /// Decides about a request without waiting. `None` leaves it to [`Rule::before`]: the
-    /// request is then as it was, and nothing has been charged.
+    /// Decides about a request without waiting. `None` leaves it to [`Rule::before`]: the request
+    /// is unchanged then, and nothing has been charged.
     fn at_once(&self, _request: &mut Request<B>) -> Option<Result<Self::Kept, Refusal>> {
         None
     }
@@ -50,7 +50,7 @@ pub trait Rule<B>: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Passed<B, Self::Kept>, Refusal>> + Send;
 }
 
-/// A service behind a rule: what an [`EdgeLayer`](super::EdgeLayer) and the others make of one.
+/// A service behind a rule, made by an [`EdgeLayer`](super::EdgeLayer) or another layer.
 #[derive(Clone, Debug)]
 pub struct Enforced<S, R> {
     inner: S,
@@ -64,8 +64,8 @@ impl<S, R> Enforced<S, R> {
 }
 
 impl<S: Clone, R> Enforced<S, R> {
-    /// The service that was asked whether it is ready. In its place stands a clone, which was
-    /// not: what the ready one has reserved goes back with it if it is not called.
+    /// Takes the service that reported readiness, and leaves a clone in its place, which has not.
+    /// If the ready one is dropped uncalled, what it has reserved is released with it.
     fn take_ready(&mut self) -> S {
         let next = self.inner.clone();
         std::mem::replace(&mut self.inner, next)
@@ -84,7 +84,7 @@ where
     type Error = S::Error;
     type Future = Enforcing<S::Future, R::Kept, A, S::Error>;
 
-    /// As ready as the service behind.
+    /// Ready when the inner service is.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
@@ -111,7 +111,8 @@ where
 
 type Waiting<A, E> = Pin<Box<dyn Future<Output = Result<Response<Guarded<A>>, E>> + Send>>;
 
-/// The whole way of a request that has to wait for its decision.
+/// Decides, calls the service and marks the answer, for a request that has to wait for its
+/// decision.
 fn waiting<S, R, B, A>(mut ready: S, rule: R, request: Request<B>) -> Waiting<A, S::Error>
 where
     S: Service<Request<B>, Response = Response<A>> + Send + 'static,

@@ -1,11 +1,11 @@
-//! Who a request is from, as the application's own authentication found it.
+//! The identity of a request's caller, as the application's own authentication found it.
 
 use palisade_core::facts::{ClientFacts, ClientType};
 use palisade_core::{FieldError, Id, RequestFacts};
 
-/// Who was authenticated. Put it among a request's extensions before
-/// [`IdentityLayer`](super::IdentityLayer): what it says counts, over everything that the
-/// request says itself.
+/// The authenticated caller. Put it into a request's extensions before
+/// [`IdentityLayer`](super::IdentityLayer): it overrides every identity that the request itself
+/// states.
 ///
 /// ```
 /// use palisade::tower::Who;
@@ -25,16 +25,16 @@ pub struct Who {
 }
 
 impl Who {
-    /// Its organisation.
+    /// Sets the organisation.
     ///
     /// # Errors
-    /// Empty, too long, or with control characters; so for all.
+    /// Empty, too long, or with control characters. The same holds for all other setters.
     pub fn org(mut self, org: &str) -> Result<Self, FieldError> {
         self.org = Some(Id::new("org", org)?);
         Ok(self)
     }
 
-    /// The user.
+    /// Sets the user.
     ///
     /// # Errors
     /// As [`Who::org`].
@@ -43,7 +43,7 @@ impl Who {
         Ok(self)
     }
 
-    /// The id of its token.
+    /// Sets the id of the caller's token.
     ///
     /// # Errors
     /// As [`Who::org`].
@@ -52,7 +52,7 @@ impl Who {
         Ok(self)
     }
 
-    /// What the token may do (T-SCOPE).
+    /// Sets the scopes of the token (T-SCOPE).
     ///
     /// # Errors
     /// As [`Who::org`].
@@ -65,7 +65,7 @@ impl Who {
         Ok(self)
     }
 
-    /// The OAuth client.
+    /// Sets the OAuth client.
     ///
     /// # Errors
     /// As [`Who::org`].

@@ -1,4 +1,4 @@
-//! A decision, as the decision API answers it.
+//! The decision API's JSON for a decision.
 
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{

@@ -7,12 +7,12 @@ use palisade_core::budget::{COSTS_MAX, Costs};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Costs as they arrive. Units that are named twice are still there, to be refused.
+/// Costs as they arrive. A unit that is named twice is kept twice, so that it can be refused.
 #[derive(Clone, Debug)]
 pub struct RawCosts(Vec<(String, u64)>);
 
 impl RawCosts {
-    /// Validates them.
+    /// Validates the costs.
     ///
     /// # Errors
     /// See [`Costs::new`].
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for RawCosts {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawCosts, A::Error> {
                 let mut amounts = Vec::new();
                 while let Some(unit) = map.next_key::<String>()? {
-                    // One too many is kept, so that it is refused by name.
+                    // One cost beyond the bound is kept, so that the object is refused by name.
                     if amounts.len() > COSTS_MAX {
                         map.next_value::<IgnoredAny>()?;
                         continue;

@@ -1,4 +1,4 @@
-//! JSON → [`GuardFacts`].
+//! Parses JSON into [`GuardFacts`].
 
 use palisade_core::facts::{Confidence, DeviceFacts, FieldError, GuardFacts};
 use serde::Deserialize;

@@ -1,8 +1,8 @@
-//! An answer's JSON, written straight into one buffer.
+//! Renders an answer's JSON straight into one buffer.
 //!
-//! What `Serialize` writes is the definition; this writes the same bytes. Names of
-//! members are copied as they are, and only what an allowed request's answer leaves
-//! empty takes the general way.
+//! The output of `Serialize` is the definition; this code writes the same bytes. Names of members
+//! are copied as they are, and only members that are empty in an allowed request's answer go
+//! through `serde_json`.
 
 use palisade_core::decision::LimitReading;
 use serde::Serialize;
@@ -14,7 +14,7 @@ impl Answer<'_> {
     /// Appends the answer as JSON.
     ///
     /// # Errors
-    /// None that an answer can cause; what `serde_json` may report is handed on.
+    /// None that an answer can cause; errors of `serde_json` are passed on.
     pub fn write_json(&self, out: &mut Vec<u8>) -> Result<()> {
         raw(out, "{\"decision\":\"");
         raw(out, self.decision);
@@ -118,7 +118,7 @@ fn separated<T>(
     Ok(())
 }
 
-/// JSON, or a part of a string that needs no escaping.
+/// Appends JSON, or a part of a string that needs no escaping.
 fn raw(out: &mut Vec<u8>, json: &str) {
     out.extend_from_slice(json.as_bytes());
 }
@@ -151,15 +151,16 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// What of a text JSON has to escape.
+/// The kinds of characters in a text that JSON has to escape.
 struct Seen {
     quotes: bool,
     /// Backslashes and control characters.
     others: bool,
 }
 
-/// Looks at eight bytes at a time. A byte below `n` borrows from its highest bit when `n`
-/// is taken from all eight; of those that had the bit before, `!word` knows.
+/// Finds characters to escape, eight bytes at a time. Subtracting `n` from each byte of the word
+/// borrows into the highest bit of a byte below `n`. `!word` rules out bytes that had that bit
+/// before.
 fn look(text: &[u8]) -> Seen {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHEST: u64 = ONES << 7;
@@ -182,8 +183,9 @@ fn look(text: &[u8]) -> Seen {
     }
 }
 
-/// Quotes are all that the headers' structured fields have to escape. They stand so close
-/// to each other that searching for the next one costs more than looking at every byte.
+/// Appends text in which only quotes need escaping, as in the headers' structured fields. The
+/// quotes are so close to each other that searching for the next one costs more than looking at
+/// every byte.
 fn escape_quotes(out: &mut Vec<u8>, text: &[u8]) {
     let mut from = 0;
     for (at, byte) in text.iter().enumerate() {

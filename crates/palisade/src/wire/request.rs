@@ -1,4 +1,4 @@
-//! JSON → [`RequestFacts`].
+//! Parses JSON into [`RequestFacts`].
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -103,21 +103,21 @@ pub struct RawRequest<'a> {
     pub correlation_id: Option<Text<'a>>,
 }
 
-/// A receipt that is wanted, or one that was given.
+/// A receipt that is requested, or one that was given.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
 pub enum RawReceipt<'a> {
-    /// Whether the answer is to carry one.
+    /// Whether the answer is to carry a receipt.
     Wanted(bool),
-    /// One that an answer carried.
+    /// A receipt from an earlier answer.
     Given(#[serde(borrow)] Cow<'a, str>),
 }
 
-/// What a refund names.
+/// The charge that a refund is about.
 pub enum Refund<'a> {
     /// A charge, by the receipt of its check.
     Receipt(Text<'a>),
-    /// What a charge was made for.
+    /// The facts of the request that was charged.
     Facts(Box<RawRequest<'a>>),
 }
 
@@ -136,7 +136,8 @@ pub struct RawClient<'a> {
 }
 
 impl<'a> RawRequest<'a> {
-    /// What a refund names: a receipt, which says all there is to say, or facts.
+    /// Returns the charge that a refund is about, named by a receipt, which alone is enough, or by
+    /// facts.
     ///
     /// # Errors
     /// A receipt beside facts.
@@ -154,8 +155,8 @@ impl<'a> RawRequest<'a> {
 }
 
 impl RawRequest<'_> {
-    /// Validates the facts, as [`RawRequest::into_facts_of`] under a policy that says
-    /// nothing about escaped slashes.
+    /// Validates the facts like [`RawRequest::into_facts_of`], under a policy that says nothing
+    /// about escaped slashes.
     ///
     /// # Errors
     /// A missing field or one outside its bounds.
@@ -163,15 +164,14 @@ impl RawRequest<'_> {
         self.into_facts_of(EncodedSlash::default())
     }
 
-    /// Validates the facts of a request to an application with this reading of escaped
-    /// slashes.
+    /// Validates the facts of a request, with escaped slashes in its path read as `slash` says.
     ///
     /// # Errors
     /// A missing field or one outside its bounds.
     pub fn into_facts_of(self, slash: EncodedSlash) -> Result<RequestFacts, FieldError> {
         let kind = self.op.unwrap_or_default();
         let receipt = match self.receipt {
-            // Jobs are few, and what could not be enqueued is given back.
+            // Jobs are few, and a job that could not be enqueued is refunded by its receipt.
             None => kind == RequestKind::Job,
             Some(RawReceipt::Wanted(is_wanted)) => is_wanted,
             Some(RawReceipt::Given(_)) => {
@@ -218,8 +218,8 @@ impl RawRequest<'_> {
         ))
     }
 
-    /// A job counts for its organisation and token (T-JOBS); where it came from may be
-    /// said and need not be.
+    /// Returns address, method and path of a job. A job counts for its organisation and token
+    /// (T-JOBS); its origin may be stated and need not be.
     fn job_line(&self, slash: EncodedSlash) -> Result<Line, FieldError> {
         if self.org.is_none() && self.token.is_none() {
             let problem = "or `token` is required for a job: it counts for no address";

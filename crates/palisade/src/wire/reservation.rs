@@ -1,4 +1,4 @@
-//! Reservations in JSON: what is asked, and what is answered.
+//! Reservations in JSON: requests and answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 use super::{Answer, RawCosts, RawRequest, WireError, parse};
 use crate::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
 
-/// A request's facts, and how it is to be reserved.
+/// A request's facts, and the terms of its reservation.
 pub struct ReserveCall {
     /// The facts.
     pub facts: RequestFacts,
-    /// How it is asked for.
+    /// Hold of the reservation, and the other terms.
     pub hold: Hold,
 }
 
@@ -32,7 +32,7 @@ impl ReserveCall {
         Self::of(fields, slash)
     }
 
-    /// Reads its members.
+    /// Reads the body's members.
     ///
     /// # Errors
     /// See [`WireError`].
@@ -57,7 +57,7 @@ impl ReserveCall {
     }
 }
 
-/// `"90s"`, `"5min"`: whole numbers with `ms`, `s`, `min` or `h`.
+/// Reads a duration such as `"90s"` or `"5min"`: whole numbers with `ms`, `s`, `min` or `h`.
 fn duration(written: &Value) -> Result<Duration, FieldError> {
     let wrong = || FieldError::new("hold", "must be 1 second to 1 hour, as in \"90s\"");
     let text = written.as_str().ok_or_else(wrong)?;
@@ -99,19 +99,19 @@ pub struct RawFollowUp {
     pub request_id: Option<String>,
 }
 
-/// The same, validated.
+/// The members of [`RawFollowUp`], validated.
 #[derive(Clone)]
 pub struct FollowUp {
     /// The reservation.
     pub reservation: String,
     /// Costs by unit.
     pub costs: Option<Costs>,
-    /// How long it is to last from now on.
+    /// Hold from now on.
     pub hold: Option<Duration>,
 }
 
 impl RawFollowUp {
-    /// Validates it.
+    /// Validates the members.
     ///
     /// # Errors
     /// A field outside its bounds.
@@ -124,7 +124,7 @@ impl RawFollowUp {
     }
 }
 
-/// What is held, as answers say it.
+/// A reservation that is held, as members of an answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Held))]
 pub struct HeldMembers<'a> {
@@ -140,7 +140,7 @@ pub struct HeldMembers<'a> {
 }
 
 impl<'a> HeldMembers<'a> {
-    /// Renders what is held.
+    /// Renders a reservation that is held.
     #[must_use]
     pub fn new(held: &'a Held) -> Self {
         let reserved = held.reserved.iter();
@@ -157,7 +157,7 @@ impl<'a> HeldMembers<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reserved))]
 pub struct ReservedAnswer<'a> {
-    /// What is held, if the decision allows it.
+    /// The reservation, if the decision allows it.
     #[serde(flatten)]
     pub held: Option<HeldMembers<'a>>,
     /// The decision.
@@ -229,7 +229,7 @@ pub struct ExtendedAnswer<'a> {
     pub decision: &'static str,
     /// It has ended, or its place is gone: its holder is to stop.
     pub expired: bool,
-    /// What is held, if it was extended.
+    /// The reservation, if it was extended.
     #[serde(flatten)]
     pub held: Option<HeldMembers<'a>>,
     /// Whole seconds to wait.
@@ -248,7 +248,7 @@ pub struct ExtendedAnswer<'a> {
 }
 
 impl<'a> ExtendedAnswer<'a> {
-    /// Renders an answer; `None` of an extension of which nothing is known.
+    /// Renders an answer; `None` for an extension whose outcome is not known.
     #[must_use]
     pub fn new(extended: &'a ExtendAnswer, request_id: &'a str) -> Option<Self> {
         let mut answer = Self {

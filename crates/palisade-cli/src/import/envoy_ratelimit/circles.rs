@@ -1,5 +1,5 @@
-//! Limits that replace each other: of the original, a call that matches them all is limited by
-//! none, and a policy here is refused.
+//! Limits that replace each other. In the original a call that matches all of them is limited by
+//! none; here such a policy is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ const MESSAGE: &str = "`replaces` leads from this limit back to it: a call that 
     the way would be limited by none";
 const HINT: &str = "take one of them out of `replaces`";
 
-/// Reports each limit of a circle, and takes what closes it out of the draft: left so, all of
-/// them count.
+/// Reports each limit of a circle, and removes the names that close the circle from its `replaces`.
+/// If the draft is used all the same, all limits of the circle count.
 pub(super) fn open(draft: &mut Draft) {
     let replaces = draft.limits().map(|limit| {
         let names = limit.replaces.iter().cloned().collect();

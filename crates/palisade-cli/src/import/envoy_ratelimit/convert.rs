@@ -1,4 +1,4 @@
-//! Descriptors → limits, with what differs.
+//! Converts descriptors to limits, with the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,24 +21,24 @@ const DEAD: &str =
     "the original never reaches it: an open value before it takes all it could match";
 const DEAD_END: &str = "this stands in for a branch of the original that ends here without a limit";
 
-/// Makes limits of domains, one after the other.
+/// Converts domains to limits, one after the other.
 pub(super) struct Converter<'a> {
     draft: &'a mut Draft,
     names: &'a mut Names,
     keep_windows: bool,
     domains: BTreeSet<String>,
-    /// Domain and name in the original → names here.
+    /// Names in this draft by domain and name of the original.
     named: BTreeMap<(String, String), Vec<String>>,
 }
 
-/// An entry on the way down, and whether its values share one bucket.
+/// An entry of the path to a descriptor, and whether its values share one bucket.
 #[derive(Clone)]
 struct Step {
     entry: EntryMatch,
     shares: bool,
 }
 
-/// Where the conversion stands.
+/// The position of the conversion.
 struct Walk<'a> {
     domain: &'a str,
     kept: Kept,
@@ -164,7 +164,7 @@ impl<'a> Converter<'a> {
         })
     }
 
-    /// Turns the names that limits replace into the names they have here.
+    /// Replaces the names in `replaces` by the names that the limits have here.
     pub(super) fn finish(self) {
         for limit in self.draft.limits_mut() {
             let Subject::Descriptor { domain, .. } = &limit.subject else {
@@ -200,7 +200,7 @@ fn last_line(descriptor: &Descriptor) -> usize {
     nested.fold(descriptor.line, usize::max)
 }
 
-/// A name that shows no value.
+/// Returns a name that shows no value.
 fn keys_of(walk: &Walk<'_>) -> String {
     let keys = walk.steps.iter().map(|step| &*step.entry.key);
     let keys: Vec<&str> = std::iter::once(walk.domain).chain(keys).collect();

@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::yaml;
 use convert::Converter;
 
-/// What concerns every limit, whatever its windows are.
+/// Differences that concern every limit, with sliding and with fixed windows.
 const GENERAL: [&str; 4] = [
     "the original counts what it denies too; here a denied call costs the descriptors that \
      deny it nothing, which shows where a call takes more than one hit",
@@ -28,7 +28,7 @@ const GENERAL: [&str; 4] = [
 const SLIDING: &str = "the original charges all descriptors of a call though one denies; here a \
     denied call charges none (`[rls] count_denied = true` charges those that admit)";
 
-/// Makes a draft of files that stand for one configuration.
+/// Converts files that form one configuration to a draft.
 pub(super) fn import(
     files: &[(Rc<str>, String)],
     keep_windows: bool,

@@ -1,10 +1,9 @@
-//! Which descriptors the original ever reaches, and which it never falls back to.
+//! Descriptors that the original never reaches, and limits that it never falls back to.
 //!
-//! The original walks down one branch: at each level the exact value, else the first open
-//! value that matches, else the key alone. It does not come back if that branch ends
-//! without a limit. Here the most specific limit of the whole descriptor answers. Where
-//! the two would differ, a limit that admits everything stands in for the branch that
-//! ends.
+//! The original walks down one branch: at each level the exact value, else the first open value
+//! that matches, else the key alone. It does not come back if that branch ends without a limit.
+//! Here the most specific limit of the whole descriptor answers. Where the two would differ, a
+//! limit that admits everything is added for the branch that ends.
 
 use palisade_core::policy::{EntryMatch, ValueMatch};
 
@@ -15,11 +14,11 @@ pub(super) struct Branch<'a> {
     pub(super) descriptor: &'a Descriptor,
     pub(super) value: ValueMatch,
     pub(super) nested: Vec<Branch<'a>>,
-    /// An open value that stands before it takes all it could match.
+    /// True if an open value before it matches everything that it could match.
     pub(super) is_dead: bool,
 }
 
-/// All branches of a level.
+/// Returns all branches of a level.
 pub(super) fn grow(descriptors: &[Descriptor]) -> Vec<Branch<'_>> {
     let branches = descriptors.iter().enumerate();
     branches
@@ -44,7 +43,8 @@ fn open_start(value: &str) -> Option<&str> {
     value.strip_suffix('*')
 }
 
-/// Open values are tried in the order of the file, the key alone after all of them.
+/// True if an earlier sibling matches everything first. Open values are tried in the order of the
+/// file, the key alone after all of them.
 fn is_dead(siblings: &[Descriptor], at: usize) -> bool {
     let this = &siblings[at];
     let (before, start) = match this.value.as_deref() {
@@ -61,7 +61,7 @@ fn is_dead(siblings: &[Descriptor], at: usize) -> bool {
 }
 
 impl Branch<'_> {
-    /// Entries below this one that lead to a limit.
+    /// Returns the entries below this one that lead to a limit.
     fn paths(&self) -> Vec<Vec<EntryMatch>> {
         let own = self.descriptor.limit.iter().map(|_| Vec::new());
         let alive = self.nested.iter().filter(|branch| !branch.is_dead);
@@ -82,7 +82,7 @@ impl Branch<'_> {
         }
     }
 
-    /// Whether the original looks at the other one where this one does not match.
+    /// True if the original tries `other` only where this branch does not match.
     fn stands_before(&self, other: &Self) -> bool {
         other.descriptor.key == self.descriptor.key
             && !other.is_dead
@@ -91,8 +91,8 @@ impl Branch<'_> {
     }
 }
 
-/// Keys of descriptors below `branch` that end there in the original, though one of its
-/// siblings has a limit for them.
+/// Returns the keys of descriptors below `branch` for which the original finds no limit there,
+/// though one of its siblings has one.
 pub(super) fn dead_ends(siblings: &[Branch<'_>], branch: &Branch<'_>) -> Vec<Vec<Box<str>>> {
     let own = branch.paths();
     let mut ends: Vec<Vec<Box<str>>> = Vec::new();
@@ -107,7 +107,7 @@ pub(super) fn dead_ends(siblings: &[Branch<'_>], branch: &Branch<'_>) -> Vec<Vec
     ends
 }
 
-/// Whether whatever matches `other` matches `path` too.
+/// True if `path` matches everything that `other` matches.
 fn covers(path: &[EntryMatch], other: &[EntryMatch]) -> bool {
     path.len() == other.len()
         && path

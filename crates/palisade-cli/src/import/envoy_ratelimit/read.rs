@@ -1,4 +1,4 @@
-//! YAML → descriptors, as envoyproxy/ratelimit would accept them.
+//! Reads YAML as descriptors, by the rules of envoyproxy/ratelimit.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use crate::import::fields::Fields;
 use crate::import::problem::{Place, Problem};
 use crate::import::yaml::Node;
 
-/// Most entries of a descriptor here.
+/// Most entries of a descriptor in Palisade.
 const DEPTH_MAX: usize = 16;
 
 /// One file: a domain and its descriptors.
@@ -34,7 +34,7 @@ pub(super) struct Descriptor {
 pub(super) struct RateLimit {
     pub(super) name: Option<String>,
     pub(super) replaces: Vec<String>,
-    /// `None` is unlimited.
+    /// Rate and unit; `None` is unlimited.
     pub(super) figure: Option<(u32, Unit)>,
 }
 
@@ -65,7 +65,7 @@ impl Unit {
 }
 
 impl Domain {
-    /// The lines on which descriptors begin.
+    /// Returns the lines on which descriptors begin.
     pub(super) fn lines(&self) -> Vec<usize> {
         let mut lines = Vec::new();
         add_lines(&self.descriptors, &mut lines);

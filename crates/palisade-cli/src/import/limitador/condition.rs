@@ -1,4 +1,4 @@
-//! Conditions and variables of limitador, as far as descriptors can say the same.
+//! Conditions and variables of limitador, as far as descriptors can express them.
 
 /// A test of one entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,13 +14,13 @@ pub(super) enum Test {
     StartsWith(String),
 }
 
-/// The terms of a condition, all of which must hold; `None` if it says more than
-/// descriptors can.
+/// Returns the terms of a condition, all of which must hold; `None` if descriptors cannot express
+/// it.
 pub(super) fn terms(text: &str) -> Option<Vec<Term>> {
     split_and(text)?.into_iter().map(term).collect()
 }
 
-/// The key of an entry: `descriptors[0].KEY`, `descriptors[0]['KEY']`, or `KEY` as
+/// Returns the key of an entry: `descriptors[0].KEY`, `descriptors[0]['KEY']`, or `KEY` as
 /// limitador wrote it before version 2.
 pub(super) fn key(text: &str) -> Option<String> {
     let text = text.trim();
@@ -78,7 +78,7 @@ fn term(text: &str) -> Option<Term> {
                 Some(value) => (key(right)?, value),
                 None => (key(left)?, literal(right)?),
             };
-            // A descriptor's value is matched by some text.
+            // No descriptor has an empty value.
             let test = (!value.is_empty()).then(|| make(value))?;
             return Some(Term { key, test });
         }
@@ -86,7 +86,7 @@ fn term(text: &str) -> Option<Term> {
     None
 }
 
-/// A text in quotes, without escapes.
+/// Returns a text in quotes; one with escapes is not read.
 fn literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quote = text.chars().next().filter(|c| "'\"".contains(*c))?;

@@ -1,4 +1,4 @@
-//! Limits of limitador → limits of a domain, with what differs.
+//! Converts limits of limitador to limits of a domain, with the differences.
 
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::policy::{EntryMatch, ValueMatch};
@@ -19,7 +19,7 @@ const ALIGNED: &str = "a window of limitador begins with its first request; here
     aligned to the clock";
 const EXCEPT: &str = "this stands in for what a condition with `!=` leaves out";
 
-/// A limit, the values it leaves out, and where it came from.
+/// A limit, the values that it leaves out, and its place in the source.
 struct Pattern<'a> {
     limit: &'a read::Limit,
     entries: Vec<EntryMatch>,
@@ -62,8 +62,9 @@ pub(super) fn limits(
     Ok(())
 }
 
-/// The limits that can stand together: what one leaves out with `!=` is admitted by a limit of
-/// its own, which must not take from another what that one counts.
+/// Returns the limits that can be kept together, and a problem for each of the others. A value that
+/// a limit leaves out with `!=` is admitted by a limit of its own, which must not hide that value
+/// from another limit that counts it.
 fn without_hidden(mut patterns: Vec<Pattern<'_>>) -> (Vec<Pattern<'_>>, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut position = 0;
@@ -158,7 +159,7 @@ fn own_keys(limit: &read::Limit) -> Vec<String> {
     keys
 }
 
-/// What the limit says about a key; `None` if its tests exclude each other.
+/// Returns the test of a limit for a key; `None` if its tests exclude each other.
 fn value(
     limit: &read::Limit,
     key: &str,
@@ -200,7 +201,7 @@ fn both_answer(one: &Pattern<'_>, other: &Pattern<'_>) -> bool {
     one.limit.namespace == other.limit.namespace && same_keys && meets && !is_apart
 }
 
-/// Whether `one` leaves out the only value of an entry that `other` matches.
+/// True if `one` leaves out the only value of an entry that `other` matches.
 fn leaves_out(one: &Pattern<'_>, other: &Pattern<'_>) -> bool {
     one.except.iter().any(|(at, value)| {
         let tested = other.entries.get(*at).map(|entry| &entry.value);
@@ -281,7 +282,7 @@ fn figure(limit: &read::Limit, keep_windows: bool) -> Figure {
     }
 }
 
-/// What `!=` leaves out, where no other limit is of just that.
+/// Returns the entries that `!=` leaves out, where no other limit has exactly these entries.
 fn stand_ins(made: &Pattern<'_>, all: &[Pattern<'_>]) -> Vec<Vec<EntryMatch>> {
     let left_out = made.except.iter().filter_map(|(at, value)| {
         let mut entries = made.entries.clone();
@@ -299,7 +300,7 @@ fn stand_ins(made: &Pattern<'_>, all: &[Pattern<'_>]) -> Vec<Vec<EntryMatch>> {
     left_out.filter(|entries| !is_answered(entries)).collect()
 }
 
-/// A limit that admits everything.
+/// Returns a limit that admits everything.
 fn stand_in(made: &Pattern<'_>, entries: Vec<EntryMatch>, names: &mut Names) -> Limit {
     let is_open = entries.iter().any(|entry| entry.value.is_open());
     Limit {

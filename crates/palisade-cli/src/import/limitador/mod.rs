@@ -1,4 +1,4 @@
-//! `palisade import limitador`: its limits file.
+//! `palisade import limitador`: reads limitador's limits file.
 
 mod condition;
 mod convert;
@@ -20,8 +20,8 @@ const GENERAL: [&str; 3] = [
      none",
 ];
 
-/// Makes a draft of a limits file. `entries` are the keys that Envoy sends, in order; if
-/// there are none, each limit names its own.
+/// Converts a limits file to a draft. `entries` are the keys that Envoy sends, in order; if it is
+/// empty, each limit names its own.
 pub(super) fn import(
     file: &Rc<str>,
     text: &str,

@@ -1,4 +1,4 @@
-//! YAML → limits of limitador.
+//! Reads YAML as limits of limitador.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ pub(super) struct Limit {
     pub(super) variables: Vec<String>,
 }
 
-/// All limits; what descriptors cannot say goes to `unsupported`.
+/// Returns all limits; those that descriptors cannot express go to `unsupported`.
 pub(super) fn limits(
     file: &Rc<str>,
     root: &Node,
@@ -100,7 +100,7 @@ fn no_counterpart(place: Place) -> Problem {
     Problem::new(place, message, hint)
 }
 
-/// What each text means; `None` if one means nothing here.
+/// Returns the meaning of each text; `None` if any of them has none.
 fn each<T>(items: &[Node], meaning: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
     let read = items.iter().map(|item| match &item.value {
         Value::Scalar(text) => meaning(text),

@@ -1,4 +1,4 @@
-//! Zones and locations → routes and limits, with what differs.
+//! Converts zones and locations to routes and limits, with the differences.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,14 +18,14 @@ const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request a se
     less passes there";
 const STAYS: &str = "connections are nginx's own business: keep `limit_conn` there";
 
-/// A place that requests come to: its pattern and its limits.
+/// A route: its pattern and its limits.
 struct Spot {
     pattern: String,
     limits: Vec<LimitReq>,
 }
 
 impl Spot {
-    /// A path that comes here and to none of the others, for the case.
+    /// Returns a path that matches this pattern and none of the others, for the policy case.
     fn path(&self, all: &[Self]) -> String {
         let Some(start) = self.pattern.strip_suffix('*') else {
             return self.pattern.clone();
@@ -46,7 +46,7 @@ impl Spot {
     }
 }
 
-/// Uses of a zone that are one limit here.
+/// Uses of a zone that become one limit here.
 type Uses = BTreeMap<(String, u32, bool), (LimitReq, Vec<String>, String)>;
 
 pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
@@ -85,7 +85,7 @@ pub(super) fn limits(draft: &mut Draft, found: &Found) -> Result<(), Problem> {
     made.into_iter().try_for_each(|limit| draft.limit(limit))
 }
 
-/// The spots of the server that limits something. Requests have no host here.
+/// Returns the routes of the server that limits something. Requests have no host here.
 fn spots(draft: &mut Draft, found: &Found) -> Vec<Spot> {
     let limits_any = |locations: &[Location]| locations.iter().any(|one| !one.limits.is_empty());
     let mut servers = found
@@ -178,7 +178,7 @@ fn convert(
         },
         figure: Figure::Bucket {
             rate: zone.rate.clone(),
-            // The first request is no burst to nginx.
+            // nginx does not count the first request as part of the burst.
             burst: limit.burst.saturating_add(1),
         },
         shadow: limit.dry_run,

@@ -1,8 +1,8 @@
-//! The key of a zone → what a limit counts by.
+//! Converts the key of a zone to the facts that a limit counts by.
 
-/// What a key means here.
+/// The counterpart of a key here.
 pub(super) enum Meaning {
-    /// Dimensions, and what differs.
+    /// Dimensions, and the differences.
     By(Vec<String>, Vec<&'static str>),
     /// A variable without a counterpart.
     Unknown,

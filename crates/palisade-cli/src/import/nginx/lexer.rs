@@ -1,6 +1,6 @@
 //! nginx's syntax: words, quotes, braces, comments.
 
-/// A piece of the file and its line.
+/// A token of the file and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) line: usize,
@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Comment(String),
 }
 
-/// The tokens of a text; an error is a line and what is wrong with it.
+/// Returns the tokens of a text; an error is a line and the problem with it.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, (usize, &'static str)> {
     let mut lexer = Lexer {
         rest: text,
@@ -56,7 +56,7 @@ impl Lexer<'_> {
         self.found.push(Token { line, kind });
     }
 
-    /// Goes on by so many bytes.
+    /// Advances by this many bytes, and returns them.
     fn pass(&mut self, bytes: usize) -> &str {
         let (passed, rest) = self.rest.split_at(bytes);
         self.line += passed.matches('\n').count();
@@ -132,7 +132,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A block of another language is skipped by its braces.
+    /// Skips a block in another language, by its braces.
     fn raw_block(&mut self) -> Result<(), (usize, &'static str)> {
         let line = self.line;
         let mut depth = 0_usize;

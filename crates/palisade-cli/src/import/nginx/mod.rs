@@ -30,7 +30,7 @@ const SETTINGS: &str = "[policy]\ndefaults = false\n\n# What nginx does not limi
     \"not-limited\"\nby = []\nrate = \"4294967295/s\"\nalgorithm = \"token-bucket\"\naccuracy = \
     \"local\"\n";
 
-/// Makes a draft of a configuration and the files that it includes.
+/// Converts a configuration, with the files that it includes, to a draft.
 pub(super) fn import(
     path: &Path,
     main: (Rc<str>, String),

@@ -1,47 +1,47 @@
-//! Directives → zones, and which limits each location is under.
+//! Collects zones from directives, and the limits that apply to each location.
 
 use std::collections::BTreeMap;
 
 use super::tree::Directive;
 use crate::import::problem::{Place, Problem};
 
-/// `limit_req_zone`.
+/// A `limit_req_zone`.
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
     pub(super) key: String,
-    /// As a rate here, `10/s` or `30/min`.
+    /// The rate in this policy's form, `10/s` or `30/min`.
     pub(super) rate: String,
-    /// Whether nginx, which counts thousandths of a request a second, rounds it down.
+    /// True if nginx, which counts in thousandths of a request a second, rounds the rate down.
     pub(super) is_rounded: bool,
     pub(super) comments: Vec<String>,
 }
 
-/// `limit_req` with what stands around it.
+/// A `limit_req` and the directives that affect it.
 #[derive(Clone, Debug)]
 pub(super) struct LimitReq {
     pub(super) place: Place,
     pub(super) zone: String,
     pub(super) burst: u32,
-    /// Whether requests beyond the rate are held back.
+    /// True if requests beyond the rate are delayed.
     pub(super) delays: bool,
     pub(super) dry_run: bool,
     pub(super) comments: Vec<String>,
 }
 
-/// A location and the limits that it is under.
+/// A location and the limits that apply to it.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub(super) place: Place,
-    /// A pattern of ours; `None` is a regular expression.
+    /// A pattern as routes have it; `None` for a regular expression.
     pub(super) pattern: Option<String>,
     pub(super) limits: Vec<LimitReq>,
 }
 
-/// What was found.
+/// The relevant parts of a configuration.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) zones: BTreeMap<String, Zone>,
-    /// Variables that `map` or `geo` make.
+    /// Variables that `map` or `geo` define.
     pub(super) made_variables: Vec<String>,
     /// The limits of each server outside of its locations, and its locations.
     pub(super) servers: Vec<(Place, Vec<LimitReq>, Vec<Location>)>,
@@ -59,7 +59,7 @@ pub(super) fn find(directives: &[Directive], problems: &mut Vec<Problem>) -> Fou
     finder.found
 }
 
-/// What a block inherits.
+/// The settings that a block inherits.
 #[derive(Clone, Default)]
 struct Around {
     limits: Vec<LimitReq>,
@@ -77,7 +77,7 @@ impl Finder<'_> {
             .push(Problem::new(place.clone(), message, hint));
     }
 
-    /// Zones, made variables and what stays, wherever they stand.
+    /// Collects zones, defined variables and directives that stay in nginx, on all levels.
     fn zones(&mut self, directives: &[Directive]) {
         for one in directives {
             match one.name.as_str() {
@@ -169,7 +169,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What holds in a block: its own `limit_req`s, else those around it.
+    /// Returns the settings of a block: its own `limit_req`s, else those of the block around it.
     fn around(&mut self, directives: &[Directive], around: &Around) -> Around {
         let dry_run = directives
             .iter()
@@ -214,7 +214,7 @@ impl Finder<'_> {
     }
 }
 
-/// The rate as it is written here, and whether nginx rounds it.
+/// Returns the rate in this policy's form, and whether nginx rounds it.
 fn rate_of(text: &str) -> Option<(String, bool)> {
     let (count, unit) = text.split_once("r/")?;
     let count: u32 = count.parse().ok().filter(|count| *count > 0)?;
@@ -228,7 +228,8 @@ fn rate_of(text: &str) -> Option<(String, bool)> {
     }
 }
 
-/// `= /x` is the path, `/x` and `^~ /x` what begins so; regular expressions are none.
+/// Returns the pattern of a location: `= /x` is that path, `/x` and `^~ /x` are a prefix. Regular
+/// expressions have none.
 fn pattern(arguments: &[String]) -> Option<String> {
     match arguments {
         [path] if path.starts_with('/') => Some(format!("{path}*")),

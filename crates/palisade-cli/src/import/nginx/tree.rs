@@ -1,4 +1,4 @@
-//! Tokens → directives, with what is included.
+//! Parses tokens into directives, with the included files.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -7,11 +7,11 @@ use super::ReadFile;
 use super::lexer::{self, Kind, Token};
 use crate::import::problem::{Place, Problem};
 
-/// How deep files may include each other.
+/// Deepest nesting of included files.
 const INCLUDES_DEEP_MAX: usize = 16;
 /// Most files of a configuration.
 const FILES_MAX: usize = 1_000;
-/// How deep blocks may stand in each other.
+/// Deepest nesting of blocks.
 const BLOCKS_DEEP_MAX: usize = 64;
 
 /// A directive, its comments and its block.
@@ -70,14 +70,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Directives up to the end of the block or file.
+    /// Reads directives up to the end of the block or file.
     fn block(&mut self, tokens: &mut Tokens, depth: usize, level: usize) -> Vec<Directive> {
         let mut found: Vec<Directive> = Vec::new();
         let mut above = Vec::new();
         let mut ended = 0;
         while let Some(token) = tokens.tokens.next() {
             match token.kind {
-                // Beside a directive it is about that one, alone about the next.
+                // A comment on the line of a directive is about that one, a comment on a line of
+                // its own about the next.
                 Kind::Comment(text) if token.line == ended => {
                     if let Some(last) = found.last_mut() {
                         last.comments.push(text);
@@ -144,7 +145,7 @@ impl Reader<'_> {
         found
     }
 
-    /// The files of a pattern; `*` may stand in the last part, as in `conf.d/*.conf`.
+    /// Returns the files that match a pattern; the last part may have a `*`, as in `conf.d/*.conf`.
     fn included(&self, pattern: &str) -> Vec<PathBuf> {
         let path = self.folder.join(pattern);
         let name = path.file_name().and_then(|name| name.to_str());
@@ -171,7 +172,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// What follows a name: its words, whether a block opens, and the last line.
+    /// Reads the words after a name. Returns them, whether a block opens, and the last line.
     fn arguments(&mut self) -> (Vec<String>, bool, usize) {
         let mut words = Vec::new();
         let mut line = 0;

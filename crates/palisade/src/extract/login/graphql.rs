@@ -1,10 +1,10 @@
-//! A GraphQL document that can carry one guess only.
+//! GraphQL documents that can carry one guess only.
 //!
-//! One request may hold many: several operations, aliases of one mutation, values written into the
-//! document, variables of another name. The name is read from a variable, so the document must
-//! show that this variable is all that a login gets.
+//! One request may hold many guesses: several operations, aliases of one mutation, values written
+//! into the document, variables of another name. The user name is read from a variable, so the
+//! document must show that a login gets no other name.
 
-/// A piece of a document that matters here.
+/// A token of a document, as far as this module tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token<'d> {
     Name(&'d str),
@@ -37,7 +37,7 @@ pub(super) fn is_one_guess(document: &str, name: &str) -> bool {
     })
 }
 
-/// The selection of the only operation, and the only arguments in it.
+/// Returns the selection of the only operation, and the only arguments in it.
 fn parts<'t, 'd>(tokens: &'t [Token<'d>]) -> Option<(&'t [Token<'d>], &'t [Token<'d>])> {
     let is = |mark: char| move |token: &Token<'_>| *token == Token::Mark(mark);
     let begin = selection_begins(tokens)?;
@@ -49,7 +49,7 @@ fn parts<'t, 'd>(tokens: &'t [Token<'d>]) -> Option<(&'t [Token<'d>], &'t [Token
             Token::Mark('}') => depth = depth.checked_sub(1)?,
             _ => {}
         }
-        // What follows would be another operation or a fragment.
+        // Anything behind the selection would be another operation or a fragment.
         if depth == 0 && index + 1 != operation.len() {
             return None;
         }
@@ -61,8 +61,8 @@ fn parts<'t, 'd>(tokens: &'t [Token<'d>]) -> Option<(&'t [Token<'d>], &'t [Token
     (depth == 0 && is_only('(') && is_only(')')).then_some((operation, arguments))
 }
 
-/// Where the first selection begins: behind the declaration of variables, in which braces are
-/// values by default.
+/// Returns where the first selection begins: behind the declaration of variables, in which braces
+/// are default values.
 fn selection_begins(tokens: &[Token<'_>]) -> Option<usize> {
     let mut is_declaring = false;
     for (index, token) in tokens.iter().enumerate() {
@@ -77,7 +77,7 @@ fn selection_begins(tokens: &[Token<'_>]) -> Option<usize> {
     None
 }
 
-/// The document's tokens; `None` if it holds text, or what no document holds.
+/// Returns the document's tokens; `None` if it holds text, or a character that no document holds.
 fn tokens(document: &str) -> Option<Vec<Token<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = document;

@@ -1,4 +1,4 @@
-//! A member of a JSON body, at any depth, that no reader can find twice.
+//! A member of a JSON body, at any depth, with a value that is the same to every reader.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,11 +8,12 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 const FIELD: &str = "username";
 
-/// The text at `path`, outermost member first.
+/// Returns the text at `path`, outermost member first.
 ///
-/// A member that is there twice is refused, in other letters or with other punctuation too: some
-/// readers take the last, and some do not tell them apart. So is the same path below another
-/// member, where Rails finds it (`wrap_parameters`), and a name that C cuts at its NUL.
+/// A member that is there twice is refused, also when the second one has other letters or
+/// punctuation: some readers take the last one, and some do not tell them apart. The same path
+/// below another member is refused too, because Rails finds it there (`wrap_parameters`), and so is
+/// a name that C cuts at its NUL.
 pub(super) fn text(body: &[u8], path: &[String]) -> Result<String, FieldError> {
     let wrong = |problem| FieldError::new(FIELD, problem);
     // The parser does not look at text that it skips; other readers stumble over it.
@@ -44,7 +45,7 @@ enum Found {
 }
 
 impl Found {
-    /// The result for an object with two such members.
+    /// Combines the results of two members of one object.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Unclear, _) | (_, Self::Unclear) => Self::Unclear,
@@ -57,9 +58,10 @@ impl Found {
 /// The search for a path below one value.
 struct Seek<'p> {
     path: &'p [String],
-    /// How much of the path leads here; `None` off the path.
+    /// Length of the path that leads here; `None` off the path.
     exact: Option<usize>,
-    /// How much of it leads here to readers that begin at another member, or read names loosely.
+    /// Lengths of the path that lead here for readers that begin at another member, or read names
+    /// loosely.
     loose: Vec<usize>,
 }
 
@@ -98,7 +100,7 @@ impl<'p> Seek<'p> {
         }
     }
 
-    /// A value that is no object: what is looked for, if the path ends here.
+    /// Returns the result for a value that is no object: its text, if the path ends here.
     fn plain(&self, text: impl FnOnce() -> String) -> Found {
         let end = self.path.len();
         match self.exact {
@@ -109,7 +111,7 @@ impl<'p> Seek<'p> {
         }
     }
 
-    /// A value that can be no name.
+    /// Returns the result for a value that cannot be a name.
     fn no_text(&self) -> Found {
         match self.plain(String::new) {
             Found::Text(_) => Found::NoText,
@@ -185,8 +187,8 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 }
 
-/// True if some reader takes one member's name for the other: ASP.NET and Go do not look at
-/// case, others read `userName` and `user_name` as one.
+/// True if some reader takes one member's name for the other: ASP.NET and Go ignore case, others
+/// read `userName` and `user_name` as one.
 fn is_alike(name: &str, key: &str) -> bool {
     let letters = |text: &str| -> String {
         let letters = spelling::one(text);

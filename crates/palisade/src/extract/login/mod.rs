@@ -1,5 +1,4 @@
-//! What a login request and the application's answer to it say: who tries, and how it
-//! ended.
+//! The user name in a login request, and the outcome in the application's answer to it.
 
 mod graphql;
 mod members;

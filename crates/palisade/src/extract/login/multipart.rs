@@ -1,8 +1,9 @@
-//! A field of a `multipart/form-data` body (RFC 7578) that no reader can find twice.
+//! A field of a `multipart/form-data` body (RFC 7578) with a value that is the same to every
+//! reader.
 //!
-//! Readers differ widely: in what ends a line, in headers they heed, in how they unquote. What
-//! browsers and HTTP libraries send is read; everything that some reader could take for
-//! something else is refused.
+//! Readers differ widely: in what ends a line, in the headers that they heed, in how they unquote.
+//! Bodies as browsers and HTTP libraries send them are read. A body that some reader could read
+//! otherwise is refused.
 
 use palisade_core::FieldError;
 
@@ -15,8 +16,8 @@ const BOUNDARY_BYTES_MAX: usize = 70;
 /// Most fields of a form.
 const PARTS_MAX: usize = 128;
 
-/// The boundary that the parameters of a media type name: exactly one, of letters that nobody
-/// quotes or cuts otherwise.
+/// Returns the boundary that the parameters of a media type name: exactly one, of characters that
+/// no reader quotes or cuts differently.
 pub(super) fn boundary<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let mut found = None;
     for parameter in parameters.map(<[u8]>::trim_ascii) {
@@ -45,13 +46,13 @@ fn unquoted(value: &[u8]) -> &[u8] {
         .unwrap_or(value)
 }
 
-/// The only value of field `name`, which must be there.
+/// Returns the only value of field `name`. A missing field is an error.
 pub(super) fn only(body: &[u8], boundary: &[u8], name: &str) -> Result<String, FieldError> {
     let wrong = |problem| Err(FieldError::new(FIELD, problem));
     let Some(parts) = parts(body, boundary) else {
         return wrong("is in a form that not every reader reads alike");
     };
-    // Some applications take any body for a URL-encoded one.
+    // Some applications read any body as a URL-encoded one.
     let mut alike = form::count_alike(body, name, b"&");
     let mut found = None;
     for part in &parts {
@@ -74,12 +75,12 @@ pub(super) fn only(body: &[u8], boundary: &[u8], name: &str) -> Result<String, F
 struct Part<'a> {
     name: String,
     value: &'a [u8],
-    /// Neither a file nor of another charset.
+    /// True if the field is no file and of no other charset.
     is_text: bool,
 }
 
-/// Every field, if all of the body can be read. The boundary must stand nowhere but between
-/// them: who looks for it less strictly would cut there too.
+/// Returns every field, if all of the body can be read. The boundary must stand nowhere but between
+/// the fields: a less strict reader would cut there too.
 fn parts<'a>(body: &'a [u8], boundary: &[u8]) -> Option<Vec<Part<'a>>> {
     let delimiter = [b"--", boundary].concat();
     let mut rest = body.strip_prefix(&*delimiter)?;
@@ -108,7 +109,7 @@ fn part(piece: &[u8]) -> Option<Part<'_>> {
         let is_new = match name.to_ascii_lowercase().as_str() {
             "content-disposition" => disposition.replace(said).is_none(),
             "content-type" => media.replace(said).is_none(),
-            // Some clients say these, and some readers heed them: they must change nothing.
+            // Some clients send these, and some readers heed them: they must change nothing.
             "content-length" => said == value.len().to_string(),
             "content-transfer-encoding" => {
                 ["binary", "8bit", "7bit"].contains(&said.to_ascii_lowercase().as_str())
@@ -119,7 +120,7 @@ fn part(piece: &[u8]) -> Option<Part<'_>> {
     }
     let (name, is_file) = disposed(disposition?)?;
     let media = media.unwrap_or("text/plain").to_ascii_lowercase();
-    // Parts within parts are fields to some.
+    // Some readers take parts within parts for fields.
     if media.starts_with("multipart/") || media.starts_with("message/") {
         return None;
     }
@@ -138,13 +139,14 @@ fn part(piece: &[u8]) -> Option<Part<'_>> {
 }
 
 /// True for the name of a part that not every reader keeps whole: some decode it once more, and
-/// Java's take `=?utf-8?Q?=65mail?=` for `email` (RFC 2047).
+/// libraries for Java take `=?utf-8?Q?=65mail?=` for `email` (RFC 2047).
 fn is_unclear(name: &str) -> bool {
     let decoded = field_name::decoded(name.as_bytes());
     name.contains("=?") || decoded.iter().any(u8::is_ascii_control)
 }
 
-/// The name that a `Content-Disposition` gives, and whether it is a file's.
+/// Returns the name that a `Content-Disposition` gives, and whether it is the name of a file's
+/// field.
 fn disposed(said: &str) -> Option<(String, bool)> {
     let mut rest = said.strip_prefix("form-data")?;
     let (mut name, mut file) = (None, None);
@@ -168,14 +170,14 @@ fn disposed(said: &str) -> Option<(String, bool)> {
     Some((name?, file.is_some()))
 }
 
-/// A value without quotes, and what follows it.
+/// Returns a value without quotes, and the text after it.
 fn bare(value: &str) -> Option<(&str, &str)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let (value, after) = value.split_at(value.find(';').unwrap_or(value.len()));
     (!value.is_empty() && value.chars().all(plain)).then_some((value, after))
 }
 
-/// What stands before and after the first `mark`.
+/// Splits `bytes` at the first `mark`, which belongs to neither part.
 fn split_at<'a>(bytes: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let at = bytes.windows(mark.len()).position(|found| found == mark)?;
     Some((&bytes[..at], &bytes[at + mark.len()..]))

@@ -1,4 +1,4 @@
-//! The application's answer → how the attempt ended.
+//! Reads the outcome of a login attempt from the application's answer.
 
 use http::header::{AUTHORIZATION, COOKIE, LOCATION};
 use http::{HeaderMap, Method, StatusCode};
@@ -6,32 +6,32 @@ use palisade_policy::{Neither, OutcomeRoute, UsernameSource};
 
 use super::proof::{is_proven, set};
 
-/// How an attempt ended.
+/// The outcome of an attempt, as the application's answer shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The credential was right.
     Success,
     /// It was wrong.
     Failure,
-    /// The application did not say: it failed itself, or its answer means neither.
+    /// The application failed itself, or its answer means neither.
     Unknown,
-    /// The answer is that of a success, but may be one to somebody who was logged in before.
+    /// The answer is that of a success, but may have been given to a user who was logged in before.
     Unproven,
 }
 
-/// What of an attempt counts for how it ended.
+/// The parts of an attempt's request that count for its outcome.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its method.
+    /// Method of the request.
     pub method: Method,
-    /// Its path.
+    /// Path of the request.
     pub path: Box<str>,
-    /// What it brought that somebody may be logged in by.
+    /// Headers by which somebody may be logged in already: `Cookie` and `Authorization`.
     bearing: HeaderMap,
 }
 
 impl Asked {
-    /// What counts of a request.
+    /// Copies the parts of a request that count.
     #[must_use]
     pub fn of(method: &Method, path: &str, headers: &HeaderMap) -> Self {
         let mut bearing = HeaderMap::new();
@@ -48,16 +48,17 @@ impl Asked {
     }
 }
 
-/// How the application's answer says that an attempt ended.
+/// Returns the outcome of an attempt, as the application's answer shows it.
 ///
-/// What counts, first to last: the application's own word in a header; a redirect to where
-/// failures lead; a status of a success, if it also leads where successes do and sets the cookie
-/// that they set; a status of a failure. A redirect, and 200 to a form, are successes only where
-/// one of these names them. A server's error is no outcome, and what says neither is
-/// what the route says.
+/// The first of these decides: 1. the application's own word in a header; 2. a redirect to a
+/// location of failures; 3. a status of success, if the answer also leads to a location of
+/// successes and sets the cookie of a success, where the route names them; 4. a status of failure.
+/// A redirect, and 200 to a form, are successes only where the route names a status, location or
+/// cookie for them. A server error is no outcome. For any other answer the route's own setting
+/// decides.
 ///
 /// The answer to a method that changes nothing is no success: applications answer these without
-/// a look at credentials.
+/// checking credentials.
 #[must_use]
 pub fn ended(
     route: &OutcomeRoute,
@@ -99,8 +100,8 @@ pub fn ended(
     }
 }
 
-/// True if an application looks at the credential of such a request: that of HTTP Basic comes
-/// with whatever is asked for.
+/// True if an application checks the credential of such a request. HTTP Basic is checked on reads
+/// too: it comes with every request.
 fn verifies(route: &OutcomeRoute, method: &Method) -> bool {
     let is_read = [Method::GET, Method::HEAD].contains(method);
     !method.is_safe() || (is_read && route.username == UsernameSource::Basic)
@@ -120,7 +121,7 @@ fn said(route: &OutcomeRoute, headers: &HeaderMap) -> Option<Ended> {
         .then_some(Ended::Failure)
 }
 
-/// Path and query that a `Location` leads to, whatever the host.
+/// Returns path and query that a `Location` leads to, whatever the host.
 fn target(location: &str, path: &str) -> String {
     let location = location.split('#').next().unwrap_or_default();
     let after_host = |rest: &str| match rest.find(['/', '?']) {

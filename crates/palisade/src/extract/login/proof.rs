@@ -1,4 +1,4 @@
-//! What shows that the answer to a login is about the credential that was sent.
+//! Proof that the answer to a login is about the credential that was sent.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
@@ -6,12 +6,12 @@ use palisade_policy::{OutcomeRoute, UsernameSource};
 
 use crate::extract::field_name;
 
-/// True if a success is one of the credential that was sent.
+/// True if the answer of a success proves that the credential was right.
 ///
-/// Many applications answer a login of somebody who is logged in already as if it had succeeded,
-/// whatever name it has. So the answer must set a cookie that the request did not bring, the one
-/// of `success_cookie` if the route names it; or the request must have brought nothing by which
-/// anybody could have been logged in: no cookie but the device's, and no `Authorization`.
+/// Many applications answer a login by a user who is logged in already as if it had succeeded,
+/// whatever name it has. So one of two must hold. The answer sets a cookie that the request did not
+/// bring, the one of `success_cookie` if the route names it. Or the request brought nothing by
+/// which anybody could have been logged in: no cookie but the device's, and no `Authorization`.
 pub(super) fn is_proven(route: &OutcomeRoute, asked: &HeaderMap, answered: &HeaderMap) -> bool {
     let session = route.success_cookie.as_deref();
     let is_new = |(name, value): (&str, &str)| {
@@ -26,16 +26,17 @@ pub(super) fn is_proven(route: &OutcomeRoute, asked: &HeaderMap, answered: &Head
     session.is_none() && !has_token && !brought(asked).any(|(name, _)| bears(name))
 }
 
-/// True if a value that was brought may be the one that is set, to readers that unquote or
-/// decode it: else who is logged in could write the value of a session otherwise than the
-/// application does when it sets it again.
+/// True if a cookie of the request may be the one that the answer sets, to readers that unquote or
+/// decode it. Otherwise a user with a session could spell its cookie differently, and the
+/// application that sets it again would seem to start a new session.
 fn may_be(old: (&str, &str), new: (&str, &str)) -> bool {
     let plain = |value: &str| field_name::decoded(value.trim_matches('"').as_bytes());
     let is_escaped = old.1.contains('\\') && old.0 == new.0;
     is_escaped || plain(old.1) == plain(new.1)
 }
 
-/// Names and values of the cookies that a request brings. What cannot be read is one too.
+/// Returns names and values of the cookies in a request. A line that cannot be read counts as a
+/// cookie too.
 fn brought(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = headers.get_all(COOKIE).iter();
     lines
@@ -44,7 +45,7 @@ fn brought(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
         .filter(|pair| *pair != ("", ""))
 }
 
-/// Names and values of the cookies that an answer sets, without those that it takes away.
+/// Returns names and values of the cookies that an answer sets, without those that it deletes.
 pub(super) fn set(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = headers.get_all(SET_COOKIE).iter();
     let lines = lines.filter_map(|line| line.to_str().ok());

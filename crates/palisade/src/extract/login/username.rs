@@ -1,8 +1,8 @@
-//! Who tries to log in.
+//! The user name of a login attempt.
 //!
-//! Strict on purpose: the application must read the name that was judged. A body that two
-//! readers could read differently (a field sent twice, another media type or charset, a
-//! content coding) is refused, not passed on unguarded.
+//! Strict on purpose: the application must read the same name that the guard judges. A body that
+//! two readers could read differently (a field sent twice, another media type or charset, a content
+//! coding) is refused, not passed on unguarded.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -14,14 +14,14 @@ use crate::extract::authorization::Authorization;
 use crate::extract::{client_id, form, header};
 
 const FIELD: &str = "username";
-/// The member in which GraphQL has its variables, and the one with its document.
+/// The member of a GraphQL request with its variables, and the one with its document.
 const VARIABLES: &str = "variables";
 const DOCUMENT: &str = "query";
 
-/// Why it cannot be told who tries.
+/// A reason why the user name of an attempt cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// The name is missing, twice there or no name.
+    /// The name is missing, sent twice, or not valid.
     Field(FieldError),
     /// The body is not of the type that the route reads.
     Media(&'static str),
@@ -33,13 +33,13 @@ impl From<FieldError> for Unreadable {
     }
 }
 
-/// The name that a login is tried with, as it is counted: without surrounding space, in
-/// lower case, and without what many applications do not tell apart (accents, full-width letters,
+/// Returns the user name of a login attempt as it is counted: without surrounding space, in lower
+/// case, and without differences that many applications ignore (accents, full-width letters,
 /// invisible characters). `None` if the request carries no credential that the route knows of.
 ///
 /// # Errors
-/// It cannot be told who tries: also if the query names somebody else, because many readers of
-/// forms and JSON look there too.
+/// The user name cannot be told. Also if the query names another user: many readers of forms and
+/// JSON look there too.
 pub fn username(
     source: &UsernameSource,
     query: Option<&str>,
@@ -51,7 +51,7 @@ pub fn username(
         return found;
     };
     let query = query.unwrap_or_default().as_bytes();
-    // Servers of GraphQL run a document of the query before one of the body.
+    // Servers of GraphQL run a document in the query before one in the body.
     if field == VARIABLES && form::values_alike(query, DOCUMENT).next().is_some() {
         let problem = "is beside a document in the query";
         return Err(FieldError::new(FIELD, problem).into());
@@ -69,15 +69,15 @@ pub fn username(
     same.map(Some).ok_or(Unreadable::Field(elsewhere))
 }
 
-/// True if a query holds what a reader of such a login may take for the name.
+/// True if a reader of such a login may find the name in the query.
 #[must_use]
 pub fn is_in_query(source: &UsernameSource, query: Option<&str>) -> bool {
     let query = query.unwrap_or_default().as_bytes();
     field(source).is_some_and(|field| form::values_alike(query, field).next().is_some())
 }
 
-/// The field that readers look for in the query too. (Those that merge JSON with it read
-/// `user[name]` as a member of `user`.)
+/// Returns the field that readers look for in the query too. (Those that merge JSON with the query
+/// read `user[name]` as a member of `user`.)
 fn field(source: &UsernameSource) -> Option<&str> {
     match source {
         UsernameSource::Form(field) => Some(field),
@@ -86,7 +86,7 @@ fn field(source: &UsernameSource) -> Option<&str> {
     }
 }
 
-/// The name where the route says that it is.
+/// Returns the name from the place that the route configures.
 fn read(
     source: &UsernameSource,
     headers: &HeaderMap,
@@ -131,7 +131,7 @@ fn read(
     Ok(found.map(|name| counted(&name)).transpose()?)
 }
 
-/// A GraphQL request may hold many logins; only one whose document shows that it is one passes.
+/// Checks that a GraphQL request holds one login only: its document must show that.
 fn one_guess(body: &[u8], variable: &str) -> Result<(), FieldError> {
     let document = members::text(body, &[DOCUMENT.to_owned()]).ok();
     match document.is_some_and(|document| graphql::is_one_guess(&document, variable)) {
@@ -144,15 +144,15 @@ fn one_guess(body: &[u8], variable: &str) -> Result<(), FieldError> {
     }
 }
 
-/// True if another header has the name with underscores in it: to applications behind CGI and
-/// WSGI that is the same one.
+/// True if another header has this name with underscores in it: to applications behind CGI and WSGI
+/// both are the same header.
 fn is_disguised(headers: &HeaderMap, name: &http::HeaderName) -> bool {
     let plain = |name: &str| name.replace('_', "-");
     let (own, mut names) = (plain(name.as_str()), headers.keys());
     names.any(|other| other != name && plain(other.as_str()) == own)
 }
 
-/// A name as it is counted, however it was typed.
+/// Returns a name as it is counted, however it was typed.
 ///
 /// # Errors
 /// Empty, too long, or with control characters.
@@ -160,7 +160,7 @@ pub(crate) fn counted(name: &str) -> Result<Id, FieldError> {
     Id::new(FIELD, &spelling::one(name))
 }
 
-/// The media type of a body that is not coded, and its parameters.
+/// Returns the media type and its parameters. A body with a content coding is refused.
 pub(in crate::extract) fn plain(
     headers: &HeaderMap,
 ) -> Result<(&[u8], impl Iterator<Item = &[u8]>), Unreadable> {
@@ -184,7 +184,7 @@ pub(in crate::extract) fn plain(
     Ok((parts.next().unwrap_or_default().trim_ascii(), parts))
 }
 
-/// The body is of the type that the route reads.
+/// Checks that the body is of the type that the route reads.
 fn is_of<'a>(
     media: &[u8],
     mut parameters: impl Iterator<Item = &'a [u8]>,
@@ -201,7 +201,7 @@ fn is_of<'a>(
     Ok(())
 }
 
-/// Of the parameters only a charset changes how the name is read.
+/// True for a parameter that does not change how the name is read. Only a charset can.
 pub(in crate::extract) fn is_harmless(parameter: &[u8]) -> bool {
     let equals = parameter.iter().position(|byte| *byte == b'=');
     let (name, value) = equals.map_or((parameter, &b""[..]), |at| {
@@ -306,7 +306,7 @@ mod tests {
         assert!(form(&plain, b"email=ann").is_ok());
     }
 
-    /// To ASP.NET `%u0061` is the letter `a`: a name has as many of these spellings as one likes.
+    /// ASP.NET reads `%u0061` as the letter `a`: a name has many such spellings.
     #[test]
     fn an_escape_that_only_some_readers_know_is_refused() {
         for body in [

@@ -1,5 +1,5 @@
-//! Where the candidate policy differs → events, rationed: a candidate that refuses half of
-//! all requests must not crowd out what the live one refused.
+//! Turns differences of the candidate policy into events, rationed: a candidate that refuses half
+//! of all requests must not crowd the refusals of the live policy out of the audit.
 
 use palisade_core::Id;
 use palisade_core::time::{Micros, SECOND};
@@ -13,10 +13,10 @@ use crate::engine::{CandidateSeen, Subject};
 use crate::observe::classes::flow_name;
 use crate::observe::who::Who;
 
-/// Events a second that say whom a difference is about.
+/// Events a second that name the request of a difference.
 const NAMED_MAX: u32 = 10;
 
-/// What is left of a second's events.
+/// The events of the running second, counted so that only `NAMED_MAX` of them name their request.
 #[derive(Debug, Default)]
 pub(super) struct Ration(Mutex<(u64, u32)>);
 
@@ -56,7 +56,7 @@ impl Audit {
         self.shared.push(event);
     }
 
-    /// What was asked, and by which request.
+    /// Adds the subject's class, ids and network to the event.
     fn ask(&self, event: &mut Event, seen: &CandidateSeen<'_>) {
         let text = |id: &Option<Id>| id.as_ref().map(|id| id.as_str().into());
         match seen.subject {

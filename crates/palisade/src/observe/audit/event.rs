@@ -1,4 +1,4 @@
-//! What an audit event is: a kind, and fields that name nobody.
+//! Audit events: a kind, and fields that name nobody.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use serde::{Serialize, Serializer};
 
-/// How much an event matters to somebody on call.
+/// The importance of an event to an operator on call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -21,7 +21,7 @@ pub enum Severity {
     Critical,
 }
 
-/// Which events leave the buffer first when it is full.
+/// The priority of an event when the buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Many and alike: a limit was exceeded.
@@ -30,16 +30,16 @@ pub enum Priority {
     Security,
 }
 
-/// What an event is worth where not all can be kept, the least first.
+/// The rank of an event where not all can be kept, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A limit refused a request.
     Refusal,
-    /// A limit of an authentication class did.
+    /// A limit of an authentication class refused a request.
     AuthRefusal,
     /// Security, caused by requests: an attacker makes many of them.
     Attack,
-    /// What operators changed and what happened to the node: few, and nobody else's doing.
+    /// Changes by operators, and state changes of the node: few, and no request can cause one.
     Change,
 }
 
@@ -54,7 +54,7 @@ impl Rank {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $severity:ident, $priority:ident;)*) => {
-        /// What happened.
+        /// The kind of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum EventKind { $($(#[$doc])* $variant,)* }
 
@@ -68,13 +68,13 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// How much it matters.
+            /// Returns the importance of the event.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity),* }
             }
 
-            /// Whether it may be dropped before others.
+            /// Returns whether the event may be dropped before others.
             #[must_use]
             pub const fn priority(self) -> Priority {
                 match self { $(Self::$variant => Priority::$priority),* }
@@ -171,7 +171,7 @@ kinds! {
 }
 
 impl EventKind {
-    /// Of security priority, and caused by requests.
+    /// True for events of security priority that requests cause.
     const fn is_attack(self) -> bool {
         matches!(
             self,
@@ -206,7 +206,7 @@ impl Serialize for Hex {
 pub(super) struct Network(IpAddr);
 
 impl Network {
-    /// Forgets the host part at once: IPv4 /24, IPv6 /48.
+    /// Returns the network of an address: IPv4 /24, IPv6 /48. The host part is forgotten at once.
     pub(super) fn of(ip: IpAddr) -> Self {
         Self(match ip.to_canonical() {
             IpAddr::V4(v4) => {
@@ -235,7 +235,7 @@ fn mode_name<S: Serializer>(mode: &Option<Mode>, serializer: S) -> Result<S::Ok,
     mode.map(Mode::name).serialize(serializer)
 }
 
-/// Who did it: the digest of a name, or a role without one.
+/// The actor of an event: the digest of a name, or a role without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
 pub(super) enum Actor {
@@ -253,7 +253,7 @@ pub(super) struct Event {
     pub(super) at: Micros,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_id: Option<Box<str>>,
-    /// The first requests of those that are counted.
+    /// Ids of the first requests among those that are counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) request_ids: Vec<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -274,7 +274,7 @@ pub(super) struct Event {
     pub(super) bucket: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<Rule>,
-    /// The lockout's rule where the guard refuses too.
+    /// The lockout's rule, where the guard refuses the same attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lockout_rule: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -283,7 +283,7 @@ pub(super) struct Event {
     pub(super) mode: Option<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) op: Option<&'static str>,
-    /// Whether a block starts here, or one that runs refused again.
+    /// True if a block starts with this event, false if a running block refused again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) issued: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -294,7 +294,7 @@ pub(super) struct Event {
     pub(super) retry_after: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) count: Option<u64>,
-    /// What a change was about: a policy, a digest, a tier, a revision.
+    /// The subject of a change: a policy, a digest, a tier, a revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -303,16 +303,16 @@ pub(super) struct Event {
     pub(super) to: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Box<str>>,
-    /// The bucket that refused: events of different ones are told apart.
+    /// The bucket that refused, so that events of different buckets are counted apart.
     #[serde(skip)]
     pub(super) partition: Option<Digest>,
-    /// Whether the class is one of authentication.
+    /// True if the class is one of authentication.
     #[serde(skip)]
     pub(super) is_of_auth: bool,
 }
 
 impl Event {
-    /// An event that says only what and when.
+    /// Creates an event with its kind and instant only.
     pub(super) const fn new(kind: EventKind, at: Micros) -> Self {
         Self {
             kind,
@@ -356,7 +356,7 @@ impl Event {
         }
     }
 
-    /// What events that are counted together have in common.
+    /// Returns the fields that events counted together have in common.
     pub(super) fn key(&self) -> Self {
         Self {
             at: Micros(0),
@@ -368,7 +368,7 @@ impl Event {
         }
     }
 
-    /// [`Event::key`] of events that may come from several networks.
+    /// Returns [`Event::key`] for events that may come from several networks.
     pub(super) fn key_of_any_network(&self) -> Self {
         Self {
             ip_prefix: None,
@@ -376,7 +376,7 @@ impl Event {
         }
     }
 
-    /// Forgets whom it is about.
+    /// Removes the fields that tell subjects of one limit apart.
     pub(super) fn of_its_limit(self) -> Self {
         Self {
             org_id: None,
@@ -390,7 +390,7 @@ impl Event {
         }
     }
 
-    /// Forgets what it is about, too.
+    /// Removes the fields that tell limits apart, too.
     pub(super) fn of_its_kind(self) -> Self {
         Self {
             request_id: self.request_id,

@@ -1,8 +1,8 @@
 //! Audit events: JSON lines, never sampled, never in the way of a request.
 //!
-//! A request's task fills in digests and puts the event into a bounded buffer; a
-//! thread of its own writes lines and retries when the sink fails. Several sinks
-//! have a buffer and a thread each: one that is away holds up no other.
+//! A request's task fills in digests and puts the event into a bounded buffer. A thread of its own
+//! writes lines and retries when the sink fails. Several sinks have a buffer and a thread each: a
+//! sink that is away delays no other.
 
 mod beside;
 mod event;
@@ -43,20 +43,20 @@ use self::recent::Recent;
 use self::streaks::Streaks;
 use super::classes::KnownClasses;
 
-/// Time that writers get to end.
+/// Time that the writers get to finish.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const END_PAUSE: Duration = Duration::from_millis(5);
 
-/// Figures of an audit.
+/// Bounds and thresholds of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditSettings {
     /// Events that may wait to be written.
     pub buffer_max: usize,
     /// Denials in a row that are reported about an authenticated actor.
     pub repeated_throttling: NonZeroU32,
-    /// Answers of 401 and 403 that are reported about an actor or an address.
+    /// Answers of 401 and 403 after which an actor or an address is reported.
     pub privilege_probing: NonZeroU32,
-    /// The time within which they count.
+    /// The time within which those answers count.
     pub privilege_probing_window: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Default for AuditSettings {
     }
 }
 
-/// What became of events.
+/// Numbers of events by their fate.
 #[derive(Debug, Default)]
 pub struct AuditCounts {
     written: AtomicU64,
@@ -82,22 +82,22 @@ pub struct AuditCounts {
 }
 
 impl AuditCounts {
-    /// Events that reached a sink, for each of them.
+    /// Returns how many events reached a sink, counted for each sink.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Failed attempts to write.
+    /// Returns how many attempts to write failed.
     pub fn sink_errors(&self) -> u64 {
         self.sink_errors.load(Ordering::Relaxed)
     }
 
-    /// Security events that were lost.
+    /// Returns how many security events were lost.
     pub fn dropped_security(&self) -> u64 {
         self.dropped_security.load(Ordering::Relaxed)
     }
 
-    /// Ordinary events that were lost.
+    /// Returns how many ordinary events were lost.
     pub fn dropped_ordinary(&self) -> u64 {
         self.dropped_ordinary.load(Ordering::Relaxed)
     }
@@ -111,7 +111,7 @@ impl AuditCounts {
     }
 }
 
-/// The audit of one process. Dropping it writes what waits, within bounds.
+/// The audit of one process. Dropping the audit writes the events that wait, for a bounded time.
 pub struct Audit {
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
@@ -126,14 +126,14 @@ pub struct Audit {
 struct Shared {
     queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
-    /// Refusals by limits; a flood of them takes no place from attacks.
+    /// Refusals by limits, apart from attacks: a flood of refusals takes no place from them.
     refusals: PerSecond,
     attacks: PerSecond,
     recent: Recent,
 }
 
 impl Shared {
-    /// Tells an event.
+    /// Adds an event to the recent ones, and to the buffer of every sink that keeps its rank.
     fn push(&self, event: Event) {
         self.recent.push(&event);
         let rank = event.rank();
@@ -153,8 +153,8 @@ impl Shared {
         }
     }
 
-    /// Tells what requests cause: the first of its bucket at once, the others of the
-    /// second with their number.
+    /// Counts an event that a request caused. The first of its bucket is written at once, the
+    /// others of the second as one event with their number.
     fn count(&self, event: Event) {
         self.count_as(event, Telling::FirstAtOnce);
     }
@@ -239,13 +239,13 @@ impl Audit {
         Ok(audit)
     }
 
-    /// What became of events.
+    /// Returns the numbers of events by their fate.
     pub fn counts(&self) -> Arc<AuditCounts> {
         Arc::clone(&self.shared.counts)
     }
 
-    /// The newest events about somebody, at most so many of those that this process still
-    /// remembers. Nobody's name or digest is in them.
+    /// Returns the newest events about a subject, at most `most` of those that this process still
+    /// remembers. They contain no name and no digest.
     #[must_use]
     pub fn recent_of(&self, whose: Whose<'_>, most: usize) -> Vec<Past> {
         self.shared.recent.of(&self.keyring, whose, most)
@@ -255,7 +255,7 @@ impl Audit {
     /// than `patience`.
     pub fn flush(&self, patience: Duration) -> bool {
         self.shared.close_second();
-        // Every sink gets its time, also after one that did not make it.
+        // Every sink gets the whole patience, also after another sink did not finish in time.
         let queues = self.shared.queues.iter();
         let late = queues.filter(|queue| !queue.wait_settled(patience));
         late.count() == 0

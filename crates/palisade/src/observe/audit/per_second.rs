@@ -1,10 +1,10 @@
-//! What requests cause is told once a second for each bucket, with a count: nobody washes
-//! the audit away by being refused.
+//! Events that requests cause are written once a second for each bucket, with a count. So a client
+//! cannot flush the audit by being refused.
 //!
-//! The first refusal of a bucket in a second is told at once, under its request's id. The
-//! others of that second are one event, with their number and the first of their ids. Only
-//! so many buckets are told apart in a second; beyond them refusals are counted by limit,
-//! and beyond so many limits by kind of event.
+//! The first refusal of a bucket in a second is written at once, under its request's id. The others
+//! of that second are one event, with their number and the first of their ids. The number of
+//! buckets that are told apart in a second is bounded. Beyond the bound refusals are counted by
+//! limit, and beyond a bound of limits by kind of event.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -20,12 +20,12 @@ const LIMITS_MAX: usize = 64;
 /// Ids that a counted event names. The log has a line for each.
 const IDS_MAX: usize = 16;
 
-/// Whether the first event of a second waits for its end.
+/// The time at which the first event of a second is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
-    /// The first is told at once, the others with their number.
+    /// The first event is written at once, the others at the end of the second with their number.
     FirstAtOnce,
-    /// All of a second are one event, whatever network they come from.
+    /// All events of a second are written as one, whatever network they come from.
     Together,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Telling {
 pub(super) struct PerSecond(Mutex<RunningSecond>);
 
 impl PerSecond {
-    /// Counts an event, and returns what is to be told now.
+    /// Counts an event, and returns the events to be written now.
     pub(super) fn count(&self, event: Event, telling: Telling) -> Vec<Event> {
         let mut running = self.0.lock();
         let mut told = running.turn_to(event.at);
@@ -42,7 +42,7 @@ impl PerSecond {
         told
     }
 
-    /// Ends the running second, and returns what it still had to tell.
+    /// Ends the running second, and returns the events that it still held back.
     pub(super) fn close(&self) -> Vec<Event> {
         self.0.lock().close()
     }
@@ -51,12 +51,13 @@ impl PerSecond {
 #[derive(Default)]
 struct RunningSecond {
     second: u64,
-    /// By what their events have in common.
+    /// Tallies by the fields that their events have in common.
     tallies: HashMap<Event, Tally>,
 }
 
 impl RunningSecond {
-    /// Requests report slightly out of order: one of the second before does not end this one.
+    /// Ends the second if `at` lies outside it. Requests report slightly out of order: one of the
+    /// second before does not end this one.
     fn turn_to(&mut self, at: Micros) -> Vec<Event> {
         let second = at.0 / SECOND;
         if second == self.second || second + 1 == self.second {
@@ -86,7 +87,7 @@ impl RunningSecond {
         None
     }
 
-    /// What an event is counted under: its bucket or, if too many are told apart already,
+    /// Returns the key to count an event under: its bucket or, if too many are told apart already,
     /// its limit or its kind.
     fn place(&self, event: Event, telling: Telling) -> (Event, Event, Telling) {
         let has_room =
@@ -108,12 +109,12 @@ impl RunningSecond {
     }
 }
 
-/// Events of a second that were not told yet.
+/// The events of one key that were not written yet.
 #[derive(Debug, Default)]
 struct Tally {
     count: u64,
     request_ids: Vec<Box<str>>,
-    /// The last of them, with what is true of all.
+    /// The last event, with the fields that hold for all of them.
     last: Option<Event>,
 }
 
@@ -134,7 +135,7 @@ impl Tally {
         self.last = Some(event);
     }
 
-    /// `None` if all was told.
+    /// Returns the event to write; `None` if all were written at once.
     fn into_event(mut self) -> Option<Event> {
         let mut event = self.last?;
         // The length of a streak is a count already.

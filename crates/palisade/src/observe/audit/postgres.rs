@@ -1,4 +1,4 @@
-//! Audit events in the table `palisade.audit`, which `palisade migrate` makes.
+//! Audit events in the table `palisade.audit`, which `palisade migrate` creates.
 
 use std::io;
 use std::time::Duration;
@@ -9,13 +9,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::Sink;
 
-/// Longest time for one statement, connecting included. Nobody waits for it but the
-/// end of the process.
+/// Longest time for one statement, connecting included. Only the end of the process waits for it.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Lines in one statement.
 const CHUNK_LINES: usize = 500;
 
-/// What was written already under the same name stays as it is.
+/// Inserts lines. A line that was written already under the same batch and number stays as it is.
 const INSERT: &str = "
     INSERT INTO palisade.audit (batch, line, at, event, severity, detail)
     SELECT $1::text::uuid, ($2::bigint + number)::integer,
@@ -29,9 +28,9 @@ const INSERT: &str = "
 pub struct PostgresSink {
     runtime: Runtime,
     errands: Errands,
-    /// Where the database is, for logs.
+    /// Hosts of the database, for logs.
     hosts: String,
-    /// The name of the batch that was not confirmed yet: it is what comes next.
+    /// Name of the batch that was not confirmed yet: the next lines are the same ones again.
     unconfirmed: Option<String>,
 }
 
@@ -67,6 +66,8 @@ impl PostgresSink {
 impl Sink for PostgresSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let text = std::str::from_utf8(lines).map_err(io::Error::other)?;
+        // After an error the same lines come again (see `Sink::write`): under the name of the first
+        // attempt, lines that did arrive are not inserted twice.
         let again = self.unconfirmed.take();
         let is_again = again.is_some();
         let batch = again.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));

@@ -12,14 +12,15 @@ use parking_lot::Mutex;
 
 use crate::observe::who::log_digest;
 
-/// Most actors and addresses that are followed at once.
+/// Most actors and addresses that are counted at once.
 const FOLLOWED_MAX: usize = 10_000;
 
-/// Who looks for a way in: so many refusals within so long.
+/// Actors and addresses that may look for a way in: those with `threshold` refusals within the
+/// window.
 pub(super) struct Probes {
     threshold: usize,
     window_us: u64,
-    /// The latest refusals of each, at most as many as are reported.
+    /// Instants of the latest refusals of each, at most `threshold` of them.
     refused: Mutex<HashMap<Digest, VecDeque<Micros>>>,
 }
 
@@ -32,8 +33,8 @@ impl Probes {
         }
     }
 
-    /// Counts a refusal of an address and, if there is one, of an actor. True if
-    /// either has had so many that it is to be reported; its count then starts anew.
+    /// Counts a refusal of an address and, if there is one, of an actor. True if either has reached
+    /// the threshold and is to be reported; its count then starts anew.
     pub(super) fn refused(
         &self,
         keyring: &Keyring,
@@ -69,7 +70,7 @@ impl Probes {
         is_reported
     }
 
-    /// Those whose time is over go; if there are none, somebody does.
+    /// Makes room: removes all whose window is over, or an arbitrary one if there are none.
     fn make_room(&self, refused: &mut HashMap<Digest, VecDeque<Micros>>, at: Micros) {
         refused.retain(|_, times| {
             let last = times.back().map_or(0, |last| last.0);
@@ -83,7 +84,7 @@ impl Probes {
     }
 }
 
-/// IPv6 clients have a whole /64 to themselves.
+/// Returns the network that counts as one client: IPv6 clients have a whole /64 to themselves.
 fn network(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,9 +1,10 @@
 //! The bounded buffer between requests and the writer (F-AUDIT-LOSS).
 //!
-//! Events of each rank wait in a line of their own under one bound. When it is reached,
-//! the oldest event of the lowest rank makes room for one of a higher rank. One that finds
-//! nothing below itself is lost: ordinary refusals go first, then those of authentication,
-//! then what attackers cause, and what operators did only when nothing else is left.
+//! Events of each rank wait in a queue of their own, under one bound for all. When the bound is
+//! reached, the oldest event of the lowest rank makes room for one of a higher rank. An event that
+//! finds none of a lower rank is lost: ordinary refusals are lost first, then those of
+//! authentication, then events that attackers cause, and changes by operators only when nothing
+//! else is left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,21 +14,21 @@ use parking_lot::{Condvar, Mutex};
 use super::event::{Event, Priority, Rank};
 use super::sink::Keeps;
 
-/// What happened to a pushed event.
+/// The fate of a pushed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     Kept,
-    /// One event of this priority was lost for it, maybe itself.
+    /// An event of this priority was dropped: an older one, or the pushed one itself.
     Lost(Priority),
 }
 
-/// Why the writer woke up.
+/// The reason why the writer woke up.
 pub(super) enum Woken {
-    /// There is something to write; the number says up to which event.
+    /// Events to write, and the number of the last of them.
     Batch(Vec<Event>, u64),
-    /// Nothing came for a while.
+    /// No event came for a while.
     Idle,
-    /// Nothing is left and nothing will come.
+    /// No event is left and none will come.
     Ended,
 }
 
@@ -35,7 +36,7 @@ const RANKS: usize = Rank::Change as usize + 1;
 
 #[derive(Default)]
 struct State {
-    /// The number of each event says when it came.
+    /// Waiting events by rank, each with its number in the order of arrival.
     waiting: [VecDeque<(u64, Event)>; RANKS],
     pushed: u64,
     settled: u64,
@@ -61,7 +62,7 @@ impl Queue {
         }
     }
 
-    /// Whether its place keeps events of this rank.
+    /// True if the queue's sink keeps events of this rank.
     pub(super) fn keeps(&self, rank: Rank) -> bool {
         match self.keeps {
             Keeps::Everything => true,
@@ -88,7 +89,7 @@ impl Queue {
         pushed
     }
 
-    /// Everything that waits, in the order it came.
+    /// Returns all waiting events in the order of arrival. Waits at most `patience` for the first.
     pub(super) fn take(&self, patience: Duration) -> Woken {
         let mut state = self.state.lock();
         if state.is_empty() && !state.ending {
@@ -109,13 +110,13 @@ impl Queue {
         Woken::Batch(all.into_iter().map(|(_, event)| event).collect(), up_to)
     }
 
-    /// Everything up to this event was written, or given up.
+    /// Marks all events up to this number as written, or given up.
     pub(super) fn settle(&self, up_to: u64) {
         self.state.lock().settled = up_to;
         self.settled.notify_all();
     }
 
-    /// Waits until what was pushed before is settled; false if it took too long.
+    /// Waits until all events pushed before are settled; false if that took too long.
     pub(super) fn wait_settled(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
         let target = state.pushed;
@@ -124,7 +125,7 @@ impl Queue {
         !result.timed_out()
     }
 
-    /// Waits before another attempt; shorter when the end has come. True if it has.
+    /// Waits before another attempt, at most until the process ends. True if it does.
     pub(super) fn pause(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
         let running = |state: &mut State| !state.ending;
@@ -147,7 +148,7 @@ impl State {
         self.len() == 0
     }
 
-    /// Drops the oldest event of the lowest rank that is below this one.
+    /// Drops the oldest event of the lowest rank below `rank`, and returns its rank.
     fn drop_below(&mut self, rank: Rank) -> Option<Rank> {
         let lower = self.waiting.iter_mut().take(rank as usize);
         let dropped = lower.filter_map(VecDeque::pop_front).next();

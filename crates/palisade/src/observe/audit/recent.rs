@@ -1,4 +1,4 @@
-//! The newest events of this process, for people who look somebody up.
+//! The newest events of this process, for operators who look a subject up.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -14,27 +14,27 @@ use super::event::{Actor, Event, Network};
 use crate::extract::login::counted;
 use crate::observe::who::log_digest;
 
-/// Events that are kept.
+/// Most events that are kept.
 const EVENTS_KEPT: usize = 5_000;
 
 /// The newest events, the oldest first.
 #[derive(Default)]
 pub(super) struct Recent(Mutex<VecDeque<Arc<Event>>>);
 
-/// Whose events are asked for.
+/// The subject whose events are asked for.
 #[derive(Clone, Copy, Debug)]
 pub enum Whose<'a> {
-    /// Of an address: those of its network, since the audit knows no address.
+    /// An address: the events of its network, since the audit knows no address.
     Ip(IpAddr),
-    /// Of an account of the guard, as typed and as the proxy counts it.
+    /// An account of the guard, as typed and as the proxy counts it.
     Account(&'a Id),
-    /// Of a user.
+    /// A user.
     User(&'a Id),
-    /// Of an organisation.
+    /// An organisation.
     Org(&'a Id),
-    /// Of an OAuth client.
+    /// An OAuth client.
     Client(&'a Id),
-    /// Of an API key as it is sent.
+    /// An API key as it is sent.
     ApiKey(&'a Id),
 }
 
@@ -75,7 +75,7 @@ impl Recent {
         events.push_back(event);
     }
 
-    /// The newest first, at most so many.
+    /// Returns at most `most` events about `whose`, the newest first.
     pub(super) fn of(&self, keyring: &Keyring, whose: Whose<'_>, most: usize) -> Vec<Past> {
         let is_theirs = matching(keyring, whose);
         let events = self.0.lock();
@@ -95,7 +95,7 @@ fn matching<'a>(keyring: &Keyring, whose: Whose<'a>) -> impl Fn(&Event) -> bool 
     };
     let digest_of = |id: &Id| log_digest(keyring, kind, id.as_bytes());
     let digest = id.map(digest_of);
-    // The proxy folds a name before it becomes an account.
+    // The proxy normalises a name before it becomes an account.
     let folded = match whose {
         Whose::Account(id) => counted(id.as_str()).ok().map(|id| digest_of(&id)),
         _ => None,

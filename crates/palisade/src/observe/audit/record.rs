@@ -1,4 +1,4 @@
-//! Decisions, failures and operators' changes → events.
+//! Turns decisions, failures and changes by operators into events.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -24,7 +24,7 @@ use crate::observe::who::{Who, log_digest};
 
 static NO_URLS: LazyLock<Urls> = LazyLock::new(Urls::default);
 
-/// The machine-readable cause that the client sees.
+/// Returns the machine-readable cause that the client sees.
 pub(crate) fn code_of(decision: &Decision) -> Option<&'static str> {
     body(decision, &NO_URLS, "").map(|body| body.code)
 }
@@ -137,8 +137,8 @@ impl Observer for Audit {
 }
 
 impl Audit {
-    /// Whether a decision needs the subject's digests. Cheap for allowed requests,
-    /// and for load that is shed.
+    /// True if a decision needs the subject's digests. Cheap for allowed requests, and for load
+    /// that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
@@ -191,7 +191,7 @@ impl Audit {
             self.shared.count(repeated);
         }
         match seen.bypassed {
-            // W-BYPASS: each of them.
+            // W-BYPASS: each request that passes has an event of its own.
             Some(_) => self.shared.push(event),
             None => self.shared.count(event),
         }
@@ -215,14 +215,15 @@ impl Audit {
         self.shared.count(event);
     }
 
-    /// One refusal for want of a right is the caller's business; many are an event.
+    /// Returns the kind of event if this refusal for lack of a right is to be reported. One such
+    /// refusal concerns only the caller; many are a probe.
     fn kind_of_probe(&self, facts: &RequestFacts, who: &Who, at: Micros) -> Option<EventKind> {
         self.probes
             .refused(&self.keyring, facts.ip, who.actor(), at)
             .then_some(EventKind::PrivilegeProbing)
     }
 
-    /// A surge of failures over all accounts and networks.
+    /// Records a surge of failures over all accounts and networks.
     pub(in crate::observe) fn surge(&self, flow: Flow, failures: u32, now: Micros) {
         let mut event = Event::new(EventKind::GuardSurge, now);
         event.class = Some(flow_name(flow).into());
@@ -287,7 +288,7 @@ pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     event
 }
 
-/// The lockout's rule where the answer's rule is one of the guard (D37).
+/// Returns the lockout's rule where the answer's rule is one of the guard (D37).
 fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
     let is_lockout = |rule: &Rule| matches!(*rule, Rule::A_HARD | Rule::A_WINDOW);
     let mut rules = decision.reasons.iter().map(|reason| reason.rule);
@@ -298,7 +299,7 @@ fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
         .map(|_| found)
 }
 
-/// Answered 401 or 403.
+/// True for an answer of 401 or 403.
 const fn lacks_right(decision: &Decision) -> bool {
     matches!(
         decision.error,
@@ -306,7 +307,8 @@ const fn lacks_right(decision: &Decision) -> bool {
     )
 }
 
-/// A refusal for want of a store is no event of its own: that has its own.
+/// Returns the kind of event for a refusal. A refusal because the store is away has none: the
+/// outage has an event of its own.
 fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
     match decision.error {
         Some(ErrorCode::RateLimitExceeded) => Some(EventKind::RateLimitExceeded),

@@ -1,10 +1,10 @@
-//! Where audit lines go.
+//! Destinations of audit lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Which events a sink is given.
+/// The events that a sink takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeps {
     /// All of them.
@@ -13,13 +13,13 @@ pub enum Keeps {
     /// Security events that requests cause: blocks, lockouts, probing. An attacker makes
     /// many of them.
     Security,
-    /// What operators changed and what happened to the node. No request makes one.
+    /// Changes by operators, and state changes of the node. No request causes one.
     Changes,
 }
 
 /// Takes whole lines. Called from the writer's own thread: it may block.
 pub trait Sink: Send + 'static {
-    /// Which events it is given.
+    /// Returns which events the sink takes.
     fn keeps(&self) -> Keeps {
         Keeps::Everything
     }
@@ -54,8 +54,8 @@ impl Sink for StdoutSink {
     }
 }
 
-/// A file that is set aside when it has grown: `audit.jsonl`, `audit.jsonl.1` and
-/// so on, the highest number the oldest.
+/// A file that is rotated at a size: `audit.jsonl`, `audit.jsonl.1` and so on, the highest number
+/// the oldest.
 #[derive(Debug)]
 pub struct FileSink {
     path: PathBuf,
@@ -68,7 +68,7 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Opens or creates the file. What a crash left half written gets its line end.
+    /// Opens or creates the file. A line that a crash left half written is ended.
     ///
     /// # Errors
     /// The file cannot be opened.

@@ -1,4 +1,4 @@
-//! Denials in a row per authenticated actor.
+//! Denials in a row, per authenticated actor.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,13 +8,13 @@ use palisade_core::facts::RequestFacts;
 use palisade_core::key::{Digest, Keyring, SegmentKind};
 use parking_lot::Mutex;
 
-/// Most actors that are followed at once.
+/// Most actors that are counted at once.
 const ACTORS_MAX: usize = 10_000;
 
 pub(super) struct Streaks {
     threshold: NonZeroU32,
     running: Mutex<HashMap<Digest, u32>>,
-    /// How many are followed: lets an allowed request skip the lock.
+    /// Number of actors with a streak: lets an allowed request skip the lock while it is 0.
     followed: AtomicUsize,
 }
 
@@ -27,8 +27,8 @@ impl Streaks {
         }
     }
 
-    /// Counts a denial; the length of the streak if it is to be reported: when it reaches the
-    /// threshold, and whenever it has doubled since. Somebody who asks on for days would
+    /// Counts a denial. Returns the length of the streak if it is to be reported: when it reaches
+    /// the threshold, and whenever it has doubled since. A client that keeps asking for days would
     /// otherwise fill the audit.
     pub(super) fn denied(&self, keyring: &Keyring, facts: &RequestFacts) -> Option<u32> {
         let actor = actor(keyring, facts)?;
@@ -60,7 +60,8 @@ impl Streaks {
     }
 }
 
-/// Who is authenticated: a user or token within an organisation, or an API key.
+/// Returns the digest of the authenticated actor: a user, token or API key, within its organisation
+/// if that is known.
 fn actor(keyring: &Keyring, facts: &RequestFacts) -> Option<Digest> {
     let (kind, id) = [
         (SegmentKind::User, facts.user.as_ref()),

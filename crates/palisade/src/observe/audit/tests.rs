@@ -638,7 +638,7 @@ fn refused(audit: &Audit, facts: &GuardFacts, decision: &Decision) {
     });
 }
 
-/// One address asks on after its limit, and for as long tries many accounts; an operator adds
+/// One address keeps asking after its limit, and for as long tries many accounts; an operator adds
 /// an entry to the allowlist before. The files are as small as they can be.
 #[test]
 fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {

@@ -7,7 +7,7 @@ use super::event::{Event, Rank};
 use super::queue::{Queue, Woken};
 use super::{Shared, Sink};
 
-/// How long nothing has to come before a running second is closed.
+/// Time without events after which a running second is closed.
 const IDLE: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
                 write(shared, queue, &mut *sink, (&lines, &events));
                 queue.settle(up_to);
             }
-            // A place that keeps few events is idle while others are flooded.
+            // A sink that takes few events is idle while others are flooded.
             Woken::Idle if queue.keeps(Rank::Refusal) => shared.close_second(),
             Woken::Idle => {}
             Woken::Ended => break,
@@ -37,7 +37,7 @@ pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
     }
 }
 
-/// Tries until it succeeds; once the process ends, only a few times more.
+/// Writes a batch, and retries until it succeeds; once the process ends, only a few times more.
 fn write(shared: &Shared, queue: &Queue, sink: &mut dyn Sink, batch: (&[u8], &[Event])) {
     let (lines, events) = batch;
     let mut wait = RETRY_FIRST;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use palisade_core::decision::{Mode, Outcome};
 use palisade_core::facts::Surface;
 
-/// Outcomes in the order of every table here.
+/// Outcomes in the order of the columns in every table here.
 pub(super) const OUTCOMES: [Outcome; 4] = [
     Outcome::Allow,
     Outcome::SoftBlock,
@@ -13,13 +13,13 @@ pub(super) const OUTCOMES: [Outcome; 4] = [
     Outcome::HardBlock,
 ];
 
-/// How many there are.
+/// Number of surfaces.
 pub(super) const SURFACES: usize = Surface::ALL.len();
 
 /// Numbers by surface and outcome.
 pub(super) type Table<T> = [[T; OUTCOMES.len()]; SURFACES];
 
-/// What has happened since the start.
+/// Numbers of decisions since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     decisions: Table<AtomicU64>,
@@ -27,7 +27,7 @@ pub(super) struct Counts {
     without_store: AtomicU64,
 }
 
-/// The same at one instant.
+/// A copy of [`Counts`] at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) decisions: Table<u64>,

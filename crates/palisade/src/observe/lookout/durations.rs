@@ -1,14 +1,14 @@
-//! How long decisions take: a histogram of four buckets an octave, without a lock.
+//! Durations of decisions: a histogram of four buckets an octave, without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Up to half a minute; what is longer counts there.
+/// Number of buckets. They reach half a minute; longer durations count in the last one.
 const BUCKETS: usize = 96;
 
 /// Counts of every bucket at one instant.
 pub(super) type Durations = [u64; BUCKETS];
 
-/// What has been measured since the start.
+/// The durations of all decisions since the start.
 #[derive(Debug)]
 pub(super) struct Histogram([AtomicU64; BUCKETS]);
 
@@ -30,7 +30,7 @@ impl Histogram {
     }
 }
 
-/// Below four microseconds each has a bucket of its own.
+/// Returns the bucket of a duration. Below four microseconds each value has a bucket of its own.
 fn bucket(us: u64) -> usize {
     if us < 4 {
         return usize::try_from(us).unwrap_or(0);
@@ -41,7 +41,7 @@ fn bucket(us: u64) -> usize {
     usize::try_from(index).map_or(BUCKETS - 1, |index| index.min(BUCKETS - 1))
 }
 
-/// The largest duration that falls into a bucket.
+/// Returns the largest duration that falls into a bucket.
 fn upper_us(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 4 {
@@ -51,8 +51,8 @@ fn upper_us(bucket: usize) -> u64 {
     ((4 + quarter + 1) << (octave - 2)) - 1
 }
 
-/// What so many of a thousand stayed within between two readings; `None` if nothing was
-/// measured.
+/// Returns the quantile of the durations between two readings, in microseconds; `None` if there
+/// were none.
 pub(super) fn quantile(before: &Durations, after: &Durations, per_mille: u64) -> Option<u32> {
     let counts: Vec<u64> = after
         .iter()

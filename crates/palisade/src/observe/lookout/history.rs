@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::counts::{OUTCOMES, SURFACES, Table, Totals};
 use super::durations::{Durations, quantile};
 
-/// Seconds that are kept.
+/// Seconds in the history.
 pub const SECONDS_KEPT: usize = 3600;
-/// Minutes that are kept.
+/// Minutes in the history.
 pub const MINUTES_KEPT: usize = 1440;
 
-/// What is read once a second.
+/// The values that are read once a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) totals: Totals,
     pub(super) durations: Durations,
-    /// The 99th percentile of store calls.
+    /// p99 latency of store calls in microseconds.
     pub(super) store_us: Option<u32>,
     /// Degradation level.
     pub(super) level: u8,
@@ -28,7 +28,7 @@ pub(super) struct Read {
 /// One second, or one minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
-    /// When it began, Unix seconds.
+    /// Start, in Unix seconds.
     pub(super) at: u64,
     pub(super) decisions: Table<u32>,
     pub(super) shadow: u32,
@@ -41,7 +41,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// What happened between two readings.
+    /// Returns the difference of two readings.
     fn between(at: u64, before: &Read, after: &Read) -> Self {
         let less = |after: u64, before: u64| {
             u32::try_from(after.saturating_sub(before)).unwrap_or(u32::MAX)
@@ -76,7 +76,7 @@ impl Sample {
     }
 }
 
-/// What was sampled, the oldest first.
+/// The samples, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct History {
     seconds: VecDeque<Sample>,
@@ -86,11 +86,11 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Closes the seconds since the last reading; false if none is over.
+    /// Closes the seconds since the last reading; false if none has ended.
     pub(super) fn push(&mut self, now: Micros, read: Read) -> bool {
         let second = now.0 / SECOND;
         let Some((last, before)) = self.last else {
-            // What was decided before the first reading belongs to the first second.
+            // Decisions before the first reading belong to the first second.
             let none = Read {
                 totals: Totals::default(),
                 durations: read.durations.map(|_| 0),
@@ -147,28 +147,28 @@ fn keep(ring: &mut VecDeque<Sample>, most: usize, sample: Sample) {
     ring.push_back(sample);
 }
 
-/// Samples column by column, as charts want them.
+/// Samples column by column, the form that charts need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Columns {
-    /// Seconds that a sample stands for.
+    /// Seconds that one sample covers.
     pub step: u32,
-    /// When each began, Unix seconds.
+    /// Start of each sample, in Unix seconds.
     pub at: Vec<u64>,
     /// Decisions by outcome.
     pub outcomes: Vec<(&'static str, Vec<u32>)>,
-    /// Decisions by surface; of those that had any.
+    /// Decisions by surface; surfaces without decisions are left out.
     pub surfaces: Vec<(&'static str, Vec<u32>)>,
-    /// What shadow mode did not refuse.
+    /// Refusals that shadow mode left out.
     pub shadow: Vec<u32>,
-    /// Decided without the store.
+    /// Decisions without the store.
     pub without_store: Vec<u32>,
-    /// Median duration of a decision in microseconds; null where none was measured.
+    /// p50 latency of a decision in microseconds; null where none was measured.
     pub p50_us: Vec<Option<u32>>,
-    /// The 90th percentile.
+    /// p90 latency of a decision.
     pub p90_us: Vec<Option<u32>>,
-    /// The 99th percentile.
+    /// p99 latency of a decision.
     pub p99_us: Vec<Option<u32>>,
-    /// The 99th percentile of store calls.
+    /// p99 latency of store calls.
     pub store_us: Vec<Option<u32>>,
     /// Degradation level, the highest within the sample.
     pub level: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What changed lately: policies, breakers, modes, the degradation level. Bounded.
+//! Recent changes: policies, breakers, modes, the degradation level. Bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,51 +9,51 @@ use serde::Serialize;
 
 use crate::engine::ModeChange;
 
-/// Events that are kept.
+/// Most notes that are kept.
 const NOTES_KEPT: usize = 200;
-/// Policies that are kept.
+/// Most policies that are kept.
 const POLICIES_KEPT: usize = 10;
-/// Names that one change shows.
+/// Most names in the account of one change.
 const NAMES_SHOWN: usize = 20;
 
-/// Something that happened to the machinery.
+/// A state change of the failure machinery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Note {
-    /// When, RFC 3339.
+    /// Instant, RFC 3339.
     pub at: String,
     /// `breaker`, `mode` or `level`.
     pub kind: &'static str,
-    /// For people.
+    /// A sentence for people.
     pub words: String,
 }
 
 /// A policy that came into force, and what it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PolicyNote {
-    /// When, RFC 3339.
+    /// Instant, RFC 3339.
     pub at: String,
-    /// Its revision.
+    /// Revision of the policy.
     pub revision: u64,
-    /// Whether it enforces.
+    /// Whether the policy enforces.
     pub enabled: bool,
-    /// How many limits it has.
+    /// Number of limits.
     pub limits: usize,
-    /// How many routes it has.
+    /// Number of routes.
     pub routes: usize,
-    /// What is different from the one before; absent for the first.
+    /// Changes since the policy before; absent for the first.
     pub changed: Option<PolicyChanges>,
 }
 
 /// The difference between two policies. Lists are cut after twenty names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PolicyChanges {
-    /// New limits.
+    /// Limits that are new.
     pub added: Vec<String>,
     /// Limits that are gone.
     pub removed: Vec<String>,
-    /// Limits that are written otherwise: name, figures before and now.
+    /// Limits that are defined differently: name, figures before, figures now.
     pub changed: Vec<(String, String, String)>,
-    /// Names that were left out above.
+    /// Number of names that were left out above.
     pub left_out: usize,
     /// Whether anything of the guard, the fallback or the lockout changed.
     pub settings: bool,
@@ -63,7 +63,7 @@ pub struct PolicyChanges {
     pub enforcement: bool,
 }
 
-/// What is remembered.
+/// The notes and policies that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     notes: VecDeque<Note>,
@@ -110,12 +110,12 @@ impl Journal {
         push(&mut self.notes, NOTES_KEPT, Note { at, kind, words });
     }
 
-    /// The newest first.
+    /// Returns the notes, the newest first, at most `most`.
     pub(super) fn notes(&self, most: usize) -> Vec<Note> {
         self.notes.iter().rev().take(most).cloned().collect()
     }
 
-    /// The newest first.
+    /// Returns the policies, the newest first.
     pub(super) fn policies(&self) -> Vec<PolicyNote> {
         self.policies.iter().rev().cloned().collect()
     }
@@ -155,7 +155,8 @@ const fn words_of(event: &Event) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Compared as they are written: whatever differs is a change.
+/// Returns the changes between two policies. Both are compared in their printed form, so that no
+/// setting is forgotten.
 fn changes(before: &PolicySet, after: &PolicySet) -> PolicyChanges {
     let (old, new) = (named(before), named(after));
     let mut changes = PolicyChanges {

@@ -1,9 +1,9 @@
-//! [`Lookout`]: what a dashboard shows of this process, sampled once a second and kept in
+//! [`Lookout`]: the data behind a dashboard of this process, sampled once a second and kept in
 //! bounded memory.
 //!
-//! A decision adds to a few totals; a refusal also to a sketch of who and what is
-//! refused most. Everything else happens once a second, for all who look. Nobody is
-//! named: subjects are the digests that the audit shows too.
+//! A decision adds to a few totals. A refusal adds to a sketch of the most refused subjects, limits
+//! and classes. Everything else happens once a second, for all viewers together. Nobody is named:
+//! subjects are the digests that the audit shows too.
 
 mod counts;
 mod durations;
@@ -40,14 +40,14 @@ pub use history::{Columns, MINUTES_KEPT, SECONDS_KEPT};
 pub use journal::{Note, PolicyChanges, PolicyNote};
 pub use quotas::NearQuota;
 
-/// Lines of a list of the most frequent.
+/// Lines in a list of the most frequent.
 const TOP_SHOWN: usize = 20;
-/// Events that are shown.
+/// Notes that are shown.
 const NOTES_SHOWN: usize = 50;
 /// Digits of a pseudonym: enough to tell a few thousand apart, and to find it in the audit.
 const PSEUDONYM_DIGITS: usize = 12;
 
-/// Watches the decisions of one process for people.
+/// Collects figures about the decisions of one process, for people.
 pub struct Lookout {
     keyring: Arc<Keyring>,
     started: Micros,
@@ -60,7 +60,7 @@ pub struct Lookout {
     history: Mutex<History>,
 }
 
-/// What is refused most.
+/// Sketches of the most refused.
 #[derive(Debug, Default)]
 struct Tops {
     limits: Top<Arc<str>>,
@@ -74,40 +74,40 @@ struct Tops {
 pub struct Frequent {
     /// A limit, a rule or a class of the policy.
     pub name: Arc<str>,
-    /// How often within ten minutes; never too low.
+    /// Occurrences within ten minutes; never too low.
     pub count: u64,
 }
 
-/// Somebody who is refused often.
+/// A subject that is refused often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FrequentSubject {
-    /// What it is: `ip`, `account`, `user`, `org`, `token`, `client`, `api_key` or
+    /// The kind of subject: `ip`, `account`, `user`, `org`, `token`, `client`, `api_key` or
     /// `descriptor`.
     pub kind: &'static str,
-    /// How its digest begins, the same as in the audit.
+    /// First digits of the subject's digest, the same as in the audit.
     pub pseudonym: String,
-    /// How often within ten minutes; never too low.
+    /// Occurrences within ten minutes; never too low.
     pub count: u64,
 }
 
 /// Everything but the history, at one instant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outlook {
-    /// Since when this process counts, RFC 3339.
+    /// Start of this process's counts, RFC 3339.
     pub started: String,
-    /// The second that has just ended.
+    /// The second that ended last.
     pub newest: Columns,
-    /// Limits and rules that refuse most, the last ten minutes.
+    /// Limits and rules that refused most in the last ten minutes.
     pub limits: Vec<Frequent>,
     /// Classes that are refused most.
     pub classes: Vec<Frequent>,
-    /// Who is refused most.
+    /// Subjects that are refused most.
     pub subjects: Vec<FrequentSubject>,
     /// Limits and rules in shadow mode that would refuse most.
     pub shadow: Vec<Frequent>,
     /// API keys near the end of their quota.
     pub quotas: Vec<NearQuota>,
-    /// What happened to breakers and modes, the newest first.
+    /// Changes of breakers and modes, the newest first.
     pub notes: Vec<Note>,
     /// Policies that came into force, the newest first.
     pub policies: Vec<PolicyNote>,
@@ -120,7 +120,7 @@ impl std::fmt::Debug for Lookout {
 }
 
 impl Lookout {
-    /// Starts to count at `now`.
+    /// Starts counting at `now`.
     #[must_use]
     pub fn new(keyring: Arc<Keyring>, now: Micros) -> Self {
         Self {
@@ -161,7 +161,7 @@ impl Lookout {
         }
     }
 
-    /// Counts what was asked by callers that figure their buckets themselves.
+    /// Counts the answers to callers that define their buckets themselves.
     pub(super) fn keyed(&self, answers: &[KeyedAnswer]) {
         for answer in answers {
             let outcome = match answer.admitted {
@@ -172,12 +172,12 @@ impl Lookout {
         }
     }
 
-    /// True if [`Lookout::record`] wants to know who it was.
+    /// True if [`Lookout::record`] needs the subject's digests.
     pub(super) fn concerns(seen: &Seen<'_>) -> bool {
         !seen.decision.is_allowed()
     }
 
-    /// Remembers who was refused, and by what.
+    /// Remembers the refused subject, and the limit or rule that refused it.
     pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
         let decision = seen.decision;
         let class = match seen.subject {
@@ -196,7 +196,7 @@ impl Lookout {
         tops.subjects.add(&subject, decision.at);
     }
 
-    /// Whom the bucket or block was of that refused.
+    /// Returns the subject of the bucket or block that refused.
     fn subject(&self, seen: &Seen<'_>, who: &Who) -> (&'static str, Digest) {
         let of_address = |ip: IpAddr| {
             let digest = log_digest(&self.keyring, "ip", Prefix::of(ip).bytes());
@@ -224,23 +224,23 @@ impl Lookout {
         }
     }
 
-    /// A decision took so long.
+    /// Records the duration of a decision.
     pub(super) fn timed(&self, took_us: u64) {
         self.durations.observe_us(took_us);
     }
 
-    /// The failure machinery changed state.
+    /// Records a state change of the failure machinery.
     pub(super) fn failure(&self, change: &ModeChange<'_>) {
         self.journal.lock().failure(change);
     }
 
-    /// Another policy is in force.
+    /// Records that another policy is in force.
     pub(super) fn policy(&self, before: Option<&PolicySet>, policy: &PolicySet, now: Micros) {
         self.classes.learn(policy);
         self.journal.lock().policy(before, policy, now);
     }
 
-    /// Closes the second that is over; to be called once a second. False if none is.
+    /// Closes the second that is over; to be called once a second. False if none is over.
     pub fn tick(&self, health: &HealthReport, now: Micros) -> bool {
         self.journal.lock().level(health.degradation_level, now);
         let read = Read {
@@ -252,19 +252,19 @@ impl Lookout {
         self.history.lock().push(now, read)
     }
 
-    /// The last hour, by the second.
+    /// Returns the last hour, by the second.
     #[must_use]
     pub fn seconds(&self) -> Columns {
         self.history.lock().seconds()
     }
 
-    /// The last day, by the minute.
+    /// Returns the last day, by the minute.
     #[must_use]
     pub fn minutes(&self) -> Columns {
         self.history.lock().minutes()
     }
 
-    /// Everything else.
+    /// Returns everything but the history.
     #[must_use]
     pub fn outlook(&self, now: Micros) -> Outlook {
         let tops = self.tops.lock();
@@ -307,7 +307,7 @@ fn frequent(all: Vec<(Arc<str>, u64)>) -> Vec<Frequent> {
     all.map(|(name, count)| Frequent { name, count }).collect()
 }
 
-/// The limit or, where none did, the rule that refused.
+/// Returns the limit that refused or, where none did, the rule.
 fn refused_by(decision: &Decision) -> Option<Arc<str>> {
     let limit = decision
         .reasons
@@ -316,13 +316,13 @@ fn refused_by(decision: &Decision) -> Option<Arc<str>> {
     limit.or_else(|| decision.rule.map(|rule| rule.id().into()))
 }
 
-/// The bucket that refused.
+/// Returns the reading of the bucket that refused.
 fn denying(decision: &Decision) -> Option<&LimitReading> {
     let mut limits = decision.limits.iter();
     limits.find(|reading| reading.retry_after.is_some() && !reading.shadow)
 }
 
-/// What would have refused if it were not in shadow mode.
+/// Returns the limit or rule that would have refused if it were not in shadow mode.
 fn shadow_of(decision: &Decision) -> Option<Arc<str>> {
     if let Some(shadow) = decision.shadow.as_ref().filter(|_| decision.would_refuse()) {
         return shadow.rule.map(|rule| rule.id().into());

@@ -1,4 +1,4 @@
-//! API keys that near the end of their quota, and when they will reach it.
+//! API keys near the end of their quota, and when they will reach it.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,26 @@ use palisade_core::policy::hash_api_key;
 use palisade_core::time::Micros;
 use serde::Serialize;
 
-/// Keys that are remembered; the fullest stay.
+/// Most keys that are remembered; the fullest stay.
 const KEYS_MAX: usize = 256;
-/// From this share of the quota on a key is near its end.
+/// Share of the quota from which on a key is near its end.
 const NEAR_PERCENT: u64 = 80;
-/// Digits of the hash that are shown; `palisade quota list` has the rest.
+/// Digits of the hash that are shown; `palisade quota list` has all of them.
 const SHOWN_DIGITS: usize = 16;
 
 /// A key near the end of its quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NearQuota {
-    /// How the key's hash begins.
+    /// First digits of the key's hash.
     pub key: String,
-    /// Used this month.
+    /// Units used this month.
     pub used: u64,
     /// Monthly quota.
     pub limit: u64,
-    /// When the month ends, Unix seconds.
+    /// End of the month, in Unix seconds.
     pub reset: u64,
-    /// When the quota ends at the pace of this month so far, Unix seconds; absent if it
-    /// lasts.
+    /// Unix second at which the quota will be used up at the pace of this month so far; absent if
+    /// it lasts.
     pub ends_at: Option<u64>,
 }
 
@@ -43,11 +43,11 @@ impl Seen {
     }
 }
 
-/// What was seen of keys near their end.
+/// The latest readings of keys near their end.
 #[derive(Debug, Default)]
 pub(super) struct Quotas(HashMap<String, Seen>);
 
-/// Whether the key is so near its end that it is worth a note.
+/// True if the key is near the end of its quota.
 pub(super) const fn is_near(quota: &QuotaReading) -> bool {
     match quota.limit {
         Some(limit) => quota.used.saturating_mul(100) >= limit.saturating_mul(NEAR_PERCENT),
@@ -78,7 +78,7 @@ impl Quotas {
         }
     }
 
-    /// The fullest first; months that are over are forgotten.
+    /// Returns at most `most` keys, the fullest first; months that are over are forgotten.
     pub(super) fn read(&mut self, most: usize, now: Micros) -> Vec<NearQuota> {
         let second = now.unix_seconds_ceil();
         self.0.retain(|_, seen| seen.reset > second);

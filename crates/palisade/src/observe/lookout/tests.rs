@@ -1,4 +1,4 @@
-//! What a dashboard is told of an engine at work.
+//! The figures of a dashboard about an engine at work.
 
 use palisade_core::Clock;
 use palisade_core::facts::{GuardFacts, GuardOp, RequestFacts, Surface};

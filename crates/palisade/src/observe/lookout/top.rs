@@ -1,19 +1,19 @@
-//! Who and what is refused most: a bounded sketch of the last ten minutes.
+//! The most frequent of something in the last ten minutes: a bounded sketch.
 //!
-//! Space-saving: a newcomer takes the place and the count of the least, so that nobody
-//! with a share above one in `PLACES` is missed, and counts are never too low.
+//! The algorithm is Space-Saving: a newcomer takes the place and the count of the least frequent
+//! one. So nothing with a share above one in `PLACES` is missed, and counts are never too low.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use palisade_core::time::{MINUTE, Micros};
 
-/// Whom one minute tells apart.
+/// Different keys that are counted in one minute.
 const PLACES: usize = 256;
 /// Minutes that count.
 const MINUTES: u64 = 10;
-/// When every place is taken, one in so many strangers is looked at, for all of them: a
-/// flood of strangers does not make each refusal look for the least.
+/// When every place is taken, one newcomer of this many is counted, with the weight of all: a flood
+/// of newcomers must not make each refusal search for the least frequent key.
 const STRANGERS_PER_LOOK: u32 = 8;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl<K: Eq + Hash + Clone> Sketch<K> {
     }
 }
 
-/// The most frequent of the last ten minutes.
+/// The most frequent keys of the last ten minutes.
 #[derive(Debug)]
 pub(super) struct Top<K>(VecDeque<Sketch<K>>);
 
@@ -87,7 +87,7 @@ impl<K: Eq + Hash + Clone + Ord> Top<K> {
         }
     }
 
-    /// The first `most`, the most frequent first.
+    /// Returns at most `most` keys with their counts, the most frequent first.
     pub(super) fn read(&self, most: usize, now: Micros) -> Vec<(K, u64)> {
         let minute = now.0 / MINUTE;
         let mut sums: HashMap<&K, u64> = HashMap::new();

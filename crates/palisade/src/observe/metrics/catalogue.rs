@@ -8,19 +8,19 @@ pub const LATENCY_MS_BOUNDS: [f64; 8] = [1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.
 /// Upper bounds of the refill histogram, in seconds.
 pub const REFILL_SECONDS_BOUNDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
     Counter,
-    /// A value now.
+    /// A current value.
     Gauge,
     /// A distribution.
     Histogram,
 }
 
 impl Kind {
-    /// As in the documentation and in `# TYPE` lines.
+    /// Returns the name in the documentation and in `# TYPE` lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,16 +44,16 @@ impl Kind {
 pub struct Described {
     /// The name that is exposed.
     pub name: &'static str,
-    /// What it is.
+    /// Type of the metric.
     pub kind: Kind,
-    /// Its labels.
+    /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// One line about it.
+    /// One line of help.
     pub help: &'static str,
 }
 
 impl Described {
-    /// The name as it is registered: the encoder itself adds `_total` to counters.
+    /// Returns the name to register: the encoder itself adds `_total` to counters.
     pub(super) fn registered_name(&self) -> &'static str {
         match self.kind {
             Kind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),

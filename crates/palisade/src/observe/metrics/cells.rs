@@ -1,5 +1,5 @@
-//! Counters of decisions, one atomic per combination of labels: nothing on the way
-//! of a request locks or allocates.
+//! Counters of decisions, one atomic per combination of labels: counting a request takes no lock
+//! and allocates nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use palisade_core::policy::PolicySet;
 
 use crate::observe::classes;
 
-/// Most classes that have a label of their own; the rest is `other`.
+/// Most classes that have a label of their own; all others are `other`.
 pub const CLASSES_MAX: usize = 64;
 const CLASSES: usize = CLASSES_MAX + 1;
 const UNKNOWN: usize = CLASSES_MAX;
 
-/// The scopes of `{scope}`: the layers of a decision, the guard, the allowlist, and
-/// answers that no bucket gave.
+/// The values of the label `scope`: the layers of a decision, the guard, the allowlist, and `none`
+/// for answers that no bucket gave.
 pub(super) const SCOPES: [&str; 12] = [
     "none",
     "global",
@@ -47,15 +47,15 @@ const MODES: [Mode; 5] = [
     Mode::Disabled,
 ];
 
-/// A place in the table.
+/// A position in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     scope: usize,
     class: usize,
 }
 
-/// Names of classes, each with a number that never changes. In order: of so few names a
-/// comparison is shorter than a hash.
+/// Names of classes, each with a number that never changes. A sorted map: among so few names
+/// comparing is faster than hashing.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     known: ArcSwap<BTreeMap<Arc<str>, usize>>,

@@ -1,4 +1,4 @@
-//! What the limits of Envoy domains said, one by one: the names are the policy's own.
+//! Verdicts of each limit of Envoy domains. The names in labels are the policy's own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use palisade_core::policy::PolicySet;
 use super::cells::Counted;
 use crate::engine::{DescriptorStatus, Verdict};
 
-/// What stands for descriptors that no limit answers (R-DOMAIN).
+/// Label of descriptors that no limit matches (R-DOMAIN).
 const NONE: &str = "none";
 
 const RESULTS: [(Verdict, &str); 4] = [
@@ -22,7 +22,7 @@ const RESULTS: [(Verdict, &str); 4] = [
 
 type Results = Arc<[AtomicU64; RESULTS.len()]>;
 
-/// Verdicts by limit, as many as the policy in force has, and those of no limit.
+/// Verdicts by limit, one entry per limit of the policy in force, and those of no limit.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
     known: ArcSwap<HashMap<Arc<str>, Results>>,
@@ -30,7 +30,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Gives the limits of a policy labels of their own; those it no longer has go.
+    /// Gives the limits of a policy labels of their own; limits that it no longer has are dropped.
     pub(super) fn learn(&self, policy: &PolicySet) {
         let before = self.known.load();
         let limits = policy.limits().iter().filter(|l| !l.is_of_requests());

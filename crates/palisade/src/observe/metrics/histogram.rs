@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct Histogram<const N: usize> {
     /// Upper bounds, in the unit of the exposed metric.
     bounds: [f64; N],
-    /// Microseconds in one such unit.
+    /// Microseconds in one unit of the exposed metric.
     unit_us: f64,
     counts: [AtomicU64; N],
     beyond: AtomicU64,
@@ -33,7 +33,7 @@ impl<const N: usize> Histogram<N> {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Sum, count and buckets, as the encoder wants them.
+    /// Returns sum, count and buckets, as the encoder takes them.
     pub(super) fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let mut buckets: Vec<(f64, u64)> = self
             .bounds

@@ -1,5 +1,5 @@
-//! How the instances of the application behind the proxy do. Told of changes and failures only:
-//! an answer of an instance that is well costs nothing here.
+//! State and failures of the application's instances behind the proxy. Only changes and failures
+//! are reported here: an answer of a healthy instance costs nothing.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::cells::Counted;
 use crate::engine::InstanceFailure;
 
-/// By address, as many as are configured.
+/// Instances by address, as many as are configured.
 #[derive(Debug, Default)]
 pub(super) struct Instances(Mutex<BTreeMap<Box<str>, Instance>>);
 

@@ -1,5 +1,5 @@
-//! When each limit of the policy was last met by a request: one that nothing meets guards
-//! nothing.
+//! The time at which a request last met each limit of the policy: a limit that no request meets
+//! protects nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use palisade_core::decision::LimitReading;
 use palisade_core::policy::PolicySet;
 use palisade_core::time::{Micros, SECOND};
 
-/// The limits of the policy in force, each with an instant in seconds. Readers look it up
-/// without a lock; it is replaced with the policy and never grows otherwise.
+/// The limits of the policy in force, each with an instant in seconds. Readers find a limit without
+/// a lock; the map is replaced with the policy and never grows otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Limits(ArcSwap<HashMap<Arc<str>, AtomicU64>>);
 
 impl Limits {
-    /// Takes over the limits of a policy; a new one counts from now.
+    /// Takes over the limits of a policy; a new limit starts with `now`.
     pub(super) fn learn(&self, policy: &PolicySet, now: Micros) {
         let known = self.0.load();
         let since = |name: &str| {
@@ -32,7 +32,7 @@ impl Limits {
         let known = self.0.load();
         let second = at.0 / SECOND;
         for reading in met {
-            // Most of the time nothing is written: the line stays shared between cores.
+            // Usually nothing is written, so the cache line stays shared between cores.
             if let Some(last) = known.get(&reading.name)
                 && last.load(Ordering::Relaxed) < second
             {
@@ -41,7 +41,7 @@ impl Limits {
         }
     }
 
-    /// Every limit, by name.
+    /// Returns every limit with its instant, by name.
     pub(super) fn read(&self) -> Vec<(String, u64)> {
         let known = self.0.load();
         let all = known.iter();

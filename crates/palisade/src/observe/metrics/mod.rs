@@ -1,5 +1,5 @@
-//! Prometheus metrics. Counting a request costs a few atomic additions; everything
-//! else happens when somebody scrapes.
+//! Prometheus metrics. Counting a request costs a few atomic additions; everything else happens at
+//! a scrape.
 
 pub mod catalogue;
 mod cells;
@@ -48,7 +48,7 @@ pub struct Metrics {
     orgs: orgs::Orgs,
     is_redis: bool,
     risks: AtomicU64,
-    /// In Unix seconds.
+    /// Unix second of the last one.
     default_deny_last: AtomicU64,
     last_backup: OnceLock<LastBackup>,
     latency: histogram::Histogram<8>,
@@ -57,7 +57,7 @@ pub struct Metrics {
     audit: OnceLock<Arc<AuditCounts>>,
 }
 
-/// Says when the store was last copied, in Unix seconds.
+/// Returns the time of the last copy of the store, in Unix seconds.
 struct LastBackup(Box<dyn Fn() -> u64 + Send + Sync>);
 
 impl fmt::Debug for LastBackup {
@@ -137,7 +137,7 @@ counters! {
 }
 
 impl Metrics {
-    /// Metrics that show the remaining quota of at most `orgs_max` organisations.
+    /// Creates metrics that show the remaining quota of at most `orgs_max` organisations.
     #[must_use]
     pub fn new(keyring: Arc<Keyring>, orgs_max: usize) -> Self {
         Self {
@@ -159,29 +159,30 @@ impl Metrics {
         }
     }
 
-    /// Shows the counts of an audit, too.
+    /// Adds the counts of an audit.
     pub fn show_audit(&self, counts: Arc<AuditCounts>) {
         let _ = self.audit.set(counts);
     }
 
-    /// Shows how many settings are risky, too.
+    /// Adds the number of risky settings.
     pub fn show_risks(&self, count: usize) {
         self.risks.store(count as u64, Ordering::Relaxed);
     }
 
-    /// Shows when the store was last copied, too; asked at each scrape.
+    /// Adds the time of the last copy of the store; `at` is called at each scrape.
     pub fn show_last_backup(&self, at: impl Fn() -> u64 + Send + Sync + 'static) {
         let _ = self.last_backup.set(LastBackup(Box::new(at)));
     }
 
-    /// Names what fails as Redis.
+    /// Labels store failures as failures of Redis.
     #[must_use]
     pub const fn of_redis(mut self) -> Self {
         self.is_redis = true;
         self
     }
 
-    /// Why a fallback began; of Redis it is only told whether it was late or not there.
+    /// Returns the reason why a fallback began. For Redis only two reasons are told apart: a call
+    /// was late, or Redis was not there.
     fn fallback_reason(&self, error: Option<&StoreError>) -> &'static str {
         let Some(kind) = error.map(StoreError::kind) else {
             return "other";
@@ -219,7 +220,7 @@ impl Metrics {
         }
     }
 
-    /// A surge of failures began in this flow.
+    /// Counts a surge of failures in this flow.
     pub(super) fn surge(&self, flow: Flow) {
         self.bump(&names::GUARD_SURGES, &[flow_name(flow)], 1);
     }
@@ -250,7 +251,7 @@ impl Metrics {
     }
 }
 
-/// What is counted of the answer of a bucket that a caller figures itself.
+/// Returns the labels for the answer about a bucket that a caller defines itself.
 const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
     match answer.admitted {
         true => ("allow", answer.mode),
@@ -258,7 +259,7 @@ const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
     }
 }
 
-/// The labels of a decision: the scope that speaks for it, and its class.
+/// Returns the labels of a decision: the scope that decided, and its class.
 fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
     let decision = seen.decision;
     match seen.subject {
@@ -274,7 +275,7 @@ fn labels_of<'a>(seen: &Seen<'a>) -> (&'static str, &'a str) {
     }
 }
 
-/// A refusal for want of room, not for want of a store or of a right.
+/// True for a refusal because a limit was exceeded, not because the store or a right was missing.
 fn is_exceeded(decision: &Decision) -> bool {
     let is_exceeded = decision.error.is_some_and(ErrorCode::is_exceeded);
     !decision.is_allowed() && (is_exceeded || decision.rule == Some(Rule::L_GLOBAL))

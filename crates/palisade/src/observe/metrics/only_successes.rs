@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 use crate::engine::{Seen, Subject};
 use crate::observe::surges::outcome;
 
-/// Logins that are looked at.
+/// Number of logins that are examined.
 const LAST: usize = 50;
-/// By no more names than this it may be a robot that logs in well.
+/// Most different names with which the logins may be those of a robot that has the right password.
 const NAMES_MAX: usize = 10;
 
-/// The successes of each flow since its last failure, as many as are looked at.
+/// The successes of each flow since its last failure, at most `LAST` of them.
 #[derive(Debug, Default)]
 pub(super) struct OnlySuccesses {
-    /// Names are told apart by hashes that mean nothing elsewhere.
+    /// Hashes names, with a seed of this process: the hashes mean nothing elsewhere.
     hasher: RandomState,
     login: Mutex<VecDeque<u64>>,
     otp: Mutex<VecDeque<u64>>,
@@ -44,7 +44,7 @@ impl OnlySuccesses {
         }
     }
 
-    /// 1 for a flow whose last 50 attempts all succeeded, by more than ten names.
+    /// Returns 1 for a flow whose last 50 attempts all succeeded, with more than ten names.
     pub(super) fn read(&self) -> Vec<(String, u64)> {
         let flows = [Flow::Login, Flow::Otp];
         let holds = |flow: &Flow| {

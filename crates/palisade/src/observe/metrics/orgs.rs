@@ -1,5 +1,5 @@
-//! What is left of the quota of the busiest organisations. The number of series is
-//! bounded, and a label is the start of a digest.
+//! Remaining quota of the busiest organisations. The number of series is bounded, and a label is
+//! the start of a digest.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,8 +14,8 @@ use crate::observe::who::log_digest;
 /// Hexadecimal digits of a label: enough to tell a few thousand apart.
 const LABEL_DIGITS: usize = 16;
 
-/// A newcomer is considered once in so many requests of strangers, so that a crowd
-/// of them does not make every request look for the least busy.
+/// One request of this many by unknown organisations is considered for a place: a crowd of them
+/// must not make every request search for the least busy organisation.
 const STRANGERS_PER_LOOK: u64 = 64;
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Orgs {
         );
     }
 
-    /// Label and remaining quota of every known organisation.
+    /// Returns label and remaining quota of every known organisation.
     pub(super) fn read(&self) -> Vec<(String, u64)> {
         let known = self.known.read();
         let mut all: Vec<(String, u64)> = known
@@ -94,7 +94,7 @@ impl Orgs {
     }
 }
 
-/// Makes room for one, and halves what was counted so that the past fades.
+/// Removes the least busy organisation, and halves the counts of the others so that the past fades.
 fn leave_least_busy(known: &mut HashMap<Digest, Org>) {
     let hits = |org: &Org| org.hits.load(Ordering::Relaxed);
     let least = known.iter().min_by_key(|(_, org)| hits(org));

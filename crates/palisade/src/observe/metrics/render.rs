@@ -1,4 +1,4 @@
-//! Counters → the OpenMetrics text of one scrape.
+//! Renders the counters as the OpenMetrics text of one scrape.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::cells::Counted;
 use super::{COUNTERS, Metrics};
 use crate::engine::{CandidateReport, CauseCounts, Comparison, Figures};
 
-/// Hexadecimal digits of a secret's name.
+/// Hexadecimal digits of the secret's fingerprint that are shown.
 const SECRET_DIGITS: usize = 8;
 
 /// One series: its label values and its value.
@@ -26,7 +26,7 @@ enum Value {
     Histogram(f64, u64, Vec<(f64, u64)>),
 }
 
-/// Everything of one scrape, owned.
+/// All values of one scrape.
 #[derive(Debug)]
 struct Snapshot(Vec<(Described, Value)>);
 
@@ -71,7 +71,7 @@ fn encode_number(kind: Kind, number: u64, encoder: &mut MetricEncoder<'_>) -> fm
 }
 
 impl Metrics {
-    /// The text of `/metrics`: what was counted, and the engine's figures of now.
+    /// Returns the text of `/metrics`: the counters, and the engine's current figures.
     pub fn render(&self, figures: &Figures) -> String {
         let snapshot = Snapshot(
             names::ALL
@@ -144,14 +144,15 @@ impl Metrics {
         }
     }
 
-    /// Version, and the start of the secret's name: enough to tell two secrets apart.
+    /// Returns the version, and the start of the secret's fingerprint: enough to tell two secrets
+    /// apart.
     fn info(&self) -> Vec<String> {
         let mut secret = self.keyring.fingerprints().current.hex();
         secret.truncate(SECRET_DIGITS);
         vec![env!("CARGO_PKG_VERSION").to_owned(), secret]
     }
 
-    /// A plain or labelled counter of this process, or one of the audit's.
+    /// Returns a plain or labelled counter of this process, or one of the audit's.
     fn counted(&self, metric: &Described) -> Value {
         let own = COUNTERS
             .iter()
@@ -181,7 +182,7 @@ impl Metrics {
     }
 }
 
-/// Nothing is shown of a store that does not say.
+/// Returns the risks of the store, or no series if the store does not report them.
 fn risks(risks: Option<StoreRisks>) -> Value {
     let series = risks.map(|risks| {
         [

@@ -57,7 +57,7 @@ fn changed(observer: &dyn Observer, all: &[Event]) {
     });
 }
 
-/// Everything that can be counted, counted.
+/// Returns an engine on which everything that can be counted has been counted.
 async fn busy() -> Watched {
     let watched = Watched::new(parts());
     for path in ["/auth", "/account", "/tenant", "/shadowed", "/nowhere"] {
@@ -136,7 +136,7 @@ async fn metrics_of_the_catalogue_are_all_exposed_once() {
 async fn metrics_without_labels_have_a_sample_from_the_start() {
     let text = Watched::new(parts()).scrape();
     let names = sample_names(&text);
-    // Only servers on the embedded store have been copied, or not.
+    // Only the embedded store is copied by its server.
     let of_everybody = ALL
         .iter()
         .filter(|metric| metric.name != "rate_limiter_last_backup_seconds");

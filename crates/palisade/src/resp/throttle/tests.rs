@@ -1,12 +1,11 @@
-//! Five numbers, compared with the formula that redis-cell publishes.
+//! The five numbers, compared with the formula that redis-cell publishes.
 
 use palisade_core::limit::State;
 use palisade_core::time::HOUR;
 
 use super::*;
 
-/// The formula, in nanoseconds: a key has an arrival time, and each call brings its
-/// figures.
+/// The formula, in nanoseconds: a key has an arrival time, and each call brings its own figures.
 #[derive(Default)]
 struct Cell {
     tat: Option<i128>,
@@ -62,7 +61,7 @@ fn ceil(nanos: i128) -> i64 {
     narrow((nanos + NANOS - 1) / NANOS)
 }
 
-/// The same key as the engine has it: the pure functions that every store follows.
+/// One key as the engine counts it: the pure functions that every store follows.
 #[derive(Default)]
 struct Bucket {
     state: State,
@@ -139,7 +138,7 @@ fn figures(rng: &mut Rng) -> Asked {
     }
 }
 
-/// Sooner than the next one would fit, about then, or much later.
+/// Returns a pause that is shorter than the interval, about as long, or much longer.
 fn pause(rng: &mut Rng, asked: Asked) -> u64 {
     let interval = u64::from(asked.period) * 1_000_000 / u64::from(asked.count);
     match below(rng, 8) {
@@ -151,7 +150,7 @@ fn pause(rng: &mut Rng, asked: Asked) -> u64 {
     }
 }
 
-/// One key over some calls; its figures, too, change now and then.
+/// Compares both over one key and some calls; the figures change now and then, too.
 fn sequence(seed: u64) {
     let mut rng = Rng::new(seed);
     let (mut cell, mut bucket) = (Cell::default(), Bucket::default());

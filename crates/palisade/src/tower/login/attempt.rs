@@ -1,4 +1,4 @@
-//! Who tries to log in, and from what.
+//! A login attempt: its user name, account and device.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::extract::request_id::new_id;
 
 const PLATFORM: HeaderName = HeaderName::from_static("sec-ch-ua-platform");
 
-/// Who tries to log in, and from what.
+/// A login attempt: its user name, account and device.
 ///
 /// ```
 /// use palisade::tower::Attempt;
@@ -32,8 +32,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt by this name, however it was typed: it is the account, and what the lockout
-    /// counts on. Surrounding space, upper case, accents, invisible characters and compatible
+    /// An attempt with this user name, however it was typed. The name is the account, and the key
+    /// of the lockout. Surrounding space, upper case, accents, invisible characters and compatible
     /// spellings of a letter make no other name of it.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Attempt {
         })
     }
 
-    /// The account that the name belongs to, where it has an id of its own.
+    /// Sets the account that the name belongs to, where it has an id of its own.
     ///
     /// # Errors
     /// As [`Attempt::by`].
@@ -57,14 +57,14 @@ impl Attempt {
         Ok(self)
     }
 
-    /// What is known of the device.
+    /// Sets the facts that are known of the device.
     #[must_use]
     pub fn device(mut self, device: DeviceFacts) -> Self {
         self.device = device;
         self
     }
 
-    /// A challenge was passed: a soft block yields.
+    /// Says that a challenge was passed: a soft block yields.
     #[must_use]
     pub const fn challenge_passed(mut self) -> Self {
         self.challenge_passed = true;
@@ -81,13 +81,14 @@ impl Attempt {
         facts.device = self.device;
         facts.challenge_passed = self.challenge_passed;
         facts.request_id = request_id;
-        // Made here: a client that chose it could have its failures ignored (G-ONCE).
+        // Not taken from the client: one that chose the id could have its failures ignored
+        // (G-ONCE).
         facts.attempt_id = new_id();
         facts
     }
 }
 
-/// A header as far as it is looked at; blank is absent.
+/// Returns the text of a header, cut at the bound; blank is absent.
 fn text(headers: &HeaderMap, name: &HeaderName) -> Option<Box<str>> {
     let line = String::from_utf8_lossy(headers.get(name)?.as_bytes());
     let text = truncated(line.trim(), HEADER_BYTES_MAX);

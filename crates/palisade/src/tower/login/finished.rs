@@ -1,4 +1,4 @@
-//! Work that is finished whether or not somebody waits for it.
+//! Work that is finished whether or not its caller still waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-/// Waits for a future that goes on in a task of its own if this one is dropped before it has
-/// ended. While it is waited for it runs where it is, and nothing is spawned.
+/// A future that goes on in a task of its own if this one is dropped before it has ended. As long
+/// as it is polled it runs in place, and nothing is spawned.
 ///
-/// The task is one of the runtime that this was made in. Made in none, or dropped when that is
-/// gone, the future ends where it was.
+/// The task runs on the runtime in which this future was created. Created without a runtime, or
+/// dropped after the runtime's end, the inner future is dropped unfinished.
 pub(super) struct Finished<T: 'static> {
     rest: Option<Rest<T>>,
     runtime: Option<Handle>,
@@ -32,7 +32,7 @@ impl<T> Future for Finished<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Not in its place meanwhile: what panics must not be polled again by a task.
+        // Taken out while it is polled: a future that panicked must not be polled again by a task.
         let Some(mut rest) = self.rest.take() else {
             return Poll::Pending;
         };

@@ -1,5 +1,5 @@
-//! Around a login: the guard is asked before the password is verified, and told what came
-//! of it.
+//! The layer around a login: it asks the guard before the password is verified, and reports the
+//! outcome after.
 
 mod attempt;
 mod finished;
@@ -22,20 +22,20 @@ pub use service::LoginService;
 
 type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 
-/// Guards a login. `read` finds out who tries: it gets the request, may look into its body,
-/// and gives it back; `None` is a request that verifies nothing, such as one for the form. One
-/// that may verify something and does not say whom is an error: it is refused, and never
+/// Guards a login. `read` reads the attempt: it gets the request, may read its body, and gives it
+/// back. It returns `None` for a request that verifies nothing, such as one for the form. A request
+/// that may verify a password but does not name its user is an error: it is refused, and never
 /// reaches the application unguarded.
 ///
-/// What is blocked is answered in the application's place. The outcome is reported by its
-/// answer ([`by_status`], unless told otherwise), and the delay that the lockout asks for is
+/// A blocked attempt is answered in the application's place. The outcome is read from the
+/// application's answer ([`by_status`], unless set otherwise), and the delay of the lockout is
 /// waited here without holding a thread (A-BACKOFF).
 ///
-/// Once the application has been asked it is waited for and the outcome reported, whatever the
-/// client does: if nobody waits for the answer any more, the rest goes on in a task of the
-/// runtime. Who hangs up early has guessed all the same. An application that fails tells no
-/// outcome: from the third within ten minutes on each counts as a failure (G-UNKNOWN). An attempt
-/// whose handler panicked or whose process ended counts as pending until it expires (G-PENDING).
+/// Once the application has been called, its answer is awaited and the outcome reported, whatever
+/// the client does: if the client disconnects, the rest goes on in a task of the runtime. A guess
+/// counts even if its client hangs up early. An application that fails reports an unknown outcome:
+/// from the third within ten minutes on each counts as a failure (G-UNKNOWN). An attempt whose
+/// handler panicked or whose process ended counts as pending until it expires (G-PENDING).
 ///
 /// ```
 /// use palisade::tower::{Attempt, Gate, LoginLayer};
@@ -71,7 +71,7 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 /// ```
 pub struct LoginLayer<S, F>(Login<S, F>);
 
-/// Whom a layer asks, and how.
+/// The judge, the functions and the commands of a login layer.
 struct Login<S, F> {
     gate: Gate<Engine<S>>,
     engine: Arc<Engine<S>>,
@@ -90,7 +90,7 @@ struct Ops {
 }
 
 impl Ops {
-    /// What is reported where it ended so.
+    /// Returns the command that reports an outcome; `None` if nothing is reported.
     const fn of(self, outcome: Outcome) -> Option<GuardOp> {
         match outcome {
             Outcome::Success => Some(self.success),
@@ -139,7 +139,7 @@ impl<S, F> std::fmt::Debug for LoginLayer<S, F> {
 }
 
 impl<S: Store, F> LoginLayer<S, F> {
-    /// A layer of this gate for passwords.
+    /// Creates a layer of this gate for passwords.
     #[must_use]
     pub fn new(gate: &Gate<Engine<S>>, read: F) -> Self {
         Self(Login {
@@ -151,15 +151,15 @@ impl<S: Store, F> LoginLayer<S, F> {
         })
     }
 
-    /// The same for one-time codes.
+    /// Guards one-time codes instead of passwords.
     #[must_use]
     pub fn otp(mut self) -> Self {
         self.0.ops = OTP;
         self
     }
 
-    /// The same, which tells the outcome from the answer so: for applications that answer
-    /// with 200 or 302 either way.
+    /// Reads the outcome from the answer with `outcome`: for applications that answer with 200 or
+    /// 302 either way.
     #[must_use]
     pub fn outcome(mut self, outcome: impl Fn(&Parts) -> Outcome + Send + Sync + 'static) -> Self {
         self.0.outcome = Arc::new(outcome);

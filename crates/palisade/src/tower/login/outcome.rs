@@ -1,9 +1,9 @@
-//! How a login ended, as the application's answer tells it.
+//! The outcome of a login, read from the application's answer.
 
 use http::StatusCode;
 use http::response::Parts;
 
-/// What the application's answer says about the password.
+/// The outcome of checking a password, as the application's answer shows it.
 ///
 /// ```
 /// use http::Response;
@@ -15,19 +15,20 @@ use http::response::Parts;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was right.
+    /// The password was right.
     Success,
-    /// It was wrong.
+    /// The password was wrong.
     Failure,
-    /// Nothing: it was not verified.
+    /// The password was not verified.
     Neither,
-    /// Nobody can tell: from the third within ten minutes on each counts as a failure of its
+    /// It cannot be told: from the third within ten minutes on each counts as a failure of its
     /// account (G-UNKNOWN).
     Unknown,
 }
 
-/// 2xx and 3xx are a success, 4xx other than 429 a failure: whoever guesses learns nothing
-/// from an answer that nobody thought of. 429 is neither, and of everything else nobody can tell.
+/// Reads the outcome from the status. 2xx and 3xx are a success, 4xx other than 429 a failure: a
+/// client that guesses learns nothing from a status that was not thought of here. 429 is
+/// [`Outcome::Neither`], any other status [`Outcome::Unknown`].
 #[must_use]
 pub fn by_status(parts: &Parts) -> Outcome {
     match parts.status {

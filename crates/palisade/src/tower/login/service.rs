@@ -1,4 +1,4 @@
-//! The service behind the guard: asked, verified, reported.
+//! The service around a login: asks the guard, calls the application, reports the outcome.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::tower::gate::{Decided, Head};
 use crate::tower::grpc;
 use crate::tower::refusal::Refusal;
 
-/// A service whose logins are guarded: what a [`LoginLayer`](super::LoginLayer) makes of one.
+/// A service whose logins are guarded, made by a [`LoginLayer`](super::LoginLayer).
 pub struct LoginService<T, S, F> {
     inner: T,
     login: Login<S, F>,
@@ -57,13 +57,13 @@ where
     type Error = T::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, T::Error>> + Send>>;
 
-    /// As ready as the service behind.
+    /// Ready when the inner service is.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was asked whether it is ready is called, and not its clone.
+        // The service that reported readiness must be called, not its clone.
         let next = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, next);
         let login = self.login.clone();
@@ -81,18 +81,18 @@ where
     }
 }
 
-/// A request that goes on to the application.
+/// A request that may go on to the application.
 struct Admitted<B> {
     request: Request<B>,
-    /// Who tries, if somebody does.
+    /// The attempt, if the request is one.
     tried: Option<Box<GuardFacts>>,
 }
 
-/// The application's answer, or what takes its place.
+/// The application's answer, or a refusal in its place.
 type Answered<A> = Result<Response<A>, Refusal>;
 
 impl<S: Store, F> Login<S, F> {
-    /// Finds out who tries, and asks the guard about them.
+    /// Reads the attempt, and asks the guard about it.
     async fn admit<B, Read>(&self, request: Request<B>) -> Result<Admitted<B>, Refusal>
     where
         F: Fn(Request<B>) -> Read,
@@ -120,8 +120,8 @@ impl<S: Store, F> Login<S, F> {
         })
     }
 
-    /// The application's answer, after the wait that a failure leads to. What is tried is seen
-    /// to its end whoever waits for it; the wait is not.
+    /// Returns the application's answer, after the delay that a failure leads to. The attempt is
+    /// finished even if the caller stops waiting; the delay is not.
     async fn pass<T, B, A>(
         self,
         mut ready: T,
@@ -143,7 +143,7 @@ impl<S: Store, F> Login<S, F> {
             match ready.call(request).await {
                 Ok(response) => Ok(self.report(&facts, response).await),
                 Err(error) => {
-                    // The error is the answer, whatever the guard says.
+                    // The error is the answer, whatever the guard decides.
                     let _ = self.ask(self.ops.unknown, &facts).await;
                     Err(error)
                 }
@@ -159,8 +159,8 @@ impl<S: Store, F> Login<S, F> {
         Ok(Ok(response))
     }
 
-    /// Tells the guard how it ended. A block that came in between takes the answer's place;
-    /// with a failure goes the time that its answer is to wait (A-BACKOFF).
+    /// Reports the outcome to the guard. A block that began meanwhile takes the answer's place.
+    /// With a failure the delay of its answer is returned (A-BACKOFF).
     async fn report<A>(
         &self,
         facts: &GuardFacts,

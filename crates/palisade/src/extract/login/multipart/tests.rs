@@ -196,7 +196,7 @@ fn loosely_found(body: &str) -> Vec<String> {
     found
 }
 
-/// What a body of these tests is put together of.
+/// Generates the fragments of the bodies in these tests.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => Just("--x\r\n".to_owned()),
