@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use palisade::SystemClock;
-use palisade::store::Vitals;
+use palisade::store::Store;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use palisade_server::config::examined::Examined;
@@ -175,7 +175,7 @@ async fn reach(store: Opening) -> Result<(), Failure> {
         return Ok(());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    probe(&store.open(&clock).await?).await?;
+    probe(&*store.open(&clock).await?).await?;
     Ok(())
 }
 
@@ -183,7 +183,7 @@ async fn reach(store: Opening) -> Result<(), Failure> {
 const NOBODY: &str = "palisade-check";
 
 /// Asks a store for a sign of life; its clock.
-pub(super) async fn probe(store: &impl Vitals) -> Result<Micros, Failure> {
+pub(super) async fn probe(store: &dyn Store) -> Result<Micros, Failure> {
     let probed = tokio::time::timeout(PATIENCE, store.probe()).await;
     let why = match probed {
         Ok(Ok(now)) => return Ok(now),

@@ -36,12 +36,10 @@ pub enum RecordKind {
     Device(Flow),
     /// The OWASP lockout of one (username, prefix).
     Lockout,
-    /// A bucket, in a store that has nothing but records.
-    Bucket,
 }
 
 impl RecordKind {
-    /// Every kind that describes somebody, in the order in which a cluster commits them.
+    /// Every kind, in the order in which a cluster commits them.
     pub const ALL: [Self; 10] = [
         Self::Account(Flow::Login),
         Self::Account(Flow::Otp),
@@ -55,16 +53,15 @@ impl RecordKind {
         Self::Lockout,
     ];
 
-    /// Where the kind stands among all that a store may hold: those of
-    /// [`RecordKind::ALL`], then buckets.
+    /// Where the kind stands in [`RecordKind::ALL`].
     #[must_use]
     pub fn index(self) -> usize {
         let all = Self::ALL.iter();
         all.take_while(|kind| **kind != self).count()
     }
 
-    /// How many kinds a store may hold.
-    pub const COUNT: usize = Self::ALL.len() + 1;
+    /// How many kinds there are.
+    pub const COUNT: usize = Self::ALL.len();
 
     /// A stable one-byte code, the same in every store.
     #[must_use]
@@ -74,15 +71,13 @@ impl RecordKind {
             Self::Network(flow) => 0x20 + flow as u8,
             Self::Device(flow) => 0x30 + flow as u8,
             Self::Lockout => 0x40,
-            Self::Bucket => 0x50,
         }
     }
 
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        let mut all = Self::ALL.into_iter().chain([Self::Bucket]);
-        all.find(|kind| kind.code() == code)
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
     /// A short stable name for keys and listings, for example `account-login`.
@@ -99,7 +94,6 @@ impl RecordKind {
             Self::Device(Flow::Otp) => "device-otp",
             Self::Device(Flow::Api) => "device-api",
             Self::Lockout => "lockout",
-            Self::Bucket => "bucket",
         }
     }
 }

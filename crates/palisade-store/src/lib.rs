@@ -7,36 +7,33 @@
 //! The pure functions of `palisade_core::limit` are the definition; a script or a
 //! statement here is a translation of them.
 
-pub mod cas;
+mod answer;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod deadline;
 mod each;
-mod forward;
+mod intercept;
 pub mod memory;
 pub mod model;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-mod remote;
 mod step_back;
 
-use std::future::Future;
 use std::time::Duration;
 
-#[doc(hidden)]
-pub use palisade_core as core;
 use palisade_core::failure::FailureKind;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
+use smallvec::SmallVec;
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub use remote::Remote;
+pub use answer::Answer;
+pub use each::in_rounds;
+pub use intercept::{Call, Interceptor};
 
 /// Why a store could not answer. Each is a failure in the sense of the failure
 /// rules, except [`StoreError::Corrupt`], which concerns one record or bucket.
@@ -78,6 +75,10 @@ pub enum Take {
     Peek,
 }
 
+/// Readings in the order of their charges. That of a decision on one bucket, as most are, is
+/// kept in place and not allocated.
+pub type BucketReadings = SmallVec<[Reading; 1]>;
+
 /// What a charge found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
@@ -87,7 +88,7 @@ pub struct Charged {
     pub admitted: bool,
     /// One reading per charge, in order, after the charge. `retry_at` is `Some` on
     /// a bucket that could not take the cost (also one that only reports).
-    pub readings: Vec<Reading>,
+    pub readings: BucketReadings,
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
     /// The instant each bucket was judged at, where they have clocks of their own (the
@@ -264,127 +265,80 @@ pub struct StoreStats {
 }
 
 /// Buckets: what limits and quotas count in. Every method is bounded in time by the
-/// engine; none is retried by it after a time-out.
+/// engine; none is retried by it after a time-out. A store answers all calls
+/// [`Answer::Ready`], or all [`Answer::Later`]: which, the engine finds out at its start.
 pub trait Buckets: Send + Sync + 'static {
     /// Evaluates all buckets of a decision at one instant.
-    fn charge(
-        &self,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
-
-    /// [`Buckets::charge`] of one bucket by a store that never has to be waited for: its
-    /// reading, and when. `None`, and nothing is charged, by any other, and where there is
-    /// more to do than to take from a bucket that is known.
-    fn charge_one_now(&self, _charge: &Charge<'_>, _take: Take) -> Option<(Reading, Micros)> {
-        None
-    }
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged>;
 
     /// Evaluates decisions of one bucket each, apart from each other and in this order:
-    /// one that has the bucket of an earlier one finds what that left. A store that can
-    /// makes them in one call.
-    fn charge_each(
-        &self,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> impl Future<Output = Result<Vec<Charged>, StoreError>> + Send {
-        each::in_rounds(self, charges, take)
-    }
+    /// one that has the bucket of an earlier one finds what that left. A store that cannot
+    /// make them in one call answers [`in_rounds`].
+    fn charge_each<'a>(&'a self, charges: &'a [Charge<'a>], take: Take)
+    -> Answer<'a, Vec<Charged>>;
 
     /// Gives back what was taken, as far as its bucket still counts it; the rest is
     /// dropped, so that a return never admits one too many (L-GIVE-BACK). Naming a
     /// charge once, and only one that took, is the caller's part.
-    fn give_back(
-        &self,
-        taken: &[Taken<'_>],
-    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged>;
 
     /// Gives back a cost that names no charge, from the oldest hits, at most what is
     /// used. Whatever it was charged for may be out of the bucket by now, and then
     /// others' uses are given back: [`Buckets::give_back`] does not.
-    fn refund(
-        &self,
-        charges: &[Charge<'_>],
-    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged>;
 
     /// Clears buckets, all in one transaction where the engine has one.
-    fn reset(
-        &self,
-        charges: &[Charge<'_>],
-    ) -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone>;
 }
 
 /// Records: what the guard and the lockout know, changed by compare-and-swap.
 pub trait Records: Send + Sync + 'static {
     /// Reads records and the store's clock.
-    fn load(&self, keys: &[RecordKey]) -> impl Future<Output = Result<Loaded, StoreError>> + Send;
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded>;
 
     /// Writes records if none has changed since it was read.
-    fn commit(
-        &self,
-        writes: &[RecordWrite],
-    ) -> impl Future<Output = Result<Commit, StoreError>> + Send;
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit>;
 
     /// Moves a record that cannot be read out of the way, for inspection, for at
     /// most a day (F-CORRUPT).
-    fn set_aside(&self, key: RecordKey) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()>;
 
     /// Lists records of a kind, a page at a time.
-    fn scan(
-        &self,
+    fn scan<'a>(
+        &'a self,
         kind: RecordKind,
-        cursor: Option<&str>,
+        cursor: Option<&'a str>,
         count_max: usize,
-    ) -> impl Future<Output = Result<RecordPage, StoreError>> + Send;
+    ) -> Answer<'a, RecordPage>;
 }
 
 /// Registries: small collections that operators change and every node keeps a copy of.
 pub trait Registries: Send + Sync + 'static {
     /// Adds or replaces an entry of a registry.
-    fn put_entry(
-        &self,
-        registry: Registry,
-        entry: Entry,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()>;
 
     /// Removes an entry; false if there was none.
-    fn remove_entry(
-        &self,
-        registry: Registry,
-        id: &str,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool>;
 
     /// The registry, or `None` if it still has version `seen`.
-    fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> impl Future<Output = Result<Option<Entries>, StoreError>> + Send;
+    fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>>;
 }
 
 /// How the store itself is: signs of life, the end, figures.
 pub trait Vitals: Send + Sync + 'static {
     /// Asks for a sign of life that only a store which takes writes can give, and
     /// answers with its clock: one that is read-only would fail the next charge.
-    fn probe(&self) -> impl Future<Output = Result<Micros, StoreError>> + Send;
+    fn probe(&self) -> Answer<'_, Micros>;
 
     /// Makes what was acknowledged durable; part of a graceful end.
-    fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn flush(&self) -> Answer<'_, ()>;
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;
 
     /// True if other processes use the same state and asking costs a round trip:
     /// then leases and remembered denials pay off.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// True if every call but [`Vitals::flush`] is over when it has been made, as in the
-    /// memory of the process: then nobody needs a deadline for one.
-    fn never_waits(&self) -> bool {
-        false
-    }
+    fn is_shared(&self) -> bool;
 }
 
 /// All that the engine asks of a store. Whatever is [`Buckets`], [`Records`],

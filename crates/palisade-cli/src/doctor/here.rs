@@ -183,9 +183,9 @@ async fn shared(store: Opening, found: &mut Findings) {
     let asked = async {
         let store = store.open(&clock).await?;
         // The first answer pays for the connection.
-        check::probe(&store).await?;
+        check::probe(&*store).await?;
         let before = clock.now();
-        let theirs = check::probe(&store).await?;
+        let theirs = check::probe(&*store).await?;
         Ok::<_, palisade_server::failure::Failure>((before, theirs, clock.now()))
     };
     match asked.await {

@@ -15,7 +15,6 @@ use palisade_policy::Outcomes;
 
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
-use crate::store::AnyStore;
 
 /// The way requests are read, which a reload replaces. The admin address verifies signed tokens
 /// by it too.
@@ -23,7 +22,7 @@ pub(crate) type Edge = Arc<ArcSwap<EdgeConfig>>;
 
 /// Shared by the decision API and the proxy.
 pub(crate) struct Enforcer {
-    pub(crate) engine: Arc<Engine<AnyStore>>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) edge: Edge,
     /// Routes on which the proxy sees logins.
     pub(crate) outcomes: ArcSwap<Outcomes>,

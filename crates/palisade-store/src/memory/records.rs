@@ -49,8 +49,6 @@ impl Stored {
             }
             RecordKind::Lockout => Lockout::decode(bytes)
                 .map(|record| record.is_denying(&LockoutPolicy::default(), now)),
-            // Whatever still counts stays: without it its key would be admitted anew.
-            RecordKind::Bucket => return true,
         };
         has_block.unwrap_or(true)
     }
@@ -170,7 +168,7 @@ impl Records {
         writes: &[RecordWrite],
         now: Micros,
     ) -> Result<(), StoreError> {
-        for kind in RecordKind::ALL.into_iter().chain([RecordKind::Bucket]) {
+        for kind in RecordKind::ALL {
             let is_new = |write: &&RecordWrite| {
                 write.key.kind == kind
                     && write.bytes.is_some()

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use palisade_core::time::Micros;
-use palisade_store::{Store, StoreError};
+use palisade_store::StoreError;
 
 use super::Engine;
 
@@ -21,7 +21,7 @@ const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
 /// How often overage is shared: a node that is killed loses no more of it.
 const OVERAGE_EVERY: Duration = Duration::from_secs(5);
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// When the failure machinery next has something to do.
     pub fn next_due(&self) -> Option<Micros> {
         self.link.modes().next_due().map(|(at, _)| at)

@@ -103,8 +103,8 @@ fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, St
 /// # Errors
 /// [`StateError`]; what was written until then stays, and the same file can be imported
 /// again.
-pub async fn import<S: Store>(
-    store: &S,
+pub async fn import(
+    store: &dyn Store,
     policy: &PolicySet,
     keyring: &Keyring,
     from: impl BufRead,
@@ -142,8 +142,8 @@ pub async fn import<S: Store>(
 }
 
 /// One import under way.
-struct Run<'a, S> {
-    store: &'a S,
+struct Run<'a> {
+    store: &'a dyn Store,
     /// With the keys of the store once a quota needs them: entries come before quotas.
     policy: Cow<'a, PolicySet>,
     existing: Existing,
@@ -153,7 +153,7 @@ struct Run<'a, S> {
     done: Imported,
 }
 
-impl<S: Store> Run<'_, S> {
+impl Run<'_> {
     /// All at once if the store has none of them, else one by one.
     async fn records(&mut self, batch: Vec<RecordLine>) -> Result<(), StateError> {
         let (live, ended): (Vec<_>, Vec<_>) = batch

@@ -12,7 +12,6 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{PolicySet, RequestFacts};
-use palisade_store::Store;
 use palisade_store::memory::Checked;
 
 use crate::SystemClock;
@@ -23,8 +22,19 @@ use crate::limiter::Limiter;
 ///
 /// What a [`Gate`](super::Gate) is made of.
 pub trait Judge: Send + Sync + 'static {
-    /// Decides a request and charges what it costs.
-    fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
+    /// Decides a request, under the policy that its facts were read for, and charges what it
+    /// costs.
+    fn check(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> impl Future<Output = RequestAnswer> + Send;
+
+    /// Whether [`Judge::check`] is ready when it is polled first: a gate then decides without
+    /// a future of its own.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
 
     /// Whether it makes a difference under this policy which program a client is (I-BOT).
     fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
@@ -35,27 +45,6 @@ pub trait Judge: Send + Sync + 'static {
     /// made before they are.
     fn records_requests(&self) -> bool {
         true
-    }
-
-    /// Whether [`Judge::check_now`] decides: nothing has to be waited for.
-    fn never_waits(&self) -> bool {
-        false
-    }
-
-    /// Decides a request without waiting, and charges what it costs; `None`, and nothing is
-    /// charged, by a judge that may have to wait.
-    fn check_now(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {
-        None
-    }
-
-    /// [`Judge::check_now`] under the policy that the facts were read for: who knows it need
-    /// not look for it again.
-    fn check_now_under(
-        &self,
-        _policy: &Arc<PolicySet>,
-        facts: &RequestFacts,
-    ) -> Option<RequestAnswer> {
-        self.check_now(facts)
     }
 
     /// What a request has coming before anything costly is done for it (I-COST).
@@ -76,31 +65,17 @@ pub trait Judge: Send + Sync + 'static {
     fn edge_refused(&self, peer: IpAddr, field: &'static str);
 }
 
-impl<S: Store> Judge for Engine<S> {
-    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
-        // On the heap: with a store on the network, the type of an application's layers would
-        // be too deep for the compiler's default limit.
-        Box::pin(Self::check(self, facts)).await
+impl Judge for Engine {
+    async fn check(&self, policy: &Arc<PolicySet>, facts: &RequestFacts) -> RequestAnswer {
+        self.check_under(Arc::clone(policy), facts).await
+    }
+
+    fn answers_at_once(&self) -> bool {
+        Self::answers_at_once(self)
     }
 
     fn asks_for_agents(&self, policy: &PolicySet) -> bool {
         policy.asks_for_agents() || self.has_candidate()
-    }
-
-    fn never_waits(&self) -> bool {
-        Self::never_waits(self)
-    }
-
-    fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
-        Self::check_now(self, facts)
-    }
-
-    fn check_now_under(
-        &self,
-        policy: &Arc<PolicySet>,
-        facts: &RequestFacts,
-    ) -> Option<RequestAnswer> {
-        Self::check_now_under(self, policy, facts)
     }
 
     async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
@@ -139,8 +114,11 @@ impl<S: Store> Judge for Engine<S> {
 /// let judge = Arc::new(OneLimit::new("one", limiter));
 /// let gate = Gate::of(Arc::clone(&judge));
 /// let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/");
-/// let status = || Some(judge.check_now(&facts)?.decision.status);
-/// assert_eq!([status(), status()], [Some(200), Some(429)]);
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let policy = judge.policy();
+/// assert_eq!(judge.check(&policy, &facts).await.decision.status, 200);
+/// assert_eq!(judge.check(&policy, &facts).await.decision.status, 429);
+/// # });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -238,8 +216,12 @@ enum Kind {
 }
 
 impl<C: Clock> Judge for OneLimit<C> {
-    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+    async fn check(&self, _policy: &Arc<PolicySet>, facts: &RequestFacts) -> RequestAnswer {
         self.decide(facts)
+    }
+
+    fn answers_at_once(&self) -> bool {
+        true
     }
 
     fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
@@ -248,14 +230,6 @@ impl<C: Clock> Judge for OneLimit<C> {
 
     fn records_requests(&self) -> bool {
         false
-    }
-
-    fn never_waits(&self) -> bool {
-        true
-    }
-
-    fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
-        Some(self.decide(facts))
     }
 
     async fn foresee(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {

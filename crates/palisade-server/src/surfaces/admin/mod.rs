@@ -45,7 +45,6 @@ use tower::ServiceExt;
 use crate::config::{self, Secret};
 use crate::failure::Failure;
 use crate::serve::{Client, Handler, On, Place as Address, Stop, Surface};
-use crate::store::AnyStore;
 use crate::surfaces::dashboard::Dashboard;
 use crate::surfaces::exchange::ids::RequestId;
 #[cfg(test)]
@@ -213,7 +212,7 @@ struct Served {
 /// What administration works on.
 #[derive(Clone)]
 pub(crate) struct Operations {
-    engine: Arc<Engine<AnyStore>>,
+    engine: Arc<Engine>,
     access: Arc<Access>,
     /// For those who look with a browser.
     dashboard: Option<Dashboard>,
@@ -254,7 +253,7 @@ impl Operations {
         Ok(grant)
     }
 
-    fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {
+    fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_> {
         let id = Some(&*caller.request_id);
         self.engine.administer(caller.operator.clone(), id)
     }

@@ -13,8 +13,6 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::store::AnyStore;
-
 /// How often a second that is over is looked for.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -54,7 +52,7 @@ pub(crate) enum Span {
 
 /// One frame a second, made once however many look, and not at all if nobody does.
 pub(crate) struct Board {
-    engine: Arc<Engine<AnyStore>>,
+    engine: Arc<Engine>,
     lookout: Arc<Lookout>,
     frames: watch::Sender<Bytes>,
     /// The histories of this second, once somebody has asked for them.
@@ -62,7 +60,7 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(engine: Arc<Engine<AnyStore>>, lookout: Arc<Lookout>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, lookout: Arc<Lookout>) -> Self {
         Self {
             engine,
             lookout,

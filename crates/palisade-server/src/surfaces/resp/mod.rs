@@ -15,7 +15,6 @@ use palisade_core::time::SECOND;
 use super::Given;
 use super::exchange::Callers;
 use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
-use crate::store::AnyStore;
 use session::Session;
 
 /// Chooses the address.
@@ -23,7 +22,7 @@ const FLAG: &str = "resp";
 
 /// What every connection shares.
 struct Resp {
-    engine: Arc<Engine<AnyStore>>,
+    engine: Arc<Engine>,
     callers: Callers,
     /// Connections so far: each has a number.
     connections: AtomicU64,

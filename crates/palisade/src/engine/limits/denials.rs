@@ -162,7 +162,7 @@ mod tests {
         let denied = Charged {
             now,
             admitted: false,
-            readings: vec![reading; plan.charges.len()],
+            readings: vec![reading; plan.charges.len()].into(),
             rebuilt: 0,
             instants: Vec::new(),
         };

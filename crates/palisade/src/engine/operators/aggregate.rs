@@ -30,7 +30,6 @@ impl Aggregate {
                 Some(Self::Device(flow, Box::new(Device::decode(bytes).ok()?)))
             }
             RecordKind::Lockout => Some(Self::Lockout(Box::new(Lockout::decode(bytes).ok()?))),
-            RecordKind::Bucket => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use palisade_store::{Registry, Store, StoreError};
+use palisade_store::{Registry, StoreError};
 
 use super::super::Engine;
 use super::allowlist::Allowlist;
@@ -34,7 +34,7 @@ impl Registries {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Takes over tiers that operators have changed.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use palisade_core::policy::{
     Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
 };
 use palisade_core::time::MINUTE;
-use palisade_store::{Buckets, Entry, Registry, Store, StoreError};
+use palisade_store::{Buckets, Entry, Registry, StoreError};
 
 use super::super::limits::both_names;
 use super::super::{Change, Engine};
@@ -103,7 +103,7 @@ impl ResetSelector {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// The buckets of a subject, by the figures of its tenant where one has its own.
     pub(super) fn selected<'p>(
         &self,
@@ -266,7 +266,7 @@ fn patterns_of<'a>(policy: &'a PolicySet, path: &'a str) -> Vec<&'a str> {
     found
 }
 
-impl<S: Store> Admin<'_, S> {
+impl Admin<'_> {
     /// Clears every bucket of the named subjects at once.
     ///
     /// # Errors
