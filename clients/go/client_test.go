@@ -44,7 +44,7 @@ func TestAURLOrATokenThatCannotBeUsedIsRefusedAtTheStart(t *testing.T) {
 }
 
 func TestACallWithoutAChoiceIsAnError(t *testing.T) {
-	client, ctx := newClient(t, away(t)), context.Background()
+	client, ctx := newClient(t, away), context.Background()
 	for _, choice := range []palisade.OnUnavailable{nil, (*palisade.Caps)(nil), &palisade.Caps{}, &palisade.Caps{PerKey: 1, Total: 1}} {
 		_, checked := client.Check(ctx, reading, choice)
 		_, batched := client.Batch(ctx, []palisade.CheckFacts{reading}, choice)
@@ -280,7 +280,7 @@ func TestAReceiptGivesBackOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unavailable *palisade.UnavailableError
-	if _, err := newClient(t, away(t)).Refund(ctx, answer.Receipt); !errors.As(err, &unavailable) {
+	if _, err := newClient(t, away).Refund(ctx, answer.Receipt); !errors.As(err, &unavailable) {
 		t.Fatal(err)
 	}
 }

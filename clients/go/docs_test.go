@@ -168,20 +168,7 @@ type place struct {
 // visit starts an application and does what every application of the page must withstand.
 func visit(t *testing.T, command *exec.Cmd, policy string) place {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := listener.Addr().String()
-	listener.Close()
-	_, port, _ := net.SplitHostPort(address)
-	command.Env = append(os.Environ(), "PALISADE="+serve(t, policy), "PORT="+port)
-	command.Stderr = os.Stderr
-	must(t, command.Start())
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	at := place{t, "http://" + address}
-	at.wait(address)
+	at := place{t, listening(t, command.Path, serve(t, policy))}
 	if status, body := at.send("GET", "/reports/2026", nil); status != 200 || body != "2026" {
 		t.Fatal(status, body)
 	}
@@ -204,15 +191,49 @@ func visit(t *testing.T, command *exec.Cmd, policy string) place {
 	return at
 }
 
-func (p place) wait(address string) {
-	p.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if connection, err := net.Dial("tcp", address); err == nil {
-			connection.Close()
-			return
+// listening starts an application on a free port. Another program may take the port first: then
+// the application ends, and another port is tried.
+func listening(t *testing.T, program, server string) string {
+	t.Helper()
+	for tries := 0; tries < 5; tries++ {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		address := listener.Addr().String()
+		listener.Close()
+		_, port, _ := net.SplitHostPort(address)
+		command := exec.Command(program)
+		command.Env = append(os.Environ(), "PALISADE="+server, "PORT="+port)
+		command.Stderr = os.Stderr
+		must(t, command.Start())
+		ended := make(chan struct{})
+		go func() {
+			_ = command.Wait()
+			close(ended)
+		}()
+		t.Cleanup(func() {
+			_ = command.Process.Kill()
+			<-ended
+		})
+		if answers(address, ended) {
+			return "http://" + address
 		}
 	}
-	p.t.Fatal("the application did not start")
+	t.Fatal("the application did not start")
+	return ""
+}
+
+func answers(address string, ended <-chan struct{}) bool {
+	for {
+		select {
+		case <-ended:
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+		if connection, err := net.Dial("tcp", address); err == nil {
+			connection.Close()
+			return true
+		}
+	}
 }
 
 func (p place) send(method, path string, form url.Values, who ...string) (int, string) {

@@ -189,7 +189,7 @@ func TestAChainThatCannotBeReadIsA400(t *testing.T) {
 }
 
 func TestAnOutageIsWhatWasChosen(t *testing.T) {
-	closed := newSite(t, away(t), ok).get(t, "/")
+	closed := newSite(t, away, ok).get(t, "/")
 	if closed.StatusCode != 503 || closed.Header.Get("Retry-After") == "" || closed.Header.Get("X-RateLimit-Status") != "degraded" {
 		t.Fatal(closed)
 	}
@@ -240,7 +240,7 @@ func TestTheAnswerIsStreamedAndTheConnectionCanBeTakenOver(t *testing.T) {
 
 func TestIdentityWithoutEdgeSaysWhatToDo(t *testing.T) {
 	var said string
-	client := newClient(t, away(t), func(o *palisade.Options) { o.Log = func(message string) { said = message } })
+	client := newClient(t, away, func(o *palisade.Options) { o.Log = func(message string) { said = message } })
 	identity, err := client.Identity(palisade.IdentityOptions{OnUnavailable: palisade.Open, Identity: authenticated})
 	must(t, err)
 	response := httptest.NewRecorder()

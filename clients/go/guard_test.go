@@ -166,7 +166,7 @@ func TestADelayIsHeldUntilTheClientIsGone(t *testing.T) {
 func TestTheSecondTryOfAReportHasNoDeadlineOfItsOwn(t *testing.T) {
 	var lock sync.Mutex
 	var said []string
-	silent := newClient(t, away(t), func(o *palisade.Options) {
+	silent := newClient(t, away, func(o *palisade.Options) {
 		o.Deadline = 300 * time.Millisecond
 		o.Log = func(message string) {
 			lock.Lock()

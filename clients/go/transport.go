@@ -101,22 +101,16 @@ func (c *Client) exchange(ctx context.Context, method, path string, wire map[str
 		return 0, nil, err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax+1))
-	if err == nil && len(answer) > answerBytesMax {
-		err = errTooLarge
-	}
+	// What is larger is cut off, and then it is no JSON.
+	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
 	return response.StatusCode, answer, err
 }
-
-var errTooLarge = errors.New("the answer is too large")
 
 // reason says what went wrong on the way, without the URL.
 func reason(ctx context.Context, err error) string {
 	var name *net.DNSError
 	var timeout net.Error
 	switch {
-	case errors.Is(err, errTooLarge):
-		return errTooLarge.Error()
 	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
 		return "no answer before the deadline"
 	case errors.As(err, &name):

@@ -5,6 +5,7 @@
 //! that the function's name stands for.
 
 pub mod go_rules;
+pub mod names;
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -31,7 +32,7 @@ use palisade_policy::UsernameSource;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 13] = [
     ("xff", xff),
     ("forwarded", forwarded),
     ("jwt", jwt),
@@ -39,6 +40,10 @@ pub const TARGETS: [Target; 9] = [
     ("request", request),
     ("http_bodies", http_bodies),
     ("login_form", login_form),
+    ("form_names", names::form_names),
+    ("query_names", names::query_names),
+    ("multipart_names", names::multipart_names),
+    ("json_names", names::json_names),
     ("key_encoding", key_encoding),
     ("resp", resp),
 ];

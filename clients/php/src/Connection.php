@@ -141,10 +141,7 @@ final class Connection
                 throw self::notHttp();
             }
             $name = strtolower($parts[1]);
-            // Two lengths are two ends of one answer.
-            if ($name === 'content-length' && isset($headers[$name])) {
-                throw self::notHttp();
-            }
+            // Joined, two lengths are none: an answer has one end.
             $headers[$name] = isset($headers[$name]) ? "{$headers[$name]},{$parts[2]}" : $parts[2];
         }
         return [(int) $line[2], $headers, $line[1]];

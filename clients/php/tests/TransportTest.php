@@ -30,9 +30,10 @@ final class TransportTest extends TestCase
     private function asked(string $url, int $times, float $deadline = 30): array
     {
         $palisade = new Palisade($url, deadline: $deadline, log: static fn () => null);
-        $facts = new RequestFacts(ip: '203.0.113.7', method: 'GET', path: '/');
         $decided = [];
         for ($time = 0; $time < $times; $time++) {
+            // New ones each time: the id is theirs.
+            $facts = new RequestFacts(ip: '203.0.113.7', method: 'GET', path: '/');
             $answer = $palisade->check($facts, OnUnavailable::Closed);
             $decided[] = trim("$answer->decidedBy $answer->rule");
         }

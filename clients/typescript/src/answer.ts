@@ -1,7 +1,7 @@
 import { Blocked, Unavailable } from "./errors.js";
 
 const DECISIONS = ["allow", "soft_block", "hard_block", "deny"] as const;
-const MODES = ["normal", "fail_closed", "fail_open", "degraded"] as const;
+const MODES = ["normal", "fail_closed", "fail_open", "degraded", "disabled"] as const;
 
 export type Decision = (typeof DECISIONS)[number];
 export type Mode = (typeof MODES)[number];

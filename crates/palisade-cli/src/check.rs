@@ -15,6 +15,7 @@ use palisade_server::config::{Config, Draft};
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
 use palisade_server::store::Opening;
+use palisade_server::store::risks::{self, StoreRisk};
 use serde_json::{Value, json};
 
 use super::offline;
@@ -48,13 +49,15 @@ struct Checked {
     examined: Examined,
     /// What was asked and did not answer.
     unavailable: Vec<Failure>,
+    /// What the store's own settings put at risk.
+    risks: Vec<StoreRisk>,
 }
 
 impl Check {
     pub(crate) fn run(self) -> Result<Ending, Failure> {
         let checked = offline::runtime()?.block_on(self.check());
         let errors = checked.count(Severity::Error);
-        let warnings = checked.count(Severity::Warning);
+        let warnings = checked.count(Severity::Warning) + checked.risks.len();
         let is_refused = errors > 0 || (self.strict && warnings > 0);
         if self.json {
             output::json(&self.as_json(&checked, is_refused));
@@ -72,13 +75,14 @@ impl Check {
         let env = Env::from_process();
         let mut examined = Examined::of(Some(&self.file), &env, &Overrides::default()).await;
         let ready = examined.ready.take().filter(|_| self.connect);
-        let unavailable = match ready.zip(examined.draft.as_ref()) {
+        let (unavailable, risks) = match ready.zip(examined.draft.as_ref()) {
             Some((ready, draft)) => connect(ready, draft).await,
-            None => Vec::new(),
+            None => Default::default(),
         };
         Checked {
             examined,
             unavailable,
+            risks,
         }
     }
 
@@ -86,6 +90,10 @@ impl Check {
         let text = Report::new().text(&checked.examined.found);
         if !text.is_empty() {
             output::error_line(text.trim_end());
+        }
+        for risk in &checked.risks {
+            let warning = format!("warning: {}\n  help: {}", risk.message, risk.hint);
+            output::error_line(&warning);
         }
         for failure in &checked.unavailable {
             output::error_line(&failure.to_string());
@@ -107,6 +115,12 @@ impl Check {
                     more => format!("ok, with {more} warnings"),
                 };
                 output::line(&format!("{file}: {found}: {}", summary(config)));
+                for pattern in guarded_scripts(config) {
+                    output::line(&format!(
+                        "{pattern} guards what follows it too ({pattern}/…): servers run a script \
+                         for such paths"
+                    ));
+                }
             }
             None => {
                 let plural = if errors == 1 { "" } else { "s" };
@@ -130,12 +144,15 @@ impl Check {
             let one =
                 |failure: &Failure| json!({"message": failure.message(), "hint": failure.hint()});
             answer["unavailable"] = checked.unavailable.iter().map(one).collect();
+            let one = |risk: &StoreRisk| json!({"message": risk.message, "hint": risk.hint});
+            answer["store_risks"] = checked.risks.iter().map(one).collect();
         }
         if let Some(config) = checked.examined.config() {
             let policy = config.policy();
             answer["enabled"] = json!(policy.enabled);
             answer["limits"] = json!(policy.limits().len());
             answer["routes"] = json!(policy.routes().iter().count());
+            answer["guarded_scripts"] = guarded_scripts(config).collect();
         }
         answer
     }
@@ -157,26 +174,41 @@ fn summary(config: &Config) -> String {
     )
 }
 
-/// Asks what the service depends on, as far as its tables could be read; what does not
-/// answer.
-async fn connect(ready: Ready, draft: &Draft) -> Vec<Failure> {
+/// Login routes of scripts: what follows their path is guarded as well.
+fn guarded_scripts(config: &Config) -> impl Iterator<Item = &str> {
+    let routes = config.bundle.outcomes.all().iter();
+    let scripts = routes.filter(|login| login.route.names_script());
+    scripts.map(|login| login.route.pattern())
+}
+
+/// Asks what the service depends on, as far as its tables could be read: what does not
+/// answer, and what the store puts at risk.
+async fn connect(ready: Ready, draft: &Draft) -> (Vec<Failure>, Vec<StoreRisk>) {
     let source = &draft.config().source;
     let (store, tenants) = tokio::join!(reach(ready.store), ready.tenants.fetch(source, NOBODY));
+    let (store, risks) = match store {
+        Ok(risks) => (Ok(()), risks),
+        Err(failure) => (Err(failure), Vec::new()),
+    };
     let asked = [("store", store), ("policy", tenants.map(|_| ()))];
     let known = asked
         .into_iter()
         .filter(|(table, _)| !draft.refused().contains(table));
-    known.filter_map(|(_, asked)| asked.err()).collect()
+    (known.filter_map(|(_, asked)| asked.err()).collect(), risks)
 }
 
 /// The embedded store belongs to the service that runs, and is left alone.
-async fn reach(store: Opening) -> Result<(), Failure> {
+async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
     if matches!(store, Opening::Memory(_) | Opening::Embedded(..)) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    probe(&*store.open(&clock).await?).await?;
-    Ok(())
+    let store = store.open(&clock).await?;
+    probe(&*store).await?;
+    let found = store.stats().risks;
+    Ok(found
+        .map(|found| risks::of(found).collect())
+        .unwrap_or_default())
 }
 
 /// A tenant that nobody has: whether the source answers is all that is asked.
@@ -184,7 +216,12 @@ const NOBODY: &str = "palisade-check";
 
 /// Asks a store for a sign of life; its clock.
 pub(super) async fn probe(store: &dyn Store) -> Result<Micros, Failure> {
-    let probed = tokio::time::timeout(PATIENCE, store.probe()).await;
+    let asked = async {
+        // A long way takes its time once.
+        let _ = store.connect().await;
+        store.probe().await
+    };
+    let probed = tokio::time::timeout(PATIENCE, asked).await;
     let why = match probed {
         Ok(Ok(now)) => return Ok(now),
         Ok(Err(error)) => error.to_string(),

@@ -106,6 +106,36 @@ fn the_examples_of_decisions_do_what_the_page_says() {
 }
 
 #[test]
+fn the_examples_of_budgets_do_what_the_page_says() {
+    let server = Server::configured(&block("budgets.md", "toml"));
+    let answers = shell(&server, &block("budgets.md", "sh"));
+    let [extended, settled, again] = answers.as_slice() else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(extended["decision"], "allow");
+    assert_eq!(extended["reserved"]["tokens"], 5_000);
+    assert_eq!(settled["used"]["tokens"], 812);
+    let limits = settled["limits"].as_array().unwrap();
+    let tokens = limits.iter().find(|one| one["name"] == "tokens-per-org");
+    assert_eq!(tokens.unwrap()["remaining"], 99_188);
+    assert_eq!(again["used"], settled["used"], "once");
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, cases) = (folder.path().join("p.toml"), folder.path().join("c.jsonl"));
+    std::fs::write(&policy, block("budgets.md", "toml")).unwrap();
+    std::fs::write(&cases, block("budgets.md", "json")).unwrap();
+    let tested = common::palisade()
+        .args(["test".as_ref(), cases.as_os_str(), "--config".as_ref()])
+        .arg(&policy)
+        .output();
+    let tested = tested.unwrap();
+    assert!(
+        tested.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tested.stdout)
+    );
+}
+
+#[test]
 fn overage_and_probing_are_in_the_audit_as_the_page_shows() {
     let server = Server::configured(&block("metrics-and-audit.md", "toml"));
     assert!(shell(&server, &block("metrics-and-audit.md", "sh")).is_empty());

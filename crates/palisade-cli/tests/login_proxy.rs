@@ -14,14 +14,20 @@ mod apps;
 #[path = "login_proxy/bodies.rs"]
 mod bodies;
 mod common;
+#[path = "login_proxy/doctor.rs"]
+mod doctor;
 #[path = "login_proxy/ends.rs"]
 mod ends;
 #[path = "login_proxy/forged.rs"]
 mod forged;
 #[path = "login_proxy/guessers.rs"]
 mod guessers;
+#[path = "login_proxy/operators.rs"]
+mod operators;
 #[path = "login_proxy/scripted.rs"]
 mod scripted;
+#[path = "login_proxy/scripts.rs"]
+mod scripts;
 
 use common::{Client, Options, Reply, Server};
 

@@ -8,6 +8,8 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "nodes/budgets.rs"]
+mod budgets;
 mod common;
 #[path = "../../palisade-store/tests/common/postgres_server.rs"]
 mod postgres_server;

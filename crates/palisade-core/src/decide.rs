@@ -113,6 +113,7 @@ pub fn refuse(refusal: Refusal, class: &Arc<str>, now: Micros) -> Decision {
 pub fn rule_of(charge: &Charge<'_>) -> Rule {
     match charge.limit.scope {
         Scope::Global => Rule::L_GLOBAL,
+        Scope::Shared => Rule::L_SHARED,
         Scope::Ip if charge.limit.def.bots_only => Rule::I_BOT,
         Scope::Ip => Rule::L_IP,
         Scope::Client => Rule::L_CLIENT,
@@ -129,7 +130,9 @@ pub fn rule_of(charge: &Charge<'_>) -> Rule {
 const fn error_of(scope: Scope) -> ErrorCode {
     match scope {
         Scope::Global => ErrorCode::ServiceUnavailable,
-        Scope::Ip | Scope::Org | Scope::Token | Scope::Descriptor => ErrorCode::RateLimitExceeded,
+        Scope::Shared | Scope::Ip | Scope::Org | Scope::Token | Scope::Descriptor => {
+            ErrorCode::RateLimitExceeded
+        }
         Scope::Client => ErrorCode::ClientRateLimitExceeded,
         Scope::User => ErrorCode::UserRateLimitExceeded,
         Scope::ApiKey => ErrorCode::QuotaExceeded,
@@ -215,7 +218,7 @@ impl Found<'_> {
             reset: self.reading.reset_at.unix_seconds_ceil(),
             retry_after: self.wait_seconds(now),
             window_seconds: self.charge.spec.window_us().div_ceil(SECOND),
-            unit: self.charge.limit.def.unit,
+            unit: self.charge.limit.def.unit.clone(),
             partition: self.charge.id,
             shadow: self.charge.on_exceed == OnExceed::Report,
         }

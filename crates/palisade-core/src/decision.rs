@@ -126,6 +126,8 @@ pub enum Mode {
     FailOpen,
     /// Decided by bounded local counters.
     Degraded,
+    /// The kill switch is on: nothing was asked and nothing is limited.
+    Disabled,
 }
 
 impl Mode {
@@ -137,7 +139,14 @@ impl Mode {
             Self::FailClosed => "fail_closed",
             Self::FailOpen => "fail_open",
             Self::Degraded => "degraded",
+            Self::Disabled => "disabled",
         }
+    }
+
+    /// Whether the store should have been asked and could not be.
+    #[must_use]
+    pub const fn is_of_outage(self) -> bool {
+        matches!(self, Self::FailClosed | Self::FailOpen | Self::Degraded)
     }
 }
 
@@ -215,7 +224,7 @@ pub struct LimitReading {
     /// The limit's name in the policy.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub name: Arc<str>,
-    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`.
+    /// What it counts by: `ip`, `user`, `org`, `token`, `client`, `api_key`, `global`, `shared`.
     pub scope: &'static str,
     /// The request's class.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
@@ -232,8 +241,9 @@ pub struct LimitReading {
     /// Window in seconds, rounded up; for header parameters.
     #[serde(skip)]
     pub window_seconds: u64,
-    /// What its numbers count; for header parameters.
-    #[serde(skip)]
+    /// What its numbers count, if it is a unit of the policy's own.
+    #[serde(skip_serializing_if = "QuotaUnit::is_usual")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, required = false))]
     pub unit: QuotaUnit,
     /// Whose bucket it is; for header parameters, which show a digest of it.
     #[serde(skip)]
@@ -415,6 +425,8 @@ pub struct Decision {
     pub lockout: Option<LockoutNote>,
     /// With it what was charged can be given back; only if it was asked for.
     pub receipt: Option<Box<str>>,
+    /// Limits on what is in progress that apply and were not asked (B-SLOT).
+    pub not_asked: Option<Box<[Arc<str>]>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
@@ -476,6 +488,7 @@ impl Decision {
             challenge: None,
             lockout: None,
             receipt: None,
+            not_asked: None,
             quota: None,
             enforcement: Enforcement::Full,
             class: None,

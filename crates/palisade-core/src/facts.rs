@@ -10,6 +10,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Costs;
+
 pub use descriptors::{
     DESCRIPTORS_MAX, Descriptor, DescriptorEntry, DescriptorFacts, ENTRIES_MAX, Hits, OwnFigure,
     VALUE_BYTES_MAX,
@@ -240,6 +242,11 @@ pub struct RequestFacts {
     pub api_key: Option<Id>,
     /// Cost given by the caller.
     pub cost: Option<NonZeroU32>,
+    /// Costs by unit (B-UNIT), instead of `cost`; without them it is one request.
+    pub costs: Option<Box<Costs>>,
+    /// A slot of every limit on what is in progress is asked for (B-SLOT): the request says
+    /// when it has ended.
+    pub slots: bool,
     /// HTTP request or background job.
     pub kind: RequestKind,
     /// The layers that are asked.
@@ -280,6 +287,8 @@ impl RequestFacts {
             client: None,
             api_key: None,
             cost: None,
+            costs: None,
+            slots: false,
             kind: RequestKind::Http,
             layers: Layers::All,
             guess: false,
@@ -450,6 +459,8 @@ pub enum Attempt {
     Failure,
     /// It was right.
     Success,
+    /// Nobody can tell: whoever verified it failed, or did not answer (G-UNKNOWN).
+    Unknown,
 }
 
 /// A guard command.
@@ -461,25 +472,31 @@ pub enum GuardOp {
     LoginFailure,
     /// The password was right.
     LoginSuccess,
+    /// How it ended is not known.
+    LoginUnknown,
     /// Before a one-time code is verified.
     OtpCheck,
     /// The code was wrong.
     OtpFailure,
     /// The code was right.
     OtpSuccess,
+    /// How it ended is not known.
+    OtpUnknown,
     /// A heavy endpoint was called.
     ApiHit,
 }
 
 impl GuardOp {
     /// Every command.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LoginCheck,
         Self::LoginFailure,
         Self::LoginSuccess,
+        Self::LoginUnknown,
         Self::OtpCheck,
         Self::OtpFailure,
         Self::OtpSuccess,
+        Self::OtpUnknown,
         Self::ApiHit,
     ];
 
@@ -490,9 +507,11 @@ impl GuardOp {
             Self::LoginCheck => "login.check",
             Self::LoginFailure => "login.failure",
             Self::LoginSuccess => "login.success",
+            Self::LoginUnknown => "login.unknown",
             Self::OtpCheck => "otp.check",
             Self::OtpFailure => "otp.failure",
             Self::OtpSuccess => "otp.success",
+            Self::OtpUnknown => "otp.unknown",
             Self::ApiHit => "api.hit",
         }
     }
@@ -510,6 +529,7 @@ impl GuardOp {
             Self::LoginCheck | Self::OtpCheck => Some(Attempt::Check),
             Self::LoginFailure | Self::OtpFailure => Some(Attempt::Failure),
             Self::LoginSuccess | Self::OtpSuccess => Some(Attempt::Success),
+            Self::LoginUnknown | Self::OtpUnknown => Some(Attempt::Unknown),
             Self::ApiHit => None,
         }
     }
@@ -519,8 +539,10 @@ impl GuardOp {
     pub const fn flow(self) -> crate::record::Flow {
         use crate::record::Flow;
         match self {
-            Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess => Flow::Login,
-            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess => Flow::Otp,
+            Self::LoginCheck | Self::LoginFailure | Self::LoginSuccess | Self::LoginUnknown => {
+                Flow::Login
+            }
+            Self::OtpCheck | Self::OtpFailure | Self::OtpSuccess | Self::OtpUnknown => Flow::Otp,
             Self::ApiHit => Flow::Api,
         }
     }

@@ -26,6 +26,9 @@ pub struct HeaderFamilies {
     pub org: bool,
     /// Whether the IETF fields say by a digest whose limit it is (`pk`).
     pub partition_key: bool,
+    /// Whether `RateLimit` has what is left of every limit, not only of the most
+    /// constraining one.
+    pub every_bucket: bool,
 }
 
 impl Default for HeaderFamilies {
@@ -35,6 +38,7 @@ impl Default for HeaderFamilies {
             ietf: true,
             org: false,
             partition_key: false,
+            every_bucket: false,
         }
     }
 }
@@ -142,33 +146,44 @@ impl TakeHeaders for Listed {
 
 /// Hands every header of an answer to `taker`.
 /// They describe the most constraining bucket that can deny (L-CONSTRAINT), which is the
-/// first of [`Decision::limits`] that is not in shadow; without one they are left out.
+/// first of [`Decision::limits`] that is not in shadow; without one they are left out. Clients
+/// read the `X-RateLimit` family and its like as figures of requests: these describe the
+/// first bucket that counts no unit of the policy's own (B-UNIT).
 pub fn each_header(decision: &Decision, families: HeaderFamilies, taker: &mut impl TakeHeaders) {
-    let enforced = decision.limits.iter().find(|reading| !reading.shadow);
-    if let Some(reading) = enforced {
-        if families.x_ratelimit {
-            taker.take_number(Field::XRateLimitLimit, reading.limit);
-            taker.take_number(Field::XRateLimitRemaining, reading.remaining);
-            taker.take_number(Field::XRateLimitReset, reading.reset);
-        }
-        if families.ietf {
-            let with_key = families.partition_key;
-            taker.take(Field::RateLimitPolicy, |text| {
-                write_policies(text, &decision.limits, with_key);
-            });
-            taker.take(Field::RateLimit, |text| {
-                write_current(text, reading, decision, with_key);
-            });
-        }
-        if families.org {
-            taker.take(Field::RateLimitLimit, |text| {
-                push_number(text, reading.limit);
-                text.push_str(";w=");
-                push_number(text, reading.window_seconds);
-            });
-            taker.take_number(Field::RateLimitRemaining, reading.remaining);
-            taker.take_number(Field::RateLimitReset, reading.reset);
-        }
+    let mut enforced = decision.limits.iter().filter(|reading| !reading.shadow);
+    let first = enforced.next();
+    let of_requests = match first {
+        Some(first) if first.unit.is_named() => enforced.find(|one| one.unit.is_usual()),
+        first => first,
+    };
+    if families.x_ratelimit
+        && let Some(reading) = of_requests
+    {
+        taker.take_number(Field::XRateLimitLimit, reading.limit);
+        taker.take_number(Field::XRateLimitRemaining, reading.remaining);
+        taker.take_number(Field::XRateLimitReset, reading.reset);
+    }
+    if families.ietf
+        && let Some(reading) = first
+    {
+        let with_key = families.partition_key;
+        taker.take(Field::RateLimitPolicy, |text| {
+            write_policies(text, &decision.limits, with_key);
+        });
+        taker.take(Field::RateLimit, |text| {
+            write_current(text, reading, decision, families);
+        });
+    }
+    if families.org
+        && let Some(reading) = of_requests
+    {
+        taker.take(Field::RateLimitLimit, |text| {
+            push_number(text, reading.limit);
+            text.push_str(";w=");
+            push_number(text, reading.window_seconds);
+        });
+        taker.take_number(Field::RateLimitRemaining, reading.remaining);
+        taker.take_number(Field::RateLimitReset, reading.reset);
     }
     if let Some(seconds) = decision.wait() {
         taker.take_number(Field::RetryAfter, seconds);
@@ -195,28 +210,27 @@ fn push_number(text: &mut String, number: u64) {
 /// What an entry of the IETF fields takes beside the limit's name, as a rule.
 const ENTRY_BYTES: usize = 32;
 
-/// Every limit that can deny, the most constraining first. One that only reports is not
+/// The limits that can deny, the most constraining first. One that only reports is not
 /// the client's concern.
+fn enforced(readings: &[LimitReading]) -> impl Iterator<Item = &LimitReading> {
+    let enforced = readings.iter().filter(|reading| !reading.shadow);
+    enforced.take(POLICIES_MAX)
+}
+
 fn write_policies(list: &mut String, readings: &[LimitReading], with_key: bool) {
-    let listed = || {
-        let enforced = readings.iter().filter(|reading| !reading.shadow);
-        enforced.take(POLICIES_MAX)
-    };
-    let bytes: usize = listed()
+    let bytes: usize = enforced(readings)
         .map(|reading| reading.name.len() + ENTRY_BYTES)
         .sum();
     list.reserve(bytes);
-    for reading in listed() {
+    for reading in enforced(readings) {
         if !list.is_empty() {
             list.push_str(", ");
         }
         let figures = [reading.limit, reading.window_seconds];
         push_entry(list, reading, [";q=", ";w="], figures);
-        // The draft's default needs no word.
-        if reading.unit != QuotaUnit::Requests {
-            list.push_str(";qu=\"");
-            list.push_str(reading.unit.name());
-            list.push('"');
+        // The draft's default needs no word, and has none for a policy's own.
+        if reading.unit == QuotaUnit::ContentBytes {
+            list.push_str(";qu=\"content-bytes\"");
         }
         if with_key {
             push_partition(list, reading);
@@ -263,14 +277,42 @@ fn push_base64(text: &mut String, bytes: [u8; 9]) {
     }
 }
 
-fn write_current(text: &mut String, reading: &LimitReading, decision: &Decision, with_key: bool) {
+fn write_current_of(
+    text: &mut String,
+    reading: &LimitReading,
+    decision: &Decision,
+    with_key: bool,
+) {
+    if !text.is_empty() {
+        text.push_str(", ");
+    }
+    // The reset is rounded up to a second and the instant down: within a second of a hit that
+    // would be longer than the window.
     let until_reset = reading
         .reset
-        .saturating_sub(decision.at.0 / crate::time::SECOND);
+        .saturating_sub(decision.at.0 / crate::time::SECOND)
+        .min(reading.window_seconds);
     let figures = [reading.remaining, until_reset];
     push_entry(text, reading, [";r=", ";t="], figures);
     if with_key {
         push_partition(text, reading);
+    }
+}
+
+/// The bucket that speaks for all or, if they are asked for, every one that
+/// `RateLimit-Policy` lists.
+fn write_current(
+    text: &mut String,
+    reading: &LimitReading,
+    decision: &Decision,
+    families: HeaderFamilies,
+) {
+    let with_key = families.partition_key;
+    if !families.every_bucket {
+        return write_current_of(text, reading, decision, with_key);
+    }
+    for reading in enforced(&decision.limits) {
+        write_current_of(text, reading, decision, with_key);
     }
 }
 
@@ -337,10 +379,8 @@ mod tests {
     #[test]
     fn all_three_families_describe_the_most_constraining_bucket() {
         let all = HeaderFamilies {
-            x_ratelimit: true,
-            ietf: true,
             org: true,
-            partition_key: false,
+            ..HeaderFamilies::default()
         };
         assert_eq!(
             lines(&denied(), all),
@@ -431,6 +471,44 @@ mod tests {
         let shown = lines(&decision, all).join("\n");
         assert!(shown.contains("X-RateLimit-Limit: 100\n"), "{shown}");
         assert!(!shown.contains("ip-auth"), "{shown}");
+    }
+
+    #[test]
+    fn the_ietf_time_left_is_never_longer_than_the_window() {
+        let mut decision = denied();
+        decision.at = Micros(1_735_934_339 * SECOND + 1);
+        let left = |decision: &Decision| figure(&field(decision, false, "RateLimit")[0].1, "t");
+        assert_eq!(decision.limits[0].reset - decision.at.0 / SECOND, 61);
+        assert_eq!(left(&decision), Some(60));
+        decision.limits[0].reset -= 1;
+        assert_eq!(left(&decision), Some(60));
+        decision.limits[0].reset -= 1;
+        assert_eq!(left(&decision), Some(59));
+    }
+
+    #[test]
+    fn every_bucket_has_what_is_left_of_it_if_asked_for() {
+        let mut decision = denied();
+        let mut user = decision.limits[0].clone();
+        (user.name, user.scope, user.remaining) = ("user-consent".into(), "user", 7);
+        let mut shadow = user.clone();
+        (shadow.name, shadow.shadow) = ("trial".into(), true);
+        decision.limits.extend([user, shadow]);
+        let current = |every_bucket| {
+            let families = HeaderFamilies {
+                every_bucket,
+                ..HeaderFamilies::default()
+            };
+            let headers = headers(&decision, families);
+            let found = headers.iter().find(|(name, _)| *name == "RateLimit");
+            let left = |(name, parameters): (String, _)| (name, figure(&parameters, "r"));
+            let entries = parsed(&found.unwrap().1).into_iter().map(left);
+            entries.collect::<Vec<_>>()
+        };
+        assert_eq!(current(false), [("ip-auth".to_owned(), Some(0))]);
+        let all = [("ip-auth", 0), ("user-consent", 7)];
+        let all = all.map(|(name, left)| (name.to_owned(), Some(left)));
+        assert_eq!(current(true), all);
     }
 
     #[test]

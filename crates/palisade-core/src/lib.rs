@@ -14,6 +14,7 @@ mod scenarios;
 mod support;
 
 pub mod bodies;
+pub mod budget;
 pub mod decide;
 pub mod decision;
 pub mod facts;

@@ -261,6 +261,7 @@ impl Lockout {
             }
             Attempt::Failure => self.fail(policy, &mut verdict, now),
             Attempt::Success => verdict.changed |= self.succeed(),
+            Attempt::Unknown => {}
         }
         verdict.challenge = self.challenge(policy, now);
         if verdict.changed {
@@ -302,11 +303,16 @@ impl Lockout {
         }
     }
 
-    /// The streak and the window end with a success; the day's count stays.
+    /// The streak, the window and the row of lockouts end with a success; the day's count of
+    /// failures stays.
     fn succeed(&mut self) -> bool {
-        let changed = self.streak > 0 || !self.window.is_empty() || self.challenged.is_some();
+        let changed = self.streak > 0
+            || !self.window.is_empty()
+            || !self.locks.is_empty()
+            || self.challenged.is_some();
         self.streak = 0;
         self.window.clear();
+        self.locks.clear();
         self.challenged = None;
         changed
     }
@@ -512,6 +518,33 @@ mod tests {
         let verdict = lockout.apply(&policy, Attempt::Check, false, later);
         assert!(verdict.candidates.is_empty() && verdict.challenge.is_none());
         assert!(!lockout.lift(&policy, later));
+    }
+
+    #[test]
+    fn a_captcha_lockouts_count_only_if_no_success_lies_between_them() {
+        let policy = LockoutPolicy::default();
+        let mut lockout = Lockout::default();
+        let mut now = Micros(DAY);
+        let mut lock = |lockout: &mut Lockout| {
+            let mut challenge = None;
+            for _ in 0..10 {
+                now = now.plus(HOUR / 4);
+                challenge = lockout
+                    .apply(&policy, Attempt::Failure, false, now)
+                    .challenge;
+            }
+            challenge
+        };
+        let succeed = |lockout: &mut Lockout| {
+            let verdict = lockout.apply(&policy, Attempt::Success, false, Micros(2 * DAY));
+            assert!(verdict.changed);
+        };
+        assert_eq!([lock(&mut lockout), lock(&mut lockout)], [None, None]);
+        succeed(&mut lockout);
+        assert_eq!([lock(&mut lockout), lock(&mut lockout)], [None, None]);
+        assert_eq!(lock(&mut lockout), Some(Challenge::Captcha));
+        succeed(&mut lockout);
+        assert_eq!(lock(&mut lockout), None, "the first since the success");
     }
 
     #[test]

@@ -87,11 +87,11 @@ impl<'p> Charge<'p> {
         self.spec.memory_us() >= 10 * MINUTE
     }
 
-    /// True of buckets that outlive a crash (L-DURABLE): quotas and long windows. Others are
-    /// not worth a write each.
+    /// True of buckets that outlive a crash (L-DURABLE): quotas, long windows, and what is in
+    /// progress (B-CRASH). Others are not worth a write each.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.limit.family == Family::Quota || self.has_long_window()
+        self.limit.family == Family::Quota || self.limit.def.concurrency || self.has_long_window()
     }
 
     /// The figure that answers show: none at all where nothing is admitted (R-ZERO).
@@ -229,6 +229,10 @@ pub struct Plan<'p> {
     pub refusal: Option<Refusal>,
     /// All other buckets, in the order of the layers.
     pub charges: Vec<Charge<'p>>,
+    /// Buckets that the request is to take nothing from: its cost in their unit is zero.
+    pub idle: Vec<Charge<'p>>,
+    /// Limits of what is in progress that would apply, were a slot asked for (B-SLOT).
+    pub not_asked: Vec<&'p Limit>,
     /// Which charge is the API key's quota.
     pub quota: Option<QuotaPlan>,
 }

@@ -21,7 +21,7 @@ use crate::time::Micros;
 pub const RECEIPT_BYTES_MAX: usize = 4096;
 
 /// Most buckets of a receipt; a request with more gets none.
-const LINES_MAX: usize = 48;
+pub(crate) const LINES_MAX: usize = 48;
 
 /// Longest name of a class that is carried.
 const CLASS_BYTES_MAX: usize = 64;
@@ -30,7 +30,7 @@ const CLASS_BYTES_MAX: usize = 64;
 const VERSION: u8 = 1;
 
 /// Bytes of the seal.
-const SEAL_BYTES: usize = 16;
+pub(crate) const SEAL_BYTES: usize = 16;
 
 /// What is remembered of a refund is remembered for at least this long (18 minutes): a
 /// store may start short windows empty after a crash.
@@ -95,6 +95,14 @@ impl Line {
             at,
             place,
         }
+    }
+
+    /// The same bucket, charged so much at that time.
+    #[must_use]
+    pub fn charged(&self, cost: u32, at: Micros) -> Self {
+        let mut line = self.clone();
+        (line.cost, line.at) = (cost, at);
+        line
     }
 
     /// The charge, to be given back. `limit` is the one it names.
@@ -211,12 +219,12 @@ impl Receipt {
     }
 }
 
-fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::Rotating {
+pub(crate) fn seal_of(keyring: &Keyring, said: &[u8]) -> crate::key::Rotating {
     keyring.hmac(Domain::Receipt, &[said])
 }
 
 /// Seven bits a byte, the lowest first.
-fn number(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
         value >>= 7;
@@ -234,7 +242,7 @@ const fn algorithm_code(algorithm: Algorithm) -> u64 {
 }
 
 /// A segment is written once; lines that share it name its place.
-fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>) {
+pub(crate) fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>) {
     out.extend_from_slice(&line.limit.0.to_be_bytes());
     out.extend_from_slice(&line.id.0.to_be_bytes());
     number(
@@ -266,22 +274,22 @@ fn write_line(out: &mut Vec<u8>, line: &Line, known: &mut ArrayVec<Segment, 16>)
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    fn digest(&mut self) -> Option<Digest> {
+    pub(crate) fn digest(&mut self) -> Option<Digest> {
         let (first, rest) = self.0.split_first_chunk::<16>()?;
         self.0 = rest;
         Some(Digest(u128::from_be_bytes(*first)))
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(crate) fn number(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -293,11 +301,11 @@ impl Reader<'_> {
         None
     }
 
-    fn small(&mut self) -> Option<u32> {
+    pub(crate) fn small(&mut self) -> Option<u32> {
         u32::try_from(self.number()?).ok()
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub(crate) fn text(&mut self) -> Option<String> {
         let length = usize::try_from(self.number()?).ok()?;
         let (first, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -322,7 +330,7 @@ impl Reader<'_> {
         })
     }
 
-    fn line(&mut self, known: &mut ArrayVec<Segment, 16>) -> Option<Line> {
+    pub(crate) fn line(&mut self, known: &mut ArrayVec<Segment, 16>) -> Option<Line> {
         let (limit, id) = (self.digest()?, self.digest()?);
         let (kind, place) = self.kind()?;
         let amount = NonZeroU32::new(self.small()?)?;

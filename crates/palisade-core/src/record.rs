@@ -36,6 +36,8 @@ pub enum RecordKind {
     Device(Flow),
     /// The OWASP lockout of one (username, prefix).
     Lockout,
+    /// What became of a reservation: extended, or settled (B-ONCE).
+    Reservation,
 }
 
 impl RecordKind {
@@ -53,15 +55,19 @@ impl RecordKind {
         Self::Lockout,
     ];
 
-    /// Where the kind stands in [`RecordKind::ALL`].
+    /// The kinds that describe nobody.
+    pub const OTHERS: [Self; 1] = [Self::Reservation];
+
+    /// Where the kind stands among all that a store may hold: those of
+    /// [`RecordKind::ALL`], then [`RecordKind::OTHERS`].
     #[must_use]
     pub fn index(self) -> usize {
-        let all = Self::ALL.iter();
+        let all = Self::ALL.iter().chain(&Self::OTHERS);
         all.take_while(|kind| **kind != self).count()
     }
 
-    /// How many kinds there are.
-    pub const COUNT: usize = Self::ALL.len();
+    /// How many kinds a store may hold.
+    pub const COUNT: usize = Self::ALL.len() + Self::OTHERS.len();
 
     /// A stable one-byte code, the same in every store.
     #[must_use]
@@ -71,13 +77,15 @@ impl RecordKind {
             Self::Network(flow) => 0x20 + flow as u8,
             Self::Device(flow) => 0x30 + flow as u8,
             Self::Lockout => 0x40,
+            Self::Reservation => 0x60,
         }
     }
 
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
+        let mut all = Self::ALL.into_iter().chain(Self::OTHERS);
+        all.find(|kind| kind.code() == code)
     }
 
     /// A short stable name for keys and listings, for example `account-login`.
@@ -94,6 +102,7 @@ impl RecordKind {
             Self::Device(Flow::Otp) => "device-otp",
             Self::Device(Flow::Api) => "device-api",
             Self::Lockout => "lockout",
+            Self::Reservation => "reservation",
         }
     }
 }

@@ -38,6 +38,8 @@ macro_rules! rules {
 rules! {
     /// A bucket of the IP layer denied.
     L_IP = "L-IP";
+    /// A bucket that everybody shares denied.
+    L_SHARED = "L-SHARED";
     /// A bucket of the user layer denied.
     L_USER = "L-USER";
     /// A bucket of the OAuth client layer denied.

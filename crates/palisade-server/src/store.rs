@@ -1,5 +1,7 @@
 //! Configuration → store.
 
+pub mod risks;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,6 +95,10 @@ fn refused(error: &StartError) -> Failure {
     let hint = "correct `--store`, or run `palisade migrate` with the same one";
     match error {
         StartError::Address(_) | StartError::Tls(_) => Failure::usage(error.to_string(), hint),
+        StartError::Pooled => Failure::usage(
+            error.to_string(),
+            "in pgbouncer set `pool_mode = session` for this database, or name the Postgres server in `store.url`",
+        ),
         _ => Failure::unavailable(error.to_string(), hint),
     }
 }

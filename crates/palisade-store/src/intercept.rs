@@ -67,7 +67,7 @@ pub enum Call<'a> {
     Record,
     /// One of [`Registries`].
     Registry(Registry),
-    /// [`Vitals::probe`] or [`Vitals::flush`].
+    /// [`Vitals::probe`], [`Vitals::connect`] or [`Vitals::flush`].
     Vital,
 }
 
@@ -166,6 +166,10 @@ impl<I: Interceptor> Registries for I {
 impl<I: Interceptor> Vitals for I {
     fn probe(&self) -> Answer<'_, Micros> {
         after(self.before(Call::Vital), move || self.inner().probe())
+    }
+
+    fn connect(&self) -> Answer<'_, ()> {
+        after(self.before(Call::Vital), move || self.inner().connect())
     }
 
     fn flush(&self) -> Answer<'_, ()> {

@@ -262,6 +262,21 @@ pub struct StoreStats {
     pub used_percent: u64,
     /// True while what must survive the process cannot be written; decisions go on.
     pub is_unsaved: bool,
+    /// What the store's own settings put at risk (F-EVICT); `None` if it does not say, has
+    /// not been asked yet, or keeps what it acknowledged by itself.
+    pub risks: Option<StoreRisks>,
+}
+
+/// How a store that answers may still lose what it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreRisks {
+    /// It drops keys by itself when its memory is full: limits and blocks are forgotten.
+    pub eviction: bool,
+    /// It has replicas and writes nothing to disk: restarted, it is empty, and its replicas
+    /// copy that.
+    pub unsaved_replication: bool,
+    /// Keys that it was seen to drop since this process watches it.
+    pub evicted_keys: u64,
 }
 
 /// Buckets: what limits and quotas count in. Every method is bounded in time by the
@@ -329,6 +344,11 @@ pub trait Vitals: Send + Sync + 'static {
     /// Asks for a sign of life that only a store which takes writes can give, and
     /// answers with its clock: one that is read-only would fail the next charge.
     fn probe(&self) -> Answer<'_, Micros>;
+
+    /// Makes the calling thread's connections and whatever they need before their first
+    /// call, so that no decision pays for it (F-READY). It may take as long as a connection
+    /// may.
+    fn connect(&self) -> Answer<'_, ()>;
 
     /// Makes what was acknowledged durable; part of a graceful end.
     fn flush(&self) -> Answer<'_, ()>;

@@ -30,7 +30,7 @@ use palisade_store::postgres::{PostgresConfig, PostgresStore, StartError};
 use palisade_store::{
     Buckets, CONNECT_TIMEOUT_DEFAULT, Records, Registries, Registry, StoreError, Take, Vitals,
 };
-use postgres_server::PostgresServer;
+use postgres_server::{PgBouncer, PostgresServer};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::time::Instant;
 
@@ -367,5 +367,68 @@ async fn errors_carry_no_address_and_no_name() {
                 assert!(!text.contains(secret), "{text}");
             }
         }
+    }
+}
+
+/// Behind a pooler that gives each transaction another session neither prepared statements nor
+/// settings hold. That is said at the start, and by every call of a store that was opened
+/// before the pooler could be asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x8_a_pooler_in_transaction_mode_is_refused_with_the_reason() {
+    let server = PostgresServer::start(&[]).await;
+    PostgresStore::connect(&server.database().await)
+        .await
+        .unwrap();
+    let pooler = PgBouncer::start(&server, "transaction").await;
+    let mut config = PostgresConfig::parse(&pooler.url(&server.last_database())).unwrap();
+    config.sweep = None;
+    let refused = PostgresStore::connect(&config).await.err().unwrap();
+    assert!(matches!(refused, StartError::Pooled), "{refused}");
+    let refused = palisade_store::postgres::migrate(&config).await;
+    assert!(matches!(refused, Err(StartError::Pooled)), "{refused:?}");
+
+    let store = Arc::new(PostgresStore::open(&config, None).unwrap());
+    let calls: Vec<_> = (0..200)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                [
+                    used(&store, Take::Consume).await.err(),
+                    store.probe().await.err(),
+                ]
+            })
+        })
+        .collect();
+    let mut reasons = Vec::new();
+    for call in calls {
+        reasons.extend(call.await.unwrap().into_iter().flatten());
+    }
+    for error in &reasons {
+        let says = error.to_string();
+        assert!(!says.contains("migrate"), "{says}");
+        assert!(!matches!(error, StoreError::Corrupt(_)), "{says}");
+    }
+    assert!(
+        reasons
+            .iter()
+            .any(|error| error.to_string().contains("session pooling")),
+        "{reasons:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x8_a_pooler_in_session_mode_serves() {
+    let server = PostgresServer::start(&[]).await;
+    PostgresStore::connect(&server.database().await)
+        .await
+        .unwrap();
+    let pooler = PgBouncer::start(&server, "session").await;
+    let mut config = PostgresConfig::parse(&pooler.url(&server.last_database())).unwrap();
+    config.deadline = Duration::from_secs(20);
+    config.sweep = None;
+    let store = PostgresStore::connect(&config).await.unwrap();
+    store.connect().await.unwrap();
+    for expected in 1..=20 {
+        assert_eq!(used(&store, Take::Consume).await.unwrap(), expected);
     }
 }

@@ -3,9 +3,11 @@
 //! A refused field is named, its value never echoed.
 
 mod answer;
+mod costs;
 mod guard;
 mod render;
 mod request;
+mod reservation;
 
 use std::borrow::Cow;
 
@@ -13,8 +15,12 @@ use palisade_core::facts::FieldError;
 use serde::{Deserialize, Deserializer};
 
 pub use answer::Answer;
+pub use costs::RawCosts;
 pub use guard::{RawDevice, RawGuard};
 pub use request::{RawClient, RawReceipt, RawRequest, Refund};
+pub use reservation::{
+    ExtendedAnswer, FollowUp, HeldMembers, RawFollowUp, ReserveCall, ReservedAnswer, SettledAnswer,
+};
 
 /// Why a body was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

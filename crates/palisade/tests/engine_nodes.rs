@@ -25,17 +25,20 @@ mod postgres_server;
 mod redis_server;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use engine_support::replay::{attack, replay};
 use engine_support::{START, command, request};
 use nodes_support::{APART, Nodes, StoreTime, load, postgres, redis};
+use palisade::core::PolicySet;
 use palisade::core::facts::GuardOp;
-use palisade::core::policy::hash_api_key;
+use palisade::core::policy::{TenantPolicy, hash_api_key};
 use palisade::core::time::{Clock, MINUTE, SECOND};
 use palisade::core::{Decision, Mode, Rule};
-use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector};
-use palisade::{Engine, VirtualClock};
+use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector, Tenants};
+use palisade::store::redis::{RedisConfig, RedisStore};
+use palisade::{Engine, EngineConfig, VirtualClock};
 use postgres_server::PostgresServer;
 use redis_server::{RedisCluster, RedisServer};
 use tokio::time::Instant;
@@ -306,6 +309,36 @@ async fn until_admitted(nodes: &Nodes) -> Duration {
     begun.elapsed()
 }
 
+/// Two of the five are given back by node 0: one by its receipt, one as a correction without
+/// one. The others hear of it and admit as many, not more.
+async fn refunded(nodes: &Nodes) {
+    exhaust(nodes).await;
+    reset(nodes, 0).await;
+    for engine in &nodes.engines {
+        engine.refresh_resets().await.unwrap();
+    }
+    let mut facts = request(CALLER);
+    facts.receipt = true;
+    let first = nodes.engines[0].check(&facts).await.decision;
+    let receipt = first.receipt.unwrap();
+    assert_eq!(nodes.admitted(CALLER, 7).await, 4);
+    nodes.engines[0].refund(&receipt).await.unwrap();
+    nodes.engines[0].refund_facts(&facts).await;
+    nodes.engines[0].announce_refunds().await.unwrap();
+    for node in [1, 2] {
+        let engine = &nodes.engines[node];
+        let before = engine.check(&facts).await.decision;
+        assert!(!before.is_allowed(), "still remembered");
+        engine.refresh_resets().await.unwrap();
+        let after = engine.check(&facts).await.decision;
+        assert!(after.is_allowed(), "node {node} has heard of the refund");
+    }
+    assert_eq!(nodes.admitted(CALLER, 6).await, 0, "two were given back");
+    let calls = nodes.store_calls();
+    nodes.engines[0].announce_refunds().await.unwrap();
+    assert_eq!(nodes.store_calls(), calls, "nothing new to tell");
+}
+
 /// Within a second on a machine that is not too busy: the best of some tries counts.
 async fn within_a_second(nodes: &Nodes) {
     let follow = |engine: &Arc<Engine>| {
@@ -313,11 +346,16 @@ async fn within_a_second(nodes: &Nodes) {
         tokio::spawn(async move { engine.follow_registries().await })
     };
     let following: Vec<_> = nodes.engines.iter().map(follow).collect();
-    let mut best = [Duration::MAX; 2];
+    let mut best = [Duration::MAX; 3];
     for _ in 0..10 {
         exhaust(nodes).await;
         reset(nodes, 0).await;
         best[0] = best[0].min(until_admitted(nodes).await);
+        exhaust(nodes).await;
+        for _ in 0..nodes.engines.len() {
+            nodes.engines[0].refund_facts(&request(CALLER)).await;
+        }
+        best[2] = best[2].min(until_admitted(nodes).await);
         exhaust(nodes).await;
         let entry = NewAllowlistEntry {
             kind: AllowlistKind::Ip,
@@ -351,6 +389,7 @@ async fn f_clock_remembered_denials_end_in_time_on_redis() {
     let nodes = redis(&server.url(), FEW, &time, &APART);
     remembered(&nodes, &clock).await;
     told_by_others(&nodes).await;
+    refunded(&nodes).await;
     within_a_second(&nodes).await;
 }
 
@@ -361,7 +400,64 @@ async fn f_clock_remembered_denials_end_in_time_on_postgres() {
     let nodes = postgres(&server.database().await, FEW, &time, &APART).await;
     remembered(&nodes, &clock).await;
     told_by_others(&nodes).await;
+    refunded(&nodes).await;
     within_a_second(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x5_a_refund_reaches_every_node_of_a_cluster() {
+    let cluster = RedisCluster::start();
+    let nodes = redis(&cluster.url(), FEW, &StoreTime::Server, &APART);
+    refunded(&nodes).await;
+    within_a_second(&nodes).await;
+}
+
+/// Tenants' policies of which nothing is known but how often they were asked for again.
+#[derive(Default)]
+struct AskedAgain(AtomicUsize);
+
+impl Tenants for AskedAgain {
+    fn find(&self, _org: &str) -> Option<Arc<TenantPolicy>> {
+        None
+    }
+
+    fn invalidate(&self, _org: Option<&str>) -> bool {
+        self.0.fetch_add(1, SeqCst);
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m12_every_node_asks_again_when_one_is_told_to() {
+    let server = RedisServer::start();
+    let node = || {
+        let tenants = Arc::new(AskedAgain::default());
+        let store = Arc::new(RedisStore::new(RedisConfig::new(server.url())).unwrap());
+        let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
+        let engine = Engine::new(EngineConfig {
+            tenants: Arc::<AskedAgain>::clone(&tenants),
+            deadline: Duration::from_secs(20),
+            ..EngineConfig::new(store, PolicySet::empty(), engine_support::keyring(), clock)
+        });
+        (engine, tenants)
+    };
+    let [(one, own), (two, others)] = [node(), node()];
+    for engine in [&one, &two] {
+        engine.connect().await;
+        engine.refresh_resets().await.unwrap();
+    }
+    let admin = one.administer(Operator::Local, None);
+    assert!(admin.invalidate_cache(Some("acme")).await.unwrap());
+    assert_eq!(own.0.load(SeqCst), 1);
+    assert_eq!(others.0.load(SeqCst), 0);
+    for _ in 0..3 {
+        two.refresh_resets().await.unwrap();
+    }
+    assert_eq!(
+        others.0.load(SeqCst),
+        1,
+        "once, of an announcement that stays a minute"
+    );
 }
 
 // ---------------------------------------------------------------- two buckets

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 from .errors import Blocked, Unavailable
 
 Decision = Literal["allow", "soft_block", "hard_block", "deny"]
-Mode = Literal["normal", "fail_closed", "fail_open", "degraded"]
+Mode = Literal["normal", "fail_closed", "fail_open", "degraded", "disabled"]
 
 
 @dataclass(frozen=True, slots=True)

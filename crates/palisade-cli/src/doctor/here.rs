@@ -9,8 +9,8 @@ use palisade::SystemClock;
 use palisade_core::time::{Clock, Micros, SECOND};
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, SecretRef, StoreUrl};
-use palisade_server::serve::{SECRET_FILE, try_write};
-use palisade_server::store::Opening;
+use palisade_server::serve::{SECRET_FILE, audit_files_beside, try_write};
+use palisade_server::store::{Opening, risks};
 
 use super::super::check;
 use super::finding::{Findings, Weight};
@@ -126,6 +126,14 @@ fn audit(file: &Path, found: &mut Findings) {
             "make it, for the server's user",
         );
     }
+    readable_audit(file, found);
+    for (beside, _) in audit_files_beside(file) {
+        readable_audit(&beside, found);
+    }
+}
+
+fn readable_audit(file: &Path, found: &mut Findings) {
+    let shown = file.display();
     if std::fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
         let message = format!("every user may read the audit `{shown}`");
         found.add(
@@ -186,16 +194,20 @@ async fn shared(store: Opening, found: &mut Findings) {
         check::probe(&*store).await?;
         let before = clock.now();
         let theirs = check::probe(&*store).await?;
-        Ok::<_, palisade_server::failure::Failure>((before, theirs, clock.now()))
+        let after = clock.now();
+        Ok::<_, palisade_server::failure::Failure>((before, theirs, after, store.stats().risks))
     };
     match asked.await {
-        Ok((before, theirs, after)) => {
+        Ok((before, theirs, after, at_risk)) => {
             let took = after.0.saturating_sub(before.0);
             found.well(
                 "store",
                 format!("answers and takes writes, within {took} µs"),
             );
             skew(before, theirs, after, found);
+            for risk in at_risk.into_iter().flat_map(risks::of) {
+                found.add("store", Weight::Warning, risk.message, risk.hint);
+            }
         }
         Err(failure) => found.add("store", Weight::Error, failure.message(), failure.hint()),
     }

@@ -3,6 +3,7 @@
 mod figures;
 mod finding;
 mod here;
+mod login;
 mod running;
 
 use std::path::PathBuf;
@@ -32,6 +33,13 @@ pub(crate) struct Doctor {
     /// The server's store, if a flag named it [default: as configured]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// A login route: one attempt that cannot succeed is sent through the proxy, and how its outcome
+    /// was read is said
+    #[arg(long, value_name = "PATH")]
+    login: Option<String>,
+    /// The proxy's address for `--login` [default: as configured]
+    #[arg(long, value_name = "ADDRESS", requires = "login")]
+    proxy: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -62,6 +70,10 @@ impl Doctor {
         let whole = examined.draft.as_ref().filter(|draft| draft.is_whole());
         let Some(config) = whole.map(Draft::config) else {
             running::examine(&self.server, None, found);
+            if self.login.is_some() {
+                let todo = "correct the configuration first, and pass it as --config";
+                found.add("login", Weight::Error, "its route is not known", todo);
+            }
             return Ok(());
         };
         here::permissions(config, found);
@@ -73,6 +85,9 @@ impl Doctor {
         let server = self.server.clone();
         let server = server.or_at(format!("{scheme}://{}", config.server.admin));
         running::examine(&server, Some((config, &env)), found);
+        if let Some(path) = &self.login {
+            login::examine(path, self.proxy.as_deref(), config, &server, found);
+        }
         Ok(())
     }
 }

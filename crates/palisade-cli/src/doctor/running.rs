@@ -117,6 +117,12 @@ fn counters(figures: &Figures<'_>, found: &mut Findings) {
         "make room on its disk, and look at its owner and mode",
     );
     beyond_zero(
+        "rate_limiter_store_evicted_keys_total",
+        Weight::Error,
+        "since the start the store has dropped {} keys by itself: limits and blocks were forgotten",
+        "give Redis more memory, and set its `maxmemory-policy` to `noeviction`",
+    );
+    beyond_zero(
         "rate_limiter_overflowed_keys_total",
         Weight::Warning,
         "since the start {} new keys had to share one bucket",
@@ -127,6 +133,12 @@ fn counters(figures: &Figures<'_>, found: &mut Findings) {
         Weight::Warning,
         "since the start {} logins were reported without `username`: no lockout counts them",
         "send `username` with check, failure and success; docs/guard.md",
+    );
+    beyond_zero(
+        "rate_limiter_guard_only_successes",
+        Weight::Warning,
+        "the last 50 logins all succeeded, by more than ten names: wrong passwords may be counted as right ones",
+        "run `palisade doctor --login PATH`; docs/proxy.md says how a success is told",
     );
     if figures.sum("rate_limiter_enabled") == Some(0) {
         let todo = "set RATE_LIMIT_ENABLED to true and restart, once the emergency is over";
@@ -265,10 +277,17 @@ mod tests {
             rate_limiter_overflowed_keys_total 4\n\
             rate_limiter_last_backup_seconds 827200\n\
             rate_limiter_guard_unnamed_total{flow=\"login\"} 3\n\
+            rate_limiter_guard_only_successes{flow=\"login\"} 1\n\
             rate_limiter_limit_last_matched_seconds{limit=\"dead\"} 6400\n\
             rate_limiter_limit_last_matched_seconds{limit=\"met\"} 9999\n";
         let found = found(text);
-        assert_eq!(found.list.len(), 9);
+        assert_eq!(found.list.len(), 10);
+        assert!(
+            found
+                .list
+                .iter()
+                .any(|one| one.todo.contains("doctor --login"))
+        );
         assert!(found.list.iter().all(|one| !one.todo.is_empty()));
         let last = found.list.last().unwrap();
         assert!(last.message.ends_with(": dead"), "{}", last.message);

@@ -22,7 +22,13 @@ impl Whose {
                 None => self.0.hash_one((facts.ip, None::<&[u8]>)),
             },
             // Which entry of a descriptor names somebody is not known.
-            Operation::Descriptors(_) | Operation::Fault(_) => return None,
+            Operation::Descriptors(_) | Operation::Fault(_) | Operation::FollowUp(_) => {
+                return None;
+            }
+            Operation::Reserve(asked) => {
+                let org = asked.facts.org.as_ref().map(Id::as_bytes);
+                self.0.hash_one((asked.facts.ip, org))
+            }
         })
     }
 }

@@ -6,7 +6,7 @@ use palisade_server::failure::{Ending, Failure};
 use serde_json::{Map, Value, json};
 
 use super::super::table::Table;
-use super::Server;
+use super::{Server, looked_up};
 
 /// Lists what the guard and the lockout block now, and lifts blocks.
 #[derive(Debug, Args)]
@@ -36,10 +36,10 @@ struct Lift {
     /// And only of this device or user agent, as listed
     #[arg(long, requires = "key")]
     member: Option<String>,
-    /// Instead of a record: an account by its name
+    /// Instead of a record: an account, as typed or as the host knows it
     #[arg(long)]
     account: Option<String>,
-    /// An address; beside --username where the name was typed
+    /// An address; beside --username where the name was typed, beside --account its lockout there too
     #[arg(long)]
     ip: Option<String>,
     /// A name or email as it was typed at --ip: its lockout
@@ -96,7 +96,8 @@ impl Blocks {
                         } else {
                             ""
                         };
-                        format!("lifted {}{score}\n", answer["lifted"])
+                        let lifted = answer["lifted"].as_u64().unwrap_or_default();
+                        format!("lifted {lifted}{score}\n{}", looked_up(answer))
                     })
             }
         }

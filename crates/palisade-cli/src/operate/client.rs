@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::uri::Authority;
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -119,6 +119,35 @@ impl Server {
         Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
+    /// What the server answers to a body.
+    pub(in super::super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let (status, answer) = self.call(Method::POST, path, Some(body))?;
+        match status.is_success() {
+            true => Ok(answer),
+            false => Err(refused(status, &answer)),
+        }
+    }
+
+    /// The status that another address answers with; redirects are not followed.
+    pub(in super::super) fn send_to(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, String)],
+        body: String,
+    ) -> Result<StatusCode, Failure> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body)));
+        let request = request.map_err(|_| {
+            Failure::usage("the address cannot be asked", "write host:port, or a URL")
+        })?;
+        let (status, _) = self.deliver(request, url)?;
+        Ok(status)
+    }
+
     fn call(
         &self,
         method: Method,
@@ -150,12 +179,20 @@ impl Server {
                 "`--admin` takes host:port; the token must be one line of plain text",
             )
         })?;
+        self.deliver(request, &format!("the admin API at {}", self.admin()))
+    }
+
+    fn deliver(
+        &self,
+        request: Request<Full<Bytes>>,
+        whom: &str,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let tls = self.tls()?;
         let runtime = offline::runtime()?;
         runtime
             .block_on(async { tokio::time::timeout(PATIENCE, send(tls, request)).await })
             .unwrap_or(Err(Unanswered::Nobody))
-            .map_err(|unanswered| unanswered.failure(self.admin()))
+            .map_err(|unanswered| unanswered.failure(whom))
     }
 
     fn url(&self, path: &str) -> String {

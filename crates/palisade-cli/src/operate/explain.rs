@@ -5,7 +5,7 @@ use http::Method;
 use palisade_server::failure::{Ending, Failure};
 use serde_json::{Map, Value, json};
 
-use super::Server;
+use super::{Server, looked_up};
 
 /// Says why a subject is blocked or throttled now, in words, with rule ids.
 ///
@@ -13,14 +13,14 @@ use super::Server;
 /// `--path` the limits of requests, with `--domain` those of Envoy's descriptors.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Client address
-    #[arg(long, required_unless_present = "domain")]
+    /// Client address; with `--account` alone blocks of addresses and lockouts are not looked up
+    #[arg(long, required_unless_present_any = ["domain", "account"])]
     ip: Option<String>,
-    /// Account of a login
+    /// Account of a login, as typed or as the host knows it
     #[arg(long)]
     account: Option<String>,
-    /// Name or email, for the lockout
-    #[arg(long)]
+    /// Name or email, for the lockout at `--ip`
+    #[arg(long, requires = "ip")]
     username: Option<String>,
     /// The device's client id
     #[arg(long, value_name = "ID")]
@@ -127,6 +127,7 @@ fn descriptor(text: &str) -> Result<Value, Failure> {
 
 fn shown(answer: &Value) -> String {
     let mut text = format!("{}\n", answer["decision"].as_str().unwrap_or("-"));
+    text.push_str(&looked_up(answer));
     for finding in answer["findings"].as_array().into_iter().flatten() {
         text.push_str(&format!("- {}", finding["words"].as_str().unwrap_or("-")));
         if let Some(rule) = finding["rule"].as_str() {

@@ -21,6 +21,22 @@ pub(super) use quota::{QuotaGet, QuotaList, QuotaReset, QuotaTier};
 pub(super) use reset::Reset;
 pub(super) use status::Status;
 
+use serde_json::Value;
+
+/// The spellings of an account that an answer is about, a line each.
+fn looked_up(answer: &Value) -> String {
+    let spellings = answer["looked_up"].as_array().into_iter().flatten();
+    let lines = spellings.map(|one| {
+        let how = match one["spelling"].as_str() {
+            Some("folded") => "as the proxy counts it",
+            _ => "as typed",
+        };
+        let id = one["id"].as_str().unwrap_or("-");
+        format!("looked up {how}: account {id}\n")
+    });
+    lines.collect()
+}
+
 /// A path with a query of the parameters that were given, encoded for a URL.
 fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     use std::fmt::Write;

@@ -28,16 +28,13 @@ const SHOW: &str =
     "pass a certificate of the authority in `tls.client_ca` with `--cert` and `--cert-key`";
 
 impl Unanswered {
-    /// As the failure of a command that asked at this address.
-    pub(super) fn failure(self, admin: &str) -> Failure {
+    /// As the failure of a command that asked `whom`.
+    pub(super) fn failure(self, whom: &str) -> Failure {
         let (why, todo) = match &self {
             Self::Nobody => ("nobody answers in time".to_owned(), IN_TIME),
             Self::Met(error) => met(error.as_ref()),
         };
-        Failure::unavailable(
-            format!("no answer from the admin API at {admin}: {why}"),
-            todo,
-        )
+        Failure::unavailable(format!("no answer from {whom}: {why}"), todo)
     }
 }
 

@@ -73,6 +73,10 @@ pub(super) fn asked(event: &Event) -> String {
         Operation::Request(facts) => format!("{} {}", facts.method, facts.path),
         Operation::Guard(op, _) => op.name().to_owned(),
         Operation::Descriptors(call) => format!("rls {}", call.domain()),
+        Operation::Reserve(asked) => {
+            format!("reserve {} {}", asked.facts.method, asked.facts.path)
+        }
+        Operation::FollowUp(asked) => asked.step.name().to_owned(),
         Operation::Fault(_) => "fault".to_owned(),
     }
 }

@@ -29,11 +29,12 @@ const OUTCOMES: [Outcome; 4] = [
     Outcome::Deny,
     Outcome::HardBlock,
 ];
-const MODES: [Mode; 4] = [
+const MODES: [Mode; 5] = [
     Mode::Normal,
     Mode::FailClosed,
     Mode::FailOpen,
     Mode::Degraded,
+    Mode::Disabled,
 ];
 
 #[derive(Default)]

@@ -122,19 +122,20 @@ fn the_word_of_the_application_counts_and_stays_here() {
     assert_eq!(reported(&server, "success"), 1);
 }
 
-/// G-PENDING: neither a failing application nor a client that hangs up gives guesses away.
+/// Neither an application that fails nor one that hangs up gives guesses away.
 #[test]
-fn g_pending_an_attempt_without_an_end_weighs_until_it_is_over() {
+fn g_unknown_s11_guesses_that_the_application_fails_over_are_scored() {
     let app = Scripted::start();
     let server = proxy(ROUTE, &app.url);
-    for broken in ["email=ann&answer=500", "email=ann&answer=0"] {
+    let (fails, hangs_up) = ("email=ann&answer=500", "email=ann&answer=0");
+    for broken in [fails, hangs_up, fails, fails] {
         let status = try_to(&server, "203.0.113.1", broken).status;
         assert!([500, 502].contains(&status), "{status}");
     }
-    let refused = try_to(&server, "203.0.113.1", "email=ann&answer=200");
-    assert_eq!(refused.status, 429, "two are under way");
-    assert_eq!(app.asked(), 2);
-    assert_eq!(reported(&server, "unknown"), 2);
+    let refused = try_to(&server, "203.0.113.2", "email=ann&answer=200");
+    assert_eq!(refused.status, 429, "two of them count");
+    assert_eq!(app.asked(), 4);
+    assert_eq!(reported(&server, "unknown"), 4);
 }
 
 #[test]

@@ -18,6 +18,7 @@ const HEADER: &str = "authorization";
 const LOGIN: &str = r#"{"ip":"203.0.113.5","account":"a1","username":"ann@example.com"}"#;
 /// Something that can be given back.
 const JOB: &str = r#"{"op":"job.enqueue","org":"acme","cost":5}"#;
+const RESERVE: &str = r#"{"ip":"203.0.113.5","method":"POST","path":"/reports","hold":"90s"}"#;
 const REQUEST: &str = r#"{"ip":"203.0.113.5","method":"POST","path":"/auth/token"}"#;
 
 /// What is asked of each operation that needs a body or a path: method, path, example.
@@ -32,6 +33,18 @@ fn examples() -> Vec<(&'static str, &'static str, String)> {
         ("POST", "/v1/peek", REQUEST),
         ("POST", "/v1/batch", batch.as_str()),
         ("POST", "/v1/refund", r#"{"receipt":"RECEIPT"}"#),
+        ("POST", "/v1/reserve", RESERVE),
+        (
+            "POST",
+            "/v1/extend",
+            r#"{"reservation":"RESERVATION","hold":"2min"}"#,
+        ),
+        (
+            "POST",
+            "/v1/settle",
+            r#"{"reservation":"RESERVATION","costs":{"requests":1}}"#,
+        ),
+        ("POST", "/v1/release", r#"{"reservation":"RESERVATION"}"#),
         ("POST", "/v1/guard/login/check", LOGIN),
         ("POST", "/v1/guard/login/failure", LOGIN),
         ("POST", "/v1/guard/login/success", LOGIN),
@@ -328,6 +341,7 @@ fn every_example_of_the_page_is_answered() {
     let document = document(&server);
     let bearer = format!("Bearer {TOKEN}");
     let receipt = server.post("/v1/check", JOB).json()["receipt"].clone();
+    let reserved = server.post("/v1/reserve", RESERVE).json()["reservation"].clone();
     let created = Client::connect(server.admin).send(
         "POST",
         "/admin/rate-limit/keys",
@@ -352,6 +366,7 @@ fn every_example_of_the_page_is_answered() {
         let path = one.path.replace("{key}", key).replace("{tenant}", "acme");
         let body = one.body().unwrap_or_default();
         let body = body.replace("RECEIPT", receipt.as_str().unwrap_or_default());
+        let body = body.replace("RESERVATION", reserved.as_str().unwrap_or_default());
         let headers = [
             (HEADER, bearer.as_str()),
             ("x-forwarded-uri", "/auth/token"),

@@ -114,7 +114,8 @@ impl DegradedCaps {
     pub fn count(&mut self, attempt: Attempt, keys: &CapKeys, now: Micros) -> Exceeded {
         self.latest = self.latest.max(now);
         let now = self.latest;
-        if attempt == Attempt::Failure && self.follows_a_check(keys, now) {
+        let is_outcome = matches!(attempt, Attempt::Failure | Attempt::Unknown);
+        if is_outcome && self.follows_a_check(keys, now) {
             return Exceeded::new();
         }
         let mut full = Exceeded::new();

@@ -40,6 +40,19 @@ impl Candidate {
     fn strength(&self) -> (Option<Level>, u64) {
         (self.level, self.retry_after)
     }
+
+    /// True if a name is locked out for some time. A challenge is no lockout: waiting does not
+    /// help against it.
+    fn is_lockout(&self) -> bool {
+        matches!(self.rule, Rule::A_WINDOW | Rule::A_HARD)
+    }
+}
+
+/// The longest wait among the candidates of the strictest outcome.
+fn longest_of_strictest(candidates: &[&Candidate]) -> Option<u64> {
+    let strictest = candidates.iter().map(|c| c.outcome).max();
+    let winners = candidates.iter().filter(|c| Some(c.outcome) == strictest);
+    winners.map(|c| c.retry_after).max()
 }
 
 impl From<&Candidate> for Reason {
@@ -90,7 +103,8 @@ impl Answer {
     }
 
     /// The strictest class wins; within it the highest level and the longest
-    /// time, which need not come from one candidate.
+    /// time, which need not come from one candidate. Where the lockout refuses too, the wait is
+    /// the longer one of both: whoever comes back earlier is refused again.
     #[must_use]
     pub fn of(mut candidates: Vec<Candidate>) -> Self {
         candidates.truncate(REASONS_MAX);
@@ -99,10 +113,11 @@ impl Answer {
         };
         let winners = || candidates.iter().filter(|c| c.outcome == outcome);
         let leader = winners().rev().max_by_key(|c| c.strength());
+        let (locks, others): (Vec<_>, Vec<_>) = candidates.iter().partition(|c| c.is_lockout());
         Self {
             outcome,
             level: leader.and_then(|c| c.level),
-            retry_after: winners().map(|c| c.retry_after).max(),
+            retry_after: longest_of_strictest(&locks).max(longest_of_strictest(&others)),
             rule: leader.map(|c| c.rule),
             reasons: candidates,
             ..Self::allow()
@@ -114,6 +129,7 @@ impl Answer {
     pub fn error(&self) -> Option<ErrorCode> {
         match self.outcome {
             Outcome::Allow => None,
+            _ if self.reasons.iter().any(Candidate::is_lockout) => Some(ErrorCode::AccountLocked),
             Outcome::Deny if self.rule == Some(Rule::A_CAPTCHA) => {
                 Some(ErrorCode::ChallengeRequired)
             }
@@ -195,7 +211,85 @@ mod tests {
         assert_eq!(decision.error, Some(ErrorCode::RateLimitExceeded));
     }
 
+    #[test]
+    fn m7_the_wait_is_the_longest_of_guard_and_lockout_and_the_error_names_the_lockout() {
+        let deny = |rule, retry_after| Candidate {
+            key: KeyKind::Lockout,
+            level: None,
+            ..candidate(rule, Outcome::Deny, Level::L1, retry_after)
+        };
+        let hard = candidate(Rule::G_THRESHOLD, Outcome::HardBlock, Level::L2, 36);
+        let soft = candidate(Rule::G_BUDGET, Outcome::SoftBlock, Level::L3, 300);
+        let (window, captcha) = (deny(Rule::A_WINDOW, 900), deny(Rule::A_CAPTCHA, 1));
+        let short = deny(Rule::A_HARD, 5);
+        for (candidates, outcome, rule, wait, error) in [
+            (
+                vec![hard, window],
+                Outcome::HardBlock,
+                Rule::G_THRESHOLD,
+                900,
+                ErrorCode::AccountLocked,
+            ),
+            (
+                vec![hard, soft, short],
+                Outcome::HardBlock,
+                Rule::G_THRESHOLD,
+                36,
+                ErrorCode::AccountLocked,
+            ),
+            (
+                vec![soft, window],
+                Outcome::Deny,
+                Rule::A_WINDOW,
+                900,
+                ErrorCode::AccountLocked,
+            ),
+            (
+                vec![soft, short],
+                Outcome::Deny,
+                Rule::A_HARD,
+                300,
+                ErrorCode::AccountLocked,
+            ),
+            (
+                vec![window, captcha],
+                Outcome::Deny,
+                Rule::A_WINDOW,
+                900,
+                ErrorCode::AccountLocked,
+            ),
+            // Who passes the challenge need not wait for the soft block either.
+            (
+                vec![soft, captcha],
+                Outcome::Deny,
+                Rule::A_CAPTCHA,
+                1,
+                ErrorCode::ChallengeRequired,
+            ),
+            (
+                vec![hard, captcha],
+                Outcome::HardBlock,
+                Rule::G_THRESHOLD,
+                36,
+                ErrorCode::RateLimitExceeded,
+            ),
+        ] {
+            let reasons = candidates.len();
+            let answer = Answer::of(candidates);
+            let said = (answer.outcome, answer.rule, answer.retry_after);
+            assert_eq!(said, (outcome, Some(rule), Some(wait)));
+            assert_eq!(answer.error(), Some(error));
+            assert_eq!(answer.reasons.len(), reasons);
+        }
+    }
+
     crate::scenarios::scenarios! {
+        #[test]
+        fn g_aggregate_names_the_longest_wait_of_guard_and_lockout() proves "G-AGGREGATE" {"
+            0 x5/1s fail d=d1+known user=ann => *
+            10s    check d=d1+known user=ann => hard L2 890s G-THRESHOLD +A-WINDOW
+        "}
+
         #[test]
         fn g_aggregate_takes_the_highest_level_of_the_winning_class() proves "G-AGGREGATE" {"
             0      fail                => allow

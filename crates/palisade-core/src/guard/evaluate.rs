@@ -18,6 +18,7 @@ use super::records::Records;
 use super::rules::{
     advisory, budget, churn, dilution, ephemeral, equilibrium, familiar, flood, owner_lane,
     pending, recovery, rotation, rotation_repeat, running, score, spray, spray_wide, threshold,
+    unknown,
 };
 use super::signals::Signals;
 
@@ -41,6 +42,8 @@ pub struct Rules {
     pub scores: Cow<'static, [Step]>,
     /// What a check or a failure meets unless a HARD block ends it.
     pub judges: Cow<'static, [Step]>,
+    /// What an outcome that nobody could tell is judged as.
+    pub unknown: fn(&mut Command<'_>) -> Attempt,
     /// What a success changes unless a HARD block or the lockout refuses it.
     pub successes: Cow<'static, [Step]>,
     /// Candidates → answer.
@@ -85,6 +88,7 @@ pub static RULES: Rules = Rules {
         ("G-EQUILIBRIUM", equilibrium::judge),
         ("G-BUDGET", budget::answer),
     ]),
+    unknown: unknown::weigh,
     successes: Cow::Borrowed(&[
         ("G-PENDING", pending::end),
         ("G-SCORE-KNOWN", familiar::learn),
@@ -139,7 +143,7 @@ impl Rules {
         &self,
         policies: Policies<'_>,
         flow: Flow,
-        attempt: Attempt,
+        mut attempt: Attempt,
         signals: &Signals,
         mut records: Records,
         now: Micros,
@@ -163,10 +167,14 @@ impl Rules {
             let mut command =
                 Command::new(self, guard, policy, attempt, signals, &mut records, now);
             command.locked_out = denied || (locking && unpassed.is_some());
+            if attempt == Attempt::Unknown {
+                attempt = (self.unknown)(&mut command);
+                command.attempt = attempt;
+            }
             void |= refusable && running::hard_block(&command, Attempt::Check).is_some();
             trace = self.run(command, void);
         }
-        let verdict = if !locking {
+        let verdict = if !locking || attempt == Attempt::Unknown {
             Verdict::default()
         } else if void {
             records.lockout.look(lockout, now)
@@ -199,7 +207,11 @@ impl Rules {
     /// lockout denies, is `void`: it is answered and leaves no trace.
     fn run(&self, mut command: Command<'_>, void: bool) -> Trace {
         let attempt = command.attempt;
-        let block = running::hard_block(&command, attempt);
+        // Nothing was asked that a block could refuse.
+        let block = match attempt {
+            Attempt::Unknown => None,
+            _ => running::hard_block(&command, attempt),
+        };
         if attempt == Attempt::Failure {
             command.apply(&self.scores);
         }

@@ -37,7 +37,9 @@ pub enum Dimension {
 pub enum Scope {
     /// The global throttle.
     Global,
-    /// By address, or one shared bucket.
+    /// One bucket for everybody, or for everybody at an endpoint.
+    Shared,
+    /// By address.
     Ip,
     /// By OAuth client.
     Client,
@@ -59,6 +61,7 @@ impl Scope {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Global => "global",
+            Self::Shared => "shared",
             Self::Ip => "ip",
             Self::Client => "client",
             Self::Org => "org",
@@ -79,6 +82,9 @@ impl Scope {
             (Dimension::Org, Scope::Org),
             (Dimension::Client, Scope::Client),
         ];
+        if by.iter().all(|dimension| *dimension == Dimension::Endpoint) {
+            return Self::Shared;
+        }
         ORDER
             .iter()
             .find(|(dimension, _)| by.contains(dimension))
@@ -164,27 +170,46 @@ pub struct Class {
     pub prolonged: WhenProlonged,
 }
 
-/// What a limit's numbers count, as clients are told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// What a limit's numbers count (B-UNIT).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QuotaUnit {
     /// Requests.
     #[default]
     Requests,
     /// Bytes of content: callers say what a request costs.
     ContentBytes,
-    /// Requests at the same time: callers give back what has ended.
-    ConcurrentRequests,
+    /// A unit of the policy's own, as in `tokens` or `usd_micros`. Only decisions that say
+    /// what they cost in it are counted.
+    Named(Arc<str>),
 }
 
 impl QuotaUnit {
-    /// As in the `qu` parameter of `RateLimit-Policy`.
+    /// The name that costs are given under.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Requests => "requests",
             Self::ContentBytes => "content-bytes",
-            Self::ConcurrentRequests => "concurrent-requests",
+            Self::Named(name) => name,
         }
+    }
+
+    /// True of a unit of the policy's own.
+    #[must_use]
+    pub const fn is_named(&self) -> bool {
+        matches!(self, Self::Named(_))
+    }
+
+    /// True of a unit that answers need not name: it is what they always counted.
+    #[must_use]
+    pub const fn is_usual(&self) -> bool {
+        !self.is_named()
+    }
+}
+
+impl serde::Serialize for QuotaUnit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -219,6 +244,9 @@ pub struct LimitDef {
     pub family: Family,
     /// What its numbers count.
     pub unit: QuotaUnit,
+    /// Whether it bounds what is in progress: `spec` is then a sliding log of so many slots,
+    /// whose window is the longest that a slot lasts without being extended (B-SLOT).
+    pub concurrency: bool,
     /// What it answers an Envoy domain; such a limit never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
@@ -242,7 +270,21 @@ impl LimitDef {
             on_store_failure: OnStoreFailure::Fallback,
             family: Family::Limit,
             unit: QuotaUnit::Requests,
+            concurrency: false,
             descriptor: None,
+        }
+    }
+
+    /// The window as bucket names have it, after the unit if it is one of the policy's own:
+    /// what was used in one unit never counts in another (B-UNIT).
+    fn window_label(&self) -> String {
+        let window = self.spec.window().label();
+        match &self.unit {
+            QuotaUnit::Requests | QuotaUnit::ContentBytes if self.concurrency => {
+                format!("slots:{window}")
+            }
+            QuotaUnit::Requests | QuotaUnit::ContentBytes => window,
+            QuotaUnit::Named(unit) => format!("unit:{}:{window}", escape(unit)),
         }
     }
 }
@@ -279,7 +321,7 @@ impl Limit {
             [class] => format!(":class:{}", escape(class)),
             _ => String::new(),
         };
-        let window = def.spec.window().label();
+        let window = def.window_label();
         Self {
             name: def.name.as_str().into(),
             scope,
@@ -288,6 +330,19 @@ impl Limit {
             key_suffix: format!("{class}:name:{}:{window}", escape(&def.name)).into(),
             def,
         }
+    }
+
+    /// Whether it goes on counting where `before`, the limit of its name in another policy,
+    /// stopped. A limit of another window, of another family or of another class has buckets of
+    /// other names, and one that this process counts alone has none in the store.
+    #[must_use]
+    pub fn keeps_count_of(&self, before: &Self) -> bool {
+        let is_local = |limit: &Self| limit.def.accuracy == Accuracy::Local;
+        self.digest == before.digest
+            && self.key_suffix == before.key_suffix
+            && self.family == before.family
+            && self.def.by == before.def.by
+            && is_local(self) == is_local(before)
     }
 
     /// Whether it applies to requests, and not to descriptors of a domain.
@@ -306,15 +361,16 @@ impl Limit {
     /// The same limit with a figure that a call has brought along. Its buckets are named
     /// after the figure: another one leaves them as they are (R-OVERRIDE).
     pub(crate) fn with_figure(&self, spec: BucketSpec) -> Self {
-        let window = spec.window().label();
+        let def = LimitDef {
+            spec,
+            ..self.def.clone()
+        };
+        let window = def.window_label();
         let figure = format!("{}#{}", self.name, spec.limit());
         Self {
             digest: name_digest(&figure, &window),
             key_suffix: format!(":name:{}:q{}:{window}", escape(&self.name), spec.limit()).into(),
-            def: LimitDef {
-                spec,
-                ..self.def.clone()
-            },
+            def,
             ..self.clone()
         }
     }

@@ -7,6 +7,7 @@ mod domains;
 mod host;
 mod limits;
 mod registered;
+mod reservations;
 mod resolve;
 mod route;
 mod tenant;
@@ -16,7 +17,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::facts::ClientType;
+use crate::budget::Costs;
+use crate::facts::{ClientType, FieldError};
 use crate::limit::BucketSpec;
 use crate::plan::OnExceed;
 use domains::Domains;
@@ -30,8 +32,10 @@ pub use limits::{
     Scope, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, Registered};
+pub use reservations::ReservationSettings;
 pub use resolve::{
     api_key_segment, hash_api_key, keep_guesses, quota_charge, resolve, resolve_without_exemption,
+    weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
 pub use tenant::TenantPolicy;
@@ -56,6 +60,8 @@ pub struct Settings {
     pub encoded_slash: crate::path::EncodedSlash,
     /// How limits of Envoy domains answer.
     pub rls: RlsSettings,
+    /// Reservations.
+    pub reservations: ReservationSettings,
 }
 
 /// A policy, whole and checked. Cheap to share; replaced, never changed.
@@ -320,6 +326,24 @@ impl PolicySet {
     #[must_use]
     pub const fn api_limits(&self) -> Option<&[Limit; 3]> {
         self.api_limits.as_ref()
+    }
+
+    /// Refuses costs in a unit that no limit counts (B-UNIT). Requests are always counted.
+    ///
+    /// # Errors
+    /// One of the units is not known.
+    pub fn knows_units(&self, costs: &Costs) -> Result<(), FieldError> {
+        let is_known = |(unit, _): (&str, u64)| {
+            let mut limits = self.limits.iter().filter(|limit| limit.is_of_requests());
+            unit == QuotaUnit::Requests.name() || limits.any(|limit| limit.def.unit.name() == unit)
+        };
+        match costs.iter().all(is_known) {
+            true => Ok(()),
+            false => Err(FieldError::new(
+                "costs",
+                "names a unit that no limit counts",
+            )),
+        }
     }
 
     /// Whether a route, a limit or the table of classes names this class.

@@ -1,5 +1,7 @@
 //! Facts → plan, in the order of L-ORDER.
 
+mod amount;
+
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::num::NonZeroU32;
@@ -11,6 +13,9 @@ use super::{ClassKind, Dimension, Limit, PolicySet, RouteMatch, Scope, TenantPol
 use crate::facts::{ClientType, Layers, RequestFacts, RequestKind};
 use crate::key::{Digest, Keyring, Prefix, SEGMENTS_MAX, Segment, SegmentKind};
 use crate::plan::{BucketName, Charge, Plan, QuotaPlan, Refusal};
+use amount::{Amount, amount};
+
+pub use amount::weight_in;
 
 /// Turns what is known about a request into what it asks of the store.
 ///
@@ -63,9 +68,13 @@ fn resolve_on<'p>(
         throttle,
         refusal: None,
         charges: Vec::new(),
+        idle: Vec::new(),
+        not_asked: Vec::new(),
         quota: None,
     };
-    plan.refusal = scope_refusal(&plan.route, &identity).or_else(|| unknown_class(policy, facts));
+    plan.refusal = scope_refusal(&plan.route, &identity)
+        .or_else(|| unknown_class(policy, facts))
+        .or_else(|| unknown_unit(policy, facts));
     match plan.refusal {
         None if plan.route.exempt => charge_guess(policy, &mut identity, facts, &mut plan),
         None => charge_who(policy, tenant, &mut identity, facts, &mut plan, tier_of),
@@ -124,9 +133,15 @@ fn settle(plan: &mut Plan<'_>, refused: Option<Refusal>, layers: Layers) {
         Some(_) if layers == Layers::Edge => {}
         Some(_) => plan.charges.clear(),
     }
-    plan.refusal = too_dear(plan).or_else(|| refused.filter(|_| layers != Layers::Edge));
+    let is_too_dear = plan.refusal == Some(Refusal::TooDear);
+    let too_dear = too_dear(plan).or(is_too_dear.then_some(Refusal::TooDear));
+    plan.refusal = too_dear.or_else(|| refused.filter(|_| layers != Layers::Edge));
     if plan.refusal == Some(Refusal::TooDear) {
         plan.charges.clear();
+    }
+    if plan.refusal.is_some() {
+        plan.idle.clear();
+        plan.not_asked.clear();
     }
 }
 
@@ -150,6 +165,10 @@ fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
             });
         }
     }
+    let is_edge = facts.layers == Layers::Edge;
+    plan.idle.retain(|charge| is_at_the_edge(charge) == is_edge);
+    plan.not_asked
+        .retain(|limit| (limit.scope <= Scope::Client) == is_edge);
     let last = plan.charges.len().checked_sub(1);
     plan.quota = plan.quota.and_then(|quota| {
         let is_kept = facts.layers == Layers::Identity;
@@ -163,6 +182,17 @@ fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
 fn unknown_class(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
     let class = facts.class.as_ref()?;
     (!policy.knows_class(class.as_str())).then_some(Refusal::NoLimit)
+}
+
+/// B-UNIT: a unit that no limit names. Surfaces refuse it by name before they ask
+/// ([`PolicySet::knows_units`]); whoever does not gets no silent allow.
+#[inline]
+fn unknown_unit(policy: &PolicySet, facts: &RequestFacts) -> Option<Refusal> {
+    let costs = facts.costs.as_ref()?;
+    policy
+        .knows_units(costs)
+        .is_err()
+        .then_some(Refusal::NoLimit)
 }
 
 /// Scopes are known once somebody is authenticated, not before. An API key stands for
@@ -205,14 +235,45 @@ fn charge_limits<'p>(
     for limit in candidates {
         let in_kind =
             facts.kind == RequestKind::Http || matches!(limit.scope, Scope::Org | Scope::Token);
-        if in_kind
-            && limit.applies_to(class, operation)
-            && let Some(charge) = identity.charge(limit, tenant, cost)
-        {
-            plan.charges.push(charge);
+        if in_kind && limit.applies_to(class, operation) {
+            charge_limit(limit, tenant, identity, (facts, cost), plan);
         }
     }
     charge_guess(policy, identity, facts, plan);
+}
+
+/// The charge on one limit that applies: in its unit, and on what is in progress only if a
+/// slot is asked for.
+#[inline]
+fn charge_limit<'p>(
+    limit: &'p Limit,
+    tenant: Option<&'p TenantPolicy>,
+    identity: &mut Identity<'_>,
+    (facts, cost): (&RequestFacts, Option<NonZeroU32>),
+    plan: &mut Plan<'p>,
+) {
+    let is_plain = facts.costs.is_none() && !limit.def.unit.is_named() && !limit.def.concurrency;
+    if is_plain {
+        plan.charges.extend(identity.charge(limit, tenant, cost));
+        return;
+    }
+    let Some(mut charge) = identity.charge(limit, tenant, None) else {
+        return;
+    };
+    match amount(limit, &plan.route, facts) {
+        Amount::NotAsked if limit.def.concurrency => plan.not_asked.push(limit),
+        Amount::NotAsked => {}
+        Amount::Whole(cost) => {
+            charge.cost = cost;
+            let list = if cost == 0 {
+                &mut plan.idle
+            } else {
+                &mut plan.charges
+            };
+            list.push(charge);
+        }
+        Amount::TooLarge => plan.refusal = Some(Refusal::TooDear),
+    }
 }
 
 /// The weight of a request: what its caller says, times what its route says (I-ROUTE).
@@ -237,7 +298,7 @@ fn judged_as<'a>(route: &RouteMatch<'a>, facts: &'a RequestFacts) -> (&'a str, O
 /// A bucket of the address that the request's own class does not ask for is there for what
 /// its token is.
 fn is_for_a_guess(charge: &Charge<'_>, class: &str, operation: Option<&str>) -> bool {
-    charge.limit.scope == Scope::Ip && !charge.limit.applies_to(class, operation)
+    charge.limit.scope <= Scope::Ip && !charge.limit.applies_to(class, operation)
 }
 
 /// Leaves the buckets that guessed tokens count in: all that is still to be asked about an
@@ -269,8 +330,10 @@ fn charge_guess<'p>(
             .charges
             .iter()
             .all(|known| known.limit.name != limit.name);
+        let counts_requests = !limit.def.unit.is_named() && !limit.def.concurrency;
         if is_new
-            && limit.scope == Scope::Ip
+            && counts_requests
+            && limit.scope <= Scope::Ip
             && limit.applies_to(GUESS_CLASS, None)
             && let Some(charge) = identity.charge(limit, None, facts.cost)
         {
@@ -303,7 +366,15 @@ fn charge_quota<'p>(
     let Some(tier) = tier_of(&key.usage).or_else(|| policy.tier(&key.registered.tier)) else {
         return Some(Refusal::NoLimit);
     };
-    if let Some(mut charge) = identity.charge(&tier.limit, None, weight(&plan.route, facts)) {
+    let cost = match &facts.costs {
+        None => weight(&plan.route, facts),
+        Some(_) => match amount(&tier.limit, &plan.route, facts) {
+            Amount::Whole(cost @ 1..) => NonZeroU32::new(cost),
+            Amount::Whole(_) | Amount::NotAsked => return None,
+            Amount::TooLarge => return Some(Refusal::TooDear),
+        },
+    };
+    if let Some(mut charge) = identity.charge(&tier.limit, None, cost) {
         charge.id = quota_id(&tier.limit, &charge.segments);
         charge.previous = None;
         plan.quota = Some(QuotaPlan {
@@ -350,7 +421,7 @@ pub fn quota_charge<'p>(tier: &'p super::Tier, hash: &str) -> Option<Charge<'p>>
 
 /// L-DEFAULT-DENY: no limit covers the request.
 fn uncovered(plan: &Plan<'_>) -> Option<Refusal> {
-    plan.charges.is_empty().then_some(Refusal::NoLimit)
+    (plan.charges.is_empty() && plan.idle.is_empty()).then_some(Refusal::NoLimit)
 }
 
 /// L-COST: what no bucket may be asked for.

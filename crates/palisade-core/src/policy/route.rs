@@ -25,6 +25,13 @@ pub enum PatternError {
     NeverMatches(&'static str),
 }
 
+/// Suffixes of files that servers run and hand the rest of the path to.
+const SCRIPT_SUFFIXES: [&str; 28] = [
+    "php", "php3", "php4", "php5", "php7", "php8", "phtml", "phar", "py", "cgi", "fcgi", "pl",
+    "rb", "sh", "lua", "asp", "aspx", "ashx", "asmx", "jsp", "jspx", "jsf", "faces", "do",
+    "action", "cfm", "cfc", "dll",
+];
+
 /// A route of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -123,6 +130,29 @@ impl Route {
             false => is_under && path.len() == self.literal.len(),
         };
         covers && self.covers_method(method)
+    }
+
+    /// True if it is about one script and the path goes on behind it: servers of scripts run
+    /// `/login.php` for `/login.php/7` too, and hand it the rest (`PATH_INFO`).
+    #[must_use]
+    pub fn covers_behind_script(&self, method: &str, path: &str) -> bool {
+        let start = path.get(..self.literal.len());
+        self.names_script()
+            && start.is_some_and(|start| start.eq_ignore_ascii_case(&self.literal))
+            && path[self.literal.len()..].starts_with('/')
+            && self.covers_method(method)
+    }
+
+    /// True if the path of a closed route ends in the name of a script.
+    #[must_use]
+    pub fn names_script(&self) -> bool {
+        let name = self.literal.rsplit('/').next().unwrap_or_default();
+        let suffix = name.rsplit_once('.').map(|(_, suffix)| suffix);
+        let is_script = |suffix: &str| {
+            let mut known = SCRIPT_SUFFIXES.iter();
+            known.any(|script| script.eq_ignore_ascii_case(suffix))
+        };
+        !self.open && suffix.is_some_and(is_script)
     }
 
     /// Of two routes about a request the one that counts has the higher.

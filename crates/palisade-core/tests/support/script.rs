@@ -6,7 +6,7 @@
 //! 5m x3/1s check a=a2 d=f0    => *
 //! ```
 //!
-//! Commands: check fail ok otp.check otp.fail otp.ok hit rotate. Facts: `a=` account,
+//! Commands: check fail ok unknown otp.check otp.fail otp.ok hit rotate. Facts: `a=` account,
 //! `ip=` last byte, `d=NAME[/low|/high][+known][+trusted]` (trusted is HIGH), `ua=` Chrome's version,
 //! `user=`, `id=` and `pass`; `#` in a value is the repetition's number. Expectations:
 //! the decision or `*`, level, seconds, the deciding rule, `+RULE` among the reasons,
@@ -60,6 +60,7 @@ fn step_of(world: &mut World, words: &[&str], number: u64, at: Micros) -> Option
         "check" => GuardOp::LoginCheck,
         "fail" => GuardOp::LoginFailure,
         "ok" => GuardOp::LoginSuccess,
+        "unknown" => GuardOp::LoginUnknown,
         "otp.check" => GuardOp::OtpCheck,
         "otp.fail" => GuardOp::OtpFailure,
         "otp.ok" => GuardOp::OtpSuccess,

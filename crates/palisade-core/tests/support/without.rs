@@ -79,6 +79,7 @@ fn without_a_lockout_figure(world: &mut World, rule: &str) -> bool {
 fn without_an_order(world: &mut World, rule: &str) -> bool {
     let rules = &mut world.rules;
     match rule {
+        "G-UNKNOWN" => rules.unknown = |_| palisade_core::facts::Attempt::Unknown,
         "G-ORDER" => rules.hard_blocks.to_mut().reverse(),
         "G-AGGREGATE" => rules.aggregate = first_candidate,
         "G-OWNER" => {

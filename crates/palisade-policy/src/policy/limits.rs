@@ -14,6 +14,8 @@ use crate::policy::resolve::Known;
 use crate::policy::tables::LimitTable;
 use crate::policy::values::{MaybeZero, Rate};
 
+mod slots;
+
 /// Most limits of a policy: each request looks at those of its class.
 const LIMITS_MAX: usize = 1_000;
 /// Names of buckets that the core defines itself.
@@ -86,9 +88,16 @@ impl Checker<'_> {
         self.references(&table);
         self.auth_stays_bounded(&table);
         let by = self.dimensions(&table);
+        if table.concurrency.is_some() || table.hold.is_some() {
+            return self.slots(table, by?);
+        }
         let figure = self.figure(&table);
         let spec = figure.and_then(|(rate, _)| self.spec(&table, rate));
         let (by, spec, (_, standing)) = (by?, spec?, figure?);
+        if table.unit.is_named() && table.cost.get() > 1 {
+            let hint = "leave it out: decisions say what they cost in a unit of your own";
+            self.refuse("cost", "only multiplies requests", hint);
+        }
         if table.cost.get() > spec.capacity() {
             let hint = "lower `cost`, or raise `rate` or `burst`: no request could ever pass";
             self.refuse("cost", "is above the limit itself", hint);

@@ -84,13 +84,17 @@ impl Outcomes {
     /// either case.
     ///
     /// `host` chooses among routes and frees from none: an application that answers to every
-    /// host would otherwise be guessed at under another name.
+    /// host would otherwise be guessed at under another name. A route of a script is also about
+    /// what follows it, unless another route says otherwise.
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> Option<&OutcomeRoute> {
         let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, host, path);
         let on_any_host = |route: &&OutcomeRoute| route.route.covers_on_any_host(method, path);
+        let behind_script = |route: &&OutcomeRoute| route.route.covers_behind_script(method, path);
         let found = self.0.iter().find(covers);
-        found.or_else(|| self.0.iter().find(on_any_host))
+        found
+            .or_else(|| self.0.iter().find(on_any_host))
+            .or_else(|| self.0.iter().find(behind_script))
     }
 
     /// All of them.
@@ -434,5 +438,28 @@ mod tests {
         assert_eq!(found("/A/B").as_deref(), Some("new"));
         assert_eq!(found("/a/c").as_deref(), Some("open"));
         assert_eq!(found("/b"), None);
+    }
+
+    #[test]
+    fn s7_a_route_of_a_script_guards_what_follows_it_too() {
+        let outcomes = Outcomes::new(vec![
+            at("/cgi-bin/login.py", "py"),
+            at("/Login.PHP", "php"),
+            at("/session", "none"),
+            at("/login.php/code", "code"),
+        ]);
+        let found = |path: &str| outcomes.find("POST", None, path)?.device_cookie.clone();
+        for (path, cookie) in [
+            ("/cgi-bin/login.py", Some("py")),
+            ("/cgi-bin/login.py/7", Some("py")),
+            ("/CGI-bin/LOGIN.py/7/8", Some("py")),
+            ("/login.php/x", Some("php")),
+            ("/login.php/code", Some("code")),
+            ("/login.phpx", None),
+            ("/cgi-bin/login.pyc/7", None),
+            ("/session/7", None),
+        ] {
+            assert_eq!(found(path).as_deref(), cookie, "{path}");
+        }
     }
 }

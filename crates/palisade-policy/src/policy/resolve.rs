@@ -173,6 +173,8 @@ fn report_heavy_routes(
                 && covers(&limit.operations, found.operation)
                 && limit.descriptor.is_none()
                 && !limit.throttle
+                && !limit.concurrency
+                && limit.unit.is_usual()
                 && limit.on_exceed == OnExceed::Deny
                 && limit.cost.get().saturating_mul(cost) > limit.spec.capacity()
         };

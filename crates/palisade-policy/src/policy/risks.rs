@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palisade_core::limit::{BucketSpec, Window};
+use palisade_core::limit::{Algorithm, BucketSpec, Window};
 use palisade_core::policy::{Accuracy, Limit, PolicySet};
 
 use crate::document::Document;
@@ -16,6 +16,8 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     never_reached(document, policy);
     refunds_name_no_charge(document, policy);
     forgotten_at_a_restart(document, policy);
+    refills_while_reserved(document, policy);
+    places_that_nobody_takes(document, policy);
 }
 
 /// L-DEFAULT-DENY: what no limit counts is refused.
@@ -113,6 +115,43 @@ fn forgotten_at_a_restart(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
+/// B-TOKEN-BUCKET: what was reserved of a bucket that refills does not come back whole.
+fn refills_while_reserved(document: &mut Document<'_>, policy: &PolicySet) {
+    let refills = |limit: &&Limit| {
+        limit.def.unit.is_named() && limit.def.spec.algorithm() == Algorithm::TokenBucket
+    };
+    for limit in policy.limits().iter().filter(refills) {
+        let key = ["burst", "algorithm"]
+            .into_iter()
+            .find_map(|key| written(document, &limit.name, key));
+        let Some(origin) = key else { continue };
+        let message = format!(
+            "`{}` is a token bucket: of what is reserved and not used only what cannot have \
+             refilled comes back",
+            limit.name
+        );
+        let hint = "count units other than requests over a window: leave out `burst`";
+        document.sink.warn_with(&origin, message, hint);
+    }
+}
+
+/// B-SLOT: the proxy asks like `/v1/check`, and holds no place.
+fn places_that_nobody_takes(document: &mut Document<'_>, policy: &PolicySet) {
+    let is_proxied = lookup(&document.root, "proxy.upstream").is_some();
+    let places = policy.limits().iter().filter(|limit| limit.def.concurrency);
+    for limit in places.filter(|_| is_proxied) {
+        let Some(origin) = written(document, &limit.name, "concurrency") else {
+            continue;
+        };
+        let message = format!(
+            "the proxy holds no place of `{}`: only `/v1/reserve` does",
+            limit.name
+        );
+        let hint = "reserve in the application, or leave the limit out";
+        document.sink.warn_with(&origin, message, hint);
+    }
+}
+
 /// Whether `other` counts the same requests and allows no more over a longer time.
 fn is_full_first(other: &Limit, limit: &Limit) -> bool {
     let (a, b) = (&other.def, &limit.def);
@@ -124,7 +163,9 @@ fn is_full_first(other: &Limit, limit: &Limit) -> bool {
         && a.throttle == b.throttle
         && a.accuracy == b.accuracy
         && a.descriptor == b.descriptor
-        && a.on_exceed == b.on_exceed;
+        && a.on_exceed == b.on_exceed
+        && a.unit == b.unit
+        && a.concurrency == b.concurrency;
     let per_cost = |spec: &BucketSpec, cost: u32| u64::from(spec.limit()) / u64::from(cost.max(1));
     same && length(&a.spec) > length(&b.spec)
         && per_cost(&a.spec, a.cost.get()) <= per_cost(&b.spec, b.cost.get())

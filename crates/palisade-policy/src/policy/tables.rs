@@ -1,7 +1,9 @@
 //! The arrays of tables: routes, classes, limits, clients, API keys, tiers.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
+use palisade_core::budget::is_unit_name;
 use palisade_core::facts::ClientType;
 use palisade_core::limit::Algorithm;
 use palisade_core::policy::{
@@ -119,8 +121,15 @@ section! {
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
         /// `quota` is durable on every store; fixed windows are quotas if left out.
         family: Option<Family>;
-        /// What its numbers count, as `RateLimit-Policy` tells clients.
+        /// What its numbers count. Of a unit of your own, only decisions that give their
+        /// `costs` in it are counted.
         unit: QuotaUnit = "requests";
+        /// At most so many in progress at a time, over all nodes, instead of a `rate`: a
+        /// reservation holds a place until it is settled, or `hold` after it was last
+        /// extended. 1 to 1000.
+        concurrency: Option<NonZeroU32>;
+        /// How long a place is held by whoever does not extend it. Only with `concurrency`.
+        hold: Option<Duration>;
         /// Only for clients of this type.
         client_type: Option<ClientType>;
         /// Only for bots.
@@ -159,6 +168,14 @@ section! {
         /// Key of the entry that names an organisation: for limits that count by it, a
         /// tenant's own figures hold.
         org_key: Option<String>;
+    }
+}
+
+section! {
+    /// What is reserved before a piece of work begins, and settled when it has ended.
+    pub(crate) struct ReservationsTable(Table "reservations") {
+        /// The longest that a reservation lasts, extensions included.
+        max_hold: Duration = "10min" where "1s"..="1day";
     }
 }
 
@@ -207,12 +224,13 @@ section! {
     }
 }
 
-pub(crate) fn schemas() -> [Schema; 8] {
+pub(crate) fn schemas() -> [Schema; 9] {
     [
         RouteTable::SCHEMA,
         ClassTable::SCHEMA,
         LimitTable::SCHEMA,
         RlsTable::SCHEMA,
+        ReservationsTable::SCHEMA,
         ClientTable::SCHEMA,
         ApiKeyTable::SCHEMA,
         TierTable::SCHEMA,
@@ -238,11 +256,28 @@ named!(Algorithm {
     "fixed-window" => Self::FixedWindow,
 });
 
-named!(QuotaUnit {
-    "requests" => Self::Requests,
-    "content-bytes" => Self::ContentBytes,
-    "concurrent-requests" => Self::ConcurrentRequests,
-});
+impl Decode for QuotaUnit {
+    fn kind() -> String {
+        "`requests`, `content-bytes`, or a name of your own".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        match text_of(node)? {
+            "requests" => Ok(Self::Requests),
+            "content-bytes" => Ok(Self::ContentBytes),
+            "concurrent-requests" => Err(vec![
+                Problem::new("counts nothing that is in progress").hint(
+                    "write `concurrency = 8` and `hold = \"30s\"` instead of `rate` and `unit`",
+                ),
+            ]),
+            name if is_unit_name(name) => Ok(Self::Named(name.into())),
+            _ => Err(vec![
+                Problem::new("must be a lower-case letter, then letters, digits, `-` and `_`")
+                    .hint("for example `tokens` or `usd_micros`"),
+            ]),
+        }
+    }
+}
 
 named!(Accuracy {
     "exact" => Self::Exact,

@@ -140,6 +140,9 @@ fn spec(limit: &Limit, figure: &Value) -> Result<BucketSpec, Refused> {
         Err(problem) => return refuse(&field(".rate"), &problem),
     };
     let base = &limit.def.spec;
+    if limit.def.concurrency {
+        return refuse(&field(""), "counts what is in progress, which has no rate");
+    }
     if rate.window != base.window() {
         let own = base.window().label();
         let problem = format!("must count over the limit's own window, `{own}`");

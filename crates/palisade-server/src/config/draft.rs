@@ -117,7 +117,11 @@ fn read(
     let identity = document.table::<sections::Identity>();
     let jwt = document.table();
     let admin = document.table();
-    let headers = server.as_ref().map(families).unwrap_or_default();
+    let headers: Option<sections::Headers> = document.table();
+    let headers = server
+        .as_ref()
+        .map(|server| families(server, headers.as_ref()));
+    let headers = headers.unwrap_or_default();
     let slash = identity.as_ref().map(|identity| identity.encoded_slash);
     let bundle = document.policy(revision, headers, slash.unwrap_or_default());
     agree::check(document, secrets.as_ref(), jwt.as_ref(), admin.as_ref());
@@ -145,12 +149,13 @@ fn read(
     })
 }
 
-fn families(server: &Server) -> HeaderFamilies {
+fn families(server: &Server, headers: Option<&sections::Headers>) -> HeaderFamilies {
     let chosen = |family| server.headers.contains(&family);
     HeaderFamilies {
         x_ratelimit: chosen(HeaderFamily::XRateLimit),
         ietf: chosen(HeaderFamily::Ietf),
         org: chosen(HeaderFamily::Org),
         partition_key: server.partition_key,
+        every_bucket: headers.is_some_and(|headers| headers.every_bucket),
     }
 }

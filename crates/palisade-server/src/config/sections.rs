@@ -257,17 +257,21 @@ section! {
 section! {
     /// Audit events.
     pub struct Audit(Table "audit") {
-        /// File of JSON lines.
+        /// File of JSON lines. Security events and operators' changes are also kept in
+        /// files of their own beside it: `audit-security.jsonl` and `audit-changes.jsonl`
+        /// beside `audit.jsonl`.
         file: Option<PathBuf>;
         /// Whether events are written to standard output. Without `file`, `stdout` and
         /// `postgres` they go to the data directory or, if there is none, here.
         stdout: bool = "false";
         /// Database with an audit table.
         postgres: Option<PostgresUrl>;
-        /// Size at which the file is rotated, in bytes.
+        /// Size at which each of the files is rotated, in bytes.
         rotate_bytes: u64 = "104857600" where "65536"..="1099511627776";
         /// Rotated files that are kept.
         rotate_keep: u32 = "10" where "0"..="1000";
+        /// Rotated files that are kept of security events, and as many of changes.
+        security_rotate_keep: u32 = "30" where "0"..="1000";
         /// Events that wait to be written; beyond it the least important are dropped
         /// and counted.
         buffer_max: u32 = "10000" where "100"..="1000000";
@@ -285,6 +289,16 @@ section! {
     pub struct Repair(Table "repair") {
         /// Ends the process after the store has been away this long; never if left out.
         exit_after: Option<Duration> where "5min"..="30day";
+    }
+}
+
+section! {
+    /// What the headers of `server.headers` say.
+    pub struct Headers(Table "headers") {
+        /// Whether `RateLimit` of the `ietf` headers has what is left of every limit that the
+        /// request met, as `RateLimit-Policy` lists them. Otherwise it has only the most
+        /// constraining one.
+        every_bucket: bool = "false";
     }
 }
 
@@ -326,6 +340,7 @@ impl Secrets {
 pub fn schemas() -> Vec<Schema> {
     let service = [
         Server::SCHEMA,
+        Headers::SCHEMA,
         TlsTable::SCHEMA,
         Proxy::SCHEMA,
         Store::SCHEMA,

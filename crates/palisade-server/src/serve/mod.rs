@@ -60,6 +60,7 @@ pub(crate) use http::{Client, Handler, Lasting, is_only_chunked};
 pub(crate) use interim::Early;
 pub(crate) use line::Line;
 pub(crate) use log::LogLimit;
+pub use observers::audit_files_beside;
 pub(crate) use observers::audit_table;
 pub(crate) use stop::Stop;
 pub(crate) use surface::{On, Place, Protocol, Share, Surface};
@@ -206,20 +207,27 @@ impl<'a> Service<'a> {
         let mut signals = Signals::listen().map_err(refused)?;
         let hangup = Hangup::listen().map_err(refused)?;
         self.announce();
-        let workers = Workers::start("worker", self.workers, &mut self.surfaces, &self.stop)?;
+        let engine = &self.enforcer.engine;
+        let connect = || {
+            let engine = Arc::clone(engine);
+            task::boxed(async move { engine.connect().await })
+        };
+        let (count, stop) = (self.workers, &self.stop);
+        let workers = Workers::start("worker", count, &mut self.surfaces, stop, connect)?;
         let (admin_stopper, admin_stop) = stop::stopper();
         let admin = Workers::start(
             "admin",
             1,
             std::slice::from_mut(&mut self.admin),
             &admin_stop,
+            || task::boxed(async {}),
         )?;
-        let supervisor = Supervisor::of(&self.plan.env);
-        supervisor.ready();
         let background = task::spawn(background(
             Arc::clone(&self.enforcer.engine),
             Arc::clone(&self.board),
         ));
+        let supervisor = Supervisor::of(&self.plan.env);
+        supervisor.ready();
         let followed: Vec<_> = self
             .tls
             .all()

@@ -2,18 +2,18 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::observe::audit::{FileSink, PostgresSink, Sink, StdoutSink};
+use palisade::observe::audit::{FileSink, Keeps, PostgresSink, Sink, StdoutSink};
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Lookout, Metrics};
 use palisade::store::postgres::PostgresConfig;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
 
 use super::data;
-use crate::config::Config;
+use crate::config::{self, Config, StoreUrl};
 use crate::failure::Failure;
 
 const AUDIT_FILE: &str = "audit.jsonl";
@@ -35,7 +35,11 @@ impl Observers {
         audit_table: Option<PostgresConfig>,
     ) -> Result<Self, Failure> {
         let orgs_max = usize::try_from(config.metrics.orgs_max).unwrap_or(usize::MAX);
-        let metrics = Arc::new(Metrics::new(Arc::clone(keyring), orgs_max));
+        let metrics = Metrics::new(Arc::clone(keyring), orgs_max);
+        let metrics = Arc::new(match config.store.url {
+            StoreUrl::Redis(_) | StoreUrl::RedisCluster(_) => metrics.of_redis(),
+            _ => metrics,
+        });
         if let Some(directory) = directory.map(Path::to_owned) {
             metrics.show_last_backup(move || data::last_backup(&directory));
         }
@@ -91,13 +95,18 @@ fn audit(
         file => file.clone(),
     };
     let to_stdout = audit.stdout || (!has_place && path.is_none());
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     let file = match &path {
         Some(path) => {
+            for (beside, keeps) in audit_files_beside(path) {
+                sinks.push(Box::new(
+                    open_beside(&beside, keeps, audit).map_err(refused)?,
+                ));
+            }
             Some(FileSink::open(path, audit.rotate_bytes, audit.rotate_keep).map_err(refused)?)
         }
         None => None,
     };
-    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     if file.is_some() || to_stdout {
         sinks.push(Box::new(Sinks {
             file,
@@ -118,6 +127,32 @@ fn audit(
         privilege_probing_window: audit.privilege_probing_window,
     };
     Audit::start_all(Arc::clone(keyring), Arc::clone(clock), sinks, settings).map_err(refused)
+}
+
+/// The files that keep a part of the audit, beside the one that has all of it: however fast
+/// that one is filled and rotated, they are not. A device or pipe has none.
+pub fn audit_files_beside(file: &Path) -> Vec<(PathBuf, Keeps)> {
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Vec::new();
+    }
+    let beside = |part: &str| {
+        let mut name = file.file_stem().unwrap_or_default().to_owned();
+        name.push(part);
+        if let Some(extension) = file.extension() {
+            name.push(".");
+            name.push(extension);
+        }
+        file.with_file_name(name)
+    };
+    vec![
+        (beside("-security"), Keeps::Security),
+        (beside("-changes"), Keeps::Changes),
+    ]
+}
+
+fn open_beside(file: &Path, keeps: Keeps, audit: &config::Audit) -> io::Result<FileSink> {
+    let sink = FileSink::open(file, audit.rotate_bytes, audit.security_rotate_keep)?;
+    Ok(sink.keeping(keeps))
 }
 
 const TABLE_HINT: &str = "correct `audit.postgres`; `palisade migrate` makes the table";
@@ -155,5 +190,26 @@ impl Sink for Sinks {
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), Sink::sync)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s10_the_parts_of_an_audit_are_beside_it_and_named_after_it() {
+        let named = |file: &str| -> Vec<String> {
+            let beside = audit_files_beside(Path::new(file)).into_iter();
+            beside.map(|(path, _)| path.display().to_string()).collect()
+        };
+        let parts = [
+            "/nowhere/audit-security.jsonl",
+            "/nowhere/audit-changes.jsonl",
+        ];
+        assert_eq!(named("/nowhere/audit.jsonl"), parts);
+        assert_eq!(named("a.b.log"), ["a.b-security.log", "a.b-changes.log"]);
+        assert_eq!(named("audit"), ["audit-security", "audit-changes"]);
+        assert!(named("/dev/null").is_empty());
     }
 }

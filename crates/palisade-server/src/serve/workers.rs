@@ -51,19 +51,21 @@ impl Late {
 }
 
 impl Workers {
-    /// Starts so many, each with a socket of all these surfaces.
+    /// Starts so many, each with a socket of all these surfaces. Each first does what
+    /// `first` makes; connections wait for that.
     pub(crate) fn start(
         name: &'static str,
         count: usize,
         surfaces: &mut [Box<dyn Surface>],
         stop: &Stop,
+        first: impl Fn() -> Task,
     ) -> Result<Self, Failure> {
         let mut workers = Self(Vec::with_capacity(count));
         for _ in 0..count {
             let tasks = surfaces
                 .iter_mut()
                 .filter_map(|surface| surface.serve(stop));
-            let worker = thread(name, tasks.collect()).map_err(|error| {
+            let worker = thread(name, first(), tasks.collect()).map_err(|error| {
                 Failure::unavailable(
                     format!("cannot start a worker thread: {error}"),
                     "raise the limits on threads and open files, or set `[server] workers`",
@@ -102,7 +104,7 @@ impl Workers {
     }
 }
 
-fn thread(name: &'static str, tasks: Vec<Task>) -> std::io::Result<Worker> {
+fn thread(name: &'static str, first: Task, tasks: Vec<Task>) -> std::io::Result<Worker> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -114,6 +116,7 @@ fn thread(name: &'static str, tasks: Vec<Task>) -> std::io::Result<Worker> {
         .spawn(move || {
             runtime.block_on(async move {
                 task::spawn(heart);
+                first.await;
                 work(tasks.into_iter().collect(), arriving).await;
             });
         })?;
@@ -196,7 +199,8 @@ mod tests {
         let (first, mut second) = (Counting::default(), Counting::default());
         let mut surfaces: [Box<dyn Surface>; 1] = [Box::new(first)];
         surfaces[0].bind(3, &mut Passed::default()).unwrap();
-        let workers = Workers::start("test", 3, &mut surfaces, &stop).unwrap();
+        let nothing = || task::boxed(async {});
+        let workers = Workers::start("test", 3, &mut surfaces, &stop, nothing).unwrap();
         workers.late().serve(&mut second, &stop).unwrap();
         let all_serve = async {
             while second.begun.load(Ordering::SeqCst) < 3 {

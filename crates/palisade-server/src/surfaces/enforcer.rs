@@ -66,6 +66,8 @@ pub(super) enum Admitted<'a> {
 pub(super) struct Decided {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
+    /// What it was decided by.
+    pub(super) facts: RequestFacts,
 }
 
 impl Enforcer {
@@ -113,12 +115,14 @@ impl Enforcer {
                 return Ok(Decided {
                     answer,
                     forward_path: None,
+                    facts: RequestFacts::unread(ip),
                 });
             }
         };
         Ok(Decided {
             answer: self.engine.check(&extracted.facts).await,
             forward_path: extracted.forward_path,
+            facts: extracted.facts,
         })
     }
 

@@ -346,6 +346,10 @@ impl<C: Clock> Vitals for MemoryStore<C> {
         Answer::ready(self.inner.clock.now())
     }
 
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::ready(())
+    }
+
     fn flush(&self) -> Answer<'_, ()> {
         match &self.writer {
             Some(writer) => Answer::later(writer.flush()),
@@ -363,6 +367,7 @@ impl<C: Clock> Vitals for MemoryStore<C> {
             queue_depth: 0,
             used_percent: table.used_percent().max(records.used_percent()),
             is_unsaved: self.health().is_err(),
+            risks: None,
         }
     }
 

@@ -49,6 +49,8 @@ impl Stored {
             }
             RecordKind::Lockout => Lockout::decode(bytes)
                 .map(|record| record.is_denying(&LockoutPolicy::default(), now)),
+            // Whatever still counts stays: without it its key would be admitted anew.
+            RecordKind::Reservation => return true,
         };
         has_block.unwrap_or(true)
     }
@@ -168,7 +170,7 @@ impl Records {
         writes: &[RecordWrite],
         now: Micros,
     ) -> Result<(), StoreError> {
-        for kind in RecordKind::ALL {
+        for kind in RecordKind::ALL.into_iter().chain(RecordKind::OTHERS) {
             let is_new = |write: &&RecordWrite| {
                 write.key.kind == kind
                     && write.bytes.is_some()

@@ -59,6 +59,9 @@ pub enum StartError {
     /// The server is older than Postgres 15.
     #[error("Postgres 15 or later is needed")]
     ServerOld,
+    /// Each transaction may have another session of the server.
+    #[error("{}", super::error::POOLED)]
+    Pooled,
     /// The server could not be asked.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -57,6 +57,7 @@ pub(super) struct Connections {
     pool: Pool,
     permits: Arc<Semaphore>,
     pub(super) deadline: Duration,
+    connect_timeout: Duration,
 }
 
 impl Connections {
@@ -88,6 +89,7 @@ impl Connections {
             pool,
             permits: Arc::new(Semaphore::new(connections_max)),
             deadline: config.deadline,
+            connect_timeout: config.connect_timeout,
         })
     }
 
@@ -153,6 +155,24 @@ impl Connections {
         }
         let made = tokio::spawn(taking).await;
         made.unwrap_or(Err(PoolError::Closed))
+    }
+
+    /// Makes a connection on the calling thread and has it know these statements.
+    pub(super) async fn connect(&self, statements: &[&str]) -> Result<(), StoreError> {
+        let phase = Phase::default();
+        let made = async {
+            let held = self.checkout(&[&phase]).await?;
+            for sql in statements {
+                if let Some(object) = &held.object {
+                    let prepared = object.prepare_cached(sql).await;
+                    prepared.map_err(|error| error::of(&error))?;
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(self.connect_timeout, made)
+            .await
+            .unwrap_or_else(|_| Err(phase.too_late()))
     }
 
     /// One statement, within the deadline.

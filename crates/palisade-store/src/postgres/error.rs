@@ -7,6 +7,10 @@ use tokio_postgres::error::SqlState;
 
 use crate::StoreError;
 
+/// Why an address cannot be used behind which every transaction may have another session.
+pub(super) const POOLED: &str = "the address leads to a connection pooler that gives each \
+     transaction another session; use session pooling, or the server's own address";
+
 /// A transaction that lost against another and left nothing behind.
 pub(super) fn may_be_repeated(error: &Error) -> bool {
     error.code().is_some_and(|code| {
@@ -80,6 +84,13 @@ fn of_state(code: &SqlState) -> StoreError {
         ("42" | "3F", code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             unreachable("the role lacks a privilege on the schema `palisade`")
         }
+        // Between two transactions a prepared statement has gone, or another's is there.
+        (_, code)
+            if *code == SqlState::INVALID_SQL_STATEMENT_NAME
+                || *code == SqlState::DUPLICATE_PSTATEMENT =>
+        {
+            StoreError::Unreachable(POOLED.to_owned())
+        }
         ("42" | "3F", _) => StoreError::Unreachable(
             "the schema is missing or of another version; run `palisade migrate`".to_owned(),
         ),
@@ -112,6 +123,8 @@ mod tests {
             ("42501", "unreachable"),
             ("XX001", "corrupt"),
             ("22003", "corrupt"),
+            ("26000", "unreachable"),
+            ("42P05", "unreachable"),
         ];
         for (code, expected) in cases {
             assert_eq!(kind(code), expected, "{code}");

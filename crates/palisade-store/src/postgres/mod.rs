@@ -207,6 +207,13 @@ impl Vitals for PostgresStore {
         Answer::later(self.connections.probe(self.now()))
     }
 
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let statements = [batch::DECIDE, records::LOAD, records::COMMIT];
+            self.connections.connect(&statements).await
+        })
+    }
+
     /// Nothing waits to be made durable: an answer follows its commit.
     fn flush(&self) -> Answer<'_, ()> {
         Answer::ready(())

@@ -12,8 +12,8 @@ use crate::{
     StoreError,
 };
 
-const LOAD: &str = "SELECT * FROM palisade.load($1, $2, $3)";
-const COMMIT: &str = "SELECT palisade.commit($1, $2, $3, $4, $5, $6)";
+pub(super) const LOAD: &str = "SELECT * FROM palisade.load($1, $2, $3)";
+pub(super) const COMMIT: &str = "SELECT palisade.commit($1, $2, $3, $4, $5, $6)";
 const SET_ASIDE: &str = "SELECT palisade.set_aside($1, $2, $3, $4)";
 const SCAN: &str = "SELECT digest, revision, bytes, expires_at FROM palisade.record
     WHERE kind = $2 AND digest > $3 AND expires_at > coalesce($1, palisade.clock())

@@ -2,8 +2,8 @@
 
 use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::config::{PostgresConfig, SchemaPolicy, StartError};
 use super::connect::Connections;
@@ -54,6 +54,7 @@ pub(super) fn ready(config: &PostgresConfig) -> BoxFuture<'_, Result<(), StartEr
 
 async fn apply(config: &PostgresConfig) -> Result<Vec<u32>, StartError> {
     let mut connection = Connections::unpooled(config).await?;
+    check_sessions(config, &connection.client).await?;
     check_server(&connection.client).await?;
     let mut applied = Vec::new();
     for (version, sql) in (1_u32..).zip(MIGRATIONS) {
@@ -69,6 +70,7 @@ async fn apply(config: &PostgresConfig) -> Result<Vec<u32>, StartError> {
 /// Fails unless the schema is the one that this code works with.
 async fn check(config: &PostgresConfig) -> Result<(), StartError> {
     let connection = Connections::unpooled(config).await?;
+    check_sessions(config, &connection.client).await?;
     check_server(&connection.client).await?;
     verdict(version(&connection.client).await?)
 }
@@ -80,6 +82,31 @@ fn verdict(found: u32) -> Result<(), StartError> {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Greater => Err(StartError::SchemaNew { found, wanted }),
     }
+}
+
+/// Fails if two connections are one session of the server: then a pooler hands sessions out for
+/// a transaction each, and neither prepared statements nor settings hold. A pooler that happens
+/// to choose two different ones is found by the first statement that is missing.
+async fn check_sessions(config: &PostgresConfig, first: &Client) -> Result<(), StartError> {
+    let one = session(first).await?;
+    // The server may have a single connection left: the store will say so itself.
+    let Ok(second) = Connections::unpooled(config).await else {
+        return Ok(());
+    };
+    match session(&second.client).await? == one {
+        true => Err(StartError::Pooled),
+        false => Ok(()),
+    }
+}
+
+/// The process that serves a connection now. Asked without a prepared statement.
+async fn session(client: &Client) -> Result<Option<String>, StoreError> {
+    let asked = client.simple_query("SELECT pg_backend_pid()").await;
+    let messages = asked.map_err(|error| error::of(&error))?;
+    Ok(messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    }))
 }
 
 async fn check_server(client: &Client) -> Result<(), StartError> {

@@ -84,6 +84,14 @@ impl Backend {
         }
     }
 
+    /// Makes the connections that the calling thread uses.
+    pub(super) async fn connect(&self, due: Instant) -> Result<(), Fault> {
+        match self {
+            Self::Single(single) => single.link().ready(due).await,
+            Self::Cluster(cluster) => cluster.ready(due).await,
+        }
+    }
+
     /// A master did not answer: it may have been replaced.
     pub(super) fn doubt_masters(&self) {
         if let Self::Cluster(cluster) = self {

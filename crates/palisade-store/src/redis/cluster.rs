@@ -21,6 +21,7 @@ use super::config::{Options, Replicas, address_of, at_address};
 use super::error::{Fault, Redirect};
 use super::link::Link;
 use super::script::Call;
+use crate::deadline;
 
 /// Most redirections that one command follows.
 const HOPS_MAX: u32 = 6;
@@ -134,6 +135,22 @@ impl Cluster {
     pub(super) async fn masters(self: &Arc<Self>, due: Instant) -> Result<Vec<Arc<Link>>, Fault> {
         let map = self.map(due).await?;
         map.masters().iter().map(|at| self.link(at)).collect()
+    }
+
+    /// Waits until `due` for the map and for a connection to every master. A look at the map
+    /// has no longer than a call; the connections that it needed are there for the next.
+    pub(super) async fn ready(self: &Arc<Self>, due: Instant) -> Result<(), Fault> {
+        let masters = loop {
+            match self.masters(due).await {
+                Ok(masters) => break masters,
+                Err(fault) if deadline::now() >= due => return Err(fault),
+                Err(_) => sleep(LATER_PAUSE).await,
+            }
+        };
+        for link in masters {
+            link.ready(due).await?;
+        }
+        Ok(())
     }
 
     async fn owner(self: &Arc<Self>, slot: u16, due: Instant) -> Result<Arc<str>, Fault> {

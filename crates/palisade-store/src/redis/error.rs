@@ -39,9 +39,14 @@ impl Fault {
             if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
     }
 
-    /// True if the connection cannot be used any more.
+    /// True if the connection cannot be used any more. One to a server that has become a
+    /// replica may be as sound as ever: the same address may lead to its successor.
     pub(super) fn breaks_connection(&self) -> bool {
-        matches!(self, Self::Redis(error) if error.is_unrecoverable_error() || error.is_io_error())
+        let Self::Redis(error) = self else {
+            return false;
+        };
+        let is_replica = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+        is_replica || error.is_unrecoverable_error() || error.is_io_error()
     }
 
     /// Where a cluster node sends us.

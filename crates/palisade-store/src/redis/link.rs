@@ -15,14 +15,14 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, PushInfo,
-    PushKind, RedisResult, Value,
+    PushKind, RedisError, RedisResult, Value,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::config::{Options, Replicas};
 use super::error::Fault;
-use super::script::{By, Call};
+use super::script::{self, By, Call};
 use crate::deadline;
 
 /// Pause after the first failed attempt; doubled each time.
@@ -210,6 +210,12 @@ impl Link {
         })
     }
 
+    /// Waits until `due` for a connection, if need be for as long as making one may take.
+    pub(super) async fn ready(self: &Arc<Self>, due: Instant) -> Result<(), Fault> {
+        let made = self.connection_within(self.connect_timeout, due);
+        made.await.map(drop)
+    }
+
     async fn connection(
         self: &Arc<Self>,
         due: Instant,
@@ -217,13 +223,22 @@ impl Link {
         if let Phase::Up(connection, number) = &*self.phase.borrow() {
             return Ok((connection.clone(), *number));
         }
+        self.connection_within(self.deadline, due).await
+    }
+
+    /// An attempt that has gone on for longer than `patience` is not waited for.
+    async fn connection_within(
+        self: &Arc<Self>,
+        patience: Duration,
+        due: Instant,
+    ) -> Result<(MultiplexedConnection, u64), Fault> {
         let mut phase = self.phase.subscribe();
         loop {
             match &*phase.borrow_and_update() {
                 Phase::Up(connection, number) => return Ok((connection.clone(), *number)),
                 Phase::Pausing(why) => return Err(why.clone()),
                 // Others have waited a whole deadline for it: nobody else needs to.
-                Phase::Connecting(since) if deadline::now() >= *since + self.deadline => {
+                Phase::Connecting(since) if deadline::now() >= *since + patience => {
                     return Err(Fault::Down);
                 }
                 Phase::Connecting(_) | Phase::Idle => {}
@@ -259,9 +274,17 @@ impl Link {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
             .set_push_sender(self.watcher(number, &is_closed));
-        let attempt = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
+        let attempt = async {
+            let mut connection = self
+                .client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            // A server that refuses this gets the sources later, with the calls.
+            let scripts = script::load_all();
+            let loaded = connection.send_packed_commands(&scripts, 0, scripts.len());
+            let _ = loaded.await;
+            Ok::<_, RedisError>(connection)
+        };
         match timeout(self.connect_timeout, attempt).await {
             Ok(Ok(connection)) => {
                 self.silences.store(0, Relaxed);

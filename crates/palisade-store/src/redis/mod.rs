@@ -21,6 +21,7 @@ mod keys;
 mod link;
 mod records;
 mod registry;
+mod risks;
 mod script;
 mod seat;
 mod step_back;
@@ -32,7 +33,7 @@ use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{DAY, Micros};
 use redis::Value;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
@@ -40,6 +41,7 @@ use crate::step_back::{StepBackNotice, stuck};
 use crate::{
     Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage,
     Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -48,6 +50,7 @@ use config::{Effect, Options, Replicas};
 use error::misread;
 use keys::Keys;
 use records::{Found, Held, Position};
+use risks::RiskWatch;
 use script::{Call, PROBE, RESET, SET_ASIDE};
 
 /// How long an unreadable record is kept for inspection.
@@ -67,6 +70,7 @@ struct Shared {
     time: TimeSource,
     options: Options,
     step_back: StepBackNotice,
+    risks: RiskWatch,
 }
 
 impl RedisStore {
@@ -88,6 +92,7 @@ impl RedisStore {
                 time: config.time,
                 options,
                 step_back: StepBackNotice::default(),
+                risks: RiskWatch::default(),
             }),
         })
     }
@@ -193,6 +198,26 @@ impl Shared {
             }
         }
         first.ok_or_else(|| misread("probe"))
+    }
+
+    /// Looks at what the servers' settings put at risk. What they do not say is no failure.
+    async fn look_at_risks(&self, due: Instant) {
+        let Ok(masters) = self.backend.masters(due).await else {
+            return;
+        };
+        let question = self.risks.question();
+        let mut asked = JoinSet::new();
+        for link in masters {
+            let question = question.clone();
+            asked.spawn(async move { link.pipeline(&question, due).await });
+        }
+        let mut answers = Vec::new();
+        while let Some(ended) = asked.join_next().await {
+            // Half of a cluster would look like one without risks.
+            let Ok(Ok(answer)) = ended else { return };
+            answers.push(answer);
+        }
+        self.risks.learn(answers);
     }
 
     async fn commit_together(
@@ -487,8 +512,20 @@ impl Vitals for RedisStore {
     fn probe(&self) -> Answer<'_, Micros> {
         Answer::later(async move {
             let due = self.shared.options.due();
+            let shared = Arc::clone(&self.shared);
+            let look = tokio::spawn(async move { shared.look_at_risks(due).await });
             let clock = self.shared.clock(due).await?;
+            // It was asked together with the clock. Should it take longer, the next probe's
+            // caller sees what it found.
+            let _ = timeout(self.shared.options.deadline / 10, look).await;
             Ok(self.shared.time.now().unwrap_or(clock))
+        })
+    }
+
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let due = deadline::after(self.shared.options.connect_timeout);
+            Ok(self.shared.backend.connect(due).await?)
         })
     }
 
@@ -508,6 +545,7 @@ impl Vitals for RedisStore {
         };
         StoreStats {
             queue_depth,
+            risks: self.shared.risks.risks(),
             ..StoreStats::default()
         }
     }

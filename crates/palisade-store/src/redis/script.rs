@@ -1,9 +1,9 @@
-//! The scripts, and how they are called: by digest, with the source as the answer to
-//! a server that does not know it (after a restart, a failover, a flush).
+//! The scripts, and how they are called: by digest, which a server learns when it is
+//! connected to; with the source as the answer to one that has forgotten it (a flush).
 
 use std::sync::LazyLock;
 
-use redis::{Cmd, Script as Source};
+use redis::{Cmd, Pipeline, Script as Source};
 
 /// A script and its digest.
 pub(super) struct Script {
@@ -33,6 +33,29 @@ script!(REGISTRY_PUT, "registry_put.lua");
 script!(REGISTRY_REMOVE, "registry_remove.lua");
 script!(REGISTRY_ENTRIES, "registry_entries.lua");
 script!(PROBE, "probe.lua");
+
+/// Every script.
+const ALL: [&Script; 10] = [
+    &CHARGE,
+    &RESET,
+    &PULL_TO_NOW,
+    &LOAD,
+    &COMMIT,
+    &SET_ASIDE,
+    &REGISTRY_PUT,
+    &REGISTRY_REMOVE,
+    &REGISTRY_ENTRIES,
+    &PROBE,
+];
+
+/// Makes a server know every script, in one round trip.
+pub(super) fn load_all() -> Pipeline {
+    let mut pipe = Pipeline::with_capacity(ALL.len());
+    for script in ALL {
+        pipe.cmd("SCRIPT").arg("LOAD").arg(script.source);
+    }
+    pipe
+}
 
 /// How a call names its script.
 #[derive(Clone, Copy, PartialEq, Eq)]

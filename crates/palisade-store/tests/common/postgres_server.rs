@@ -188,6 +188,62 @@ impl PostgresServer {
     }
 }
 
+/// A real pgbouncer in front of a server, on a port of its own.
+pub(crate) struct PgBouncer {
+    child: Child,
+    port: u16,
+}
+
+impl PgBouncer {
+    /// One that hands out sessions as `mode` says: `session` or `transaction`.
+    pub(crate) async fn start(server: &PostgresServer, mode: &str) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let (folder, server_port) = (server.folder.path(), server.port);
+        let file = folder.join(format!("pgbouncer-{mode}.ini"));
+        let text = format!(
+            "[databases]\n* = host={} port={server_port} user=palisade\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+             auth_type = any\npool_mode = {mode}\nmax_client_conn = 200\n\
+             default_pool_size = 30\n",
+            folder.display()
+        );
+        fs::write(&file, text).unwrap();
+        change_owner(&file);
+        let mut command = as_server("/usr/sbin/pgbouncer");
+        let child = command
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = child.spawn().expect(
+            "`pgbouncer` is needed for this test; on Debian install it with `apt-get install pgbouncer`",
+        );
+        let answers = async {
+            while tokio::net::TcpStream::connect(("127.0.0.1", port))
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(READY_WITHIN, answers).await.unwrap();
+        Self { child, port }
+    }
+
+    /// How to reach this database through it.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://palisade@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.resume();

@@ -109,8 +109,8 @@ fn text_of_process(text: &str) -> Option<&'static str> {
     Some(text)
 }
 
-const fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
-    (reading.limit, reading.window_seconds, reading.unit)
+fn figures(reading: &LimitReading) -> (u64, u64, QuotaUnit) {
+    (reading.limit, reading.window_seconds, reading.unit.clone())
 }
 
 /// Calls `then` with what is known of the limit that an answer is about, if it is about one.
@@ -146,6 +146,7 @@ mod tests {
         ietf: true,
         org: true,
         partition_key: false,
+        every_bucket: false,
     };
 
     fn reading(name: &Arc<str>, limit: u64, window_seconds: u64) -> LimitReading {
@@ -254,15 +255,21 @@ mod tests {
         };
         assert_told(ALL, vec![first.clone()]);
         assert_told(ALL, vec![first.clone(), second.clone()]);
-        assert_told(ALL, vec![second, first.clone()]);
+        assert_told(ALL, vec![second.clone(), first.clone()]);
         assert_told(ALL, vec![in_shadow.clone(), first.clone()]);
         assert_told(ALL, vec![in_shadow]);
         let with_key = HeaderFamilies {
             partition_key: true,
             ..ALL
         };
-        assert_told(with_key, vec![first]);
+        assert_told(with_key, vec![first.clone()]);
         assert_told(with_key, vec![of_another]);
+        let every_bucket = HeaderFamilies {
+            every_bucket: true,
+            ..ALL
+        };
+        assert_told(every_bucket, vec![first.clone()]);
+        assert_told(every_bucket, vec![first.clone(), second.clone()]);
         assert_told(ALL, Vec::new());
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::descriptors::DescriptorCall;
 use super::plain;
+use super::reservations::{self, NamedFollowUp, NamedReserve, ReservationStep};
 use crate::wire::{self, RawGuard, RawRequest, WireError};
 
 /// What the store does from now on.
@@ -31,6 +32,10 @@ pub enum Operation {
     Guard(GuardOp, Box<GuardFacts>),
     /// A call of an Envoy rate-limit service.
     Descriptors(Box<DescriptorCall>),
+    /// A reservation.
+    Reserve(Box<NamedReserve>),
+    /// An extension, a settle or a release of one.
+    FollowUp(Box<NamedFollowUp>),
     /// The store changes its state.
     Fault(StoreState),
 }
@@ -108,19 +113,25 @@ fn parse_any(line: &str, slash: EncodedSlash) -> Result<Event, CaseError> {
 }
 
 /// What an answer may be asked for; `rules` stands for the rules of its reasons.
-const MEMBERS: [&str; 19] = [
+const MEMBERS: [&str; 25] = [
     "body",
     "challenge",
     "code",
     "decision",
     "delay_ms",
     "error",
+    "expired",
     "headers",
+    "late",
     "level",
     "limits",
     "lockout",
     "mode",
+    "not_asked",
+    "over",
     "reasons",
+    "recorded",
+    "remaining",
     "request_id",
     "retry_after",
     "rule",
@@ -164,6 +175,14 @@ fn operation(
     fields: Map<String, Value>,
     slash: EncodedSlash,
 ) -> Result<Operation, CaseError> {
+    if op == "reserve" {
+        let asked = reservations::reserve(fields, slash)?;
+        return Ok(Operation::Reserve(Box::new(asked)));
+    }
+    if let Some(step) = ReservationStep::from_name(op) {
+        let asked = reservations::follow_up(step, fields)?;
+        return Ok(Operation::FollowUp(Box::new(asked)));
+    }
     let text = Value::Object(fields).to_string();
     let request = |kind| -> Result<Operation, CaseError> {
         let mut raw: RawRequest<'_> = wire::parse(text.as_bytes())?;
@@ -183,8 +202,8 @@ fn operation(
         name => {
             let op = GuardOp::from_name(name).ok_or(CaseError::Field(
                 "op",
-                "is not known; write `request`, `job.enqueue`, `rls`, `fault`, `api.hit`, or \
-                 `login.` or `otp.` with `check`, `failure` or `success`",
+                "is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, \
+                 `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ))?;
             let raw: RawGuard<'_> = wire::parse(text.as_bytes())?;
             let facts = raw.into_facts().map_err(WireError::from)?;
@@ -248,7 +267,7 @@ mod tests {
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"canary"}"#,
-                "`op` is not known; write `request`, `job.enqueue`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
+                "`op` is not known; write `request`, `job.enqueue`, `reserve`, `extend`, `settle`, `release`, `rls`, `fault`, `api.hit`, or `login.` or `otp.` with `check`, `failure` or `success`",
             ),
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"login.check","ip":"canary"}"#,
@@ -275,7 +294,8 @@ mod tests {
             (
                 r#"{"at":"2026-01-01T00:00:00Z","op":"api.hit","ip":"::1","expect":{"decsion":null}}"#,
                 "`expect` has a member that no answer has; it may have body, challenge, code, decision, \
-                 delay_ms, error, headers, level, limits, lockout, mode, reasons, request_id, retry_after, \
+                 delay_ms, error, expired, headers, late, level, limits, lockout, mode, not_asked, \
+                 over, reasons, recorded, remaining, request_id, retry_after, \
                  rule, rules, shadow, status, statuses",
             ),
         ];

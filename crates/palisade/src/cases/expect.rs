@@ -14,19 +14,31 @@ pub struct Mismatch {
 }
 
 /// Compares an answer with what a case expects. Members that the case does not
-/// name are free; `rules` must all appear among the reasons, and the objects of a
-/// list among those of the answer's.
+/// name are free; `rules` must all appear among the reasons, the objects of a
+/// list among those of the answer's, and `remaining` is what is left of limits by name.
 #[must_use]
 pub fn compare(expect: &Map<String, Value>, answer: &Value) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for (member, expected) in expect {
         if member == "rules" {
             compare_rules(expected, answer, &mut found);
+        } else if member == "remaining" {
+            compare_member(member, expected, &remaining(answer), &mut found);
         } else {
             compare_member(member, expected, &answer[member.as_str()], &mut found);
         }
     }
     found
+}
+
+/// What is left, by the names of the limits.
+fn remaining(answer: &Value) -> Value {
+    let limits = answer["limits"].as_array().into_iter().flatten();
+    let named = limits.filter_map(|limit| {
+        let name = limit["name"].as_str()?;
+        Some((name.to_owned(), limit["remaining"].clone()))
+    });
+    Value::Object(named.collect())
 }
 
 fn compare_rules(expected: &Value, answer: &Value, found: &mut Vec<Mismatch>) {

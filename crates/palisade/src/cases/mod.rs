@@ -9,10 +9,12 @@ mod event;
 mod expect;
 mod fault;
 mod plain;
+mod reservations;
 mod run;
 
 pub use descriptors::DescriptorCall;
 pub use event::{CaseError, Event, Operation, StoreState, parse_event, parse_event_of};
 pub use expect::{Mismatch, compare};
 pub use fault::FaultStore;
+pub use reservations::{NamedFollowUp, NamedReserve, ReservationStep};
 pub use run::{Decided, Deciding, Replayer, Step};

@@ -76,6 +76,7 @@ pub(super) fn request(line: &str, slash: EncodedSlash) -> Option<Event> {
         client: plain.client,
         api_key: plain.api_key,
         cost: plain.cost,
+        costs: None,
         request_id: plain.request_id,
         correlation_id: plain.correlation_id,
     };

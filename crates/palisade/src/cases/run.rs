@@ -17,6 +17,7 @@ use super::descriptors::add_statuses;
 use super::event::{CaseError, Event, Operation};
 use super::expect::{Mismatch, compare};
 use super::fault::FaultStore;
+use super::reservations::{Named, Reserved};
 use crate::clock::VirtualClock;
 use crate::engine::{DescriptorAnswer, Engine, EngineConfig, RequestAnswer};
 use crate::wire::{Answer, WireError};
@@ -64,6 +65,7 @@ pub struct Replayer {
     store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
     events: u64,
+    reservations: Named,
 }
 
 impl Replayer {
@@ -126,6 +128,7 @@ impl Replayer {
             store,
             clock,
             events: 0,
+            reservations: Named::default(),
         }
     }
 
@@ -149,10 +152,27 @@ impl Replayer {
                 self.store.set(*state);
                 None
             }
-            Operation::Request(facts) => Some(self.engine.check(facts).await.into()),
+            Operation::Request(facts) => {
+                if let Some(costs) = &facts.costs {
+                    let known = self.engine.with_policy(|policy| policy.knows_units(costs));
+                    known.map_err(WireError::from)?;
+                }
+                Some(self.engine.check(facts).await.into())
+            }
             Operation::Descriptors(call) => {
                 let facts = call.facts().map_err(WireError::from)?;
                 Some(self.engine.check_descriptors(&facts).await.into())
+            }
+            Operation::Reserve(asked) => {
+                let id = format!("event-{}", self.events);
+                let named = self.reservations.reserve(&self.engine, asked, &id);
+                Some(named.await?.into())
+            }
+            Operation::FollowUp(asked) => {
+                let id = format!("event-{}", self.events);
+                let now = self.clock.now();
+                let answered = self.reservations.follow_up(&self.engine, asked, &id, now);
+                Some(answered.await?.into())
             }
             Operation::Guard(op, facts) => {
                 let answer = self.engine.guard(*op, facts).await;
@@ -198,6 +218,19 @@ pub struct Decided {
     pub decision: Decision,
     policy: Arc<PolicySet>,
     call: Option<Box<DescriptorAnswer>>,
+    /// The answer about a reservation, which has members of its own.
+    shown: Option<Box<Value>>,
+}
+
+impl From<Reserved> for Decided {
+    fn from(answer: Reserved) -> Self {
+        Self {
+            decision: answer.decision,
+            policy: answer.policy,
+            call: None,
+            shown: Some(Box::new(answer.shown)),
+        }
+    }
 }
 
 impl From<RequestAnswer> for Decided {
@@ -206,6 +239,7 @@ impl From<RequestAnswer> for Decided {
             decision: *answer.decision,
             policy: answer.policy,
             call: None,
+            shown: None,
         }
     }
 }
@@ -216,12 +250,16 @@ impl From<DescriptorAnswer> for Decided {
             decision: answer.decision.clone(),
             policy: Arc::clone(&answer.policy),
             call: Some(Box::new(answer)),
+            shown: None,
         }
     }
 }
 
 impl Decided {
     fn render(&self, request_id: &str) -> Value {
+        if let Some(shown) = &self.shown {
+            return (**shown).clone();
+        }
         let settings = &self.policy.settings;
         let answer = Answer::new(&self.decision, settings.headers, &settings.urls, request_id);
         let mut shown = serde_json::to_value(answer).unwrap_or_default();

@@ -6,17 +6,27 @@
 
 use std::time::Duration;
 
+use palisade_core::failure::Policy;
 use palisade_core::time::Micros;
 use palisade_store::StoreError;
 
 use super::Engine;
+use super::link::For;
 
 /// How often it is looked whether a probe is due.
 const PROBES_EVERY: Duration = Duration::from_millis(250);
 
+/// How often a store that answers is looked at: what its settings put at risk, and on a quiet
+/// node whether it is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
 /// How often changes of other nodes are taken over: twice within the second in which
 /// they must bind.
 const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
+
+/// How often what was given back is announced, if anything was: a tenth of the second in which
+/// others must know, and few enough writes however many refunds there are.
+const REFUNDS_EVERY: Duration = Duration::from_millis(100);
 
 /// How often overage is shared: a node that is killed loses no more of it.
 const OVERAGE_EVERY: Duration = Duration::from_secs(5);
@@ -38,14 +48,15 @@ impl Engine {
         }
     }
 
-    /// Everything that runs beside requests: probes, registries, leases and overage, for as long
-    /// as it is polled.
+    /// Everything that runs beside requests: probes, registries, leases, overage and settles that
+    /// wait for the store, for as long as it is polled.
     pub async fn run_forever(&self) {
         tokio::join!(
             self.probe_forever(),
             self.follow_registries(),
             self.refill_forever(),
             self.settle_forever(),
+            self.settle_reservations_forever(),
         );
     }
 
@@ -56,6 +67,7 @@ impl Engine {
     /// The store could not be flushed: what was counted in the last moments may be lost.
     pub async fn finish(&self) -> Result<(), StoreError> {
         self.return_leases().await;
+        self.retry_settles().await;
         if self.settle_overage().await.is_err() {
             tracing::warn!(
                 "what API keys used beyond their quotas in the last seconds is not kept"
@@ -64,24 +76,66 @@ impl Engine {
         self.store().flush().await
     }
 
-    /// Probes in the background for as long as it is polled.
+    /// Makes the calling thread's connections to the store, so that its first decision does
+    /// not spend its time on that (F-READY). To be awaited on every thread that decides,
+    /// before it does: it takes as long as a connection may. Whether it succeeded matters to
+    /// nobody: without a store the first decisions are made as in any outage.
+    pub async fn connect(&self) {
+        if let Err(error) = self.store().connect().await {
+            tracing::debug!(%error, "no connection to the store yet");
+        }
+    }
+
+    /// Probes in the background for as long as it is polled: a store that failed when its
+    /// breaker wants it, one that answers now and then.
     pub async fn probe_forever(&self) {
+        self.reach().await;
+        let mut looked = self.now();
         loop {
-            self.run_due(self.now()).await;
+            let now = self.now();
+            self.run_due(now).await;
+            if Duration::from_micros(now.since(looked)) >= LOOK_EVERY {
+                looked = now;
+                let _ = self.link.look().await;
+            }
             tokio::time::sleep(PROBES_EVERY).await;
         }
     }
 
-    /// Takes over allowlist, tier changes, API keys, clients and resets for as long as it is polled, so that a
-    /// change reaches every node within a second.
-    pub async fn follow_registries(&self) {
-        loop {
-            let _ = self.refresh_allowlist().await;
-            let _ = self.refresh_tiers().await;
-            let _ = self.refresh_credentials().await;
-            let _ = self.refresh_resets().await;
-            tokio::time::sleep(REGISTRIES_EVERY).await;
+    /// Asks the store until it has answered, or until limits are decided without it: a node
+    /// that nobody asks anything is ready too, then (F-READY). Failures count as those of
+    /// requests do.
+    async fn reach(&self) {
+        self.connect().await;
+        let _ = self.link.look().await;
+        while !self.link.is_reached() && !self.link.is_cut_off(Policy::Limits) {
+            let ends = self.link.request_ends();
+            let whom = For::Decision(Policy::Limits);
+            let _ = self.link.call(whom, ends, |store| store.probe()).await;
+            tokio::time::sleep(PROBES_EVERY).await;
         }
+    }
+
+    /// Takes over allowlist, tier changes, API keys, clients, resets and refunds for as long as
+    /// it is polled, and announces this node's own refunds, so that a change reaches every node
+    /// within a second.
+    pub async fn follow_registries(&self) {
+        let follow = async {
+            loop {
+                let _ = self.refresh_allowlist().await;
+                let _ = self.refresh_tiers().await;
+                let _ = self.refresh_credentials().await;
+                let _ = self.refresh_resets().await;
+                tokio::time::sleep(REGISTRIES_EVERY).await;
+            }
+        };
+        let announce = async {
+            loop {
+                let _ = self.announce_refunds().await;
+                tokio::time::sleep(REFUNDS_EVERY).await;
+            }
+        };
+        let ((), ()) = tokio::join!(follow, announce);
     }
 
     /// Shares what API keys use beyond their quotas, and tells the totals of a month that

@@ -4,7 +4,7 @@ use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
 use palisade_store::{StoreStats, Vitals};
 
-use super::{CandidateReport, Engine, TenantStats};
+use super::{CandidateReport, Engine, ReservationFigures, TenantStats};
 
 /// A snapshot for `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Figures {
     pub enabled: bool,
     /// Revision of the policy in force.
     pub policy_revision: u64,
+    /// Reservations since the start.
+    pub reservations: ReservationFigures,
     /// How the candidate policy compares, if there is one.
     pub candidate: Option<CandidateReport>,
 }
@@ -67,6 +69,7 @@ impl Engine {
             tenants: self.tenants.stats(),
             enabled: policy.enabled,
             policy_revision: policy.revision,
+            reservations: self.retries.tally.figures(self.retries.len()),
             candidate: self.candidate_report(),
         }
     }
@@ -74,7 +77,7 @@ impl Engine {
 
 const fn gauge(mode: Mode) -> u8 {
     match mode {
-        Mode::Normal => 0,
+        Mode::Normal | Mode::Disabled => 0,
         Mode::FailOpen => 1,
         Mode::Degraded => 2,
         Mode::FailClosed => 3,

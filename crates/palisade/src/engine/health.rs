@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_core::failure::level::SLOW_P99;
-use palisade_core::failure::{FailureKind, Policy, SourceHealth, StoreHealth};
+use palisade_core::failure::{Circuit, FailureKind, NodeModes, Policy, SourceHealth, StoreHealth};
 use palisade_core::time::Micros;
 use serde::Serialize;
 
@@ -84,11 +84,12 @@ impl Engine {
         let now = self.now();
         let source = self.tenants.health();
         let policy = self.policy_report();
+        let is_reached = self.link.is_reached();
         let modes = self.link.modes();
         let level = modes.level(source, now);
         let health = modes.health();
         HealthReport {
-            ready: modes.is_ready(now),
+            ready: modes.is_ready(now) && (is_reached || is_cut_off(&modes)),
             degradation_level: level.number(),
             store: DependencyReport {
                 state: state_name(health.store(now)),
@@ -124,6 +125,11 @@ impl Engine {
             revision: self.policy.load().revision,
         }
     }
+}
+
+/// Limits are decided without the store.
+fn is_cut_off(modes: &NodeModes) -> bool {
+    modes.circuit(Policy::Limits) != Circuit::Closed
 }
 
 /// By its own answers: a circuit may wait long after the store is back, and says so itself.

@@ -14,7 +14,7 @@ use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Permit
 use palisade_core::policy::Settings;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
-use palisade_store::{Answer, Store, StoreError, Take, deadline};
+use palisade_store::{Answer, Store, StoreError, StoreRisks, Take, deadline};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -193,6 +193,10 @@ pub(super) struct Link {
     stand_in: StandIn,
     /// The failure that observers were told of last, or [`ANSWERS`].
     told: AtomicU8,
+    /// The store has answered at least once.
+    is_reached: AtomicBool,
+    /// The risks that observers were told of last.
+    told_risks: Mutex<StoreRisks>,
 }
 
 impl Link {
@@ -215,6 +219,8 @@ impl Link {
             modes: Mutex::new(modes),
             is_calm: AtomicBool::new(false),
             told: AtomicU8::new(ANSWERS),
+            is_reached: AtomicBool::new(false),
+            told_risks: Mutex::default(),
         }
     }
 
@@ -254,6 +260,11 @@ impl Link {
     /// True if the store answered the last call that ended.
     pub(super) fn answers(&self) -> bool {
         self.told.load(Ordering::Relaxed) == ANSWERS
+    }
+
+    /// True once the store has answered. One in this process needs no asking.
+    pub(super) fn is_reached(&self) -> bool {
+        self.answers_at_once || self.is_reached.load(Ordering::Relaxed)
     }
 
     /// True while decisions under this policy are made without the store: its breaker is
@@ -397,6 +408,9 @@ impl Link {
             return;
         }
         let now = self.now();
+        if error.is_none() && !self.is_reached.load(Ordering::Relaxed) {
+            self.is_reached.store(true, Ordering::Relaxed);
+        }
         self.notify_on_change(error, now);
         let took = now.since(leave.at);
         if whom != For::Background {
@@ -460,8 +474,21 @@ impl Link {
         }
     }
 
+    /// Asks the store for a sign of life, and looks at what its settings put at risk.
+    pub(super) async fn look(&self) -> Result<Micros, StoreError> {
+        let answer = self.attend(|store| store.probe()).await;
+        if let Some(found) = self.store.stats().risks {
+            let mut told = self.told_risks.lock();
+            if *told != found {
+                self.observer.store_risks(*told, found);
+                *told = found;
+            }
+        }
+        answer
+    }
+
     async fn probe(&self, policy: Policy, started: Micros) {
-        let result = self.attend(|store| store.probe()).await;
+        let result = self.look().await;
         let now = self.now().max(started);
         let outcome = match &result {
             Ok(_) => Ok(now.since(started)),

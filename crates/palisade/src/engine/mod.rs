@@ -13,6 +13,7 @@ mod limits;
 mod link;
 mod operators;
 mod ports;
+mod reservations;
 mod seldom;
 mod stand_in;
 mod timing;
@@ -31,6 +32,7 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
+use reservations::Retries;
 use seldom::Seldom;
 
 pub use candidate::{
@@ -49,13 +51,19 @@ pub use operators::{
     Admin, AdminError, AllowlistEntry, AllowlistError, AllowlistKind, BLOCKS_LISTED_MAX,
     BUCKETS_READ_MAX, BlockCursor, BlockPage, BlockView, BucketView, CLIENTS_MAX,
     CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
-    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, NewAllowlistEntry,
-    NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage, ResetLine,
-    ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, SourceCredentials, Standing, meaning,
+    KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, LookedUp,
+    NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage,
+    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought,
+    SourceCredentials, Standing, meaning,
 };
 pub use ports::{
     Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
     Operator, OverageSeen, Seen, Subject, TenantSeen, TenantStats, Tenants,
+};
+
+pub use reservations::{
+    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
+    Settlement,
 };
 
 /// The parts of an engine.
@@ -144,6 +152,7 @@ pub struct Engine {
     guard: Guard,
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
+    retries: Retries,
 }
 
 impl Engine {
@@ -170,6 +179,7 @@ impl Engine {
             link: Link::new(store, clock, observer, deadline, settings),
             guard: Guard::default(),
             candidate: Seldom::default(),
+            retries: Retries::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use palisade_core::RequestFacts;
 use palisade_core::failure::{Events, Policy};
 use palisade_core::policy::{PolicySet, TenantPolicy};
 use palisade_core::record::Flow;
 use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
-use palisade_store::StoreError;
+use palisade_store::{StoreError, StoreRisks};
 
 use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
 
@@ -188,6 +189,9 @@ pub trait Observer: Send + Sync + 'static {
     /// once per change.
     fn store_changed(&self, _error: Option<&StoreError>, _now: Micros) {}
 
+    /// The store's own settings put something else at risk than at the last look (F-EVICT).
+    fn store_risks(&self, _before: StoreRisks, _found: StoreRisks) {}
+
     /// A store call ended: its duration, if it was measured, and why, if it failed. Of a store
     /// in this process one call in a few is measured.
     fn store_call(&self, _took_us: Option<u64>, _error: Option<&StoreError>) {}
@@ -215,6 +219,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// How an attempt ended is not known: it stays open until the guard ends it (G-PENDING).
     fn outcome_unknown(&self, _flow: Flow) {}
+
+    /// The application behind the proxy answered an admitted request with 401 or 403.
+    fn application_refused(&self, _facts: &RequestFacts, _now: Micros) {}
 
     /// An instance of the application behind the proxy answers (`None`: told at the start and
     /// after a failure), or did not.

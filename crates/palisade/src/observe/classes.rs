@@ -1,11 +1,11 @@
 //! Which classes the policy itself names. A class that only a caller names could be
 //! anything, an identifier too: it is shown as `other`.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{ClassKind, PolicySet};
 use palisade_core::record::Flow;
 
 /// What stands for every class that is not known.
@@ -43,17 +43,24 @@ fn is_plain(name: &str) -> bool {
 
 /// The classes of the policy in force.
 #[derive(Debug, Default)]
-pub(super) struct KnownClasses(ArcSwap<HashSet<Arc<str>>>);
+pub(super) struct KnownClasses(ArcSwap<HashMap<Arc<str>, ClassKind>>);
 
 impl KnownClasses {
     pub(super) fn learn(&self, policy: &PolicySet) {
-        let known = names(policy).map(Arc::from).collect();
+        let named = |name: &str| (Arc::from(name), policy.class_kind(name));
+        let known = names(policy).map(named).collect();
         self.0.store(Arc::new(known));
     }
 
     /// The class as it may be shown.
     pub(super) fn shown(&self, class: &str) -> Arc<str> {
         let known = self.0.load();
-        known.get(class).map_or_else(|| OTHER.into(), Arc::clone)
+        let shown = known.get_key_value(class).map(|(name, _)| Arc::clone(name));
+        shown.unwrap_or_else(|| OTHER.into())
+    }
+
+    /// How the class behaves in an outage.
+    pub(super) fn kind(&self, class: &str) -> ClassKind {
+        self.0.load().get(class).copied().unwrap_or_default()
     }
 }

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use palisade_core::RequestFacts;
 use palisade_core::failure::Policy;
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::time::Micros;
-use palisade_store::StoreError;
+use palisade_store::{StoreError, StoreRisks};
 
 use super::surges::Surges;
 use super::who::Who;
@@ -128,6 +129,10 @@ impl Observer for Fanout {
         self.each().for_each(|one| one.store_changed(error, now));
     }
 
+    fn store_risks(&self, before: StoreRisks, found: StoreRisks) {
+        self.log.store_risks(before, found);
+    }
+
     fn store_call(&self, took_us: Option<u64>, error: Option<&StoreError>) {
         self.metrics.store_call(took_us, error);
     }
@@ -138,6 +143,12 @@ impl Observer for Fanout {
 
     fn outcome_unknown(&self, flow: Flow) {
         self.metrics.outcome_unknown(flow);
+    }
+
+    fn application_refused(&self, facts: &RequestFacts, now: Micros) {
+        if let Some(audit) = &self.audit {
+            audit.application_refused(facts, now);
+        }
     }
 
     fn instance(&self, address: &str, failure: Option<InstanceFailure>) {

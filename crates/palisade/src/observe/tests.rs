@@ -321,11 +321,13 @@ async fn the_log_may_be_sampled_and_the_audit_never_is() {
 
     let watched = Watched::new(parts());
     watched.check_n(&facts, 10).await;
-    let exceeded = watched.names();
-    let count = exceeded
+    let events = watched.events();
+    let exceeded = events
         .iter()
-        .filter(|n| *n == "rate_limit_exceeded")
-        .count();
+        .filter(|event| event["event"] == "rate_limit_exceeded");
+    let count: u64 = exceeded
+        .map(|event| event["count"].as_u64().unwrap_or(1))
+        .sum();
     assert_eq!(count, 8);
 }
 

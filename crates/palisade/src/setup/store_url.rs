@@ -97,6 +97,13 @@ impl StoreUrl {
         if text == "memory:" || text == "memory" {
             return Ok(Self::Memory);
         }
+        let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+        if scheme.contains("sentinel") {
+            return Err(vec![
+                Problem::new("names Redis Sentinel, which is not followed")
+                    .hint("name an address that always leads to the master: a proxy that checks for `role:master`, or a name that Sentinel's `client-reconfig-script` moves; docs/shared-stores.md"),
+            ]);
+        }
         let url = Url::parse(text, &SCHEMES).map_err(|problems| store_problem(text, problems))?;
         Ok(match text.split("://").next().unwrap_or_default() {
             "redis" | "rediss" => Self::Redis(url),

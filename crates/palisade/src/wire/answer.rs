@@ -49,6 +49,11 @@ pub struct Answer<'a> {
     /// With it the charge can be given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<&'a str>,
+    /// Limits on what is in progress that apply and were not asked: only a reservation
+    /// holds a place.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>, required = false))]
+    pub not_asked: &'a [std::sync::Arc<str>],
     /// Headers, ready to copy.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
@@ -86,6 +91,7 @@ impl<'a> Answer<'a> {
             lockout: decision.lockout,
             shadow: decision.shadow.as_deref(),
             receipt: decision.receipt.as_deref(),
+            not_asked: decision.not_asked.as_deref().unwrap_or_default(),
             headers: headers(decision, families),
             status: decision.status,
             body: body(decision, urls, request_id),

@@ -56,6 +56,10 @@ impl Answer<'_> {
             raw(out, ",\"receipt\":");
             text(out, receipt)?;
         }
+        if !self.not_asked.is_empty() {
+            raw(out, ",\"not_asked\":");
+            serde_json::to_writer(&mut *out, self.not_asked)?;
+        }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {
             raw(out, "\"");
@@ -89,6 +93,10 @@ fn limit(out: &mut Vec<u8>, reading: &LimitReading) -> Result<()> {
     number(out, reading.reset);
     raw(out, ",\"retry_after\":");
     optional(out, reading.retry_after.as_ref())?;
+    if reading.unit.is_named() {
+        raw(out, ",\"unit\":");
+        text(out, reading.unit.name())?;
+    }
     if reading.shadow {
         raw(out, ",\"shadow\":true");
     }
@@ -250,7 +258,9 @@ mod tests {
             level: Some(Level::L3),
             retry_after: Some(300),
         }];
+        refused.not_asked = Some(["per-key".into()].into());
         let mut shadow = reading("shadow", "all");
+        shadow.unit = QuotaUnit::Named("tokens".into());
         shadow.shadow = true;
         shadow.retry_after = Some(7);
         refused.limits = vec![shadow, reading("other", "all")].into();
@@ -295,6 +305,7 @@ mod tests {
             ietf: true,
             org: true,
             partition_key: true,
+            every_bucket: true,
         };
         for (decision, id) in decisions.iter().zip(odd.iter().cycle()) {
             for families in [HeaderFamilies::default(), all] {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use palisade_core::budget::Costs;
 use palisade_core::facts::{
     ClientFacts, ClientType, FieldError, HEADER_BYTES_MAX, Id, Layers, NO_ADDRESS, PATH_BYTES_MAX,
     RequestFacts, RequestKind, SCOPES_MAX, Surface, bounded, usual_method,
@@ -12,6 +13,7 @@ use palisade_core::path::{EncodedSlash, normalise};
 use palisade_core::policy::Host;
 use serde::Deserialize;
 
+use super::costs::RawCosts;
 use super::{Text, text};
 
 /// How an identifier in a list is described.
@@ -87,6 +89,10 @@ pub struct RawRequest<'a> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub cost: Option<u64>,
+    /// Costs by unit, instead of `cost`: `{"requests": 1, "tokens": 4000}`.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<std::collections::BTreeMap<String, u64>>))]
+    pub costs: Option<RawCosts>,
     /// Request id.
     #[serde(borrow, default, deserialize_with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 512))]
@@ -191,6 +197,8 @@ impl RawRequest<'_> {
             client: client(self.client.as_ref())?,
             api_key: id("api_key", self.api_key.as_deref())?,
             cost: cost(self.cost)?,
+            costs: costs(self.costs, self.cost.is_some())?,
+            slots: false,
             kind,
             layers: self.layers.unwrap_or_default(),
             guess: false,
@@ -309,4 +317,15 @@ fn cost(cost: Option<u64>) -> Result<Option<NonZeroU32>, FieldError> {
         .and_then(NonZeroU32::new)
         .map(Some)
         .ok_or(FieldError::new("cost", "must be 1 to 4294967295"))
+}
+
+fn costs(costs: Option<RawCosts>, has_cost: bool) -> Result<Option<Box<Costs>>, FieldError> {
+    match costs {
+        Some(_) if has_cost => {
+            let problem = "and `cost` exclude each other: `cost` is the cost in requests";
+            Err(FieldError::new("costs", problem))
+        }
+        Some(costs) => costs.into_costs().map(|costs| Some(Box::new(costs))),
+        None => Ok(None),
+    }
 }

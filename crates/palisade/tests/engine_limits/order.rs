@@ -20,6 +20,7 @@ async fn l_order_the_kill_switch_comes_before_everything() {
         let answer = bench.check(AUTH).await;
         assert_eq!(answer["decision"], "allow");
         assert_eq!(answer["headers"]["X-RateLimit-Status"], "disabled");
+        assert_eq!(answer["mode"], "disabled");
     }
 }
 

@@ -297,6 +297,8 @@ impl Sim {
             RecordKind::Network(_) => 8192,
             RecordKind::Device(_) => 1024,
             RecordKind::Lockout => 512,
+            // The guard keeps none.
+            RecordKind::Reservation => 0,
         };
         let is_large = shared
             .records

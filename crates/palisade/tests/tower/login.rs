@@ -132,9 +132,36 @@ fn an_answer_that_is_no_success_is_a_failure_unless_nothing_was_verified() {
     for status in [400, 401, 403, 404, 410, 422, 423] {
         assert_eq!(outcome(status), Outcome::Failure, "{status}");
     }
-    for status in [429, 500, 503] {
-        assert_eq!(outcome(status), Outcome::Neither, "{status}");
+    assert_eq!(outcome(429), Outcome::Neither);
+    for status in [500, 503] {
+        assert_eq!(outcome(status), Outcome::Unknown, "{status}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_unknown_s11_guesses_that_the_application_fails_over_are_scored() {
+    let rig = Rig::new("");
+    let reached = Reached::default();
+    let counted = reached.clone();
+    let fails = tower::service_fn(move |_: Request<Body>| {
+        let number = counted.0.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if number == 1 {
+                return Err("no answer".into());
+            }
+            let mut response = Response::new(Body::default());
+            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            Ok::<_, tower::BoxError>(response)
+        }
+    });
+    let service = LoginLayer::new(&rig.gate(), read).layer(fails);
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        let answered = service.clone().oneshot(login("wrong")).await;
+        statuses.push(answered.map_or(0, |response| response.status().as_u16()));
+    }
+    assert_eq!(statuses, [500, 0, 500, 500, 429, 429]);
+    assert_eq!(reached.count(), 4);
 }
 
 #[tokio::test(start_paused = true)]

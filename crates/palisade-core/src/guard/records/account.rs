@@ -10,12 +10,16 @@ use super::codec::{DecodeError, Reader, Writer, pack};
 use super::once::Once;
 use super::pending::PendingAttempts;
 use super::sets::{Short, SlidingSet, Watch, keep_recent};
+use super::unknown::UnknownOutcomes;
 use crate::guard::ladder::{Issuer, KeyState};
 use crate::guard::policy::{FlowPolicy, GuardPolicy, HISTORY_MAX, MICRO_CAP_MAX};
 
 /// 2 added pending attempts; 3 is 2 with an answer that older readers have no code for, so
-/// that they leave the record alone instead of taking it for a broken one (F-VERSION).
-const VERSION: u8 = 3;
+/// that they leave the record alone instead of taking it for a broken one (F-VERSION); 4 adds
+/// unknown outcomes, and is written only while there are any.
+const VERSION: u8 = 4;
+/// What a record with an answer is written as that readers of version 2 cannot name.
+const VERSION_CAPTCHA: u8 = 3;
 /// What a record is written as that every reader of pending attempts can read.
 const VERSION_PENDING: u8 = 2;
 
@@ -117,6 +121,8 @@ pub struct Account {
     pub(in crate::guard) once: Once,
     /// Attempts that were let through and whose outcome is not known yet.
     pub(in crate::guard) pending: PendingAttempts,
+    /// Outcomes that nobody could tell (G-UNKNOWN).
+    pub(in crate::guard) unknown: UnknownOutcomes,
 }
 
 impl Account {
@@ -257,6 +263,7 @@ impl Account {
         self.flood_watch.prune(sets.watch_window, now);
         self.once.prune(guard.once_window, now);
         self.pending.prune(flow.pending_ttl, now);
+        self.unknown.prune(now);
         self.touched = now;
     }
 
@@ -324,6 +331,7 @@ impl Account {
             after(self.sessions.last().map(|s| &s.issued), guard.familiar_for),
             self.once.expires_at(guard.once_window),
             self.pending.expires_at(flow.pending_ttl),
+            self.unknown.expires_at(),
         ]
         .into_iter()
         .chain(self.devices.iter().map(|d| d.expires_at(guard, flow)))
@@ -334,9 +342,12 @@ impl Account {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let version = match self.once.names(Rule::A_CAPTCHA) {
-            true => VERSION,
-            false => VERSION_PENDING,
+        let version = if !self.unknown.is_empty() {
+            VERSION
+        } else if self.once.names(Rule::A_CAPTCHA) {
+            VERSION_CAPTCHA
+        } else {
+            VERSION_PENDING
         };
         let mut writer = Writer::new(version, self.touched);
         writer.key_state(&self.key);
@@ -365,6 +376,9 @@ impl Account {
         writer.list(&self.soft_blocks, |w, soft| {
             w.byte(u8::from(familiar(soft)))
         });
+        if version == VERSION {
+            self.unknown.encode(&mut writer);
+        }
         writer.finish()
     }
 
@@ -405,6 +419,9 @@ impl Account {
         if r.version() >= VERSION_PENDING {
             account.pending = PendingAttempts::decode(r)?;
             account.name_issuers(r)?;
+        }
+        if r.version() >= VERSION {
+            account.unknown = UnknownOutcomes::decode(r)?;
         }
         reader.finish()?;
         Ok(account)
@@ -552,6 +569,7 @@ impl Account {
             episodes: vec![FAR_OFF; HISTORY_MAX],
             once: full_once(),
             pending: PendingAttempts::full(),
+            unknown: UnknownOutcomes::full(),
         }
     }
 }
@@ -607,12 +625,28 @@ mod tests {
             account.touched = Micros(DAY);
             account
         };
-        for (rule, version) in [(Rule::A_CAPTCHA, VERSION), (Rule::A_HARD, VERSION_PENDING)] {
+        for (rule, version) in [
+            (Rule::A_CAPTCHA, VERSION_CAPTCHA),
+            (Rule::A_HARD, VERSION_PENDING),
+        ] {
             let account = once(rule);
             let bytes = account.encode();
             assert_eq!(bytes[0], version);
             assert_eq!(Account::decode(&bytes), Ok(account));
         }
+    }
+
+    #[test]
+    fn f_version_unknown_outcomes_mark_their_record_as_newer_for_as_long_as_they_are_kept() {
+        let mut account = Account {
+            touched: Micros(DAY),
+            ..Account::default()
+        };
+        assert_eq!(account.encode()[0], VERSION_PENDING);
+        account.unknown.note(Micros(DAY));
+        let bytes = account.encode();
+        assert_eq!(bytes[0], VERSION);
+        assert_eq!(Account::decode(&bytes), Ok(account));
     }
 
     #[test]

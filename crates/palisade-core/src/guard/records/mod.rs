@@ -11,6 +11,7 @@ pub mod network;
 pub mod once;
 pub mod pending;
 pub mod sets;
+pub mod unknown;
 
 use crate::lockout::Lockout;
 

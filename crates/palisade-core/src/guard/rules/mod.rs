@@ -20,4 +20,5 @@ pub(super) mod score;
 pub(super) mod spray;
 pub(super) mod spray_wide;
 pub(super) mod threshold;
+pub(super) mod unknown;
 pub mod watch;

@@ -11,7 +11,7 @@ use palisade_core::failure::fallback::{Share, Smoothing};
 use palisade_core::failure::{AvailabilitySettings, FallbackPolicy, LocalCap};
 use palisade_core::headers::HeaderFamilies;
 use palisade_core::lockout::{ChallengeMode, LockoutKey, LockoutPolicy};
-use palisade_core::policy::{RlsSettings, Settings};
+use palisade_core::policy::{ReservationSettings, RlsSettings, Settings};
 
 use crate::document::decode::{Decode, Problem, Problems, one_of};
 use crate::document::error::{Origin, Sink};
@@ -19,7 +19,7 @@ use crate::document::schema::{Schema, Section, read_table};
 use crate::document::tree::{Node, Table, lookup};
 use crate::named;
 use crate::policy::sections::Urls;
-use crate::policy::tables::RlsTable;
+use crate::policy::tables::{ReservationsTable, RlsTable};
 use crate::section;
 
 named!(Level {
@@ -147,6 +147,7 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
     let availability = breaker(root, sink);
     let urls = read_table::<Urls>(root, sink);
     let rls = read_table::<RlsTable>(root, sink);
+    let reservations = read_table::<ReservationsTable>(root, sink);
     let urls = urls?;
     Some(Settings {
         guard: guard?,
@@ -164,6 +165,9 @@ pub(crate) fn settings(root: &Table, headers: HeaderFamilies, sink: &mut Sink) -
             refunds: rls.refunds,
             metadata: rls.metadata,
             org_key: rls.org_key.map(String::into_boxed_str),
+        })?,
+        reservations: reservations.map(|table| ReservationSettings {
+            max_hold_us: micros(table.max_hold),
         })?,
         ..Settings::default()
     })

@@ -54,6 +54,17 @@ rtae = "5/min"
 }
 
 #[test]
+fn x11_an_address_of_sentinel_says_how_to_do_without() {
+    for scheme in ["redis+sentinel", "rediss+sentinel", "redis-sentinel"] {
+        let text = format!("[store]\nurl = \"{scheme}://:s3cret@h1:26379,h2/main\"\n");
+        let said = errors(&text);
+        assert!(said.contains("Sentinel, which is not followed"), "{said}");
+        assert!(said.contains("role:master"), "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+}
+
+#[test]
 fn an_unknown_key_names_the_nearest_spelling_or_where_it_belongs() {
     insta::assert_snapshot!(errors(
         r#"

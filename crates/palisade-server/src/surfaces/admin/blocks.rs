@@ -2,7 +2,9 @@
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
-use palisade::engine::{AdminError, BlockCursor, BlockView, LiftSubject, LiftTarget, Score};
+use palisade::engine::{
+    AdminError, BlockCursor, BlockView, LiftSubject, LiftTarget, LookedUp, Score,
+};
 use palisade_core::Digest;
 use palisade_core::decision::KeyKind;
 use palisade_core::record::{RecordKey, RecordKind};
@@ -48,7 +50,8 @@ pub(super) struct Target {
     /// And of this device or user agent.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     member: Option<Value>,
-    /// Instead of a record: an account, in login and OTP.
+    /// Instead of a record: an account, in login and OTP, as typed and as the proxy counts
+    /// it; with `ip` also its lockout there.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     account: Option<Value>,
     /// An address; beside `username` where the name was typed.
@@ -118,6 +121,8 @@ pub(super) struct Report {
     lifted: usize,
     /// Whether the score was forgotten too.
     score_forgotten: bool,
+    /// The spellings of the account that were looked up.
+    looked_up: Vec<LookedUp>,
 }
 
 /// Which part of the blocks.
@@ -194,5 +199,9 @@ pub(super) async fn lift(
     Ok(Json(Report {
         lifted: lifted.blocks,
         score_forgotten: score == Score::Forget,
+        looked_up: match &lifting {
+            Lifting::Record(_) => Vec::new(),
+            Lifting::Subject(subject) => operations.engine.looked_up(subject.account.as_ref()),
+        },
     }))
 }

@@ -10,6 +10,8 @@ use super::input::{Body, Fields};
 use super::refusal::Refusal;
 use super::{Caller, Operations};
 
+const INVALID: &str = "Invalid cache request";
+
 /// What is cached for a tenant.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
@@ -71,8 +73,8 @@ pub(super) async fn show(
     Ok(Json(cached.into()))
 }
 
-/// Asks the policy source again at once. What is cached stays in force until it
-/// answers.
+/// Asks the policy source again at once, on every node within a second. What is cached
+/// stays in force until it answers.
 #[cfg_attr(test, utoipa::path(
     post,
     path = "/admin/cache/invalidate",
@@ -84,11 +86,13 @@ pub(super) async fn invalidate(
     Extension(caller): Extension<Caller>,
     Body(body): Body<Invalidate>,
 ) -> Result<Json<Invalidated>, Refusal> {
-    let mut fields = Fields::new("Invalid cache request");
+    let mut fields = Fields::new(INVALID);
     let tenant = fields.optional("tenant_id", body.tenant_id);
     fields.finish()?;
     let invalidated = operations
         .administer(&caller)
-        .invalidate_cache(tenant.as_deref());
+        .invalidate_cache(tenant.as_deref())
+        .await
+        .map_err(|error| Refusal::from_admin(&error, INVALID, INVALID))?;
     Ok(Json(Invalidated { invalidated }))
 }

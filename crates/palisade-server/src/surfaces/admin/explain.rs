@@ -5,7 +5,7 @@ use axum::extract::State;
 use palisade::cases::DescriptorCall;
 use palisade::engine::Explanation;
 use palisade::wire::{RawGuard, RawRequest, WireError, parse};
-use palisade_core::facts::{GuardFacts, RequestFacts};
+use palisade_core::facts::{FieldError, GuardFacts, NO_ADDRESS, RequestFacts};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) struct Subject {
     /// Facts as for `/v1/check`.
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     request: Option<Value>,
-    /// Facts as for `/v1/guard/login/check`.
+    /// Facts as for `/v1/guard/login/check`; `ip` may be absent where an `account` is named.
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     guard: Option<Value>,
     /// A call of Envoy: `domain`, `descriptors` (each a list of `key` and `value`) and `hits`,
@@ -47,9 +47,18 @@ fn request_facts(value: &Value) -> Result<RequestFacts, WireError> {
     Ok(raw.into_facts()?)
 }
 
+/// Facts of a guard command. People who ask about an account need not know its address.
 fn guard_facts(value: &Value) -> Result<GuardFacts, WireError> {
     let bytes = serde_json::to_vec(value).map_err(|_| WireError::Syntax)?;
-    let raw: RawGuard<'_> = parse(&bytes)?;
+    let mut raw: RawGuard<'_> = parse(&bytes)?;
+    if raw.ip.is_none() && raw.username.is_some() {
+        let problem = "is required beside `username`: a lockout is of a name at an address";
+        return Err(FieldError::new("ip", problem).into());
+    }
+    let nowhere = NO_ADDRESS.to_string();
+    if raw.ip.is_none() && raw.account.is_some() {
+        raw.ip = Some(nowhere.into());
+    }
     Ok(raw.into_facts()?)
 }
 

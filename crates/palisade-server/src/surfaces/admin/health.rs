@@ -42,7 +42,8 @@ pub(super) async fn live() -> Json<Status> {
 
 /// It should get traffic
 ///
-/// It is not ending, and the store has not been away for too long.
+/// It is not ending; the store has answered, or limits are decided without it; and the store
+/// has not been away for too long.
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/health/ready",

@@ -3,7 +3,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use palisade::engine::{BlockView, BucketView, Finding, QuotaUsage, ScoreView, Sought, Standing};
+use palisade::engine::{
+    BlockView, BucketView, Finding, LookedUp, QuotaUsage, ScoreView, Sought, Standing,
+};
 use palisade::observe::audit::{Past, Whose};
 use palisade_core::Id;
 use palisade_core::policy::hash_api_key;
@@ -26,7 +28,8 @@ pub(super) struct Subject {
     /// An address; of IPv6, its /64.
     #[cfg_attr(test, schema(value_type = Option<String>, example = "192.0.2.7"))]
     ip: Option<Value>,
-    /// An account of the guard.
+    /// An account of the guard, sought as typed and as the proxy counts it; with `ip`
+    /// also its lockout there.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     account: Option<Value>,
     /// A name or email as typed, with `ip`: its lockout.
@@ -52,6 +55,8 @@ pub(super) struct Subject {
 pub(super) struct Found {
     /// What the strictest finding asks for.
     decision: &'static str,
+    /// The spellings of the account that were looked up.
+    looked_up: Vec<LookedUp>,
     /// What stands against it, the strictest first.
     findings: Vec<Finding>,
     /// Blocks that run on it.
@@ -77,6 +82,7 @@ impl Found {
     fn of(standing: Standing, quota: Option<QuotaUsage>, timeline: Vec<Past>) -> Self {
         Self {
             decision: standing.decision,
+            looked_up: standing.looked_up,
             findings: standing.findings,
             blocks: standing.blocks,
             scores: standing.scores,

@@ -7,6 +7,8 @@ use palisade::wire::{self, Answer, RawRequest};
 use palisade_core::RequestFacts;
 use serde::{Deserialize, Serialize};
 
+mod reservations;
+
 use super::Decide;
 use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
 use crate::surfaces::exchange::problem::Problem;
@@ -44,17 +46,20 @@ pub(super) async fn batch(
     let correlation = correlation_id(&parts.headers).or_else(|| id.id());
     let bytes_max = decide.bounds.body_bytes_max * BODY_FACTOR;
     let bytes = decide.read_up_to(bytes_max, body).await?;
-    let batch: Batch<'_> = wire::parse(&bytes)?;
-    if batch.checks.is_empty() || batch.checks.len() > decide.bounds.batch_max {
-        let problem = format!("must have 1 to {} members", decide.bounds.batch_max);
-        return Err(Problem::field("checks", &problem));
+    if reservations::has_any(&bytes) {
+        return Box::pin(reservations::batch(decide, &bytes, (correlation, id))).await;
     }
+    let batch: Batch<'_> = wire::parse(&bytes)?;
+    bounded(decide, batch.checks.len())?;
     let slash = decide.encoded_slash();
     let mut checks = Vec::with_capacity(batch.checks.len());
     for (index, raw) in batch.checks.into_iter().enumerate() {
         let mut facts = raw
             .into_facts_of(slash)
             .map_err(|error| Problem::from(error).within(&format!("checks[{index}]")))?;
+        decide
+            .knows_units(&facts)
+            .map_err(|problem| problem.within(&format!("checks[{index}]")))?;
         facts.correlation_id = facts.correlation_id.or_else(|| correlation.clone());
         let mut own = RequestId::generate();
         identify(&mut facts, &mut own);
@@ -68,6 +73,16 @@ pub(super) async fn batch(
             .collect(),
         request_id: id.as_str(),
     }))
+}
+
+/// Refuses a batch of nothing, and of too much.
+fn bounded(decide: &Decide, count: usize) -> Result<(), Problem> {
+    let most = decide.bounds.batch_max;
+    if (1..=most).contains(&count) {
+        return Ok(());
+    }
+    let problem = format!("must have 1 to {most} members");
+    Err(Problem::field("checks", &problem))
 }
 
 /// One after the other: checks of one client are charged in their order.

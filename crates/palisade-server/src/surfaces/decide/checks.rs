@@ -115,6 +115,7 @@ async fn facts(
     let raw: RawRequest<'_> = wire::parse(&bytes)?;
     let mut facts = raw.into_facts_of(decide.encoded_slash())?;
     facts.correlation_id = facts.correlation_id.or(correlation);
+    decide.knows_units(&facts)?;
     identify(&mut facts, id);
     Ok(facts)
 }

@@ -3,7 +3,10 @@
 mod forward_auth;
 
 use http::Method;
-use palisade::wire::{Answer, RawGuard, RawRequest};
+use palisade::wire::{
+    Answer, ExtendedAnswer, HeldMembers, RawFollowUp, RawGuard, RawRequest, ReservedAnswer,
+    SettledAnswer,
+};
 use palisade_core::facts::GuardOp;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::{Operation, OperationBuilder, PathItem, PathItemBuilder};
@@ -24,6 +27,7 @@ use super::Route;
 use super::batch::{Answers, Batch};
 use super::checks::{RefundFacts, Refunded};
 use super::guard::{Issued, NewSession, RawSession, Revoked};
+use super::reservations::Step;
 use crate::surfaces::exchange::problem::Document as Problem;
 
 const TAG: &str = "decisions";
@@ -106,7 +110,12 @@ fn operation(route: Route, method: &Method) -> Operation {
             SecurityRequirement::default(),
         ]))
         .request_body(Some(request))
-        .response("200", answer);
+        .response("200", answer.clone());
+    // What cannot be recorded now is tried again.
+    let operation = match route {
+        Route::FollowUp(Step::Settle | Step::Release) => operation.response("202", answer),
+        _ => operation,
+    };
     REFUSALS
         .iter()
         .fold(operation, |operation, (status, name, _)| {
@@ -151,6 +160,34 @@ fn words(route: Route, method: &Method) -> Words {
             "Batch",
             "Answers",
         ),
+        Route::Reserve => words(
+            "reserve",
+            "Reserves what a request may cost, with a place among what is in progress",
+            DATA,
+            "ReserveFacts",
+            "Reserved",
+        ),
+        Route::FollowUp(Step::Extend) => words(
+            "extend",
+            "Extends a reservation by more cost, to a later end, or both",
+            DATA,
+            "ReservationFacts",
+            "Extended",
+        ),
+        Route::FollowUp(Step::Settle) => words(
+            "settle",
+            "Settles a reservation by what was really used, once",
+            "What was used and reserved",
+            "ReservationFacts",
+            "Settled",
+        ),
+        Route::FollowUp(Step::Release) => words(
+            "release",
+            "Gives back all of a reservation: nothing was used",
+            "What was reserved",
+            "ReservationFacts",
+            "Settled",
+        ),
         Route::Guard(op) => {
             let takes = match op {
                 GuardOp::ApiHit => "HitFacts",
@@ -184,6 +221,7 @@ fn moment(op: GuardOp) -> String {
         "check" => "before the credential is verified",
         "failure" => "the credential was wrong",
         "success" => "the credential was right",
+        "unknown" => "how it ended is not known",
         _ => return "A heavy endpoint was called".to_owned(),
     };
     format!("{flow}: {when}")
@@ -229,6 +267,11 @@ fn components() -> Components {
         with::<Answers<'_>>,
         with::<RefundFacts>,
         with::<Refunded<'_>>,
+        with::<RawFollowUp>,
+        with::<HeldMembers<'_>>,
+        with::<ReservedAnswer<'_>>,
+        with::<ExtendedAnswer<'_>>,
+        with::<SettledAnswer<'_>>,
         with::<NewSession>,
         with::<RawSession>,
         with::<Issued<'_>>,
@@ -278,16 +321,38 @@ impl PartialSchema for RequestFacts {
 impl ToSchema for RequestFacts {}
 
 /// A job counts for its organisation and token (T-JOBS).
-const JOB_FIELDS: [&str; 8] = [
+const JOB_FIELDS: [&str; 9] = [
     "org",
     "token",
     "class",
     "user",
     "cost",
+    "costs",
     "receipt",
     "request_id",
     "correlation_id",
 ];
+
+/// Answers that carry what is held beside members of their own, as one object each.
+fn with_what_is_held(schemas: &mut Map<String, Value>) {
+    let held = schemas.remove("Held").unwrap_or_default();
+    let answer = schemas.get("Answer").cloned().unwrap_or_default();
+    let extended = schemas.get("Extended").map(|one| one["allOf"][1].clone());
+    for (name, own) in [
+        ("Reserved", answer),
+        ("Extended", extended.unwrap_or_default()),
+    ] {
+        let Some(schema) = schemas.get_mut(name) else {
+            continue;
+        };
+        let mut whole = own;
+        whole["description"] = schema["description"].clone();
+        for (field, says) in held["properties"].as_object().into_iter().flatten() {
+            whole["properties"][field] = says.clone();
+        }
+        *schema = whole;
+    }
+}
 
 /// Types that are read in more than one way, each way as a schema of its own.
 pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
@@ -302,6 +367,19 @@ pub(in crate::surfaces) fn refine(schemas: &mut Map<String, Value>) {
         }
         request["properties"]["op"] = words(&["request"]);
     }
+    if let Some(request) = schemas.get("HttpRequest") {
+        let mut reserve = request.clone();
+        reserve["description"] = json!("What asks to be reserved");
+        if let Some(fields) = reserve["properties"].as_object_mut() {
+            fields.remove("receipt");
+        }
+        reserve["properties"]["hold"] = json!({"type": ["string", "null"],
+            "description": "How long it lasts unless it is extended, as in `90s`"});
+        reserve["properties"]["at_most"] = json!({"type": ["boolean", "null"],
+            "description": "Whether what is left is granted where not everything is"});
+        schemas.insert("ReserveFacts".to_owned(), reserve);
+    }
+    with_what_is_held(schemas);
     job["description"] = json!(
         "A background job that is about to be enqueued: it counts for its organisation and token"
     );
@@ -328,6 +406,6 @@ mod tests {
         for (path, route) in Route::all() {
             assert_eq!(Route::find(&path), Some(route), "{path}");
         }
-        assert_eq!(Route::all().count(), 6 + GuardOp::ALL.len());
+        assert_eq!(Route::all().count(), 10 + GuardOp::ALL.len());
     }
 }

@@ -20,9 +20,11 @@ pub(super) fn operation(path: &str) -> Option<GuardOp> {
         "login/check" => GuardOp::LoginCheck,
         "login/failure" => GuardOp::LoginFailure,
         "login/success" => GuardOp::LoginSuccess,
+        "login/unknown" => GuardOp::LoginUnknown,
         "otp/check" => GuardOp::OtpCheck,
         "otp/failure" => GuardOp::OtpFailure,
         "otp/success" => GuardOp::OtpSuccess,
+        "otp/unknown" => GuardOp::OtpUnknown,
         "api/hit" => GuardOp::ApiHit,
         _ => return None,
     })

@@ -5,6 +5,7 @@ mod checks;
 #[cfg(test)]
 pub(super) mod document;
 mod guard;
+mod reservations;
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -16,9 +17,11 @@ use http::{Method, Request};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use palisade::deadline::within;
+use palisade_core::RequestFacts;
 use palisade_core::facts::GuardOp;
 use palisade_core::path::EncodedSlash;
 
+use self::reservations::Step;
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
 use super::exchange::{Callers, Place, Reply, body};
@@ -101,6 +104,15 @@ impl Decide {
         self.enforcer.engine.policy().settings.encoded_slash
     }
 
+    /// Refuses costs in a unit that no limit counts (B-UNIT).
+    fn knows_units(&self, facts: &RequestFacts) -> Result<(), Problem> {
+        let Some(costs) = &facts.costs else {
+            return Ok(());
+        };
+        let engine = &self.enforcer.engine;
+        Ok(engine.with_policy(|policy| policy.knows_units(costs))?)
+    }
+
     /// A body within its bounds.
     async fn read(&self, body: Incoming) -> Result<Bytes, Problem> {
         self.read_up_to(self.bounds.body_bytes_max, body).await
@@ -137,6 +149,10 @@ impl Decide {
             Route::Peek => Box::pin(checks::peek(self, request, id)).await,
             Route::Refund => Box::pin(checks::refund(self, request, id)).await,
             Route::Batch => Box::pin(batch::batch(self, request, id)).await,
+            Route::Reserve => Box::pin(reservations::reserve(self, request, id)).await,
+            Route::FollowUp(step) => {
+                Box::pin(reservations::follow_up(self, step, request, id)).await
+            }
             Route::Guard(op) => Box::pin(guard::command(self, op, request, id)).await,
             Route::Sessions => Box::pin(guard::sessions(self, request, id)).await,
             Route::ForwardAuth => {
@@ -161,6 +177,8 @@ enum Route {
     Peek,
     Refund,
     Batch,
+    Reserve,
+    FollowUp(Step),
     Guard(GuardOp),
     Sessions,
     ForwardAuth,
@@ -173,6 +191,10 @@ impl Route {
             "/v1/peek" => Self::Peek,
             "/v1/refund" => Self::Refund,
             "/v1/batch" => Self::Batch,
+            "/v1/reserve" => Self::Reserve,
+            "/v1/extend" => Self::FollowUp(Step::Extend),
+            "/v1/settle" => Self::FollowUp(Step::Settle),
+            "/v1/release" => Self::FollowUp(Step::Release),
             "/forward-auth" => Self::ForwardAuth,
             "/v1/guard/sessions" => Self::Sessions,
             _ => Self::Guard(guard::operation(path.strip_prefix("/v1/guard/")?)?),
@@ -187,6 +209,7 @@ impl Route {
             ("/v1/peek", Self::Peek),
             ("/v1/refund", Self::Refund),
             ("/v1/batch", Self::Batch),
+            ("/v1/reserve", Self::Reserve),
             ("/v1/guard/sessions", Self::Sessions),
             ("/forward-auth", Self::ForwardAuth),
         ];
@@ -194,8 +217,10 @@ impl Route {
             let path = format!("/v1/guard/{}", op.name().replace('.', "/"));
             (path, Self::Guard(op))
         });
+        let steps = Step::ALL.map(|(path, step)| (path, Self::FollowUp(step)));
         named
             .into_iter()
+            .chain(steps)
             .map(|(path, route)| (path.to_owned(), route))
             .chain(guard)
     }

@@ -222,18 +222,27 @@ impl Problem {
         self
     }
 
-    /// The answer.
-    pub(crate) fn respond(&self, id: &RequestId) -> Reply {
+    fn document<'a>(&'a self, id: &'a RequestId) -> Document<'a> {
         let (status, r#type, title) = self.kind.parts();
-        let document = Document {
+        Document {
             r#type,
             title,
             status: status.as_u16(),
             detail: &self.detail,
             field: self.field.as_deref(),
             request_id: id.as_str(),
-        };
-        let json = serde_json::to_vec(&document).unwrap_or_default();
+        }
+    }
+
+    /// The problem as a member of a batch's answers.
+    pub(crate) fn as_data(&self, id: &RequestId) -> serde_json::Value {
+        serde_json::to_value(self.document(id)).unwrap_or_default()
+    }
+
+    /// The answer.
+    pub(crate) fn respond(&self, id: &RequestId) -> Reply {
+        let (status, ..) = self.kind.parts();
+        let json = serde_json::to_vec(&self.document(id)).unwrap_or_default();
         let mut reply = Response::new(Full::new(Bytes::from(json)));
         *reply.status_mut() = status;
         let headers = reply.headers_mut();

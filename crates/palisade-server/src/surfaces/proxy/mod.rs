@@ -27,6 +27,7 @@ use hyper::upgrade::OnUpgrade;
 use palisade::engine::RequestAnswer;
 use palisade::extract::client_id::FORM_BYTES_MAX;
 use palisade::extract::{Arrived, arrive};
+use palisade_core::RequestFacts;
 use palisade_core::facts::Surface as Came;
 use palisade_policy::OutcomeRoute;
 use tokio::sync::RwLock;
@@ -121,6 +122,7 @@ enum Passage {
 struct Passing {
     answer: RequestAnswer,
     forward_path: Option<Box<str>>,
+    facts: RequestFacts,
     body: Outgoing,
     /// What it tries, on a login route.
     login: Option<Login>,
@@ -167,6 +169,11 @@ impl Proxy {
                 Err(answer) => return Ok(refused(&answer, id, &asked)),
             },
         };
+        if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status()) {
+            let now = self.enforcer.engine.clock().now();
+            let observer = &self.enforcer.observer;
+            observer.application_refused(&passing.facts, now);
+        }
         headers::towards_client(response.headers_mut(), &passing.answer);
         Ok(response)
     }
@@ -213,6 +220,7 @@ impl Proxy {
         Ok(Passage::Open(Box::new(Passing {
             answer: decided.answer,
             forward_path: decided.forward_path,
+            facts: decided.facts,
             body,
             login,
         })))

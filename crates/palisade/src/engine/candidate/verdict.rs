@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use palisade_core::decision::{Decision, Mode, Outcome};
+use palisade_core::decision::{Decision, Outcome};
 use palisade_core::headers::Header;
 use palisade_core::rule::Rule;
 use serde::Serialize;
@@ -38,7 +38,7 @@ impl Comparison {
     /// Compares what the live policy decided with what another would have.
     #[must_use]
     pub fn of(live: &Decision, other: &Decision) -> Self {
-        if live.mode != Mode::Normal || other.mode != Mode::Normal {
+        if live.mode.is_of_outage() || other.mode.is_of_outage() {
             return Self::NotCompared;
         }
         match (live.is_allowed(), other.is_allowed()) {
@@ -163,7 +163,7 @@ impl CandidateAnswer {
 
 #[cfg(test)]
 mod tests {
-    use palisade_core::decision::{ErrorCode, Reason};
+    use palisade_core::decision::{ErrorCode, Mode, Reason};
     use palisade_core::time::Micros;
 
     use super::*;

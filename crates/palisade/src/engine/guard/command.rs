@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use palisade_core::decision::{Decision, Enforcement, KeyKind, LockoutNote};
+use palisade_core::decision::{Decision, Enforcement, KeyKind, LockoutNote, Mode};
 use palisade_core::facts::{Attempt, FieldError, GuardFacts, GuardOp};
 use palisade_core::failure::{DegradedKeys, Policy, SeenBlock, Trust};
 use palisade_core::guard::policy::GuardMode;
@@ -243,6 +243,7 @@ impl Guard {
 
 fn disabled(now: Micros) -> Decision {
     Decision {
+        mode: Mode::Disabled,
         enforcement: Enforcement::Disabled,
         ..Decision::allow(now)
     }

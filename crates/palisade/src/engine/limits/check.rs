@@ -115,8 +115,28 @@ impl Engine {
         answer
     }
 
+    /// The decision on a plan, and the allowlist entry that let it pass; nobody is told.
+    pub(in crate::engine) async fn decide_plan(
+        &self,
+        policy: &PolicySet,
+        plan: &Plan<'_>,
+        facts: &RequestFacts,
+    ) -> (Box<Decision>, Option<String>) {
+        let class = class_of(plan, facts);
+        let asked = Asked {
+            policy,
+            plan,
+            class: &class,
+            facts,
+            keyring: &self.keyring,
+            take: Take::Consume,
+            ends: self.link.request_ends(),
+        };
+        self.decide(&asked).await
+    }
+
     /// Tells whoever counts and bills what was decided about a request that began then.
-    fn note(
+    pub(in crate::engine) fn note(
         &self,
         began: Option<Micros>,
         facts: &RequestFacts,
@@ -157,11 +177,12 @@ impl Engine {
             ends,
         };
         let (decision, bypassed) = self.decide(&asked).await;
-        let answer = RequestAnswer {
+        let mut answer = RequestAnswer {
             decision,
-            policy,
+            policy: Arc::clone(&policy),
             candidate: None,
         };
+        tell_not_asked(&plan, &mut answer.decision);
         (answer, bypassed)
     }
 
@@ -344,6 +365,15 @@ impl Engine {
     }
 }
 
+/// Names the limits on what is in progress that apply and that this request, which holds
+/// nothing, did not ask (B-SLOT).
+fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
+    if !plan.not_asked.is_empty() {
+        let names = plan.not_asked.iter().map(|limit| Arc::clone(&limit.name));
+        decision.not_asked = Some(names.collect());
+    }
+}
+
 /// What the global throttle said.
 enum Throttled {
     Passed,
@@ -368,6 +398,7 @@ pub(super) fn class_of<'p>(plan: &Plan<'p>, facts: &RequestFacts) -> Cow<'p, Arc
 
 fn disabled(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
+        mode: Mode::Disabled,
         enforcement: Enforcement::Disabled,
         class: Some(Arc::clone(class)),
         ..Decision::allow(now)

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use palisade_core::Digest;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
@@ -15,20 +15,29 @@ use palisade_core::time::Micros;
 use palisade_store::Charged;
 use parking_lot::Mutex;
 
+/// What may be given back at any moment is denied here no longer than this, so that what one
+/// node gives back another can use (B-REMEMBER).
+const RESERVABLE_US: u64 = 100_000;
+
 /// Most denials that are remembered.
 const DENIALS_MAX: usize = 100_000;
 
 #[derive(Default)]
 pub(super) struct Denials {
+    /// By bucket. Of two policies with other figures for one the later denial stays.
     known: Mutex<HashMap<Digest, Denial>>,
     /// Spares the lock while nobody is denied.
     any: AtomicBool,
     /// Grows with each [`Denials::clear`].
     epoch: AtomicU64,
+    /// Limits of requests that this node has made reservations on.
+    reserved: Mutex<HashSet<Digest>>,
 }
 
 #[derive(Clone, Copy)]
 struct Denial {
+    /// [`Charge::memo`]: under other figures the bucket may admit.
+    memo: Digest,
     cost: u32,
     until: Micros,
     reading: Reading,
@@ -49,8 +58,9 @@ impl Denials {
         }
         let known = self.known.lock();
         charges.iter().find_map(|charge| {
-            let denial = known.get(&charge.memo())?;
+            let denial = known.get(&charge.id)?;
             let holds = denial.until > now
+                && denial.memo == charge.memo()
                 && charge.cost >= denial.cost
                 && charge.on_exceed == OnExceed::Deny;
             let store_now = now.moved(denial.ahead_us);
@@ -88,15 +98,32 @@ impl Denials {
                 continue;
             };
             if charge.on_exceed == OnExceed::Deny && known.len() < DENIALS_MAX {
+                let wait = retry_at.since(charged.now).min(self.longest_us(charge));
                 let denial = Denial {
+                    memo: charge.memo(),
                     cost: charge.cost,
-                    until: asked.plus(retry_at.since(charged.now)),
+                    until: asked.plus(wait),
                     reading: *reading,
                     ahead_us,
                 };
-                known.insert(charge.memo(), denial);
+                known.insert(charge.id, denial);
                 self.any.store(true, Ordering::Release);
             }
+        }
+    }
+
+    /// Something is reserved of these limits, and may come back before their windows end.
+    pub(super) fn note_reserved(&self, charges: &[Charge<'_>]) {
+        let mut reserved = self.reserved.lock();
+        reserved.extend(charges.iter().map(|charge| charge.limit.digest));
+    }
+
+    /// The longest that a denial of this bucket is remembered here.
+    fn longest_us(&self, charge: &Charge<'_>) -> u64 {
+        if is_reservable(charge) || self.reserved.lock().contains(&charge.limit.digest) {
+            RESERVABLE_US
+        } else {
+            u64::MAX
         }
     }
 
@@ -107,11 +134,11 @@ impl Denials {
 
     /// Forgets what is known of these buckets: something was given back to them. An
     /// answer that is on its way may be older than that, so none is remembered.
-    pub(super) fn forget(&self, charges: &[Charge<'_>]) {
+    pub(super) fn forget<'a>(&self, buckets: impl IntoIterator<Item = &'a Digest>) {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        for charge in charges {
-            known.remove(&charge.memo());
+        for bucket in buckets {
+            known.remove(bucket);
         }
     }
 
@@ -120,8 +147,14 @@ impl Denials {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         known.clear();
+        self.reserved.lock().clear();
         self.any.store(false, Ordering::Release);
     }
+}
+
+/// True if every node soon asks again about a denial of this bucket.
+pub(super) const fn is_reservable(charge: &Charge<'_>) -> bool {
+    charge.limit.def.concurrency || charge.limit.def.unit.is_named()
 }
 
 #[cfg(test)]

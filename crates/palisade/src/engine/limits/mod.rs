@@ -4,7 +4,7 @@
 //! refused already; [`fallback`] decides while it cannot be asked. [`descriptors`] are what
 //! an Envoy rate-limit service asks, on the same counters. [`receipts`] say what was charged,
 //! and [`refund`] gives it back. [`keyed`] is beside all that: buckets that a caller figures
-//! itself.
+//! itself, [`reserved`] what reservations ask of the buckets.
 
 pub(super) mod both_names;
 mod charge;
@@ -18,10 +18,13 @@ mod lease;
 mod near;
 mod receipts;
 mod refund;
+mod reserved;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use palisade_core::Digest;
 use palisade_core::failure::FallbackPolicy;
 use palisade_core::plan::Charge;
 use palisade_core::policy::{Accuracy, Limit};
@@ -38,6 +41,7 @@ pub use check::RequestAnswer;
 pub use descriptors::{DescriptorAnswer, DescriptorStatus, Figure, Verdict};
 pub use keyed::{KEYED_MAX, Keyed, KeyedAnswer};
 pub use refund::RefundOutcome;
+pub(super) use reserved::{limit_named, readings_of};
 
 /// What this node keeps of limits beside the store.
 pub(super) struct Limits {
@@ -91,10 +95,10 @@ impl Limits {
 
     /// Something was given back to these buckets: what is remembered of them goes, tokens
     /// and all other buckets stay.
-    fn reopen(&self, charges: &[Charge<'_>]) {
-        self.denials.forget(charges);
-        for charge in charges {
-            self.leases.reopen(charge);
+    pub(super) fn reopen(&self, buckets: &HashSet<Digest>) {
+        self.denials.forget(buckets);
+        for id in buckets {
+            self.leases.reopen(*id);
         }
     }
 

@@ -18,6 +18,7 @@ use super::super::link::NoAnswer;
 use super::both_names;
 use super::charge::{Counters, LIMITS, with_spec};
 use super::check::class_of;
+use super::denials::is_reservable;
 use super::receipts;
 
 /// What a refund left.
@@ -87,12 +88,24 @@ impl Engine {
             return RefundOutcome::Unavailable;
         };
         let charges: Vec<Charge<'_>> = lines.iter().map(|(_, t)| t.charge.clone()).collect();
-        self.limits.reopen(&charges);
+        self.reopen(&charges, charged.now);
         let limits = shown(&receipt.class, &charges, &charged);
         if receipt.lines.iter().any(|line| line.counts_at(charged.now)) {
             RefundOutcome::Done(limits)
         } else {
             RefundOutcome::Over(limits)
+        }
+    }
+
+    /// Something was given back to these buckets at `at`, by the store's clock: what this node
+    /// remembers of them goes, and the others are told.
+    pub(super) fn reopen(&self, charges: &[Charge<'_>], at: Micros) {
+        self.limits
+            .reopen(&charges.iter().map(|charge| charge.id).collect());
+        // Where something is reserved the others ask again soon by themselves (B-REMEMBER).
+        let remembered = charges.iter().filter(|charge| !is_reservable(charge));
+        if self.store().is_shared() {
+            self.registries.refunds.note(remembered, at);
         }
     }
 
@@ -117,7 +130,7 @@ impl Engine {
         let class = class_of(&plan, facts);
         match self.counters().refund_unnamed(&plan.charges).await {
             Ok(charged) => {
-                self.limits.reopen(&plan.charges);
+                self.reopen(&plan.charges, charged.now);
                 RefundOutcome::Done(shown(&class, &plan.charges, &charged))
             }
             Err(_) => RefundOutcome::Unavailable,
@@ -125,7 +138,7 @@ impl Engine {
     }
 }
 
-fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
+pub(super) fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitReading> {
     let judged = Judged {
         charges,
         readings: &charged.readings,
@@ -135,7 +148,7 @@ fn shown(class: &str, charges: &[Charge<'_>], charged: &Charged) -> Vec<LimitRea
 }
 
 /// The limit that a line names, if the policy still has it.
-fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
+pub(super) fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
     let mut limits = policy.limits().iter().chain(policy.tier_limits());
     limits.find(|limit| limit.digest == digest)
 }
@@ -193,7 +206,7 @@ impl Counters<'_> {
         Ok(mark.await?.admitted)
     }
 
-    async fn give_back_lines(
+    pub(super) async fn give_back_lines(
         self,
         lines: &[(Place, Taken<'_>)],
         ends: Instant,

@@ -1,7 +1,7 @@
 //! Blocks that run, and scores that stand, as operators see them.
 
 use palisade_core::decision::{KeyKind, Level, Outcome};
-use palisade_core::facts::{GuardFacts, GuardOp};
+use palisade_core::facts::{GuardFacts, GuardOp, NO_ADDRESS};
 use palisade_core::guard::Signals;
 use palisade_core::record::{Flow, RecordKey, RecordKind};
 use palisade_core::rule::Rule;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::super::Engine;
 use super::aggregate::Aggregate;
-use super::{AdminError, LiftSubject};
+use super::{AdminError, LiftSubject, spellings};
 
 /// Most blocks that one listing returns.
 pub const BLOCKS_LISTED_MAX: usize = 1000;
@@ -227,17 +227,23 @@ impl Engine {
         Ok((blocks, scores))
     }
 
-    /// The records that a subject has, in every flow.
+    /// The records that a subject has, in every flow and under every spelling of its
+    /// account. Without an address ([`NO_ADDRESS`]) there are none of a network and no lockout.
     pub fn records_of(&self, facts: &GuardFacts) -> Vec<RecordKey> {
-        let signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, facts);
-        let mut keys = Vec::new();
+        let mut signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, facts);
+        if signals.username.is_none() {
+            // Behind the proxy the account is the name that was typed.
+            signals.count_by_account(&self.keyring, facts);
+        }
+        let has_address = facts.ip != NO_ADDRESS;
+        let mut keys = facts.account.as_ref().map_or_else(Vec::new, |account| {
+            spellings::account_records(&self.keyring, account)
+        });
         for flow in [Flow::Login, Flow::Otp, Flow::Api] {
             let of = signals.keys(flow);
-            let lockout = of.lockout.filter(|_| flow == Flow::Login);
-            for pair in [of.account, Some(of.network), of.device, lockout]
-                .into_iter()
-                .flatten()
-            {
+            let network = Some(of.network).filter(|_| has_address);
+            let lockout = of.lockout.filter(|_| has_address && flow == Flow::Login);
+            for pair in [network, of.device, lockout].into_iter().flatten() {
                 keys.push(pair.current);
                 keys.extend(pair.previous);
             }

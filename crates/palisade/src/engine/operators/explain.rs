@@ -2,14 +2,14 @@
 
 use palisade_core::Decision;
 use palisade_core::decision::{Level, LimitReading, Outcome, Reason};
-use palisade_core::facts::{GuardFacts, RequestFacts};
+use palisade_core::facts::{GuardFacts, NO_ADDRESS, RequestFacts};
 use palisade_core::rule::Rule;
 use palisade_store::StoreError;
 use serde::Serialize;
 
 use super::super::Engine;
 use super::explain_call::CalledBucket;
-use super::{BlockView, BucketView};
+use super::{BlockView, BucketView, LookedUp};
 
 /// What stands against the subject, and what does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,6 +19,9 @@ pub struct Explanation {
     pub decision: &'static str,
     /// The strictest first.
     pub findings: Vec<Finding>,
+    /// The spellings of the account that were looked up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub looked_up: Vec<LookedUp>,
 }
 
 /// One finding.
@@ -82,8 +85,8 @@ impl Finding {
 }
 
 impl Engine {
-    /// Explains what a request and a guard command with these facts would meet.
-    /// Nothing is counted.
+    /// Explains what a request and a guard command with these facts would meet. A command
+    /// without an address ([`NO_ADDRESS`]) is explained by its account alone. Nothing is counted.
     ///
     /// # Errors
     /// The store's.
@@ -96,13 +99,23 @@ impl Engine {
         if let Some(facts) = guard {
             let blocks = self.blocks_of(facts).await?;
             findings.extend(blocks.iter().map(of_block));
+            if facts.ip == NO_ADDRESS {
+                findings.push(Finding::harmless(WITHOUT_ADDRESS.to_owned()));
+            }
         }
         if let Some(facts) = request {
             findings.extend(of_decision(&self.peek(facts).await.decision));
         }
-        Ok(Explanation::of(findings))
+        let account = guard.and_then(|facts| facts.account.as_ref());
+        Ok(Explanation {
+            looked_up: self.looked_up(account),
+            ..Explanation::of(findings)
+        })
     }
 }
+
+const WITHOUT_ADDRESS: &str = "blocks of an address, and lockouts, which are of a name at an \
+    address, were not looked up: name the address (`--ip`) to see them";
 
 impl Explanation {
     pub(super) fn of(mut findings: Vec<Finding>) -> Self {
@@ -111,13 +124,17 @@ impl Explanation {
         Self {
             decision: strictest.name(),
             findings,
+            looked_up: Vec::new(),
         }
     }
 
     /// The findings of both, as one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self::of([self.findings, other.findings].concat())
+        Self {
+            looked_up: [self.looked_up, other.looked_up].concat(),
+            ..Self::of([self.findings, other.findings].concat())
+        }
     }
 }
 
@@ -196,6 +213,10 @@ pub fn meaning(rule: Rule) -> &'static str {
 
 const MEANINGS: &[(Rule, &str)] = &[
     (Rule::L_IP, "too many requests from this address"),
+    (
+        Rule::L_SHARED,
+        "everybody together used up a limit that all share",
+    ),
     (Rule::L_USER, "too many requests of this user"),
     (Rule::L_CLIENT, "too many requests of this OAuth client"),
     (Rule::L_GLOBAL, "the service sheds load for everybody"),

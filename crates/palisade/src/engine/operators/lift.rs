@@ -16,6 +16,7 @@ use super::super::Engine;
 use super::super::guard::RETRIES_MAX;
 use super::super::link::For;
 use super::aggregate::Aggregate;
+use super::{LookedUp, spellings};
 
 /// Which block to lift.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,8 @@ pub enum Score {
 /// Whose blocks to lift, as a person names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiftSubject {
-    /// The account: its records in login and OTP.
+    /// The account: its records in login and OTP, as typed and as the proxy counts it;
+    /// beside an address also its lockout there.
     pub account: Option<Id>,
     /// The address: its network records. Beside a username it only says which
     /// lockout is meant.
@@ -57,6 +59,23 @@ pub struct Lifted {
     pub records: usize,
     /// Blocks that were running.
     pub blocks: usize,
+    /// The first record that had any, else the first that exists.
+    pub first: Option<Digest>,
+}
+
+impl Lifted {
+    fn and(self, other: Self) -> Self {
+        let other_is_first = self.blocks == 0 && other.blocks > 0;
+        let (first, second) = match other_is_first {
+            true => (other.first, self.first),
+            false => (self.first, other.first),
+        };
+        Self {
+            records: self.records + other.records,
+            blocks: self.blocks + other.blocks,
+            first: first.or(second),
+        }
+    }
 }
 
 impl Engine {
@@ -72,11 +91,15 @@ impl Engine {
                 only: None,
                 score,
             };
-            let of_record = self.lift(&target).await?;
-            lifted.records += of_record.records;
-            lifted.blocks += of_record.blocks;
+            lifted = lifted.and(self.lift(&target).await?);
         }
         Ok(lifted)
+    }
+
+    /// The spellings of an account that are looked up where it is named.
+    #[must_use]
+    pub fn looked_up(&self, account: Option<&Id>) -> Vec<LookedUp> {
+        spellings::looked_up(&self.keyring, account)
     }
 
     /// The digest by which the audit names a subject: the first of its records.
@@ -86,16 +109,11 @@ impl Engine {
     }
 
     pub(super) fn records_named(&self, subject: &LiftSubject) -> Vec<RecordKey> {
-        let account = subject.account.as_ref().map(|account| {
-            let digest = self.keyring.hmac(Domain::Account, &[account.as_bytes()]);
-            let kinds = vec![
-                RecordKind::Account(Flow::Login),
-                RecordKind::Account(Flow::Otp),
-            ];
-            (kinds, digest)
-        });
+        let account = subject.account.as_ref();
         let prefix = subject.ip.map(Prefix::of);
-        let lockout = subject.username.as_ref().zip(prefix).map(|(name, prefix)| {
+        // Behind the proxy the account is the name that was typed.
+        let name = subject.username.as_ref().or(account);
+        let lockout = name.zip(prefix).map(|(name, prefix)| {
             let digest = username_digest(&self.keyring, name.as_str(), prefix);
             (vec![RecordKind::Lockout], digest)
         });
@@ -104,8 +122,10 @@ impl Engine {
             let flows = [Flow::Login, Flow::Otp, Flow::Api];
             (flows.map(RecordKind::Network).to_vec(), digest)
         });
-        let mut records = Vec::new();
-        for (kinds, digest) in [account, lockout, network].into_iter().flatten() {
+        let mut records = account.map_or_else(Vec::new, |account| {
+            spellings::account_records(&self.keyring, account)
+        });
+        for (kinds, digest) in [lockout, network].into_iter().flatten() {
             for kind in kinds {
                 let digests = std::iter::once(digest.current).chain(digest.previous);
                 records.extend(digests.map(|digest| RecordKey { kind, digest }));
@@ -142,7 +162,11 @@ impl Engine {
             let commit = calls.make(|store| store.commit(&writes));
             if nothing_to_write || commit.await? == Commit::Done {
                 self.forget_block(target);
-                return Ok(Lifted { records: 1, blocks });
+                return Ok(Lifted {
+                    records: 1,
+                    blocks,
+                    first: Some(target.record.digest),
+                });
             }
         }
         Err(StoreError::Exhausted("the record is too busy".to_owned()))
@@ -163,6 +187,7 @@ impl Engine {
             ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
             RecordKind::Lockout => return self.link.modes().lift_lockout(id),
+            RecordKind::Reservation => return,
         };
         let keys = DegradedKeys {
             prefix: id,

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::super::Engine;
 use super::super::limits::both_names;
 use super::explain::{of_block, of_bucket};
-use super::{BlockView, Finding, LiftSubject, ResetSelector, ScoreView};
+use super::{BlockView, Finding, LiftSubject, LookedUp, ResetSelector, ScoreView};
 
 /// Most buckets that one lookup reads.
 pub const BUCKETS_READ_MAX: usize = 200;
@@ -26,7 +26,8 @@ pub const BUCKETS_READ_MAX: usize = 200;
 pub struct Sought {
     /// An address; of IPv6, its /64.
     pub ip: Option<IpAddr>,
-    /// An account of the guard.
+    /// An account of the guard, sought as typed and as the proxy counts it; beside an
+    /// address also its lockout there.
     pub account: Option<Id>,
     /// A name or email as typed, at the address.
     pub username: Option<Id>,
@@ -45,6 +46,8 @@ pub struct Sought {
 pub struct Standing {
     /// What the strictest finding asks for.
     pub decision: &'static str,
+    /// The spellings of the account that were looked up.
+    pub looked_up: Vec<LookedUp>,
     /// What stands against it, the strictest first.
     pub findings: Vec<Finding>,
     /// Blocks that run on it.
@@ -134,6 +137,7 @@ impl Engine {
         let strictest = findings.first().map_or(Outcome::Allow, Finding::strictness);
         Ok(Standing {
             decision: strictest.name(),
+            looked_up: self.looked_up(sought.account.as_ref()),
             free_in: findings
                 .iter()
                 .filter_map(|finding| finding.retry_after)

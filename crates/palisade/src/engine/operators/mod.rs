@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod allowlist;
+mod announcements;
 mod blocks;
 mod credentials;
 mod explain;
@@ -12,6 +13,7 @@ mod overage;
 mod quotas;
 mod registries;
 mod resets;
+mod spellings;
 
 use palisade_store::StoreError;
 
@@ -33,6 +35,7 @@ pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
 pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};
+pub use spellings::LookedUp;
 
 /// Why an operator's request was refused. No value is echoed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -152,7 +155,7 @@ impl Admin<'_> {
                 problem: "is required beside `username`: a lockout is of a name at an address",
             });
         }
-        let Some(id) = self.engine.digest_of(subject) else {
+        let Some(first) = self.engine.digest_of(subject) else {
             return Err(AdminError::Invalid {
                 field: "account",
                 problem: "is required, or `ip`, or `record` and `id`",
@@ -162,7 +165,8 @@ impl Admin<'_> {
         if let Some(candidate) = self.engine.beside() {
             candidate.lift_of(subject, score).await;
         }
-        self.lifted(lifted, &id.hex(), score, reason)
+        let id = lifted.first.unwrap_or(first).hex();
+        self.lifted(lifted, &id, score, reason)
     }
 
     fn lifted(
@@ -181,10 +185,15 @@ impl Admin<'_> {
     }
 
     /// Asks the source again about a tenant's policy, or about all; true if something
-    /// was cached.
-    pub fn invalidate_cache(&self, org: Option<&str>) -> bool {
+    /// was cached here. The other nodes hear of it within a second and ask again about every
+    /// tenant that they know: a name is nothing to be told in a store.
+    ///
+    /// # Errors
+    /// The store's: other nodes may not have heard. This one asks again all the same.
+    pub async fn invalidate_cache(&self, org: Option<&str>) -> Result<bool, AdminError> {
         let dropped = self.engine.tenants.invalidate(org);
         self.record(Change::CacheInvalidated);
-        dropped
+        self.engine.announce(announcements::of_policies).await?;
+        Ok(dropped)
     }
 }

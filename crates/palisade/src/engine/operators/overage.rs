@@ -138,13 +138,14 @@ impl Engine {
             .into_iter()
             .filter(|(id, _)| id.get(..7).is_some_and(|of| of < month.as_str()));
         for (id, total) in over {
-            self.settle(&id, total, own.contains_key(&id), now).await?;
+            self.settle_key(&id, total, own.contains_key(&id), now)
+                .await?;
         }
         Ok(())
     }
 
     /// Tells a total once every node has written its own.
-    async fn settle(
+    async fn settle_key(
         &self,
         id: &str,
         total: Total,

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use palisade_store::{Registry, StoreError};
+use palisade_core::time::Micros;
+use palisade_store::{Entry, Registry, StoreError};
+use parking_lot::Mutex;
 
 use super::super::Engine;
 use super::allowlist::Allowlist;
+use super::announcements::{Heard, News, Refunds};
 use super::credentials::Credentials;
 use super::overage::Overages;
 
@@ -18,8 +20,10 @@ pub(in crate::engine) struct Registries {
     pub(super) allowlist: Allowlist,
     /// The tier that an operator put an API key on, by the key's hash.
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
-    /// One more than the version of the resets that was seen last; 0 is none.
-    resets_seen: AtomicU64,
+    /// What other nodes announced.
+    heard: Mutex<Heard>,
+    /// What this one has to announce.
+    pub(in crate::engine) refunds: Refunds,
     pub(super) overages: Overages,
     pub(in crate::engine) credentials: Credentials,
 }
@@ -54,31 +58,58 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops remembered denials and leases if another node has announced a reset. Who looks for
-    /// the first time cannot tell whether the last one was before or after its first lease; that
-    /// there was none it can.
+    /// Drops what is remembered of buckets that another node has cleared or given something
+    /// back to, and asks again about tenants if another node was told to.
     ///
     /// # Errors
     /// The store's; what is remembered stays.
     pub async fn refresh_resets(&self) -> Result<(), StoreError> {
-        let seen = self
-            .registries
-            .resets_seen
-            .load(Ordering::Acquire)
-            .checked_sub(1);
+        let seen = self.registries.heard.lock().version();
         let found = self
             .link
             .attend(|store| store.entries(Registry::Resets, seen))
             .await?;
-        if let Some(all) = found {
-            self.registries
-                .resets_seen
-                .store(all.version + 1, Ordering::Release);
-            if seen.is_some() || all.version > 0 {
+        let (news, policies) = self.registries.heard.lock().take(found, self.now());
+        match news {
+            News::Nothing => {}
+            News::Refunds(buckets) => self.limits.reopen(&buckets),
+            News::Everything => {
                 self.limits.forget_cached();
                 self.link.stand_in().forget_readings();
             }
         }
+        if policies {
+            self.tenants.invalidate(None);
+        }
+        Ok(())
+    }
+
+    /// Puts an announcement where every node looks. It ends by the store's clock: a node's own
+    /// may be wrong.
+    pub(super) async fn announce(&self, notice: fn(Micros) -> Entry) -> Result<(), StoreError> {
+        if !self.store().is_shared() {
+            return Ok(());
+        }
+        let at = self.link.operate(|store| store.probe()).await?;
+        self.link
+            .operate(|store| store.put_entry(Registry::Resets, notice(at)))
+            .await
+    }
+
+    /// Tells the others to which buckets this node has given something back, if it has since
+    /// it told them last.
+    ///
+    /// # Errors
+    /// The store's; they are told with the next.
+    pub async fn announce_refunds(&self) -> Result<(), StoreError> {
+        let refunds = &self.registries.refunds;
+        let Some((entry, count)) = refunds.untold() else {
+            return Ok(());
+        };
+        self.link
+            .attend(|store| store.put_entry(Registry::Resets, entry))
+            .await?;
+        refunds.told(count);
         Ok(())
     }
 }

@@ -13,22 +13,18 @@ use palisade_core::plan::{BucketName, Charge};
 use palisade_core::policy::{
     Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
 };
-use palisade_core::time::MINUTE;
-use palisade_store::{Buckets, Entry, Registry, StoreError};
+use palisade_store::{Buckets, StoreError};
 
 use super::super::limits::both_names;
 use super::super::{Change, Engine};
 use super::quotas::check_reason;
-use super::{Admin, AdminError};
+use super::{Admin, AdminError, announcements};
 
 /// Most subjects of one reset.
 pub const SELECTORS_MAX: usize = 100;
 
 /// Most buckets of one reset.
 const BUCKETS_MAX: usize = 10_000;
-
-/// How long a notice of a reset stays: far longer than a node needs to hear of it.
-const NOTICE: u64 = MINUTE;
 
 /// Whose buckets are to be cleared. An organisation beside a user or token says
 /// where they belong; alone it means the organisation's own buckets.
@@ -188,14 +184,7 @@ impl Engine {
     /// Drops what this node remembers of buckets, and lets the others do the same.
     pub(super) async fn announce_reset(&self) -> Result<(), StoreError> {
         self.limits.forget_cached();
-        let notice = Entry {
-            id: format!("{:032x}", rand::random::<u128>()),
-            bytes: Vec::new(),
-            expires_at: Some(self.now().plus(NOTICE)),
-        };
-        self.link
-            .operate(|store| store.put_entry(Registry::Resets, notice))
-            .await
+        self.announce(announcements::of_reset).await
     }
 
     /// Clears every bucket that a request with these facts would be charged to.
@@ -212,7 +201,7 @@ impl Engine {
             .await?;
         let _ = self.limits.local().reset(&plan.charges).await;
         let _ = self.link.stand_in().reset(&plan.charges).await;
-        self.limits.forget_cached();
+        self.announce_reset().await?;
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())
     }

@@ -1,6 +1,7 @@
 //! What a login request and the application's answer to it say: who tries, and how it
 //! ended.
 
+mod graphql;
 mod members;
 mod multipart;
 mod outcome;
@@ -8,7 +9,6 @@ mod proof;
 mod username;
 
 pub use outcome::{Asked, Ended, ended};
-#[cfg(feature = "tower")]
 pub(crate) use username::counted;
 pub use username::{Unreadable, is_in_query, username};
 pub(super) use username::{is_harmless, plain};

@@ -9,11 +9,14 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use palisade_core::{FieldError, Id, spelling};
 use palisade_policy::UsernameSource;
 
-use super::{members, multipart};
+use super::{graphql, members, multipart};
 use crate::extract::authorization::Authorization;
 use crate::extract::{client_id, form, header};
 
 const FIELD: &str = "username";
+/// The member in which GraphQL has its variables, and the one with its document.
+const VARIABLES: &str = "variables";
+const DOCUMENT: &str = "query";
 
 /// Why it cannot be told who tries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,11 @@ pub fn username(
         return found;
     };
     let query = query.unwrap_or_default().as_bytes();
+    // Servers of GraphQL run a document of the query before one of the body.
+    if field == VARIABLES && form::values_alike(query, DOCUMENT).next().is_some() {
+        let problem = "is beside a document in the query";
+        return Err(FieldError::new(FIELD, problem).into());
+    }
     let mut values = form::values_alike(query, field).peekable();
     if values.peek().is_none() {
         return found;
@@ -101,6 +109,11 @@ fn read(
         UsernameSource::Json(path) => {
             let (media, parameters) = plain(headers)?;
             is_of(media, parameters, b"application/json")?;
+            if let [first, variable, ..] = &path[..]
+                && first == VARIABLES
+            {
+                one_guess(body, variable)?;
+            }
             Some(members::text(body, path)?)
         }
         UsernameSource::Header(name) => {
@@ -116,6 +129,19 @@ fn read(
         UsernameSource::Basic => client_id::basic_user(Authorization::read(headers)?)?,
     };
     Ok(found.map(|name| counted(&name)).transpose()?)
+}
+
+/// A GraphQL request may hold many logins; only one whose document shows that it is one passes.
+fn one_guess(body: &[u8], variable: &str) -> Result<(), FieldError> {
+    let document = members::text(body, &[DOCUMENT.to_owned()]).ok();
+    match document.is_some_and(|document| graphql::is_one_guess(&document, variable)) {
+        true => Ok(()),
+        false => Err(FieldError::new(
+            FIELD,
+            "must be the only one: the body needs a `query` of one operation in which one field has \
+             arguments, and the variable stands once, for the argument of its name",
+        )),
+    }
 }
 
 /// True if another header has the name with underscores in it: to applications behind CGI and
@@ -422,6 +448,30 @@ mod tests {
         ] {
             assert!(matches!(json(body), Err(Unreadable::Field(_))), "{body}");
         }
+    }
+
+    #[test]
+    fn s12_a_graphql_login_carries_one_guess() {
+        let source = UsernameSource::Json(vec!["variables".to_owned(), "email".to_owned()]);
+        let of = |query: Option<&str>, body: &str| {
+            let named = username(&source, query, &headers(&[JSON]), body.as_bytes());
+            named.map(|id| id.unwrap().as_str().to_owned())
+        };
+        let one = r#"{"query":"mutation($email:String!,$p:String!){login(email:$email,password:$p){token}}","variables":{"email":"Ann","p":"x"}}"#;
+        assert_eq!(of(None, one).as_deref(), Ok("ann"));
+        let batch = format!("[{one},{one}]");
+        let aliases = one.replace("{token}", "{token} b:login(email:$o,password:$p){token}");
+        let stored =
+            r#"{"extensions":{"persistedQuery":{"sha256Hash":"00"}},"variables":{"email":"ann"}}"#;
+        let twice = one.replace("{\"query\"", "{\"Query\":\"x\",\"query\"");
+        for body in [&*batch, &*aliases, stored, &*twice] {
+            assert!(
+                matches!(of(None, body), Err(Unreadable::Field(_))),
+                "{body}"
+            );
+        }
+        let elsewhere = of(Some("query=mutation{login(email:1)}"), one);
+        assert!(matches!(elsewhere, Err(Unreadable::Field(_))));
     }
 
     #[test]

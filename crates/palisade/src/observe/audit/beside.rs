@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::Audit;
 use super::event::{Event, EventKind, Network};
+use super::per_second::Telling;
 use super::record::{with_decision, with_who};
 use crate::engine::{CandidateSeen, Subject};
 use crate::observe::classes::flow_name;
@@ -39,7 +40,9 @@ impl Audit {
             seen.live.at,
         );
         if !self.differences.take(at) {
-            self.shared.count(kind, Some(verdict), None, at);
+            let mut event = Event::new(kind, at);
+            event.subject = Some(verdict.into());
+            self.shared.count_as(event, Telling::Together);
             return;
         }
         let mut event = with_decision(Event::new(kind, at), seen.refusing());

@@ -10,7 +10,7 @@ use palisade_core::time::Micros;
 use serde::{Serialize, Serializer};
 
 /// How much an event matters to somebody on call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// For the record.
@@ -28,6 +28,28 @@ pub enum Priority {
     Ordinary,
     /// Security and administration: the last to go.
     Security,
+}
+
+/// What an event is worth where not all can be kept, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// A limit refused a request.
+    Refusal,
+    /// A limit of an authentication class did.
+    AuthRefusal,
+    /// Security, caused by requests: an attacker makes many of them.
+    Attack,
+    /// What operators changed and what happened to the node: few, and nobody else's doing.
+    Change,
+}
+
+impl Rank {
+    pub(super) const fn priority(self) -> Priority {
+        match self {
+            Self::Refusal | Self::AuthRefusal => Priority::Ordinary,
+            Self::Attack | Self::Change => Priority::Security,
+        }
+    }
 }
 
 macro_rules! kinds {
@@ -134,8 +156,8 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
-    /// An actor or an address was answered 401 or 403 many times: somebody looks for a
-    /// way in.
+    /// An actor or an address was answered 401 or 403 many times, here or by the application
+    /// behind the proxy: somebody looks for a way in.
     PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;
@@ -148,6 +170,21 @@ kinds! {
     BlockLifted = "guard.block_lifted", Info, Security;
 }
 
+impl EventKind {
+    /// Of security priority, and caused by requests.
+    const fn is_attack(self) -> bool {
+        matches!(
+            self,
+            Self::Lockout
+                | Self::GuardBlock
+                | Self::GuardShadow
+                | Self::DefaultDeny
+                | Self::RepeatedThrottling
+                | Self::PrivilegeProbing
+        )
+    }
+}
+
 impl Serialize for EventKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
@@ -155,7 +192,7 @@ impl Serialize for EventKind {
 }
 
 /// A digest in hexadecimal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hex(pub(super) Digest);
 
 impl Serialize for Hex {
@@ -165,7 +202,7 @@ impl Serialize for Hex {
 }
 
 /// A network that many share, made from an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Network(IpAddr);
 
 impl Network {
@@ -199,7 +236,7 @@ fn mode_name<S: Serializer>(mode: &Option<Mode>, serializer: S) -> Result<S::Ok,
 }
 
 /// Who did it: the digest of a name, or a role without one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
 pub(super) enum Actor {
     Digest(Hex),
@@ -207,7 +244,7 @@ pub(super) enum Actor {
 }
 
 /// One event. Absent fields are left out of its line.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(super) struct Event {
     #[serde(rename = "event")]
     pub(super) kind: EventKind,
@@ -216,6 +253,9 @@ pub(super) struct Event {
     pub(super) at: Micros,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_id: Option<Box<str>>,
+    /// The first requests of those that are counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) request_ids: Vec<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) correlation_id: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,6 +274,9 @@ pub(super) struct Event {
     pub(super) bucket: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<Rule>,
+    /// The lockout's rule where the guard refuses too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lockout_rule: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "mode_name")]
@@ -260,6 +303,12 @@ pub(super) struct Event {
     pub(super) to: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Box<str>>,
+    /// The bucket that refused: events of different ones are told apart.
+    #[serde(skip)]
+    pub(super) partition: Option<Digest>,
+    /// Whether the class is one of authentication.
+    #[serde(skip)]
+    pub(super) is_of_auth: bool,
 }
 
 impl Event {
@@ -270,6 +319,7 @@ impl Event {
             severity: kind.severity(),
             at,
             request_id: None,
+            request_ids: Vec::new(),
             correlation_id: None,
             org_id: None,
             actor: None,
@@ -279,6 +329,7 @@ impl Event {
             class: None,
             bucket: None,
             rule: None,
+            lockout_rule: None,
             code: None,
             mode: None,
             op: None,
@@ -291,6 +342,64 @@ impl Event {
             from: None,
             to: None,
             reason: None,
+            partition: None,
+            is_of_auth: false,
+        }
+    }
+
+    pub(super) const fn rank(&self) -> Rank {
+        match self.kind.priority() {
+            Priority::Security if self.kind.is_attack() => Rank::Attack,
+            Priority::Security => Rank::Change,
+            Priority::Ordinary if self.is_of_auth => Rank::AuthRefusal,
+            Priority::Ordinary => Rank::Refusal,
+        }
+    }
+
+    /// What events that are counted together have in common.
+    pub(super) fn key(&self) -> Self {
+        Self {
+            at: Micros(0),
+            request_id: None,
+            correlation_id: None,
+            retry_after: None,
+            count: None,
+            ..self.clone()
+        }
+    }
+
+    /// [`Event::key`] of events that may come from several networks.
+    pub(super) fn key_of_any_network(&self) -> Self {
+        Self {
+            ip_prefix: None,
+            ..self.key()
+        }
+    }
+
+    /// Forgets whom it is about.
+    pub(super) fn of_its_limit(self) -> Self {
+        Self {
+            org_id: None,
+            actor: None,
+            token: None,
+            client: None,
+            level: None,
+            issued: None,
+            partition: None,
+            ..self
+        }
+    }
+
+    /// Forgets what it is about, too.
+    pub(super) fn of_its_kind(self) -> Self {
+        Self {
+            request_id: self.request_id,
+            correlation_id: self.correlation_id,
+            ip_prefix: self.ip_prefix,
+            retry_after: self.retry_after,
+            count: self.count,
+            is_of_auth: self.is_of_auth,
+            ..Self::new(self.kind, self.at)
         }
     }
 

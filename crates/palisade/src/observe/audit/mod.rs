@@ -27,16 +27,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use palisade_core::key::Keyring;
-use palisade_core::time::{Clock, Micros};
+use palisade_core::time::Clock;
 
 pub use event::{EventKind, Priority, Severity};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresSink;
 pub use recent::{Past, Whose};
-pub use sink::{FileSink, Sink, StdoutSink};
+pub use sink::{FileSink, Keeps, Sink, StdoutSink};
 
-use self::event::{Event, Network};
-use self::per_second::PerSecond;
+use self::event::{Event, Rank};
+use self::per_second::{PerSecond, Telling};
 use self::probes::Probes;
 use self::queue::{Pushed, Queue};
 use self::recent::Recent;
@@ -126,20 +126,25 @@ pub struct Audit {
 struct Shared {
     queues: Box<[Queue]>,
     counts: Arc<AuditCounts>,
-    per_second: PerSecond,
+    /// Refusals by limits; a flood of them takes no place from attacks.
+    refusals: PerSecond,
+    attacks: PerSecond,
     recent: Recent,
 }
 
 impl Shared {
+    /// Tells an event.
     fn push(&self, event: Event) {
         self.recent.push(&event);
-        let Some((last, others)) = self.queues.split_last() else {
+        let rank = event.rank();
+        let mut queues = self.queues.iter().filter(|queue| queue.keeps(rank));
+        let Some(first) = queues.next() else {
             return;
         };
-        for queue in others {
+        for queue in queues {
             self.push_to(queue, event.clone());
         }
-        self.push_to(last, event);
+        self.push_to(first, event);
     }
 
     fn push_to(&self, queue: &Queue, event: Event) {
@@ -148,23 +153,27 @@ impl Shared {
         }
     }
 
-    /// Counts what is told once a second; what the second before had is written when
-    /// a new one starts.
-    fn count(
-        &self,
-        kind: EventKind,
-        subject: Option<&'static str>,
-        network: Option<Network>,
-        at: Micros,
-    ) {
-        if let Some(event) = self.per_second.count(kind, subject, network, at) {
-            self.push(event);
+    /// Tells what requests cause: the first of its bucket at once, the others of the
+    /// second with their number.
+    fn count(&self, event: Event) {
+        self.count_as(event, Telling::FirstAtOnce);
+    }
+
+    fn count_as(&self, event: Event, telling: Telling) {
+        let seconds = match event.rank() {
+            Rank::Refusal | Rank::AuthRefusal => &self.refusals,
+            Rank::Attack | Rank::Change => &self.attacks,
+        };
+        for told in seconds.count(event, telling) {
+            self.push(told);
         }
     }
 
     fn close_second(&self) {
-        for event in self.per_second.close() {
-            self.push(event);
+        for seconds in [&self.refusals, &self.attacks] {
+            for told in seconds.close() {
+                self.push(told);
+            }
         }
     }
 }
@@ -193,11 +202,14 @@ impl Audit {
         sinks: Vec<Box<dyn Sink>>,
         settings: AuditSettings,
     ) -> std::io::Result<Self> {
-        let queues = sinks.iter().map(|_| Queue::new(settings.buffer_max));
+        let queues = sinks
+            .iter()
+            .map(|sink| Queue::new(sink.keeps(), settings.buffer_max));
         let shared = Arc::new(Shared {
             queues: queues.collect(),
             counts: Arc::default(),
-            per_second: PerSecond::default(),
+            refusals: PerSecond::default(),
+            attacks: PerSecond::default(),
             recent: Recent::default(),
         });
         let mut audit = Self {

@@ -1,136 +1,294 @@
-//! What anybody can cause as often as they like is one event a second, with a count:
-//! nobody fills the audit with it.
+//! What requests cause is told once a second for each bucket, with a count: nobody washes
+//! the audit away by being refused.
+//!
+//! The first refusal of a bucket in a second is told at once, under its request's id. The
+//! others of that second are one event, with their number and the first of their ids. Only
+//! so many buckets are told apart in a second; beyond them refusals are counted by limit,
+//! and beyond so many limits by kind of event.
 
-use palisade_core::rule::Rule;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use palisade_core::time::{Micros, SECOND};
 use parking_lot::Mutex;
 
-use super::event::{Event, EventKind, Network};
+use super::event::Event;
 
-/// Most kinds of things that are counted apart.
-const KINDS_MAX: usize = 16;
+/// Buckets that are told apart in a second.
+const BUCKETS_MAX: usize = 256;
+/// Limits that are told apart beyond them.
+const LIMITS_MAX: usize = 64;
+/// Ids that a counted event names. The log has a line for each.
+const IDS_MAX: usize = 16;
 
-/// One thing that happened, so often within a second.
-#[derive(Clone, Copy)]
-struct Counted {
-    kind: EventKind,
-    subject: Option<&'static str>,
-    network: Option<Network>,
-    second: u64,
-    count: u64,
-    last: Micros,
+/// Whether the first event of a second waits for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    /// The first is told at once, the others with their number.
+    FirstAtOnce,
+    /// All of a second are one event, whatever network they come from.
+    Together,
 }
 
-impl Counted {
-    fn into_event(self) -> Event {
-        let mut event = Event::new(self.kind, self.last);
-        event.count = Some(self.count);
-        event.subject = self.subject.map(Into::into);
-        event.ip_prefix = self.network;
-        if self.kind == EventKind::GlobalThrottleExceeded {
-            event.rule = Some(Rule::L_GLOBAL);
-            event.code = Some("throttling.rate_limit_exceeded");
-        }
-        event
+/// The events of the running second.
+#[derive(Default)]
+pub(super) struct PerSecond(Mutex<RunningSecond>);
+
+impl PerSecond {
+    /// Counts an event, and returns what is to be told now.
+    pub(super) fn count(&self, event: Event, telling: Telling) -> Vec<Event> {
+        let mut running = self.0.lock();
+        let mut told = running.turn_to(event.at);
+        told.extend(running.count(event, telling));
+        told
+    }
+
+    /// Ends the running second, and returns what it still had to tell.
+    pub(super) fn close(&self) -> Vec<Event> {
+        self.0.lock().close()
     }
 }
 
-/// Counts of the running second.
 #[derive(Default)]
-pub(super) struct PerSecond(Mutex<Vec<Counted>>);
+struct RunningSecond {
+    second: u64,
+    /// By what their events have in common.
+    tallies: HashMap<Event, Tally>,
+}
 
-impl PerSecond {
-    /// Counts one; what the second before had, if a new one starts.
-    pub(super) fn count(
-        &self,
-        kind: EventKind,
-        subject: Option<&'static str>,
-        network: Option<Network>,
-        at: Micros,
-    ) -> Option<Event> {
-        let fresh = Counted {
-            kind,
-            subject,
-            network,
-            second: at.0 / SECOND,
-            count: 1,
-            last: at,
-        };
-        let mut all = self.0.lock();
-        let same = |one: &Counted| one.kind == kind && one.subject == subject;
-        let Some(one) = all.iter_mut().find(|one| same(one)) else {
-            // The oldest gives way: it is written, not lost.
-            let over = (all.len() >= KINDS_MAX).then(|| all.remove(0).into_event());
-            all.push(fresh);
-            return over;
-        };
-        if one.second != fresh.second {
-            return Some(std::mem::replace(one, fresh).into_event());
+impl RunningSecond {
+    /// Requests report slightly out of order: one of the second before does not end this one.
+    fn turn_to(&mut self, at: Micros) -> Vec<Event> {
+        let second = at.0 / SECOND;
+        if second == self.second || second + 1 == self.second {
+            return Vec::new();
         }
-        one.count += 1;
-        one.last = at;
-        // Only what is true of all of them is said.
-        one.network = one.network.filter(|known| Some(*known) == network);
+        self.second = second;
+        self.close()
+    }
+
+    fn close(&mut self) -> Vec<Event> {
+        let tallies = std::mem::take(&mut self.tallies).into_values();
+        let mut told: Vec<Event> = tallies.filter_map(Tally::into_event).collect();
+        told.sort_by_key(|event| event.at);
+        told
+    }
+
+    fn count(&mut self, event: Event, telling: Telling) -> Option<Event> {
+        let (key, event, telling) = self.place(event, telling);
+        match self.tallies.entry(key) {
+            Entry::Vacant(place) if telling == Telling::FirstAtOnce => {
+                place.insert(Tally::default());
+                return Some(event);
+            }
+            Entry::Vacant(place) => place.insert(Tally::default()).add(event),
+            Entry::Occupied(mut place) => place.get_mut().add(event),
+        }
         None
     }
 
-    /// Ends the running second.
-    pub(super) fn close(&self) -> Vec<Event> {
-        let all = std::mem::take(&mut *self.0.lock());
-        all.into_iter().map(Counted::into_event).collect()
+    /// What an event is counted under: its bucket or, if too many are told apart already,
+    /// its limit or its kind.
+    fn place(&self, event: Event, telling: Telling) -> (Event, Event, Telling) {
+        let has_room =
+            |key: &Event, most| self.tallies.len() < most || self.tallies.contains_key(key);
+        let bucket = match telling {
+            Telling::FirstAtOnce => event.key(),
+            Telling::Together => event.key_of_any_network(),
+        };
+        if has_room(&bucket, BUCKETS_MAX) {
+            return (bucket, event, telling);
+        }
+        let event = event.of_its_limit();
+        let limit = event.key_of_any_network();
+        if has_room(&limit, BUCKETS_MAX + LIMITS_MAX) {
+            return (limit, event, Telling::Together);
+        }
+        let event = event.of_its_kind();
+        (event.key_of_any_network(), event, Telling::Together)
+    }
+}
+
+/// Events of a second that were not told yet.
+#[derive(Debug, Default)]
+struct Tally {
+    count: u64,
+    request_ids: Vec<Box<str>>,
+    /// The last of them, with what is true of all.
+    last: Option<Event>,
+}
+
+impl Tally {
+    fn add(&mut self, mut event: Event) {
+        self.count += 1;
+        let request_id = event.request_id.take();
+        if self.request_ids.len() < IDS_MAX {
+            self.request_ids.extend(request_id);
+        }
+        if let Some(earlier) = self.last.take() {
+            let network = event.ip_prefix;
+            event.ip_prefix = network.filter(|_| network == earlier.ip_prefix);
+            let call = event.correlation_id.take();
+            event.correlation_id =
+                call.filter(|call| earlier.correlation_id.as_ref() == Some(call));
+        }
+        self.last = Some(event);
+    }
+
+    /// `None` if all was told.
+    fn into_event(mut self) -> Option<Event> {
+        let mut event = self.last?;
+        // The length of a streak is a count already.
+        event.count = event.count.or(Some(self.count));
+        match self.count {
+            1 => event.request_id = self.request_ids.pop(),
+            _ => event.request_ids = self.request_ids,
+        }
+        Some(event)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use palisade_core::key::Digest;
+    use palisade_core::rule::Rule;
+
+    use super::super::event::{EventKind, Network};
     use super::*;
 
-    #[test]
-    fn a_flood_is_one_event_a_second_for_each_kind() {
-        let counts = PerSecond::default();
-        let refused =
-            |subject, at| counts.count(EventKind::OriginRefused, Some(subject), None, Micros(at));
-        for at in 0..1000 {
-            assert!(refused("forwarded", at).is_none());
-            assert!(refused("x-forwarded-for", at).is_none());
+    fn refusal(partition: u128, at: u64) -> Event {
+        let mut event = Event::new(EventKind::RateLimitExceeded, Micros(at));
+        event.partition = Some(Digest(partition));
+        event.bucket = Some("ip-auth".into());
+        event.rule = Some(Rule::L_IP);
+        event.request_id = Some(format!("r-{partition}-{at}").into());
+        event
+    }
+
+    fn origin(subject: &str, at: u64) -> Event {
+        let mut event = Event::new(EventKind::OriginRefused, Micros(at));
+        event.subject = Some(subject.into());
+        event
+    }
+
+    fn from(ip: [u8; 4], event: Event) -> Event {
+        Event {
+            ip_prefix: Some(Network::of(Ipv4Addr::from(ip).into())),
+            ..event
         }
-        let over = refused("forwarded", SECOND).unwrap();
-        assert_eq!((over.count, over.at), (Some(1000), Micros(999)));
-        let rest: Vec<_> = counts.close().iter().map(|event| event.count).collect();
-        assert_eq!(rest, [Some(1), Some(1000)]);
-        assert!(counts.close().is_empty());
+    }
+
+    fn counts(told: &[Event]) -> Vec<Option<u64>> {
+        told.iter().map(|event| event.count).collect()
     }
 
     #[test]
-    fn kinds_are_bounded_and_none_is_lost() {
-        const SUBJECTS: [&str; 40] = [
-            "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15",
-            "16", "17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29",
-            "30", "31", "32", "33", "34", "35", "36", "37", "38", "39",
-        ];
-        let counts = PerSecond::default();
-        let early = SUBJECTS
-            .iter()
-            .filter_map(|subject| {
-                counts.count(EventKind::OriginRefused, Some(subject), None, Micros(0))
-            })
-            .count();
-        assert_eq!(early + counts.close().len(), SUBJECTS.len());
-        assert_eq!(early, SUBJECTS.len() - KINDS_MAX);
+    fn s10_the_first_refusal_of_a_buckets_second_is_told_at_once_and_the_others_with_their_ids() {
+        let seconds = PerSecond::default();
+        let told = seconds.count(refusal(1, 0), Telling::FirstAtOnce);
+        assert_eq!(told, [refusal(1, 0)]);
+        for at in 1..=100 {
+            assert_eq!(
+                seconds.count(refusal(1, at), Telling::FirstAtOnce),
+                Vec::new()
+            );
+        }
+        let told = seconds.count(refusal(1, SECOND), Telling::FirstAtOnce);
+        assert_eq!(counts(&told), [Some(100), None]);
+        assert_eq!(
+            (told[0].at, told[0].request_id.as_ref()),
+            (Micros(100), None)
+        );
+        assert_eq!(told[0].request_ids.len(), IDS_MAX);
+        assert_eq!(&*told[0].request_ids[0], "r-1-1");
+        assert!(seconds.close().is_empty(), "all was told");
+    }
+
+    #[test]
+    fn a_single_other_refusal_has_its_id_where_others_have_theirs() {
+        let seconds = PerSecond::default();
+        seconds.count(refusal(1, 0), Telling::FirstAtOnce);
+        seconds.count(refusal(1, 1), Telling::FirstAtOnce);
+        let other = Event {
+            count: Some(1),
+            ..refusal(1, 1)
+        };
+        assert_eq!(seconds.close(), [other]);
+    }
+
+    #[test]
+    fn s10_what_is_told_apart_is_bounded_and_every_refusal_is_counted() {
+        let seconds = PerSecond::default();
+        let mut told = Vec::new();
+        for partition in 0..10_000 {
+            for at in 0..3 {
+                told.extend(seconds.count(refusal(partition, at), Telling::FirstAtOnce));
+            }
+        }
+        assert_eq!(told.len(), BUCKETS_MAX);
+        assert_eq!(seconds.0.lock().tallies.len(), BUCKETS_MAX + 1);
+        told.extend(seconds.close());
+        let all: u64 = told.iter().map(|event| event.count.unwrap_or(1)).sum();
+        assert_eq!(all, 30_000);
+        assert_eq!(told.len(), 2 * BUCKETS_MAX + 1);
+    }
+
+    #[test]
+    fn s10_limits_that_are_told_apart_are_bounded_too() {
+        let seconds = PerSecond::default();
+        let mut told = Vec::new();
+        for limit in 0..10_000_u128 {
+            let mut event = refusal(limit, 0);
+            event.bucket = Some(format!("limit-{limit}").into());
+            told.extend(seconds.count(event, Telling::FirstAtOnce));
+        }
+        let held = seconds.0.lock().tallies.len();
+        assert_eq!(held, BUCKETS_MAX + LIMITS_MAX + 1);
+        told.extend(seconds.close());
+        let all: u64 = told.iter().map(|event| event.count.unwrap_or(1)).sum();
+        assert_eq!(all, 10_000);
+    }
+
+    #[test]
+    fn a_flood_that_is_told_together_is_one_event_a_second_for_each_subject() {
+        let seconds = PerSecond::default();
+        let refused = |subject, at| seconds.count(origin(subject, at), Telling::Together);
+        for at in 0..1000 {
+            assert!(refused("forwarded", at).is_empty());
+            assert!(refused("x-forwarded-for", at).is_empty());
+        }
+        let over = refused("forwarded", SECOND);
+        assert_eq!(counts(&over), [Some(1000), Some(1000)]);
+        assert_eq!(over[0].at, Micros(999));
+        assert_eq!(seconds.close().len(), 1);
+        assert!(seconds.close().is_empty());
     }
 
     #[test]
     fn a_network_is_named_only_if_all_came_from_it() {
-        let counts = PerSecond::default();
-        let from = |ip: [u8; 4]| {
-            let network = Some(Network::of(ip.into()));
-            counts.count(EventKind::OriginRefused, None, network, Micros(0))
-        };
-        from([192, 0, 2, 1]);
-        from([192, 0, 2, 9]);
-        assert!(counts.close()[0].ip_prefix.is_some());
-        from([192, 0, 2, 1]);
-        from([198, 51, 100, 1]);
-        assert!(counts.close()[0].ip_prefix.is_none());
+        let seconds = PerSecond::default();
+        let together = |ip| seconds.count(from(ip, origin("forwarded", 0)), Telling::Together);
+        together([192, 0, 2, 1]);
+        together([192, 0, 2, 9]);
+        assert!(seconds.close()[0].ip_prefix.is_some());
+        together([192, 0, 2, 1]);
+        together([198, 51, 100, 1]);
+        together([198, 51, 100, 1]);
+        assert!(seconds.close()[0].ip_prefix.is_none());
+    }
+
+    #[test]
+    fn a_late_event_does_not_end_the_second_and_a_clock_that_steps_back_does() {
+        let seconds = PerSecond::default();
+        let told = |at| seconds.count(refusal(1, at), Telling::FirstAtOnce).len();
+        assert_eq!(told(10 * SECOND), 1);
+        assert_eq!(told(10 * SECOND - 1), 0);
+        assert_eq!(told(10 * SECOND + 1), 0);
+        assert_eq!(
+            told(5 * SECOND),
+            2,
+            "the others of that second, and a first"
+        );
     }
 }

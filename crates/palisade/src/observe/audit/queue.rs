@@ -1,16 +1,17 @@
 //! The bounded buffer between requests and the writer (F-AUDIT-LOSS).
 //!
-//! Security events and ordinary ones wait in two lines under one bound. When it is
-//! reached an ordinary event goes, the newest if another one comes, the oldest if a
-//! security event needs its place; a security event goes only when nothing else is
-//! left to drop.
+//! Events of each rank wait in a line of their own under one bound. When it is reached,
+//! the oldest event of the lowest rank makes room for one of a higher rank. One that finds
+//! nothing below itself is lost: ordinary refusals go first, then those of authentication,
+//! then what attackers cause, and what operators did only when nothing else is left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::event::{Event, Priority};
+use super::event::{Event, Priority, Rank};
+use super::sink::Keeps;
 
 /// What happened to a pushed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +31,19 @@ pub(super) enum Woken {
     Ended,
 }
 
+const RANKS: usize = Rank::Change as usize + 1;
+
 #[derive(Default)]
 struct State {
-    security: VecDeque<(u64, Event)>,
-    ordinary: VecDeque<(u64, Event)>,
+    /// The number of each event says when it came.
+    waiting: [VecDeque<(u64, Event)>; RANKS],
     pushed: u64,
     settled: u64,
     ending: bool,
 }
 
 pub(super) struct Queue {
+    keeps: Keeps,
     capacity: usize,
     state: Mutex<State>,
     ready: Condvar,
@@ -47,8 +51,9 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(super) fn new(keeps: Keeps, capacity: usize) -> Self {
         Self {
+            keeps,
             capacity: capacity.max(1),
             state: Mutex::default(),
             ready: Condvar::new(),
@@ -56,24 +61,28 @@ impl Queue {
         }
     }
 
+    /// Whether its place keeps events of this rank.
+    pub(super) fn keeps(&self, rank: Rank) -> bool {
+        match self.keeps {
+            Keeps::Everything => true,
+            Keeps::Security => rank == Rank::Attack,
+            Keeps::Changes => rank == Rank::Change,
+        }
+    }
+
     pub(super) fn push(&self, event: Event) -> Pushed {
-        let priority = event.kind.priority();
+        let rank = event.rank();
         let mut state = self.state.lock();
-        let full = state.security.len() + state.ordinary.len() >= self.capacity;
         let mut pushed = Pushed::Kept;
-        if full {
-            pushed = Pushed::Lost(Priority::Ordinary);
-            let made_room = priority == Priority::Security && state.ordinary.pop_front().is_some();
-            if !made_room {
-                return Pushed::Lost(priority);
-            }
+        if state.len() >= self.capacity {
+            let Some(lost) = state.drop_below(rank) else {
+                return Pushed::Lost(rank.priority());
+            };
+            pushed = Pushed::Lost(lost.priority());
         }
         state.pushed += 1;
         let number = state.pushed;
-        match priority {
-            Priority::Security => state.security.push_back((number, event)),
-            Priority::Ordinary => state.ordinary.push_back((number, event)),
-        }
+        state.waiting[rank as usize].push_back((number, event));
         drop(state);
         self.ready.notify_one();
         pushed
@@ -92,8 +101,8 @@ impl Queue {
                 Woken::Idle
             };
         }
-        let mut all: Vec<(u64, Event)> = std::mem::take(&mut state.security).into();
-        all.extend(std::mem::take(&mut state.ordinary));
+        let waiting = std::mem::take(&mut state.waiting);
+        let mut all: Vec<(u64, Event)> = waiting.into_iter().flatten().collect();
         let up_to = state.pushed;
         drop(state);
         all.sort_unstable_by_key(|(number, _)| *number);
@@ -130,7 +139,18 @@ impl Queue {
 }
 
 impl State {
+    fn len(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
     fn is_empty(&self) -> bool {
-        self.security.is_empty() && self.ordinary.is_empty()
+        self.len() == 0
+    }
+
+    /// Drops the oldest event of the lowest rank that is below this one.
+    fn drop_below(&mut self, rank: Rank) -> Option<Rank> {
+        let lower = self.waiting.iter_mut().take(rank as usize);
+        let dropped = lower.filter_map(VecDeque::pop_front).next();
+        dropped.map(|(_, event)| event.rank())
     }
 }

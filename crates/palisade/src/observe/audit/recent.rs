@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::event::{Actor, Event, Network};
+use crate::extract::login::counted;
 use crate::observe::who::log_digest;
 
 /// Events that are kept.
@@ -25,7 +26,7 @@ pub(super) struct Recent(Mutex<VecDeque<Arc<Event>>>);
 pub enum Whose<'a> {
     /// Of an address: those of its network, since the audit knows no address.
     Ip(IpAddr),
-    /// Of an account of the guard.
+    /// Of an account of the guard, as typed and as the proxy counts it.
     Account(&'a Id),
     /// Of a user.
     User(&'a Id),
@@ -92,13 +93,19 @@ fn matching<'a>(keyring: &Keyring, whose: Whose<'a>) -> impl Fn(&Event) -> bool 
         Whose::Client(id) => ("client", Some(id)),
         Whose::ApiKey(id) => ("api_key", Some(id)),
     };
-    let digest = id.map(|id| log_digest(keyring, kind, id.as_bytes()));
+    let digest_of = |id: &Id| log_digest(keyring, kind, id.as_bytes());
+    let digest = id.map(digest_of);
+    // The proxy folds a name before it becomes an account.
+    let folded = match whose {
+        Whose::Account(id) => counted(id.as_str()).ok().map(|id| digest_of(&id)),
+        _ => None,
+    };
     move |event| match whose {
         Whose::Ip(ip) => event.ip_prefix == Some(Network::of(ip)),
         Whose::Org(_) => event.org_id.map(|hex| hex.0) == digest,
         Whose::Client(_) => event.client.map(|hex| hex.0) == digest,
         Whose::Account(_) | Whose::User(_) | Whose::ApiKey(_) => {
-            matches!(event.actor, Some(Actor::Digest(hex)) if Some(hex.0) == digest)
+            matches!(event.actor, Some(Actor::Digest(hex)) if [digest, folded].contains(&Some(hex.0)))
         }
     }
 }

@@ -7,12 +7,13 @@ use palisade_core::bodies::{Urls, body};
 use palisade_core::decision::{Decision, ErrorCode};
 use palisade_core::facts::{DescriptorFacts, GuardFacts, GuardOp, RequestFacts};
 use palisade_core::failure::{Event as Failure, Policy};
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{ClassKind, PolicySet};
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 
 use super::event::{Actor, Event, EventKind, Hex, Network};
+use super::per_second::Telling;
 use super::{Audit, Severity};
 use crate::engine::{
     Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
@@ -118,10 +119,20 @@ impl Observer for Audit {
         self.record_difference(seen);
     }
 
+    fn application_refused(&self, facts: &RequestFacts, now: Micros) {
+        let who = Who::of(&self.keyring, Subject::Request(facts));
+        if let Some(kind) = self.kind_of_probe(facts, &who, now) {
+            let mut event = Event::new(kind, now);
+            with_request(&mut event, facts, &who);
+            self.shared.count(event);
+        }
+    }
+
     fn edge_refused(&self, peer: IpAddr, field: &'static str, now: Micros) {
-        let network = Some(Network::of(peer));
-        self.shared
-            .count(EventKind::OriginRefused, Some(field), network, now);
+        let mut event = Event::new(EventKind::OriginRefused, now);
+        event.subject = Some(field.into());
+        event.ip_prefix = Some(Network::of(peer));
+        self.shared.count_as(event, Telling::Together);
     }
 }
 
@@ -130,8 +141,10 @@ impl Audit {
     /// and for load that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
-            let kind = EventKind::GlobalThrottleExceeded;
-            self.shared.count(kind, None, None, seen.decision.at);
+            let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
+            event.rule = Some(Rule::L_GLOBAL);
+            event.code = Some("throttling.rate_limit_exceeded");
+            self.shared.count_as(event, Telling::Together);
             return false;
         }
         if seen.decision.is_allowed()
@@ -164,12 +177,9 @@ impl Audit {
         };
         let Some(kind) = kind else { return };
         let mut event = with_decision(Event::new(kind, decision.at), decision);
-        event.class = decision.class.as_deref().map(|c| self.classes.shown(c));
-        event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
-        event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
-        event.ip_prefix = facts.address().map(Network::of);
+        self.name_class(&mut event, decision);
+        with_request(&mut event, facts, who);
         event.subject = seen.bypassed.map(Into::into);
-        with_who(&mut event, who);
         if seen.bypassed.is_none()
             && decision.error.is_some_and(ErrorCode::is_exceeded)
             && let Some(streak) = self.streaks.denied(&self.keyring, facts)
@@ -178,9 +188,20 @@ impl Audit {
             repeated.kind = EventKind::RepeatedThrottling;
             repeated.severity = repeated.kind.severity();
             repeated.count = Some(u64::from(streak));
-            self.shared.push(repeated);
+            self.shared.count(repeated);
         }
-        self.shared.push(event);
+        match seen.bypassed {
+            // W-BYPASS: each of them.
+            Some(_) => self.shared.push(event),
+            None => self.shared.count(event),
+        }
+    }
+
+    pub(super) fn name_class(&self, event: &mut Event, decision: &Decision) {
+        if let Some(class) = decision.class.as_deref() {
+            event.class = Some(self.classes.shown(class));
+            event.is_of_auth = self.classes.kind(class) == ClassKind::Auth;
+        }
     }
 
     fn record_call(&self, seen: &Seen<'_>, facts: &DescriptorFacts<'_>) {
@@ -189,9 +210,9 @@ impl Audit {
             return;
         };
         let mut event = with_decision(Event::new(kind, decision.at), decision);
-        event.class = decision.class.as_deref().map(|c| self.classes.shown(c));
+        self.name_class(&mut event, decision);
         event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
-        self.shared.push(event);
+        self.shared.count(event);
     }
 
     /// One refusal for want of a right is the caller's business; many are an event.
@@ -225,6 +246,7 @@ impl Audit {
             event.level = shadow.level;
             event.retry_after = shadow.retry_after;
         }
+        event.lockout_rule = lockout_beside_guard(decision);
         event.class = Some(flow_name(op.flow()).into());
         event.op = Some(op.name());
         event.issued = seen.guard.map(|notes| locked || !notes.issued.is_empty());
@@ -232,8 +254,15 @@ impl Audit {
         event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
         event.ip_prefix = Some(Network::of(facts.ip));
         with_who(&mut event, who);
-        self.shared.push(event);
+        self.shared.count(event);
     }
+}
+
+fn with_request(event: &mut Event, facts: &RequestFacts, who: &Who) {
+    event.request_id = facts.request_id.as_ref().map(|id| id.as_str().into());
+    event.correlation_id = facts.correlation_id.as_ref().map(|id| id.as_str().into());
+    event.ip_prefix = facts.address().map(Network::of);
+    with_who(event, who);
 }
 
 pub(super) fn with_who(event: &mut Event, who: &Who) {
@@ -246,6 +275,7 @@ pub(super) fn with_who(event: &mut Event, who: &Who) {
 pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     let denying = decision.reasons.iter().find_map(|r| r.limit.as_ref());
     event.bucket = denying.map(Arc::clone);
+    event.partition = decision.limits.first().map(|reading| reading.partition);
     event.rule = decision
         .rule
         .or_else(|| decision.reasons.first().map(|reason| reason.rule));
@@ -255,6 +285,17 @@ pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     event.level = decision.level;
     event.retry_after = decision.retry_after;
     event
+}
+
+/// The lockout's rule where the answer's rule is one of the guard (D37).
+fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
+    let is_lockout = |rule: &Rule| matches!(*rule, Rule::A_HARD | Rule::A_WINDOW);
+    let mut rules = decision.reasons.iter().map(|reason| reason.rule);
+    let found = rules.find(is_lockout)?;
+    decision
+        .rule
+        .filter(|rule| !is_lockout(rule))
+        .map(|_| found)
 }
 
 /// Answered 401 or 403.

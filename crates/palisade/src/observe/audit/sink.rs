@@ -4,8 +4,26 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+/// Which events a sink is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// All of them.
+    #[default]
+    Everything,
+    /// Security events that requests cause: blocks, lockouts, probing. An attacker makes
+    /// many of them.
+    Security,
+    /// What operators changed and what happened to the node. No request makes one.
+    Changes,
+}
+
 /// Takes whole lines. Called from the writer's own thread: it may block.
 pub trait Sink: Send + 'static {
+    /// Which events it is given.
+    fn keeps(&self) -> Keeps {
+        Keeps::Everything
+    }
+
     /// Writes lines; on an error none of them may be left half written, since all
     /// are written again.
     ///
@@ -46,6 +64,7 @@ pub struct FileSink {
     file: File,
     /// Length of the whole lines in the file.
     len: u64,
+    keeps: Keeps,
 }
 
 impl FileSink {
@@ -61,7 +80,14 @@ impl FileSink {
             keep,
             file,
             len,
+            keeps: Keeps::Everything,
         })
+    }
+
+    /// Takes only these events.
+    #[must_use]
+    pub fn keeping(self, keeps: Keeps) -> Self {
+        Self { keeps, ..self }
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -111,6 +137,10 @@ fn open_whole(path: &Path) -> io::Result<(File, u64)> {
 }
 
 impl Sink for FileSink {
+    fn keeps(&self) -> Keeps {
+        self.keeps
+    }
+
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.len > 0 && self.len + lines.len() as u64 > self.bytes_max {
             self.rotate()?;

@@ -27,7 +27,9 @@ impl Streaks {
         }
     }
 
-    /// Counts a denial; the length of the streak if it is to be reported.
+    /// Counts a denial; the length of the streak if it is to be reported: when it reaches the
+    /// threshold, and whenever it has doubled since. Somebody who asks on for days would
+    /// otherwise fill the audit.
     pub(super) fn denied(&self, keyring: &Keyring, facts: &RequestFacts) -> Option<u32> {
         let actor = actor(keyring, facts)?;
         let mut running = self.running.lock();
@@ -41,9 +43,8 @@ impl Streaks {
         *streak = streak.saturating_add(1);
         let streak = *streak;
         self.followed.store(running.len(), Ordering::Relaxed);
-        streak
-            .is_multiple_of(self.threshold.get())
-            .then_some(streak)
+        let (times, threshold) = (streak / self.threshold, self.threshold.get());
+        (times.is_power_of_two() && streak.is_multiple_of(threshold)).then_some(streak)
     }
 
     /// Ends an actor's streak.

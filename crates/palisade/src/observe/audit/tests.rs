@@ -3,23 +3,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use palisade_core::Keyring;
-use palisade_core::decision::{Decision, ErrorCode, Level, Outcome};
+use palisade_core::decision::{Decision, ErrorCode, Level, Outcome, Reason};
 use palisade_core::facts::{GuardFacts, GuardOp};
 use palisade_core::failure::{Event as Failure, Policy};
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{Class, ClassKind, Dimension, PolicySet, WhenProlonged};
 use palisade_core::rule::Rule;
-use palisade_core::time::{Micros, SECOND};
+use palisade_core::time::{MINUTE, Micros, SECOND};
 use palisade_store::StoreError;
+use serde_json::{Value, json};
 
-use super::event::{Event, EventKind};
+use super::event::{Event, EventKind, Rank};
 use super::queue::{Pushed, Queue, Woken};
-use super::{Audit, AuditSettings, FileSink, Priority, Sink};
+use super::{Audit, AuditSettings, FileSink, Keeps, Priority, Sink};
 use crate::clock::VirtualClock;
 use crate::engine::{
     Administered, AllowlistKind, Change, ModeChange, NewAllowlistEntry, Observer, Operator, Score,
     Seen, Subject,
 };
-use crate::observe::tests::{MemorySink, SECRET, Watched, assert_no_canary, canary, id, parts};
+use crate::observe::tests::{
+    MemorySink, SECRET, Watched, assert_no_canary, canary, id, limit, parts,
+};
 
 fn of(kind: EventKind) -> Event {
     Event::new(kind, Micros(0))
@@ -80,6 +83,22 @@ async fn audit_names_the_limit_that_refused() {
 }
 
 #[tokio::test]
+async fn l_shared_a_limit_that_all_share_is_no_limit_of_an_address() {
+    for by in [vec![], vec![Dimension::Endpoint]] {
+        let mut parts = parts();
+        parts.limits.push(limit("everybody", by, "auth", 1));
+        let watched = Watched::new(parts);
+        watched.check_n(&canary("/auth"), 2).await;
+        let events = watched.events();
+        assert_eq!(events[0]["event"], "rate_limit_exceeded");
+        assert_eq!(events[0]["rule"], "L-SHARED");
+        assert_eq!(events[0]["bucket"], "everybody");
+        let counted = "rate_limit_exceeded_total{scope=\"shared\",endpoint_class=\"auth\"} 1";
+        assert!(watched.scrape().contains(counted));
+    }
+}
+
+#[tokio::test]
 async fn audit_client_violations_are_anonymised() {
     let watched = Watched::new(parts());
     watched.check_n(&canary("/oauth"), 3).await;
@@ -101,8 +120,12 @@ async fn audit_digests_are_stable_and_tell_subjects_apart() {
         .iter()
         .map(|e| e["actor"].clone())
         .collect();
-    assert_eq!(actors[0], actors[1]);
-    assert_ne!(actors[0], actors[2]);
+    assert_eq!(actors.len(), 3, "{actors:?}");
+    assert_ne!(actors[0], actors[1]);
+    assert_eq!(
+        actors[0], actors[2],
+        "the second refusal waits for its second's end"
+    );
 }
 
 #[tokio::test]
@@ -185,6 +208,8 @@ async fn audit_reports_an_actor_refused_ten_times_in_a_row() {
     assert_eq!(repeated(&watched), 0);
     watched.check_n(&facts, 1).await;
     assert_eq!(repeated(&watched), 1);
+    watched.check_n(&facts, 29).await;
+    assert_eq!(repeated(&watched), 2, "at twenty");
     let events = watched.events();
     let found = events.iter().find(|e| e["event"] == "repeated_throttling");
     assert_eq!(found.unwrap()["count"], 10);
@@ -265,6 +290,37 @@ fn audit_tells_lockouts_from_guard_blocks() {
     assert_eq!(events[1]["class"], "login");
     assert_eq!(events[1]["actor"].as_str().unwrap().len(), 32);
     assert_no_canary("the audit", &sink.text());
+}
+
+#[test]
+fn m7_audit_names_guard_and_lockout_where_both_refuse() {
+    let sink = MemorySink::default();
+    let audit = audit(sink.clone(), 10);
+    let facts = GuardFacts::new("203.0.113.77".parse().unwrap());
+    let mut decision = guard_decision(Rule::G_THRESHOLD, ErrorCode::AccountLocked);
+    decision.retry_after = Some(900);
+    for rule in [Rule::G_THRESHOLD, Rule::A_WINDOW] {
+        decision.reasons.push(Reason {
+            rule,
+            key: None,
+            limit: None,
+            decision: Outcome::HardBlock,
+            level: None,
+            retry_after: None,
+        });
+    }
+    audit.decided(&Seen {
+        subject: Subject::Guard(GuardOp::LoginCheck, &facts),
+        decision: &decision,
+        bypassed: None,
+        guard: None,
+    });
+    assert!(audit.flush(Duration::from_secs(10)));
+    let event = &sink.events()[0];
+    assert_eq!(event["event"], "auth.lockout");
+    assert_eq!(event["rule"], "G-THRESHOLD");
+    assert_eq!(event["lockout_rule"], "A-WINDOW");
+    assert_eq!(event["retry_after"], 900);
 }
 
 #[test]
@@ -448,7 +504,7 @@ fn audit_privilege_probing_is_the_tenth_401_or_403_within_ten_minutes() {
 
 #[test]
 fn f_audit_loss_security_events_are_the_last_to_go() {
-    let queue = Queue::new(3);
+    let queue = Queue::new(Keeps::Everything, 3);
     let (ordinary, security) = (EventKind::RateLimitExceeded, EventKind::GuardBlock);
     for _ in 0..3 {
         assert_eq!(queue.push(of(ordinary)), Pushed::Kept);
@@ -463,8 +519,55 @@ fn f_audit_loss_security_events_are_the_last_to_go() {
 }
 
 #[test]
+fn f_audit_loss_refusals_of_authentication_are_the_last_refusals_to_go() {
+    let queue = Queue::new(Keeps::Everything, 2);
+    let refusal = |is_of_auth| Event {
+        is_of_auth,
+        ..of(EventKind::RateLimitExceeded)
+    };
+    queue.push(refusal(false));
+    queue.push(refusal(true));
+    assert_eq!(queue.push(refusal(true)), Pushed::Lost(Priority::Ordinary));
+    assert_eq!(queue.push(refusal(false)), Pushed::Lost(Priority::Ordinary));
+    let Woken::Batch(kept, _) = queue.take(Duration::ZERO) else {
+        panic!("two wait");
+    };
+    assert!(kept.iter().all(|event| event.is_of_auth), "{kept:?}");
+}
+
+#[tokio::test]
+async fn f_audit_loss_a_class_of_authentication_is_one_whatever_its_name() {
+    let mut parts = parts();
+    parts.classes = vec![Class {
+        name: "account".into(),
+        kind: ClassKind::Auth,
+        prolonged: WhenProlonged::default(),
+    }];
+    let watched = Watched::new(parts);
+    let ranks = [canary("/account"), canary("/tenant")].map(|facts| {
+        let mut event = of(EventKind::RateLimitExceeded);
+        let mut decision = Decision::allow(Micros(0));
+        decision.class = Some(facts.path[1..].into());
+        watched.audit.name_class(&mut event, &decision);
+        event.rank()
+    });
+    assert_eq!(ranks, [Rank::AuthRefusal, Rank::Refusal]);
+}
+
+#[test]
+fn f_audit_loss_what_an_attacker_causes_gives_way_to_what_operators_did() {
+    let queue = Queue::new(Keeps::Everything, 2);
+    let (attack, change) = (EventKind::GuardBlock, EventKind::AllowlistAdded);
+    queue.push(of(attack));
+    queue.push(of(attack));
+    assert_eq!(queue.push(of(attack)), Pushed::Lost(Priority::Security));
+    assert_eq!(queue.push(of(change)), Pushed::Lost(Priority::Security));
+    assert_eq!(taken(&queue), [attack, change]);
+}
+
+#[test]
 fn f_audit_loss_the_order_of_events_is_kept() {
-    let queue = Queue::new(10);
+    let queue = Queue::new(Keeps::Everything, 10);
     let order = [
         EventKind::RateLimitExceeded,
         EventKind::GuardBlock,
@@ -524,6 +627,121 @@ fn f_audit_loss_a_sink_that_stays_broken_does_not_hold_the_end_up() {
 fn lines_in(path: &std::path::Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
+}
+
+fn refused(audit: &Audit, facts: &GuardFacts, decision: &Decision) {
+    audit.decided(&Seen {
+        subject: Subject::Guard(GuardOp::LoginCheck, facts),
+        decision,
+        bypassed: None,
+        guard: None,
+    });
+}
+
+/// One address asks on after its limit, and for as long tries many accounts; an operator adds
+/// an entry to the allowlist before. The files are as small as they can be.
+#[test]
+fn s10_floods_of_refusals_and_blocks_wash_nothing_away_that_operators_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let open = |name: &str| FileSink::open(&file(name), 2_000, 1).unwrap();
+    let sinks: Vec<Box<dyn Sink>> = vec![
+        Box::new(open("security").keeping(Keeps::Security)),
+        Box::new(open("changes").keeping(Keeps::Changes)),
+        Box::new(open("all")),
+    ];
+    let keyring = Arc::new(Keyring::new(SECRET, None).unwrap());
+    let clock = Arc::new(VirtualClock::default());
+    let audit = Audit::start_all(keyring, clock, sinks, AuditSettings::default()).unwrap();
+    audit.administered(&Administered {
+        by: &Operator::TokenHolder,
+        change: Change::AllowlistRemoved("0123"),
+        request_id: Some("r-9"),
+        at: Micros(0),
+    });
+    let mut guess = GuardFacts::new("203.0.113.77".parse().unwrap());
+    guess.account = id("first");
+    let mut block = guard_decision(Rule::G_THRESHOLD, ErrorCode::RateLimitExceeded);
+    refused(&audit, &guess, &block);
+    assert!(audit.flush(Duration::from_secs(10)));
+    let mut facts = canary("/auth");
+    (facts.user, facts.token) = (None, None);
+    for second in 1..200 {
+        let at = Micros(second * SECOND);
+        let error = ErrorCode::RateLimitExceeded;
+        let decision = Decision::refuse(at, Outcome::Deny, Rule::L_IP, error);
+        for _ in 0..100 {
+            audit.decided(&Seen {
+                subject: Subject::Request(&facts),
+                decision: &decision,
+                bypassed: None,
+                guard: None,
+            });
+        }
+        assert!(audit.flush(Duration::from_secs(10)));
+    }
+    assert!(lines_in(&file("all")).len() < 20, "it was rotated");
+    let blocks = lines_in(&file("security"));
+    assert!(blocks[0].contains("guard.block"), "{blocks:?}");
+    for second in 1..200 {
+        guess.account = id(&format!("a{second}"));
+        block.at = Micros(second * SECOND);
+        refused(&audit, &guess, &block);
+        assert!(audit.flush(Duration::from_secs(10)));
+    }
+    let changes = lines_in(&file("changes"));
+    assert_eq!(changes.len(), 1);
+    assert!(changes[0].contains("rate_limit_allowlist_removed"));
+}
+
+#[tokio::test]
+async fn s10_a_flood_of_refusals_is_two_events_a_second_with_their_number() {
+    let watched = Watched::new(parts());
+    let mut facts = canary("/auth");
+    (facts.user, facts.token) = (None, None);
+    for _ in 0..3 {
+        watched.check_n(&facts, 62).await;
+        watched.clock.advance(MINUTE);
+    }
+    let counts: Vec<_> = watched
+        .events()
+        .iter()
+        .map(|e| e["count"].as_u64())
+        .collect();
+    assert_eq!(counts, [None, Some(59), None, Some(59), None, Some(59)]);
+}
+
+#[tokio::test]
+async fn s10_i_id_refusals_that_are_counted_keep_their_first_ids() {
+    let watched = Watched::new(parts());
+    let mut facts = canary("/auth");
+    for n in 0..12 {
+        facts.request_id = id(&format!("r-{n}"));
+        watched.check_n(&facts, 1).await;
+    }
+    let events = watched.events();
+    let refusals = |e: &&Value| e["event"] == "rate_limit_exceeded";
+    let refusals: Vec<_> = events.iter().filter(refusals).collect();
+    assert_eq!(refusals[0]["request_id"], "r-2");
+    let expected: Vec<String> = (3..12).map(|n| format!("r-{n}")).collect();
+    assert_eq!(refusals[1]["request_ids"], json!(expected));
+    assert_eq!(refusals[1]["correlation_id"], "c-1");
+}
+
+#[tokio::test]
+async fn s10_the_audit_tells_refused_buckets_apart_and_not_their_callers() {
+    let watched = Watched::new(parts());
+    for host in 1..=3 {
+        let mut facts = canary("/auth");
+        facts.ip = format!("203.0.113.{host}").parse().unwrap();
+        watched.check_n(&facts, 5).await;
+    }
+    let counts: Vec<_> = watched
+        .events()
+        .iter()
+        .map(|e| e["count"].as_u64())
+        .collect();
+    assert_eq!(counts, [None, None, None, Some(2), Some(2), Some(2)]);
 }
 
 #[test]

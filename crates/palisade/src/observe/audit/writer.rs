@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::event::Event;
+use super::event::{Event, Rank};
 use super::queue::{Queue, Woken};
 use super::{Shared, Sink};
 
-/// How long nothing has to come before a running second of shed load is closed.
+/// How long nothing has to come before a running second is closed.
 const IDLE: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
@@ -26,7 +26,9 @@ pub(super) fn run(shared: &Shared, queue: &Queue, mut sink: Box<dyn Sink>) {
                 write(shared, queue, &mut *sink, (&lines, &events));
                 queue.settle(up_to);
             }
-            Woken::Idle => shared.close_second(),
+            // A place that keeps few events is idle while others are flooded.
+            Woken::Idle if queue.keeps(Rank::Refusal) => shared.close_second(),
+            Woken::Idle => {}
             Woken::Ended => break,
         }
     }
@@ -46,7 +48,7 @@ fn write(shared: &Shared, queue: &Queue, sink: &mut dyn Sink, batch: (&[u8], &[E
             attempts_left -= 1;
             if attempts_left == 0 {
                 for event in events {
-                    shared.counts.lost(event.kind.priority());
+                    shared.counts.lost(event.rank().priority());
                 }
                 return;
             }

@@ -42,7 +42,7 @@ impl Counts {
         if let Some(cell) = row.and_then(|row| row.get(outcome?)) {
             cell.fetch_add(1, Ordering::Relaxed);
         }
-        if mode != Mode::Normal {
+        if mode.is_of_outage() {
             self.without_store.fetch_add(1, Ordering::Relaxed);
         }
     }

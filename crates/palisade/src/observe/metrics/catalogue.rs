@@ -104,6 +104,10 @@ catalogue! {
          of calls of limits to the embedded store one in eight";
     STORE_ERRORS = Counter "rate_limiter_store_errors_total" ["kind"]
         "Store calls that failed";
+    STORE_RISK = Gauge "rate_limiter_store_risk" ["risk"]
+        "1 while the store's own settings may make it lose what it counts: `eviction` drops keys when its memory is full, `unsaved_replication` has replicas and writes nothing to disk";
+    STORE_EVICTED = Counter "rate_limiter_store_evicted_keys_total" []
+        "Keys that the store was seen to drop by itself: limits and blocks may be forgotten";
     BREAKER_STATE = Gauge "rate_limiter_circuit_breaker_state" ["resource"]
         "Breaker of each policy: 0 closed, 1 open, 2 half open";
     POLICY_MODE = Gauge "rate_limiter_policy_mode" ["resource"]
@@ -146,7 +150,7 @@ catalogue! {
         "Settings that `palisade check` warns of";
     OVERFLOWED = Counter "rate_limiter_overflowed_keys_total" []
         "New keys that had to share the overflow bucket";
-    ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org"]
+    ORG_QUOTA_REMAINING = Gauge "rate_limiter_org_quota_remaining" ["org_id"]
         "What is left of an organisation's longest window, for the busiest organisations; the label is a digest";
     QUOTA_OVERAGE = Counter "rate_limiter_quota_overage_requests_total" []
         "Requests admitted beyond the quota of their API key";
@@ -164,8 +168,16 @@ catalogue! {
         "Successes and failures reported without `username`: no lockout counts them";
     GUARD_SURGES = Counter "rate_limiter_guard_surges_total" ["flow"]
         "Times that failures over all accounts and networks rose far above the usual";
+    GUARD_ONLY_SUCCESSES = Gauge "rate_limiter_guard_only_successes" ["flow"]
+        "1 while the last 50 attempts that ended all succeeded, by more than ten names: wrong passwords may be counted as right ones";
     KEYED = Counter "rate_limiter_keyed_decisions_total" ["decision", "mode"]
         "Decisions on buckets that callers figure themselves (RESP)";
+    RESERVATIONS = Counter "rate_limiter_reservations_total" ["outcome"]
+        "Reservations by what became of them; `dropped` are corrections that were lost, so that their buckets count what was reserved";
+    RESERVATIONS_WAITING = Gauge "rate_limiter_reservations_waiting" []
+        "Corrections of reservations that wait for the store";
+    OVERDRAFT = Counter "rate_limiter_overdraft_total" ["unit"]
+        "What was used beyond what was reserved, by unit";
     UPSTREAM_UP = Gauge "rate_limiter_upstream_up" ["instance"]
         "1 while an instance of the application behind the proxy answers, 0 from a failure until its next answer";
     UPSTREAM_FAILURES = Counter "rate_limiter_upstream_failures_total" ["instance", "reason"]

@@ -18,9 +18,10 @@ const UNKNOWN: usize = CLASSES_MAX;
 
 /// The scopes of `{scope}`: the layers of a decision, the guard, the allowlist, and
 /// answers that no bucket gave.
-pub(super) const SCOPES: [&str; 11] = [
+pub(super) const SCOPES: [&str; 12] = [
     "none",
     "global",
+    "shared",
     "ip",
     "client",
     "org",
@@ -38,11 +39,12 @@ const OUTCOMES: [Outcome; 4] = [
     Outcome::Deny,
     Outcome::HardBlock,
 ];
-const MODES: [Mode; 4] = [
+const MODES: [Mode; 5] = [
     Mode::Normal,
     Mode::FailClosed,
     Mode::FailOpen,
     Mode::Degraded,
+    Mode::Disabled,
 ];
 
 /// A place in the table.

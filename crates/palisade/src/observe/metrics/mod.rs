@@ -7,6 +7,7 @@ mod descriptors;
 mod histogram;
 mod instances;
 mod limits;
+mod only_successes;
 mod orgs;
 mod render;
 
@@ -19,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use palisade_core::decision::{Decision, ErrorCode, LockoutNote, Mode};
 use palisade_core::facts::Attempt;
-use palisade_core::failure::{Event, Policy};
+use palisade_core::failure::{Event, FailureKind, Policy};
 use palisade_core::key::Keyring;
 use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
@@ -43,7 +44,9 @@ pub struct Metrics {
     descriptors: descriptors::Descriptors,
     instances: instances::Instances,
     limits: limits::Limits,
+    only_successes: only_successes::OnlySuccesses,
     orgs: orgs::Orgs,
+    is_redis: bool,
     risks: AtomicU64,
     /// In Unix seconds.
     default_deny_last: AtomicU64,
@@ -80,6 +83,8 @@ macro_rules! counters {
 }
 
 counters! {
+    FALLBACK_ACTIVATIONS ["redis_timeout"];
+    FALLBACK_ACTIVATIONS ["redis_unavailable"];
     FALLBACK_ACTIVATIONS ["timeout"];
     FALLBACK_ACTIVATIONS ["unreachable"];
     FALLBACK_ACTIVATIONS ["exhausted"];
@@ -141,7 +146,9 @@ impl Metrics {
             descriptors: descriptors::Descriptors::default(),
             instances: instances::Instances::default(),
             limits: limits::Limits::default(),
+            only_successes: only_successes::OnlySuccesses::default(),
             orgs: orgs::Orgs::new(orgs_max),
+            is_redis: false,
             risks: AtomicU64::new(0),
             default_deny_last: AtomicU64::new(0),
             last_backup: OnceLock::new(),
@@ -165,6 +172,27 @@ impl Metrics {
     /// Shows when the store was last copied, too; asked at each scrape.
     pub fn show_last_backup(&self, at: impl Fn() -> u64 + Send + Sync + 'static) {
         let _ = self.last_backup.set(LastBackup(Box::new(at)));
+    }
+
+    /// Names what fails as Redis.
+    #[must_use]
+    pub const fn of_redis(mut self) -> Self {
+        self.is_redis = true;
+        self
+    }
+
+    /// Why a fallback began; of Redis it is only told whether it was late or not there.
+    fn fallback_reason(&self, error: Option<&StoreError>) -> &'static str {
+        let Some(kind) = error.map(StoreError::kind) else {
+            return "other";
+        };
+        match kind {
+            FailureKind::TimedOut if self.is_redis => "redis_timeout",
+            FailureKind::Unreachable | FailureKind::Exhausted if self.is_redis => {
+                "redis_unavailable"
+            }
+            kind => kind.name(),
+        }
     }
 
     fn bump(&self, metric: &Described, labels: &[&str], by: u64) {
@@ -197,9 +225,11 @@ impl Metrics {
     }
 
     fn count_outcome(&self, seen: &Seen<'_>) {
+        self.only_successes.saw(seen);
         if let Some((flow, attempt)) = outcome(seen) {
             let outcome = match attempt {
                 Attempt::Failure => "failure",
+                Attempt::Unknown => "unknown",
                 Attempt::Check | Attempt::Success => "success",
             };
             self.bump(&names::GUARD_OUTCOMES, &[flow_name(flow), outcome], 1);
@@ -268,7 +298,7 @@ impl Observer for Metrics {
         if decision.would_refuse() {
             self.cells.count_shadow(place);
         }
-        if decision.mode != Mode::Normal {
+        if decision.mode.is_of_outage() {
             self.count_fallback(decision.is_allowed(), 1);
         }
         if decision.rule == Some(Rule::L_DEFAULT_DENY) {
@@ -299,7 +329,7 @@ impl Observer for Metrics {
             };
             let (outcome, mode) = said(first);
             self.bump(&names::KEYED, &[outcome, mode.name()], count);
-            if mode != Mode::Normal {
+            if mode.is_of_outage() {
                 self.count_fallback(first.admitted, count);
             }
         }
@@ -312,7 +342,7 @@ impl Observer for Metrics {
             }
             match event {
                 Event::DegradedEntered => {
-                    let reason = change.reason.map_or("other", |error| error.kind().name());
+                    let reason = self.fallback_reason(change.reason);
                     self.bump(&names::FALLBACK_ACTIVATIONS, &[reason], 1);
                 }
                 Event::DegradedExited => self.bump(&names::FALLBACK_RECOVERIES, &[], 1),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use palisade_store::StoreRisks;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -98,6 +99,8 @@ impl Metrics {
             names::ORG_QUOTA_REMAINING => labelled(self.orgs.read()),
             names::STORE_QUEUE_DEPTH => one(figures.store.queue_depth),
             names::STORE_HEALTHY => one(u64::from(figures.store_answers)),
+            names::STORE_RISK => risks(figures.store.risks),
+            names::STORE_EVICTED => one(figures.store.risks.map_or(0, |risks| risks.evicted_keys)),
             names::BREAKER_STATE => by_policy(&figures.circuits),
             names::POLICY_MODE => by_policy(&figures.modes),
             names::DEGRADATION_LEVEL => one(u64::from(figures.degradation_level)),
@@ -118,8 +121,20 @@ impl Metrics {
                 let at = self.last_backup.get().map(|last| (last.0)());
                 Value::Series(at.map(|at| (Vec::new(), at)).into_iter().collect())
             }
+            names::RESERVATIONS => {
+                let outcomes = figures.reservations.outcomes.iter();
+                let named = outcomes.map(|(name, count)| (vec![(*name).to_owned()], *count));
+                Value::Series(named.collect())
+            }
+            names::RESERVATIONS_WAITING => one(figures.reservations.waiting),
+            names::OVERDRAFT => {
+                let units = figures.reservations.overdraft.iter();
+                let named = units.map(|(unit, over)| (vec![unit.to_string()], *over));
+                Value::Series(named.collect())
+            }
             names::UPSTREAM_UP => labelled(self.instances.up()),
             names::UPSTREAM_FAILURES => series(self.instances.failures()),
+            names::GUARD_ONLY_SUCCESSES => labelled(self.only_successes.read()),
             names::LAST_MATCHED => labelled(self.limits.read()),
             names::INFO => Value::Series(vec![(self.info(), 1)]),
             names::RISKS => one(self.risks.load(Ordering::Relaxed)),
@@ -164,6 +179,22 @@ impl Metrics {
             _ => Vec::new(),
         }
     }
+}
+
+/// Nothing is shown of a store that does not say.
+fn risks(risks: Option<StoreRisks>) -> Value {
+    let series = risks.map(|risks| {
+        [
+            ("eviction", risks.eviction),
+            ("unsaved_replication", risks.unsaved_replication),
+        ]
+    });
+    let series = series.into_iter().flatten();
+    labelled(
+        series
+            .map(|(risk, is_run)| (risk.to_owned(), u64::from(is_run)))
+            .collect(),
+    )
 }
 
 fn candidate(figures: &Figures, read: fn(&CandidateReport) -> Vec<Series>) -> Value {

@@ -26,6 +26,8 @@ const CONTRACT: &[(&str, &[&str])] = &[
     ("rate_limiter_refill_seconds", &[]),
     ("rate_limiter_redis_healthy", &[]),
     ("rate_limiter_redis_latency_ms", &[]),
+    ("rate_limiter_store_risk", &["risk"]),
+    ("rate_limiter_store_evicted_keys_total", &[]),
     ("rate_limiter_circuit_breaker_state", &["resource"]),
     (
         "rate_limiter_circuit_breaker_transitions_total",
@@ -251,6 +253,8 @@ async fn metrics_show_the_quota_of_few_organisations_by_digest() {
         .collect();
     assert_eq!(series.len(), 3, "{series:?}");
     assert!(series.iter().all(|line| line.ends_with("} 1")));
+    let label = "rate_limiter_org_quota_remaining{org_id=\"";
+    assert!(series.iter().all(|line| line.starts_with(label)));
     assert_no_canary("the metrics", &text);
 }
 
@@ -271,4 +275,21 @@ async fn metrics_let_a_busy_organisation_take_the_place_of_a_quiet_one() {
     facts.org = id("busy");
     watched.check_n(&facts, 80).await;
     assert!(watched.scrape().contains(busy));
+}
+
+#[test]
+fn m12_on_redis_a_fallback_says_whether_it_was_late_or_not_there() {
+    use palisade_store::StoreError;
+
+    let plain = || Metrics::new(Arc::new(Keyring::new(SECRET, None).unwrap()), 3);
+    let gone = StoreError::Unreachable("gone".into());
+    let full = StoreError::Exhausted("full".into());
+    let reasons = |metrics: &Metrics| {
+        [&StoreError::TimedOut, &gone, &full].map(|error| metrics.fallback_reason(Some(error)))
+    };
+    assert_eq!(
+        reasons(&plain().of_redis()),
+        ["redis_timeout", "redis_unavailable", "redis_unavailable"]
+    );
+    assert_eq!(reasons(&plain()), ["timeout", "unreachable", "exhausted"]);
 }

@@ -32,9 +32,9 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 ///
 /// Once the application has been asked it is waited for and the outcome reported, whatever the
 /// client does: if nobody waits for the answer any more, the rest goes on in a task of the
-/// runtime. Who hangs up early has guessed all the same. An attempt that ends without an outcome
-/// (the application failed, panicked, or its process ended) counts as pending until it expires
-/// (G-PENDING).
+/// runtime. Who hangs up early has guessed all the same. An application that fails tells no
+/// outcome: from the third within ten minutes on each counts as a failure (G-UNKNOWN). An attempt
+/// whose handler panicked or whose process ended counts as pending until it expires (G-PENDING).
 ///
 /// ```
 /// use palisade::tower::{Attempt, Gate, LoginLayer};
@@ -85,6 +85,7 @@ struct Ops {
     check: GuardOp,
     failure: GuardOp,
     success: GuardOp,
+    unknown: GuardOp,
 }
 
 impl Ops {
@@ -93,6 +94,7 @@ impl Ops {
         match outcome {
             Outcome::Success => Some(self.success),
             Outcome::Failure => Some(self.failure),
+            Outcome::Unknown => Some(self.unknown),
             Outcome::Neither => None,
         }
     }
@@ -102,11 +104,13 @@ const LOGIN: Ops = Ops {
     check: GuardOp::LoginCheck,
     failure: GuardOp::LoginFailure,
     success: GuardOp::LoginSuccess,
+    unknown: GuardOp::LoginUnknown,
 };
 const OTP: Ops = Ops {
     check: GuardOp::OtpCheck,
     failure: GuardOp::OtpFailure,
     success: GuardOp::OtpSuccess,
+    unknown: GuardOp::OtpUnknown,
 };
 
 impl<F> Clone for Login<F> {

@@ -45,6 +45,7 @@ impl<T, F, Read, B, A> Service<Request<B>> for LoginService<T, F>
 where
     T: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
     T::Future: Send,
+    T::Error: Send,
     F: Fn(Request<B>) -> Read + Send + Sync + 'static,
     Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>> + Send,
     B: Send + 'static,
@@ -127,6 +128,7 @@ impl<F> Login<F> {
     where
         T: Service<Request<B>, Response = Response<A>> + Send + 'static,
         T::Future: Send,
+        T::Error: Send,
         B: Send + 'static,
         A: Send + 'static,
         F: Send + Sync + 'static,
@@ -136,8 +138,14 @@ impl<F> Login<F> {
             return Ok(Ok(ready.call(request).await?));
         };
         let seen = Finished::new(async move {
-            let response = ready.call(request).await?;
-            Ok(self.report(&facts, response).await)
+            match ready.call(request).await {
+                Ok(response) => Ok(self.report(&facts, response).await),
+                Err(error) => {
+                    // The error is the answer, whatever the guard says.
+                    let _ = self.ask(self.ops.unknown, &facts).await;
+                    Err(error)
+                }
+            }
         });
         let (response, wait) = match seen.await? {
             Ok(answered) => answered,

@@ -2,9 +2,8 @@
 //! told how it ended afterwards.
 //!
 //! An attempt that was let through is seen to its end whatever the client does meanwhile:
-//! who hangs up before the answer has guessed all the same. An attempt whose end is not
-//! known (the application failed, or took too long) stays open and weighs on later ones
-//! until the guard ends it by itself (G-PENDING).
+//! who hangs up before the answer has guessed all the same. An end that is not known (the
+//! application failed, or took too long) is reported as such (G-UNKNOWN).
 
 mod cookie;
 
@@ -58,7 +57,7 @@ impl Doubt {
     const fn words(self) -> &'static str {
         match self {
             Self::Unknown => {
-                "how a login ended is not known: it counts as under way for a while; until one ends the others are only counted"
+                "how a login ended is not known: from the third within ten minutes on each counts as a failure of its account; until one ends the others are only counted"
             }
             Self::Unproven => {
                 "a login came with cookies or a token and its success sets no new cookie: it does not count, and further ones are only counted; if it was one, see `route.success_cookie`, `cookieless` and `outcome_header`"
@@ -195,7 +194,13 @@ impl Attempted {
         asked: Result<Response<Arriving>, Problem>,
         id: &RequestId,
     ) -> Result<Seen, Problem> {
-        let mut response = asked.inspect_err(|_| self.doubt(Doubt::Unknown, None, id))?;
+        let mut response = match asked {
+            Ok(response) => response,
+            Err(problem) => {
+                self.unknown(None, id).await?;
+                return Err(problem);
+            }
+        };
         let (status, headers) = (response.status(), response.headers());
         let how = ended(&self.login.route, &self.login.asked, status, headers);
         if let Some(name) = &self.login.route.header {
@@ -203,20 +208,23 @@ impl Attempted {
         }
         match how {
             Ended::Unknown => {
-                self.doubt(Doubt::Unknown, Some(status), id);
-                Ok(Seen::Answered(response, Duration::ZERO))
+                let wait = self.unknown(Some(status), id).await?;
+                Ok(Seen::Answered(response, wait))
             }
             Ended::Unproven => {
+                self.enforcer
+                    .observer
+                    .outcome_unknown(self.login.route.flow);
                 self.doubt(Doubt::Unproven, None, id);
                 Ok(Seen::Answered(response, Duration::ZERO))
             }
             Ended::Failure => {
+                self.doubts.unknown.store(false, Ordering::Relaxed);
                 let answer = self.report(Attempt::Failure).await?;
-                let wait = answer.decision.delay_ms.unwrap_or_default();
-                let wait = Duration::from_millis(wait.into()).min(DELAY_MAX);
-                Ok(Seen::Answered(response, wait))
+                Ok(Seen::Answered(response, wait_of(&answer)))
             }
             Ended::Success => {
+                self.doubts.unknown.store(false, Ordering::Relaxed);
                 let cookie = self.recognise();
                 let answer = self.report(Attempt::Success).await?;
                 if !answer.decision.is_allowed() {
@@ -231,9 +239,18 @@ impl Attempted {
     }
 
     async fn report(&self, attempt: Attempt) -> Result<RequestAnswer, Problem> {
-        self.doubts.unknown.store(false, Ordering::Relaxed);
         let login = &self.login;
         guard(&self.enforcer, login.route.flow, attempt, &login.facts).await
+    }
+
+    /// Reports that nobody can tell how it ended; how long the answer is to wait.
+    async fn unknown(
+        &self,
+        status: Option<StatusCode>,
+        id: &RequestId,
+    ) -> Result<Duration, Problem> {
+        self.doubt(Doubt::Unknown, status, id);
+        Ok(wait_of(&self.report(Attempt::Unknown).await?))
     }
 
     /// The device of a success becomes known to its account under the id that it gets.
@@ -245,10 +262,9 @@ impl Attempted {
         device.set_cookie(name, self.enforcer.engine.keyring(), login.is_secure)
     }
 
-    /// Counts an attempt whose end is not known, and says so once.
+    /// Says once that the end of an attempt is not known.
     fn doubt(&self, doubt: Doubt, status: Option<StatusCode>, id: &RequestId) {
         let flow = self.login.route.flow;
-        self.enforcer.observer.outcome_unknown(flow);
         if !self.doubts.of(doubt).swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 flow = flow.name(),
@@ -259,6 +275,12 @@ impl Attempted {
             );
         }
     }
+}
+
+/// How long the answer to an attempt that ended so is to wait (A-BACKOFF).
+fn wait_of(answer: &RequestAnswer) -> Duration {
+    let wait = answer.decision.delay_ms.unwrap_or_default();
+    Duration::from_millis(wait.into()).min(DELAY_MAX)
 }
 
 fn facts(tried: &Tried<'_>, account: Id, device: Option<&DeviceId>) -> GuardFacts {
@@ -288,9 +310,11 @@ async fn guard(
         (Flow::Otp, Attempt::Check) => GuardOp::OtpCheck,
         (Flow::Otp, Attempt::Failure) => GuardOp::OtpFailure,
         (Flow::Otp, Attempt::Success) => GuardOp::OtpSuccess,
+        (Flow::Otp, Attempt::Unknown) => GuardOp::OtpUnknown,
         (_, Attempt::Check) => GuardOp::LoginCheck,
         (_, Attempt::Failure) => GuardOp::LoginFailure,
         (_, Attempt::Success) => GuardOp::LoginSuccess,
+        (_, Attempt::Unknown) => GuardOp::LoginUnknown,
     };
     Ok(Box::pin(enforcer.engine.guard(op, facts)).await?)
 }

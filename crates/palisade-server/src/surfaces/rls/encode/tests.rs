@@ -20,8 +20,12 @@ fn made(answer: &DescriptorAnswer, request_id: &str) -> Response {
     let settings = &answer.policy.settings;
     let body = body(decision, &settings.urls, request_id);
     let body = body.map(|body| serde_json::to_vec(&body).unwrap());
-    let of_body = body.is_some();
-    let of_body = of_body.then(|| ("Content-Type", "application/json".to_owned()));
+    let of_body = body.iter().flat_map(|_| {
+        [
+            ("Content-Type", "application/json".to_owned()),
+            ("X-Request-Id", request_id.to_owned()),
+        ]
+    });
     let headers = answer.headers().into_iter().chain(of_body);
     let header = |(key, value): (&str, String)| Header {
         key: key.to_owned(),

@@ -8,7 +8,7 @@ mod status;
 
 use std::sync::Arc;
 
-use palisade_core::decision::{Decision, Enforcement};
+use palisade_core::decision::{Decision, Enforcement, Mode};
 use palisade_core::facts::DescriptorFacts;
 use palisade_core::headers::{Header, headers};
 use palisade_core::plan::{Charge, OnExceed};
@@ -211,7 +211,7 @@ impl Engine {
             return Ok(Part::empty());
         }
         let charged: Charged = self.counters().refund_unnamed(refunds).await?;
-        self.limits.reopen(refunds);
+        self.reopen(refunds, charged.now);
         Ok(Part::all(charged))
     }
 }
@@ -230,6 +230,7 @@ fn reporting<'p>(charges: &[Charge<'p>]) -> Vec<Charge<'p>> {
 
 fn disabled(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
+        mode: Mode::Disabled,
         enforcement: Enforcement::Disabled,
         class: Some(Arc::clone(class)),
         ..Decision::allow(now)

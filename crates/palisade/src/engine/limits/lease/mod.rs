@@ -193,8 +193,8 @@ impl Leases {
 
     /// Something was given back to this bucket: a denial that is remembered may not hold
     /// any more. Tokens stay.
-    pub(super) fn reopen(&self, charge: &Charge<'_>) {
-        if let Some(lease) = self.shard(charge.id).read().get(&charge.id) {
+    pub(super) fn reopen(&self, id: Digest) {
+        if let Some(lease) = self.shard(id).read().get(&id) {
             lease.reopen();
         }
     }

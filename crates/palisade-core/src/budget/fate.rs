@@ -1,0 +1,99 @@
+//! What became of a reservation, as stores keep it: extended, or settled (B-ONCE).
+
+use super::reservation::text;
+use super::{COSTS_MAX, Reservation, is_unit_name};
+use crate::receipt::{Reader, number};
+
+const VERSION: u8 = 1;
+const HELD: u8 = 1;
+const SETTLED: u8 = 2;
+
+/// How a reservation was settled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// A number of who settled it: a second try of the same knows itself by it.
+    pub by: u64,
+    /// What was reserved and used; of a charge that nobody knew of, nothing.
+    pub units: Vec<SettledUnit>,
+}
+
+/// One unit of a reservation that was settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledUnit {
+    /// The unit.
+    pub unit: Box<str>,
+    /// What was reserved of it, extensions included.
+    pub reserved: u64,
+    /// What was used of it.
+    pub used: u64,
+}
+
+impl SettledUnit {
+    /// What was used beyond what was reserved.
+    #[must_use]
+    pub const fn over(&self) -> u64 {
+        self.used.saturating_sub(self.reserved)
+    }
+}
+
+/// What became of a reservation. One without a fate is as its holder carries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was extended: this is what is held now.
+    Held(Box<Reservation>),
+    /// It was settled; later ones get this answer again.
+    Settled(Settled),
+}
+
+impl Fate {
+    /// As bytes; `None` if there is too much to say.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let mut out = vec![VERSION];
+        match self {
+            Self::Held(reservation) => {
+                out.push(HELD);
+                reservation.write(&mut out)?;
+            }
+            Self::Settled(settled) => {
+                out.push(SETTLED);
+                number(&mut out, settled.by);
+                for settled in &settled.units {
+                    text(&mut out, &settled.unit);
+                    number(&mut out, settled.reserved);
+                    number(&mut out, settled.used);
+                }
+            }
+        }
+        Some(out)
+    }
+
+    /// From bytes; `None` if they cannot be read, or a newer version wrote them.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        if reader.byte()? != VERSION {
+            return None;
+        }
+        match reader.byte()? {
+            HELD => Some(Self::Held(Box::new(Reservation::read(&mut reader)?))),
+            SETTLED => {
+                let by = reader.number()?;
+                let mut units = Vec::new();
+                while !reader.0.is_empty() && units.len() < COSTS_MAX {
+                    let unit = reader.text().filter(|unit| is_unit_name(unit))?;
+                    units.push(SettledUnit {
+                        unit: unit.into(),
+                        reserved: reader.number()?,
+                        used: reader.number()?,
+                    });
+                }
+                reader
+                    .0
+                    .is_empty()
+                    .then_some(Self::Settled(Settled { by, units }))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A reservation: what was charged before a piece of work began, carried by its holder and
+//! sealed with the secret (B-SEALED).
+
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+
+use super::{COSTS_MAX, Costs, is_unit_name};
+use crate::key::{Digest, Keyring, Segment};
+use crate::limit::Algorithm;
+use crate::receipt::{
+    LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, SEAL_BYTES, number, seal_of,
+    write_line,
+};
+use crate::time::Micros;
+
+/// The first byte of what is sealed; receipts have another one.
+const VERSION: u8 = 2;
+/// The units of a [`Part`] that is a place among what is in progress.
+const SLOT: u64 = COSTS_MAX as u64;
+
+/// What a part of a reservation counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// So many of the unit at this position of [`Reservation::amounts`], each weighing so
+    /// much in the bucket.
+    Unit(usize, NonZeroU32),
+    /// A place among what is in progress.
+    Slot,
+}
+
+/// One charge of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it counts.
+    pub counts: Counts,
+    /// The bucket, what it was charged, and when; a cost of zero was never charged.
+    pub line: Line,
+}
+
+/// How much of a unit is reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// The unit.
+    pub unit: Box<str>,
+    /// How much.
+    pub reserved: u64,
+}
+
+/// What was charged before a piece of work began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Names it in stores; made before they are asked (B-ID).
+    pub id: Digest,
+    /// The process that made it: nobody else has its local buckets.
+    pub process: u64,
+    /// The request's class.
+    pub class: Box<str>,
+    /// When it was made, by the clock that judged it.
+    pub at: Micros,
+    /// From when on it counts as used in full, by the same clock.
+    pub ends: Micros,
+    /// How long it was asked to last, in microseconds.
+    pub hold_us: u64,
+    /// The longest that it may last in all, in microseconds.
+    pub life_us: u64,
+    /// Units, each once.
+    pub amounts: Vec<Amount>,
+    /// Charges, the oldest first.
+    pub parts: Vec<Part>,
+}
+
+/// What settling changes in the buckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Corrections {
+    /// Charges that go back, as far as their buckets still count them.
+    pub back: Vec<Line>,
+    /// Surplus, to be charged whether or not it fits.
+    pub more: Vec<Line>,
+}
+
+impl Reservation {
+    /// The position of a unit.
+    #[must_use]
+    pub fn unit(&self, unit: &str) -> Option<usize> {
+        self.amounts.iter().position(|one| *one.unit == *unit)
+    }
+
+    /// What was used of each unit by the holder's word: a unit that is not named was used as
+    /// reserved. `None` names a unit that was never reserved.
+    #[must_use]
+    pub fn used(&self, said: &Costs) -> Option<Vec<u64>> {
+        if said.iter().any(|(unit, _)| self.unit(unit).is_none()) {
+            return None;
+        }
+        let used = |one: &Amount| said.of(&one.unit).unwrap_or(one.reserved);
+        Some(self.amounts.iter().map(used).collect())
+    }
+
+    /// What brings the buckets from what was reserved to what was used. Slots are free.
+    ///
+    /// The latest charges go back first: what stays is what was counted first.
+    #[must_use]
+    pub fn corrections(&self, used: &[u64]) -> Corrections {
+        let mut corrections = Corrections::default();
+        for (position, part) in self.parts.iter().enumerate() {
+            match part.counts {
+                Counts::Slot => corrections.back.push(part.line.clone()),
+                Counts::Unit(unit, weight) => {
+                    let is_first = self.parts[..position].iter().all(|one| !one.shares(part));
+                    if is_first {
+                        let used = used.get(unit).copied().unwrap_or_default();
+                        let target = used.saturating_mul(u64::from(weight.get()));
+                        self.correct(position, target, &mut corrections);
+                    }
+                }
+            }
+        }
+        corrections
+    }
+
+    /// Corrects the bucket of the part at `first`, which no earlier part has.
+    fn correct(&self, first: usize, target: u64, corrections: &mut Corrections) {
+        let own = || {
+            self.parts[first..]
+                .iter()
+                .filter(|one| one.shares(&self.parts[first]))
+        };
+        let charged: u64 = own().map(|one| u64::from(one.line.cost)).sum();
+        let mut left = charged.saturating_sub(target);
+        let parts: Vec<&Part> = own().collect();
+        for part in parts.iter().rev() {
+            let cost = u32::try_from(left).unwrap_or(u32::MAX).min(part.line.cost);
+            left -= u64::from(cost);
+            corrections.back.extend(with_cost(&part.line, cost));
+        }
+        let surplus = u32::try_from(target.saturating_sub(charged)).unwrap_or(u32::MAX);
+        if let Some(last) = parts.last() {
+            corrections.more.extend(with_cost(&last.line, surplus));
+        }
+    }
+
+    /// The reservation as its holder carries it; `None` if there is too much to say.
+    #[must_use]
+    pub fn seal(&self, keyring: &Keyring) -> Option<Vec<u8>> {
+        let mut out = vec![VERSION];
+        self.write(&mut out)?;
+        let seal = seal_of(keyring, &out).current;
+        out.extend_from_slice(&seal.0.to_be_bytes());
+        (out.len() <= RECEIPT_BYTES_MAX).then_some(out)
+    }
+
+    /// Opens a sealed reservation.
+    ///
+    /// # Errors
+    /// It was not sealed with one of the keyring's secrets, or was changed.
+    pub fn open(keyring: &Keyring, bytes: &[u8]) -> Result<Self, ReceiptError> {
+        let (said, seal) = bytes
+            .split_last_chunk::<SEAL_BYTES>()
+            .filter(|_| bytes.len() <= RECEIPT_BYTES_MAX)
+            .ok_or(ReceiptError)?;
+        let seal = Digest(u128::from_be_bytes(*seal));
+        let ours = seal_of(keyring, said);
+        if ours.current != seal && ours.previous != Some(seal) {
+            return Err(ReceiptError);
+        }
+        let mut reader = Reader(said);
+        let read = (reader.byte() == Some(VERSION)).then(|| Self::read(&mut reader));
+        read.flatten().ok_or(ReceiptError)
+    }
+
+    /// Appends what there is to say; `None` if it is too much.
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> Option<()> {
+        if self.parts.len() > LINES_MAX || self.amounts.len() > COSTS_MAX {
+            return None;
+        }
+        out.extend_from_slice(&self.id.0.to_be_bytes());
+        for figure in [
+            self.process,
+            self.at.0,
+            self.ends.0,
+            self.hold_us,
+            self.life_us,
+        ] {
+            number(out, figure);
+        }
+        text(out, &self.class);
+        number(out, self.amounts.len() as u64);
+        for amount in &self.amounts {
+            text(out, &amount.unit);
+            number(out, amount.reserved);
+        }
+        let mut known: ArrayVec<Segment, 16> = ArrayVec::new();
+        for part in &self.parts {
+            match part.counts {
+                Counts::Slot => number(out, SLOT),
+                Counts::Unit(unit, weight) => {
+                    number(out, unit as u64);
+                    number(out, u64::from(weight.get()));
+                }
+            }
+            write_line(out, &part.line, &mut known);
+        }
+        Some(())
+    }
+
+    /// Reads what [`Reservation::write`] wrote, to the end.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let id = reader.digest()?;
+        let mut figures = [0; 5];
+        for figure in &mut figures {
+            *figure = reader.number()?;
+        }
+        let [process, at, ends, hold_us, life_us] = figures;
+        let class = reader.text()?.into();
+        let mut amounts = Vec::new();
+        for _ in 0..reader.number()?.min(SLOT) {
+            let unit = reader.text()?;
+            let reserved = reader.number()?;
+            is_unit_name(&unit).then(|| {
+                amounts.push(Amount {
+                    unit: unit.into(),
+                    reserved,
+                });
+            })?;
+        }
+        let (mut parts, mut known) = (Vec::new(), ArrayVec::new());
+        while !reader.0.is_empty() && parts.len() < LINES_MAX {
+            let counts = match reader.number()? {
+                SLOT => Counts::Slot,
+                unit => {
+                    let unit = usize::try_from(unit)
+                        .ok()
+                        .filter(|at| *at < amounts.len())?;
+                    Counts::Unit(unit, NonZeroU32::new(reader.small()?)?)
+                }
+            };
+            let line = reader.line(&mut known)?;
+            parts.push(Part { counts, line });
+        }
+        reader.0.is_empty().then_some(Self {
+            id,
+            process,
+            class,
+            at: Micros(at),
+            ends: Micros(ends),
+            hold_us,
+            life_us,
+            amounts,
+            parts,
+        })
+    }
+}
+
+impl Part {
+    /// What so many of its unit weigh in its bucket; more than any bucket holds is as much as
+    /// can be said.
+    #[must_use]
+    pub fn weighed(&self, amount: u64) -> u32 {
+        let weight = match self.counts {
+            Counts::Unit(_, weight) => u64::from(weight.get()),
+            Counts::Slot => 1,
+        };
+        u32::try_from(amount.saturating_mul(weight)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it was charged to the same bucket.
+    #[must_use]
+    pub fn shares(&self, other: &Self) -> bool {
+        let is_unit = |part: &Self| matches!(part.counts, Counts::Unit(..));
+        is_unit(self)
+            && is_unit(other)
+            && self.line.limit == other.line.limit
+            && self.line.id == other.line.id
+            && self.line.segments == other.line.segments
+    }
+}
+
+/// How far below zero a token bucket may be left by a surplus that leaves `used`: one
+/// window's rate (B-BOUND). Other algorithms forget a surplus with its window.
+#[must_use]
+pub fn beyond_debt(line: &Line, used: u64) -> u32 {
+    if line.spec.algorithm() != Algorithm::TokenBucket {
+        return 0;
+    }
+    let most = u64::from(line.spec.capacity()) + u64::from(line.spec.limit());
+    let beyond = u32::try_from(used.saturating_sub(most)).unwrap_or(u32::MAX);
+    beyond.min(line.cost)
+}
+
+fn with_cost(line: &Line, cost: u32) -> Option<Line> {
+    (cost > 0).then(|| Line {
+        cost,
+        ..line.clone()
+    })
+}
+
+pub(super) fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}

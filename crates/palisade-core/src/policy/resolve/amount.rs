@@ -1,0 +1,46 @@
+//! What a limit is charged of a decision's costs (B-UNIT).
+
+use std::num::NonZeroU32;
+
+use super::super::{Limit, QuotaUnit, RouteMatch};
+use crate::facts::RequestFacts;
+
+/// What a limit is charged where a decision's costs are given by unit.
+pub(super) enum Amount {
+    /// Its unit is not among them.
+    NotAsked,
+    Whole(u32),
+    /// More than any bucket holds (L-COST).
+    TooLarge,
+}
+
+pub(super) fn amount(limit: &Limit, route: &RouteMatch<'_>, facts: &RequestFacts) -> Amount {
+    if limit.def.concurrency {
+        return match facts.slots {
+            true => Amount::Whole(1),
+            false => Amount::NotAsked,
+        };
+    }
+    let asked = match &facts.costs {
+        Some(costs) => costs.of(limit.def.unit.name()),
+        None => None,
+    };
+    let Some(asked) = asked else {
+        return Amount::NotAsked;
+    };
+    let charged = asked.checked_mul(u64::from(weight_in(limit, route).get()));
+    let charged = charged.and_then(|charged| u32::try_from(charged).ok());
+    charged.map_or(Amount::TooLarge, Amount::Whole)
+}
+
+/// What one of a limit's unit weighs: the costs of routes and limits multiply requests only.
+#[must_use]
+pub fn weight_in(limit: &Limit, route: &RouteMatch<'_>) -> NonZeroU32 {
+    match limit.def.unit {
+        QuotaUnit::Requests if !limit.def.concurrency => {
+            let of_route = route.cost.unwrap_or(NonZeroU32::MIN);
+            limit.def.cost.saturating_mul(of_route)
+        }
+        _ => NonZeroU32::MIN,
+    }
+}

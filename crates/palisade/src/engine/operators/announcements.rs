@@ -1,0 +1,299 @@
+//! What nodes tell each other beside what they count: that buckets were cleared, that
+//! something was given back to some, that cached policies are out of date. Each is an entry of
+//! [`Registry::Resets`](palisade_store::Registry::Resets), which every node looks at twice a
+//! second.
+//!
+//! A node has one entry for everything that it gives back, however often it does: the last
+//! buckets, and how many there were in all. Who finds that it has missed some forgets
+//! everything it remembers.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use palisade_core::Digest;
+use palisade_core::plan::Charge;
+use palisade_core::time::{MINUTE, Micros};
+use palisade_store::{Entries, Entry};
+use parking_lot::Mutex;
+
+/// How long an announcement stays: far longer than a node needs to hear of it.
+pub(super) const NOTICE: u64 = MINUTE;
+
+/// Silence after which a node may have missed an announcement.
+const UNHEARD: u64 = NOTICE / 2;
+
+/// Most buckets in a node's entry, which may have 4 KiB.
+const RECENT_MAX: usize = 200;
+
+/// Most nodes that are told apart.
+const NODES_MAX: usize = 1_000;
+
+const REFUNDS: &str = "refunds-";
+const POLICIES: &str = "policies-";
+
+/// Announces that buckets were cleared. `at` is the store's time.
+pub(super) fn of_reset(at: Micros) -> Entry {
+    entry(random(), Vec::new(), at)
+}
+
+/// Announces that cached policies are out of date.
+pub(super) fn of_policies(at: Micros) -> Entry {
+    entry(format!("{POLICIES}{}", random()), Vec::new(), at)
+}
+
+fn entry(id: String, bytes: Vec<u8>, at: Micros) -> Entry {
+    Entry {
+        id,
+        bytes,
+        expires_at: Some(at.plus(NOTICE)),
+    }
+}
+
+fn random() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+/// The buckets to which this node has given something back.
+pub(in crate::engine) struct Refunds {
+    /// The name of this node's entry.
+    id: String,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Default)]
+struct Ring {
+    /// How many there have been.
+    count: u64,
+    /// How many of them the others can read of.
+    told: u64,
+    recent: VecDeque<Digest>,
+    /// When the last was, by the store's clock.
+    at: Micros,
+}
+
+impl Default for Refunds {
+    fn default() -> Self {
+        Self {
+            id: format!("{REFUNDS}{}", random()),
+            ring: Mutex::default(),
+        }
+    }
+}
+
+impl Refunds {
+    /// Something was given back to these buckets at `at`, by the store's clock.
+    pub(in crate::engine) fn note<'a, 'p: 'a>(
+        &self,
+        charges: impl IntoIterator<Item = &'a Charge<'p>>,
+        at: Micros,
+    ) {
+        let mut charges = charges.into_iter().peekable();
+        if charges.peek().is_none() {
+            return;
+        }
+        let mut ring = self.ring.lock();
+        for charge in charges {
+            // Nodes with the secret of before or after a rotation know the bucket by that name.
+            let previous = charge.previous.as_ref().map(|name| name.id);
+            for id in [Some(charge.id), previous].into_iter().flatten() {
+                if ring.recent.len() >= RECENT_MAX {
+                    ring.recent.pop_front();
+                }
+                ring.recent.push_back(id);
+                ring.count += 1;
+            }
+        }
+        ring.at = ring.at.max(at);
+    }
+
+    /// What is to be announced, and how many refunds it tells of.
+    pub(super) fn untold(&self) -> Option<(Entry, u64)> {
+        let ring = self.ring.lock();
+        if ring.told == ring.count {
+            return None;
+        }
+        let recent = ring.recent.iter().flat_map(|id| id.0.to_le_bytes());
+        let bytes = ring.count.to_le_bytes().into_iter().chain(recent);
+        Some((entry(self.id.clone(), bytes.collect(), ring.at), ring.count))
+    }
+
+    pub(super) fn told(&self, count: u64) {
+        let mut ring = self.ring.lock();
+        ring.told = ring.told.max(count);
+    }
+}
+
+/// A node's refunds as its entry tells of them.
+struct RefundNotice {
+    count: u64,
+    recent: Vec<Digest>,
+}
+
+impl RefundNotice {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (count, recent) = bytes.split_first_chunk()?;
+        let (ids, rest) = recent.as_chunks();
+        rest.is_empty().then(|| Self {
+            count: u64::from_le_bytes(*count),
+            recent: ids
+                .iter()
+                .map(|id| Digest(u128::from_le_bytes(*id)))
+                .collect(),
+        })
+    }
+
+    /// Those after the first `known`; `None` if it does not name all of them.
+    fn since(&self, known: u64) -> Option<&[Digest]> {
+        let new = usize::try_from(self.count.checked_sub(known)?).ok()?;
+        let start = self.recent.len().checked_sub(new)?;
+        self.recent.get(start..)
+    }
+}
+
+/// What a look at the announcements means for what this node remembers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Nothing,
+    /// Something was given back to these buckets.
+    Refunds(HashSet<Digest>),
+    /// Buckets were cleared, or it cannot be said what happened.
+    Everything,
+}
+
+/// What this node has heard.
+#[derive(Default)]
+pub(super) struct Heard {
+    version: Option<u64>,
+    /// By this node's clock.
+    at: Micros,
+    single: HashSet<String>,
+    /// How many refunds of each node are known.
+    refunds: HashMap<String, u64>,
+}
+
+impl Heard {
+    pub(super) const fn version(&self) -> Option<u64> {
+        self.version
+    }
+
+    /// Takes over a look that was made at `now`; also whether cached policies are out of date.
+    ///
+    /// On the first look it cannot be said whether the last announcement was before or after
+    /// what this node has read since its start; only that there was none.
+    pub(super) fn take(&mut self, found: Option<Entries>, now: Micros) -> (News, bool) {
+        let is_first = self.version.is_none();
+        let was_away = now.since(self.at) > UNHEARD;
+        self.at = now;
+        let Some(all) = found else {
+            return (News::Nothing, false);
+        };
+        self.version = Some(all.version);
+        let (news, policies) = self.read(all.entries);
+        match is_first {
+            true if all.version == 0 => (News::Nothing, false),
+            true => (News::Everything, false),
+            false if was_away => (News::Everything, true),
+            false => (news, policies),
+        }
+    }
+
+    fn read(&mut self, entries: Vec<Entry>) -> (News, bool) {
+        let known = std::mem::take(&mut self.single);
+        let mut reopened = HashSet::new();
+        let (mut is_all_known, mut has_cleared, mut policies) = (true, false, false);
+        if self.refunds.len() > NODES_MAX {
+            self.refunds.clear();
+            is_all_known = false;
+        }
+        for entry in entries {
+            if entry.id.starts_with(REFUNDS) {
+                let before = self.refunds.get(&entry.id).copied().unwrap_or(0);
+                let notice = RefundNotice::read(&entry.bytes);
+                match notice.as_ref().and_then(|notice| notice.since(before)) {
+                    Some(new) => reopened.extend(new),
+                    None => is_all_known = false,
+                }
+                let count = notice.map_or(0, |notice| notice.count);
+                self.refunds.insert(entry.id, count);
+            } else {
+                let is_new = !known.contains(&entry.id);
+                let is_of_policies = entry.id.starts_with(POLICIES);
+                policies |= is_new && is_of_policies;
+                has_cleared |= is_new && !is_of_policies;
+                self.single.insert(entry.id);
+            }
+        }
+        // Something has changed: where nothing shows what, it may have been anything.
+        let is_explained = is_all_known && (policies || !reopened.is_empty());
+        match (has_cleared || !is_explained, reopened.is_empty()) {
+            (true, _) => (News::Everything, policies),
+            (false, true) => (News::Nothing, policies),
+            (false, false) => (News::Refunds(reopened), policies),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = palisade_core::time::SECOND;
+
+    fn look(version: u64, entries: &[Entry]) -> Option<Entries> {
+        Some(Entries {
+            version,
+            entries: entries.to_vec(),
+        })
+    }
+
+    /// The entry of a node that has given back to these buckets, `count` in all.
+    fn refunds(node: &str, count: u64, ids: &[u128]) -> Entry {
+        let ids = ids.iter().flat_map(|id| id.to_le_bytes());
+        let bytes = count.to_le_bytes().into_iter().chain(ids).collect();
+        entry(format!("{REFUNDS}{node}"), bytes, Micros(0))
+    }
+
+    fn of(ids: &[u128]) -> News {
+        News::Refunds(ids.iter().map(|id| Digest(*id)).collect())
+    }
+
+    #[test]
+    fn x5_only_what_is_new_is_heard_and_what_was_missed_is_noticed() {
+        let mut heard = Heard::default();
+        let mut now = Micros(MINUTE);
+        let mut hear = |version, entries: &[Entry]| {
+            now = now.plus(SECOND);
+            heard.take(look(version, entries), now).0
+        };
+        assert_eq!(hear(0, &[]), News::Nothing);
+        assert_eq!(hear(1, &[refunds("a", 2, &[7, 8])]), of(&[7, 8]));
+        assert_eq!(hear(2, &[refunds("a", 3, &[7, 8, 9])]), of(&[9]));
+        let both = [refunds("a", 3, &[7, 8, 9]), refunds("b", 1, &[4])];
+        assert_eq!(hear(3, &both), of(&[4]));
+        // Five more, of which the entry names three.
+        assert_eq!(hear(4, &[refunds("a", 8, &[1, 2, 3])]), News::Everything);
+        let reset = of_reset(Micros(0));
+        let with_reset = [refunds("a", 8, &[1, 2, 3]), reset.clone()];
+        assert_eq!(hear(5, &with_reset), News::Everything);
+        let later = [refunds("a", 9, &[2, 3, 5]), reset];
+        assert_eq!(hear(6, &later), of(&[5]), "the reset is known by now");
+        assert_eq!(hear(7, &later), News::Everything, "nothing shows what");
+    }
+
+    #[test]
+    fn x5_who_was_away_forgets_everything() {
+        let mut heard = Heard::default();
+        heard.take(look(1, &[]), Micros(MINUTE));
+        heard.take(None, Micros(2 * MINUTE));
+        let late = Micros(2 * MINUTE + UNHEARD + 1);
+        let found = heard.take(look(2, &[refunds("a", 1, &[7])]), late);
+        assert_eq!(found, (News::Everything, true));
+    }
+
+    #[test]
+    fn m12_policies_that_are_out_of_date_forget_no_denial() {
+        let mut heard = Heard::default();
+        heard.take(look(0, &[]), Micros(0));
+        let found = heard.take(look(1, &[of_policies(Micros(0))]), Micros(SECOND));
+        assert_eq!(found, (News::Nothing, true));
+    }
+}

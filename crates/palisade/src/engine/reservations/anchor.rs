@@ -1,0 +1,89 @@
+//! The anchor of a reservation: a bucket for one that is charged together with the others,
+//! and tells later whether and when they were (B-ID, B-EXACT).
+
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+use palisade_core::Digest;
+use palisade_core::key::{SEGMENTS_MAX, Segment, SegmentKind};
+use palisade_core::limit::{Algorithm, BucketSpec, Reading, Window};
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::{Dimension, Limit, LimitDef, OnStoreFailure};
+use palisade_core::time::Micros;
+
+use super::SETTLED_FOR_US;
+
+/// Names of a policy have no space: it is apart from them.
+pub(super) const NAME: &str = "open reservation";
+
+/// The anchor of one reservation, in as many cluster slots as its buckets are.
+pub(super) struct Anchor {
+    limit: Limit,
+    id: Segment,
+}
+
+impl Anchor {
+    /// The anchor of the reservation with this id, which lasts no longer than `life_us`.
+    pub(super) fn new(id: Digest, life_us: u64) -> Option<Self> {
+        let window = Window::Span(life_us.saturating_add(SETTLED_FOR_US));
+        let spec = BucketSpec::new(Algorithm::SlidingLog, NonZeroU32::MIN, window, None).ok()?;
+        let mut def = LimitDef::new(
+            NAME,
+            vec![Dimension::Descriptor("reservation".into())],
+            spec,
+        );
+        // It outlives a crash with the slots that it speaks for (B-CRASH).
+        def.concurrency = true;
+        // The limits of the request say what happens in an outage.
+        def.on_store_failure = OnStoreFailure::OpenBounded;
+        Some(Self {
+            limit: Limit::bind(def),
+            id: Segment {
+                kind: SegmentKind::Descriptor,
+                digest: id,
+            },
+        })
+    }
+
+    /// One charge for each cluster slot that `others` are in; their first segments decide it.
+    pub(super) fn charges<'a>(
+        &'a self,
+        firsts: impl IntoIterator<Item = Option<Segment>>,
+        on_exceed: OnExceed,
+    ) -> Vec<Charge<'a>> {
+        let mut known: Vec<Option<Segment>> = Vec::new();
+        for first in firsts {
+            if !known.contains(&first) {
+                known.push(first);
+            }
+        }
+        let charge = |first: &Option<Segment>| {
+            let segments: ArrayVec<Segment, SEGMENTS_MAX> =
+                first.iter().copied().chain([self.id]).collect();
+            Charge {
+                limit: &self.limit,
+                spec: &self.limit.def.spec,
+                id: self.name(&segments),
+                segments,
+                previous: None,
+                cost: 1,
+                on_exceed,
+            }
+        };
+        known.iter().map(charge).collect()
+    }
+
+    /// The bucket's name in the embedded store; its parts are keyed digests already.
+    fn name(&self, segments: &[Segment]) -> Digest {
+        let sum = segments.iter().fold(self.limit.digest.0, |sum, segment| {
+            sum.rotate_left(1).wrapping_add(segment.digest.0)
+        });
+        Digest(sum)
+    }
+
+    /// When it was charged, by its reading; `None` if it was not.
+    pub(super) fn charged_at(&self, reading: &Reading) -> Option<Micros> {
+        let window = self.limit.def.spec.window_us();
+        (reading.used > 0).then(|| reading.reset_at.minus(window))
+    }
+}

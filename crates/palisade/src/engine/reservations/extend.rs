@@ -1,0 +1,372 @@
+//! Extending: a later end, more cost, or both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::FieldError;
+use palisade_core::budget::{Costs, Counts, Fate, Part, Reservation};
+use palisade_core::decide::{Judged, decide, refuse};
+use palisade_core::decision::Decision;
+use palisade_core::limit::Reading;
+use palisade_core::plan::{Charge, OnExceed, Refusal};
+use palisade_core::policy::PolicySet;
+use palisade_core::receipt::{Line, Place};
+use palisade_core::time::Micros;
+use palisade_store::BucketReadings;
+use tokio::time::Instant;
+
+use super::super::Engine;
+use super::super::limits::limit_named;
+use super::super::link::NoAnswer;
+use super::anchor::Anchor;
+use super::tally::Outcome;
+use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
+
+/// How often a lost race for a reservation's fate is run again.
+const TRIES_MAX: usize = 3;
+
+/// What an extension asks for.
+struct Extension<'a> {
+    costs: Option<&'a Costs>,
+    /// In microseconds; `None` leaves the end where it is.
+    hold_us: Option<u64>,
+}
+
+/// How one try ended.
+enum Tried {
+    Answer(ExtendAnswer),
+    /// Somebody else extended or settled it meanwhile.
+    LostRace,
+}
+
+impl Engine {
+    /// Extends a reservation by more cost, to a later end, or both; without either by the
+    /// hold that it was made with. Its places among what is in progress are held anew. A
+    /// refusal leaves it as it was; the first token stays good.
+    ///
+    /// # Errors
+    /// It is no reservation of ours, a unit was never reserved, or a hold outside its bounds.
+    pub async fn extend(
+        &self,
+        token: &str,
+        costs: Option<&Costs>,
+        hold: Option<Duration>,
+    ) -> Result<ExtendAnswer, ReservationError> {
+        let reservation = self.open_reservation(token)?;
+        let policy = self.policy();
+        if costs.is_some_and(|costs| reservation.used(costs).is_none()) {
+            let error = FieldError::new("costs", "names a unit that was not reserved");
+            return Err(error.into());
+        }
+        let hold = hold.map(|hold| Hold {
+            hold,
+            ..Hold::default()
+        });
+        let hold_us = hold.map(|hold| self.hold_us(&policy, hold)).transpose()?;
+        let asked = Extension {
+            costs,
+            hold_us: hold_us.or(costs.is_none().then_some(reservation.hold_us)),
+        };
+        for _ in 0..TRIES_MAX {
+            match self.try_extension(&policy, &reservation, &asked).await {
+                Ok(Tried::Answer(answer)) => {
+                    if matches!(answer, ExtendAnswer::Expired) {
+                        self.retries.tally.count(Outcome::Expired);
+                    }
+                    return Ok(answer);
+                }
+                Ok(Tried::LostRace) => {}
+                Err(_) => return Ok(ExtendAnswer::Unavailable),
+            }
+        }
+        Ok(ExtendAnswer::Unavailable)
+    }
+
+    async fn try_extension(
+        &self,
+        policy: &PolicySet,
+        reservation: &Reservation,
+        asked: &Extension<'_>,
+    ) -> Result<Tried, NoAnswer> {
+        let ends = self.link.request_ends();
+        if reservation.parts.is_empty() {
+            return Ok(self.extend_nothing(reservation, asked));
+        }
+        let found = self.fate_of(reservation, ends).await?;
+        let held = match found.fate {
+            None => reservation.clone(),
+            Some(Fate::Held(held)) => *held,
+            Some(Fate::Settled(first)) => {
+                return Ok(Tried::Answer(ExtendAnswer::Settled(Settlement {
+                    recorded: true,
+                    units: first.units,
+                    ..Settlement::default()
+                })));
+            }
+        };
+        if found.now >= held.ends {
+            return Ok(Tried::Answer(ExtendAnswer::Expired));
+        }
+        let Some(anchor) = Anchor::new(held.id, held.life_us) else {
+            return Ok(Tried::Answer(ExtendAnswer::Expired));
+        };
+        let plan = self.planned(policy, &held, asked, &anchor);
+        if plan.iter().any(Planned::is_too_dear) {
+            let class: Arc<str> = (*held.class).into();
+            let refused = refuse(Refusal::TooDear, &class, found.now);
+            return Ok(Tried::Answer(ExtendAnswer::Denied(Box::new(refused))));
+        }
+        let charges: Vec<(Place, Charge<'_>)> = plan
+            .iter()
+            .map(|one| (one.place, one.charge.clone()))
+            .collect();
+        let (readings, instants, now, admitted) = if charges.is_empty() {
+            (BucketReadings::new(), Vec::new(), found.now, true)
+        } else {
+            let charged = self.charge_placed(&charges, ends).await?;
+            (
+                charged.readings,
+                charged.instants,
+                charged.now,
+                charged.admitted,
+            )
+        };
+        if !admitted {
+            return Ok(Tried::Answer(denied(&held, &plan, &readings, now)));
+        }
+        let made = Made::new(&held, &plan, &readings, &instants);
+        if made.has_lost_slot {
+            self.undo(policy, &held, &made.taken, ends).await;
+            return Ok(Tried::Answer(ExtendAnswer::Expired));
+        }
+        let extended = made.extended(&held, asked, now);
+        let fate = Fate::Held(Box::new(extended.clone()));
+        if !self
+            .seal_fate(&extended, (&fate, found.revision), ends)
+            .await?
+        {
+            self.undo(policy, &held, &made.taken, ends).await;
+            return Ok(Tried::LostRace);
+        }
+        self.undo(policy, &held, &made.freed, ends).await;
+        let answer = self.held(&extended, now).map(ExtendAnswer::Held);
+        Ok(Tried::Answer(answer.unwrap_or(ExtendAnswer::Expired)))
+    }
+
+    /// Of a reservation that holds no bucket only the end moves.
+    fn extend_nothing(&self, reservation: &Reservation, asked: &Extension<'_>) -> Tried {
+        let now = self.now();
+        let mut extended = reservation.clone();
+        extended.ends = later_end(reservation, asked.hold_us, now);
+        let answer = self.held(&extended, now).map(ExtendAnswer::Held);
+        Tried::Answer(answer.unwrap_or(ExtendAnswer::Expired))
+    }
+
+    /// Puts back what an extension took or replaced. What does not go back ends with its
+    /// window.
+    async fn undo(&self, policy: &PolicySet, held: &Reservation, lines: &[Line], ends: Instant) {
+        let _ = self.return_lines(policy, held, lines, ends).await;
+    }
+
+    /// What is charged: the slots anew, each bucket of a unit that costs more, and the
+    /// anchors, to see whether the store still has what is held.
+    fn planned<'p>(
+        &self,
+        policy: &'p PolicySet,
+        held: &'p Reservation,
+        asked: &Extension<'_>,
+        anchor: &'p Anchor,
+    ) -> Vec<Planned<'p>> {
+        let mut plan: Vec<Planned<'p>> = Vec::new();
+        for (position, part) in held.parts.iter().enumerate() {
+            let Some(limit) = limit_named(policy, part.line.limit) else {
+                continue;
+            };
+            let what = match part.counts {
+                Counts::Slot if asked.hold_us.is_some() => What::Slot(position),
+                Counts::Unit(unit, _) if is_first_of_bucket(held, position) => {
+                    What::More(position, unit)
+                }
+                _ => continue,
+            };
+            let mut charge = part.line.charge(limit);
+            match what {
+                What::More(_, unit) => {
+                    let more = asked
+                        .costs
+                        .and_then(|costs| costs.of(&held.amounts[unit].unit));
+                    let cost = more.map_or(0, |more| part.weighed(more));
+                    (charge.cost, charge.on_exceed) = (cost, limit.def.on_exceed);
+                }
+                _ if limit.def.on_exceed == OnExceed::Report => charge.on_exceed = OnExceed::Report,
+                _ => {}
+            }
+            let is_here = self.is_reachable(held, part);
+            if charge.cost > 0 && is_here {
+                let place = part.line.place;
+                plan.push(Planned {
+                    what,
+                    place,
+                    charge,
+                });
+            }
+        }
+        let slots = plan.iter().filter(|one| matches!(one.what, What::Slot(_)));
+        let stored = slots.filter(|one| one.place == Place::Store);
+        let firsts: Vec<_> = stored
+            .map(|one| one.charge.segments.first().copied())
+            .collect();
+        // An anchor that is there is left as it is; one that was lost is made again.
+        let anchors = anchor.charges(firsts, OnExceed::Report);
+        plan.extend(anchors.into_iter().map(|charge| Planned {
+            what: What::Anchor,
+            place: Place::Store,
+            charge,
+        }));
+        plan
+    }
+}
+
+/// What a charge of an extension is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// The slot of the part at this position, held anew.
+    Slot(usize),
+    /// More of the part's unit.
+    More(usize, usize),
+    Anchor,
+}
+
+struct Planned<'p> {
+    what: What,
+    place: Place,
+    charge: Charge<'p>,
+}
+
+impl Planned<'_> {
+    /// A cost that its bucket never holds (L-COST).
+    fn is_too_dear(&self) -> bool {
+        self.charge.on_exceed == OnExceed::Deny && self.charge.cost > self.charge.spec.capacity()
+    }
+}
+
+/// What an extension that was charged has made.
+struct Made {
+    /// All that was taken, anchors apart.
+    taken: Vec<Line>,
+    /// Hits of slots that are held anew.
+    freed: Vec<Line>,
+    /// The parts, as they are then.
+    parts: Vec<Part>,
+    /// A slot was gone, and there was no room for it.
+    has_lost_slot: bool,
+}
+
+impl Made {
+    fn new(
+        held: &Reservation,
+        plan: &[Planned<'_>],
+        readings: &[Reading],
+        instants: &[Micros],
+    ) -> Self {
+        let mut made = Self {
+            taken: Vec::new(),
+            freed: Vec::new(),
+            parts: held.parts.clone(),
+            has_lost_slot: false,
+        };
+        let is_anchored = |charge: &Charge<'_>| {
+            let mut anchors = plan
+                .iter()
+                .zip(readings)
+                .filter(|(one, _)| one.what == What::Anchor);
+            let first = |anchor: &Charge<'_>| anchor.segments.iter().rev().nth(1).copied();
+            let own =
+                anchors.find(|(one, _)| first(&one.charge) == charge.segments.first().copied());
+            // It could not be taken again: it is still there.
+            own.is_none_or(|(_, reading)| reading.retry_at.is_some())
+        };
+        for ((one, reading), at) in plan.iter().zip(readings).zip(instants) {
+            let was_full = reading.retry_at.is_some();
+            if was_full && one.charge.on_exceed == OnExceed::Report {
+                continue;
+            }
+            let new = |part: &Part| part.line.charged(one.charge.cost, *at);
+            match one.what {
+                What::Anchor => {}
+                What::Slot(position) => {
+                    let part = &held.parts[position];
+                    let is_alive = is_anchored(&one.charge) && part.line.counts_at(*at);
+                    made.has_lost_slot |= was_full && !is_alive;
+                    made.taken.push(new(part));
+                    made.freed.push(part.line.clone());
+                    made.parts[position].line = new(part);
+                }
+                What::More(position, _) => {
+                    let part = &held.parts[position];
+                    made.taken.push(new(part));
+                    made.parts.push(Part {
+                        line: new(part),
+                        ..part.clone()
+                    });
+                }
+            }
+        }
+        made
+    }
+
+    fn extended(&self, held: &Reservation, asked: &Extension<'_>, now: Micros) -> Reservation {
+        let mut extended = held.clone();
+        extended.parts.clone_from(&self.parts);
+        for amount in &mut extended.amounts {
+            let more = asked.costs.and_then(|costs| costs.of(&amount.unit));
+            amount.reserved = amount.reserved.saturating_add(more.unwrap_or(0));
+        }
+        extended.ends = later_end(held, asked.hold_us, now);
+        extended
+    }
+}
+
+/// When it ends if it is held for so long from now on: never sooner than before, never later
+/// than it may last in all.
+fn later_end(held: &Reservation, hold_us: Option<u64>, now: Micros) -> Micros {
+    let Some(hold_us) = hold_us else {
+        return held.ends;
+    };
+    let slots = held.parts.iter().filter(|part| is_slot(part));
+    let hold_us = slots
+        .map(|part| part.line.spec.window_us())
+        .fold(hold_us, u64::min);
+    let latest = held.at.plus(held.life_us);
+    held.ends.max(now.plus(hold_us).min(latest))
+}
+
+fn is_first_of_bucket(held: &Reservation, position: usize) -> bool {
+    let part = &held.parts[position];
+    held.parts[..position]
+        .iter()
+        .all(|earlier| !earlier.shares(part))
+}
+
+/// The refusal of more cost, of the buckets that count it.
+fn denied(
+    held: &Reservation,
+    plan: &[Planned<'_>],
+    readings: &[Reading],
+    now: Micros,
+) -> ExtendAnswer {
+    let own = plan
+        .iter()
+        .zip(readings)
+        .filter(|(one, _)| matches!(one.what, What::More(..)));
+    let (charges, readings): (Vec<Charge<'_>>, Vec<Reading>) = own
+        .map(|(one, reading)| (one.charge.clone(), *reading))
+        .unzip();
+    let judged = Judged {
+        charges: &charges,
+        readings: &readings,
+        now,
+    };
+    let decision: Decision = decide(None, &(*held.class).into(), judged);
+    ExtendAnswer::Denied(Box::new(decision))
+}

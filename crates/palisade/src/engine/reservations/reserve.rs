@@ -1,0 +1,425 @@
+//! Reserving: decided and charged like a check, with costs as upper estimates.
+
+use std::sync::Arc;
+
+use palisade_core::budget::{Amount, Costs, Counts, Fate, Part, Reservation};
+use palisade_core::decision::{Decision, LimitReading, Mode};
+use palisade_core::facts::RequestFacts;
+use palisade_core::failure::Policy;
+use palisade_core::key::Domain;
+use palisade_core::plan::{Charge, OnExceed, Plan, Refusal};
+use palisade_core::policy::{PolicySet, RouteMatch, weight_in};
+use palisade_core::receipt::{Line, Place};
+use palisade_core::time::{Micros, SECOND};
+use palisade_core::{Digest, FieldError};
+
+use super::super::limits::limit_named;
+use super::super::{Engine, RequestAnswer};
+use super::anchor::{Anchor, NAME};
+use super::tally::Outcome;
+use super::{Hold, ReserveAnswer};
+
+/// Shortest and longest hold, in microseconds.
+const HOLD_US_MIN: u64 = SECOND;
+const HOLD_US_MAX: u64 = 3_600 * SECOND;
+
+/// How often a reservation of what is left is tried: others may take it meanwhile.
+const TRIES_MAX: usize = 8;
+
+/// One try of a reservation.
+struct Attempt {
+    decision: Box<Decision>,
+    bypassed: Option<String>,
+    reservation: Option<Reservation>,
+}
+
+impl Engine {
+    /// Reserves what a request may cost: decided and charged like a check, with a slot of
+    /// every concurrency limit that applies. Without `costs` it is one request.
+    ///
+    /// ```
+    /// use palisade::core::budget::Costs;
+    /// use palisade::engine::Hold;
+    /// use palisade::{Palisade, RequestFacts};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let policy = "limit = [{ name = 'tokens', by = ['ip'], rate = '10000/min', unit = 'tokens' }]";
+    /// let engine = Palisade::builder().policy(policy).start().await?;
+    /// let mut facts = RequestFacts::new("203.0.113.5".parse()?, "POST", "/answer");
+    /// facts.costs = Some(Costs::new([("requests", 1), ("tokens", 4_000)])?.into());
+    /// let reserved = engine.reserve(&facts, Hold::default()).await?;
+    /// let held = reserved.held.ok_or("denied")?;
+    ///
+    /// // … the work, which took less …
+    /// let used = Costs::new([("tokens", 812)])?;
+    /// let settled = engine.settle(&held.token, &used).await?;
+    /// assert_eq!(settled.limits[0].remaining, 10_000 - 812);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A hold outside its bounds, or costs in a unit that no limit counts.
+    pub async fn reserve(
+        &self,
+        facts: &RequestFacts,
+        hold: Hold,
+    ) -> Result<ReserveAnswer, FieldError> {
+        let policy = self.policy();
+        let hold_us = self.hold_us(&policy, hold)?;
+        let mut facts = asking(facts, &policy)?;
+        let began = self.begin_timing();
+        let mut attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
+        for _ in 1..TRIES_MAX {
+            let denied = attempt.reservation.is_none() && !attempt.decision.is_allowed();
+            if !hold.at_most || !denied || !self.lower(&policy, &mut facts, &attempt.decision) {
+                break;
+            }
+            attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
+        }
+        let now = attempt.decision.at;
+        let reservation = attempt.reservation.as_ref();
+        let held = reservation.and_then(|reservation| self.held(reservation, now));
+        if held.is_some() {
+            self.retries.tally.count(Outcome::Reserved);
+        }
+        let answer = RequestAnswer {
+            decision: attempt.decision,
+            policy,
+            candidate: None,
+        };
+        self.note(began, &facts, &answer, attempt.bypassed.as_deref());
+        Ok(ReserveAnswer { answer, held })
+    }
+
+    /// A hold within its bounds.
+    pub(super) fn hold_us(&self, policy: &PolicySet, hold: Hold) -> Result<u64, FieldError> {
+        let hold_us = u64::try_from(hold.hold.as_micros()).unwrap_or(u64::MAX);
+        if !(HOLD_US_MIN..=HOLD_US_MAX).contains(&hold_us) {
+            return Err(FieldError::new("hold", "must be 1 second to 1 hour"));
+        }
+        if hold_us > policy.settings.reservations.max_hold_us {
+            let problem = "is longer than a reservation may last: see `reservations.max_hold`";
+            return Err(FieldError::new("hold", problem));
+        }
+        Ok(hold_us)
+    }
+
+    async fn attempt(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+        (hold, hold_us): (Hold, u64),
+    ) -> Attempt {
+        let life_us = policy.settings.reservations.max_hold_us;
+        let id = self.reservation_id(facts, hold.once);
+        let anchor = Anchor::new(id, life_us);
+        let tenant = self.tenant(facts);
+        let mut plan = self.plan(policy, tenant.as_deref(), facts);
+        let own = plan.charges.len();
+        self.add_anchors(&mut plan, anchor.as_ref());
+        let was_asked = plan.charges.len() > own && !self.link.is_cut_off(Policy::Limits);
+        let (mut decision, bypassed) = self.decide_plan(policy, &plan, facts).await;
+        let made = self.made(facts, &decision, (id, hold_us, life_us));
+        if was_asked && decision.mode != Mode::Normal {
+            // The charge may have been made: nobody will say so.
+            self.retries.add_orphan(Reservation {
+                parts: self.possible_parts(policy, &plan, own),
+                ..made.clone()
+            });
+        }
+        let is_repeated = without_anchors(&mut decision);
+        if is_repeated
+            && let Some(anchor) = &anchor
+            && let Some(again) = self.repeated(policy, (&plan, own), anchor, &made).await
+        {
+            let decision = Box::new(Decision {
+                limits: decision.limits,
+                class: decision.class,
+                ..Decision::allow(decision.at)
+            });
+            return Attempt {
+                decision,
+                bypassed,
+                reservation: Some(again),
+            };
+        }
+        let receipt = decision.receipt.take();
+        let is_allowed = decision.is_allowed();
+        Attempt {
+            decision,
+            bypassed,
+            reservation: is_allowed.then(|| self.filled(policy, &plan, receipt.as_deref(), made)),
+        }
+    }
+
+    /// Adds the anchors to a plan that is charged.
+    fn add_anchors<'p>(&self, plan: &mut Plan<'p>, anchor: Option<&'p Anchor>) {
+        if let Some(anchor) = anchor.filter(|_| plan.refusal.is_none()) {
+            let stored = plan.charges.iter().filter(|one| !self.limits.is_local(one));
+            let firsts: Vec<_> = stored.map(|one| one.segments.first().copied()).collect();
+            plan.charges.extend(anchor.charges(firsts, OnExceed::Deny));
+        }
+    }
+
+    /// A reservation that holds nothing yet.
+    fn made(
+        &self,
+        facts: &RequestFacts,
+        decision: &Decision,
+        (id, hold_us, life_us): (Digest, u64, u64),
+    ) -> Reservation {
+        Reservation {
+            id,
+            process: self.limits.process(),
+            class: decision.class.as_deref().unwrap_or_default().into(),
+            at: decision.at,
+            ends: decision.at.plus(hold_us),
+            hold_us,
+            life_us,
+            amounts: amounts(facts),
+            parts: Vec::new(),
+        }
+    }
+
+    /// The reservation with what its receipt says was charged.
+    fn filled(
+        &self,
+        policy: &PolicySet,
+        plan: &Plan<'_>,
+        receipt: Option<&str>,
+        mut made: Reservation,
+    ) -> Reservation {
+        self.limits.note_reserved(&plan.charges);
+        let lines = receipt.map(|receipt| self.lines_of(receipt));
+        let lines = lines.unwrap_or_default().into_iter();
+        let parts = lines.filter_map(|line| part(policy, &plan.route, &made.amounts, line));
+        let mut parts: Vec<Part> = parts.collect();
+        if !parts.is_empty() {
+            let idle = plan.idle.iter();
+            let idle = idle.map(|charge| self.limits.idle_line(charge, made.at));
+            parts.extend(idle.filter_map(|line| part(policy, &plan.route, &made.amounts, line)));
+        }
+        made.ends = made.at.plus(slots_hold(&parts, made.hold_us));
+        made.parts = parts;
+        made
+    }
+
+    /// The parts that a plan's charges would have, if they were made in the store itself.
+    fn possible_parts(&self, policy: &PolicySet, plan: &Plan<'_>, own: usize) -> Vec<Part> {
+        let amounts: Vec<Amount> = Vec::new();
+        let charges = plan.charges.iter().take(own);
+        let lines = charges.filter_map(|charge| self.told_line(charge, Micros(0)));
+        lines
+            .filter_map(|line| part(policy, &plan.route, &amounts, line))
+            .collect()
+    }
+
+    /// A charge that an anchor tells the instant of: it was made in the store, in the same
+    /// step, if it was made at all.
+    fn told_line(&self, charge: &Charge<'_>, at: Micros) -> Option<Line> {
+        let line = self.limits.idle_line(charge, at);
+        let is_told = line.place == Place::Store
+            && line.spec == *charge.spec
+            // In a cluster a bucket that nobody is named in has a slot of its own.
+            && !charge.segments.is_empty()
+            && charge.on_exceed != OnExceed::Report;
+        is_told.then(|| line.charged(charge.cost, at))
+    }
+
+    /// The reservation that the same request made before, from its anchors (B-ID); `None` if
+    /// it cannot be told, or was released because nobody knew of it.
+    async fn repeated(
+        &self,
+        policy: &PolicySet,
+        (plan, own): (&Plan<'_>, usize),
+        anchor: &Anchor,
+        made: &Reservation,
+    ) -> Option<Reservation> {
+        let anchors = plan.charges.get(own..)?;
+        let ends = self.link.request_ends();
+        let found = self.look_into(anchors, ends).await.ok()?;
+        let instants: Option<Vec<Micros>> = found
+            .readings
+            .iter()
+            .map(|one| anchor.charged_at(one))
+            .collect();
+        let instants = instants?;
+        let at_of = |charge: &Charge<'_>| {
+            let mut known = anchors.iter().zip(&instants);
+            // An anchor's own segment is its last.
+            let first = |anchor: &Charge<'_>| anchor.segments.iter().rev().nth(1).copied();
+            known
+                .find(|(anchor, _)| first(anchor) == charge.segments.first().copied())
+                .map(|(_, at)| *at)
+        };
+        let mut again = made.clone();
+        again.at = instants.iter().copied().min()?;
+        for charge in plan.charges.iter().take(own) {
+            let line = at_of(charge).and_then(|at| self.told_line(charge, at));
+            let part = line.and_then(|line| part(policy, &plan.route, &again.amounts, line));
+            again.parts.extend(part);
+        }
+        again.ends = again.at.plus(slots_hold(&again.parts, again.hold_us));
+        let known = self.fate_of(&again, ends).await.ok()?;
+        match known.fate {
+            Some(Fate::Settled(settled)) if settled.units.is_empty() => None,
+            Some(Fate::Settled(_)) => Some(again),
+            Some(Fate::Held(held)) => Some(*held),
+            // From now on it has an owner: nobody releases it as unknown.
+            None => {
+                let fate = Fate::Held(Box::new(again.clone()));
+                let is_ours = self.seal_fate(&again, (&fate, 0), ends).await;
+                is_ours.is_ok_and(|is_ours| is_ours).then_some(again)
+            }
+        }
+    }
+
+    /// The id is made before the store is asked, and the same for the same request (B-ID).
+    fn reservation_id(&self, facts: &RequestFacts, once: bool) -> Digest {
+        let Some(request) = facts.request_id.as_ref().filter(|_| once) else {
+            return Digest(rand::random());
+        };
+        let id =
+            |id: &Option<palisade_core::Id>| id.as_ref().map_or("", |id| id.as_str()).to_owned();
+        let mut said = vec![
+            "reservation".to_owned(),
+            request.as_str().to_owned(),
+            facts.ip.to_string(),
+            facts.method.to_string(),
+            facts.path.to_string(),
+        ];
+        let ids = [
+            &facts.class,
+            &facts.org,
+            &facts.user,
+            &facts.token,
+            &facts.api_key,
+        ];
+        said.extend(ids.map(id));
+        said.push(
+            facts
+                .client
+                .as_ref()
+                .map_or("", |one| one.id.as_str())
+                .to_owned(),
+        );
+        for (unit, amount) in facts.costs.iter().flat_map(|costs| costs.iter()) {
+            said.push(format!("{unit}={amount}"));
+        }
+        let said: Vec<&[u8]> = said.iter().map(String::as_bytes).collect();
+        self.keyring.hmac(Domain::Receipt, &said).current
+    }
+
+    /// Lowers what is asked for to what is left of it, by what was answered; false if there
+    /// is nothing to lower.
+    fn lower(&self, policy: &PolicySet, facts: &mut RequestFacts, denied: &Decision) -> bool {
+        let Some(asked) = facts.costs.clone() else {
+            return false;
+        };
+        let tenant = self.tenant(facts);
+        // Of one each: whatever was too dear is among them.
+        facts.costs = Costs::new(asked.iter().map(|(unit, _)| (unit, 1)))
+            .ok()
+            .map(Box::new);
+        let plan = self.plan(policy, tenant.as_deref(), facts);
+        let mut lower = asked.clone();
+        for charge in plan
+            .charges
+            .iter()
+            .filter(|one| one.on_exceed == OnExceed::Deny)
+        {
+            let unit = charge.limit.def.unit.name();
+            let Some(amount) = lower.of(unit).filter(|_| !charge.limit.def.concurrency) else {
+                continue;
+            };
+            let is_denied =
+                |one: &&LimitReading| one.name == charge.limit.name && one.retry_after.is_some();
+            let left = match denied.limits.iter().find(is_denied) {
+                Some(reading) => reading.remaining,
+                None => u64::from(charge.spec.capacity()),
+            };
+            let weight = u64::from(weight_in(charge.limit, &plan.route).get());
+            let left = left / weight;
+            if amount > left && left > 0 {
+                lower.set(unit, left);
+            }
+        }
+        let is_lower = lower != asked && plan.refusal != Some(Refusal::NoLimit);
+        facts.costs = Some(if is_lower { lower } else { asked });
+        is_lower
+    }
+}
+
+/// The facts of a reservation: costs by unit, a slot, and a receipt of what is charged.
+fn asking(facts: &RequestFacts, policy: &PolicySet) -> Result<RequestFacts, FieldError> {
+    let mut facts = facts.clone();
+    if facts.costs.is_none() {
+        let cost = u64::from(facts.cost.map_or(1, std::num::NonZeroU32::get));
+        let bytes = Costs::new([("content-bytes", cost)])?;
+        let has_bytes = policy.knows_units(&bytes).is_ok();
+        let units = ["requests", "content-bytes"].into_iter();
+        let units = units.take(1 + usize::from(has_bytes));
+        facts.costs = Some(Box::new(Costs::new(units.map(|unit| (unit, cost)))?));
+    }
+    if let Some(costs) = &facts.costs {
+        policy.knows_units(costs)?;
+    }
+    (facts.receipt, facts.slots) = (true, true);
+    Ok(facts)
+}
+
+fn amounts(facts: &RequestFacts) -> Vec<Amount> {
+    let costs = facts.costs.iter().flat_map(|costs| costs.iter());
+    costs
+        .map(|(unit, reserved)| Amount {
+            unit: unit.into(),
+            reserved,
+        })
+        .collect()
+}
+
+/// A charge of the reservation; `None` of its anchors.
+fn part(
+    policy: &PolicySet,
+    route: &RouteMatch<'_>,
+    amounts: &[Amount],
+    line: Line,
+) -> Option<Part> {
+    let limit = limit_named(policy, line.limit)?;
+    if limit.def.concurrency {
+        let counts = Counts::Slot;
+        return Some(Part { counts, line });
+    }
+    let unit = limit.def.unit.name();
+    let unit = amounts
+        .iter()
+        .position(|one| *one.unit == *unit)
+        .unwrap_or(0);
+    let counts = Counts::Unit(unit, weight_in(limit, route));
+    Some(Part { counts, line })
+}
+
+/// A slot ends by itself, and its reservation with it.
+fn slots_hold(parts: &[Part], hold_us: u64) -> u64 {
+    let slots = parts.iter().filter(|part| super::is_slot(part));
+    slots
+        .map(|part| part.line.spec.window_us())
+        .fold(hold_us, u64::min)
+}
+
+/// Leaves the anchors out of a decision; true if they denied it: the reservation is there
+/// already.
+fn without_anchors(decision: &mut Decision) -> bool {
+    let is_anchor = |name: Option<&str>| name == Some(NAME);
+    let mut reasons = decision.reasons.iter();
+    let has_denied = reasons.any(|reason| is_anchor(reason.limit.as_deref()));
+    decision
+        .limits
+        .retain(|reading| !is_anchor(Some(&reading.name)));
+    decision
+        .reasons
+        .retain(|reason| !is_anchor(reason.limit.as_deref()));
+    has_denied && !decision.is_allowed()
+}

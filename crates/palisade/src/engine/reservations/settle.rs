@@ -1,0 +1,286 @@
+//! Settling: what was reserved becomes what was used, once.
+
+use palisade_core::FieldError;
+use palisade_core::budget::{
+    Corrections, Costs, Fate, Reservation, Settled, SettledUnit, beyond_debt,
+};
+use palisade_core::decision::LimitReading;
+use palisade_core::plan::{Charge, OnExceed};
+use palisade_core::policy::PolicySet;
+use palisade_core::receipt::{Line, Place};
+use palisade_core::time::Micros;
+use palisade_store::{Charged, Taken};
+use tokio::time::Instant;
+
+use super::super::Engine;
+use super::super::limits::{limit_named, readings_of};
+use super::super::link::NoAnswer;
+use super::fate::SKEW_US;
+use super::tally::Outcome;
+use super::{ReservationError, SETTLED_FOR_US, Settlement};
+
+/// How often a lost race for a reservation's fate is run again.
+const TRIES_MAX: usize = 4;
+
+/// A settle on its way: what it says, and how far it has come.
+#[derive(Clone)]
+pub(super) struct Settling {
+    pub(super) reservation: Reservation,
+    /// What was used; nothing at all if it is released.
+    pub(super) used: Option<Costs>,
+    /// Tells this settle from every other of the same reservation.
+    pub(super) by: u64,
+}
+
+impl Settling {
+    /// What it says of each unit of the reservation as it is held now.
+    fn units(&self, held: &Reservation) -> Vec<SettledUnit> {
+        let used = match &self.used {
+            Some(used) => held.used(used).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let used = used.into_iter().chain(std::iter::repeat(0));
+        let units = held.amounts.iter().zip(used);
+        units
+            .map(|(amount, used)| SettledUnit {
+                unit: amount.unit.clone(),
+                reserved: amount.reserved,
+                used,
+            })
+            .collect()
+    }
+}
+
+impl Engine {
+    /// Settles a reservation: what was not used goes back, a surplus is charged even if it
+    /// does not fit. A unit that is not named was used as reserved. Settling again changes
+    /// nothing and gets the first answer.
+    ///
+    /// # Errors
+    /// It is no reservation of ours, or a unit was never reserved.
+    pub async fn settle(&self, token: &str, used: &Costs) -> Result<Settlement, ReservationError> {
+        let reservation = self.open_reservation(token)?;
+        if reservation.used(used).is_none() {
+            let error = FieldError::new("costs", "names a unit that was not reserved");
+            return Err(error.into());
+        }
+        Ok(self
+            .settle_reservation(reservation, Some(used.clone()))
+            .await)
+    }
+
+    /// Gives back all of a reservation: nothing was used.
+    ///
+    /// # Errors
+    /// It is no reservation of ours.
+    pub async fn release(&self, token: &str) -> Result<Settlement, ReservationError> {
+        let reservation = self.open_reservation(token)?;
+        Ok(self.settle_reservation(reservation, None).await)
+    }
+
+    async fn settle_reservation(
+        &self,
+        reservation: Reservation,
+        used: Option<Costs>,
+    ) -> Settlement {
+        let settling = Settling {
+            reservation,
+            used,
+            by: rand::random(),
+        };
+        match self.settle_now(&settling).await {
+            Ok(settlement) => {
+                if settlement.late {
+                    self.retries.tally.count(Outcome::Late);
+                }
+                settlement
+            }
+            Err(_) => {
+                let units = settling.units(&settling.reservation);
+                self.retries.add_settle(settling);
+                Settlement {
+                    units,
+                    ..Settlement::default()
+                }
+            }
+        }
+    }
+
+    /// Marks the reservation as settled, then corrects its buckets.
+    pub(super) async fn settle_now(&self, settling: &Settling) -> Result<Settlement, NoAnswer> {
+        let reservation = &settling.reservation;
+        if reservation.parts.is_empty() {
+            return Ok(done(settling.units(reservation)));
+        }
+        let ends = self.link.request_ends();
+        let (mut held, mut revision) = (reservation.clone(), 0);
+        // Most are settled once and in time: only then nothing has to be read before.
+        let mut must_look = self.now().plus(SKEW_US) > held.ends.plus(SETTLED_FOR_US);
+        for _ in 0..TRIES_MAX {
+            if must_look {
+                let found = self.fate_of(reservation, ends).await?;
+                revision = found.revision;
+                match found.fate {
+                    Some(Fate::Settled(first)) if first.by != settling.by => {
+                        return Ok(done(first.units));
+                    }
+                    Some(Fate::Settled(own)) => {
+                        return self.correct(&held, own.units, ends).await;
+                    }
+                    Some(Fate::Held(latest)) => held = *latest,
+                    None => {}
+                }
+                if found.now > held.ends.plus(SETTLED_FOR_US) {
+                    return Ok(late(settling.units(&held)));
+                }
+            }
+            let units = settling.units(&held);
+            let fate = Fate::Settled(Settled {
+                by: settling.by,
+                units: units.clone(),
+            });
+            if self.seal_fate(&held, (&fate, revision), ends).await? {
+                return self.correct(&held, units, ends).await;
+            }
+            must_look = true;
+        }
+        Err(NoAnswer::OutOfTime)
+    }
+
+    /// Corrects the buckets of a reservation that this settle has marked. What fails now
+    /// stays counted: whether it was done is not known, and to do it twice would admit more
+    /// than the limit.
+    async fn correct(
+        &self,
+        held: &Reservation,
+        units: Vec<SettledUnit>,
+        ends: Instant,
+    ) -> Result<Settlement, NoAnswer> {
+        let policy = self.policy();
+        let used: Vec<u64> = units.iter().map(|unit| unit.used).collect();
+        let Corrections { back, more } = held.corrections(&used);
+        self.retries.tally.count(Outcome::Settled);
+        self.retries.tally.count_overdraft(&units);
+        let mut settlement = done(units);
+        match self.charge_surplus(&policy, held, &more, ends).await {
+            Ok(limits) => settlement.limits.extend(limits),
+            Err(_) => self.retries.note_dropped(),
+        }
+        match self.return_lines(&policy, held, &back, ends).await {
+            Ok(limits) => settlement.limits.extend(limits),
+            Err(_) => self.retries.note_dropped(),
+        }
+        Ok(settlement)
+    }
+
+    /// Gives lines of a reservation back.
+    pub(super) async fn return_lines(
+        &self,
+        policy: &PolicySet,
+        held: &Reservation,
+        back: &[Line],
+        ends: Instant,
+    ) -> Result<Vec<LimitReading>, NoAnswer> {
+        let placed = self.placed(policy, held, back);
+        let taken = placed.iter().zip(back_instants(&placed));
+        let taken: Vec<(Place, Taken<'_>)> = taken
+            .map(|((place, charge, _), at)| {
+                let charge = charge.clone();
+                (*place, Taken { charge, at })
+            })
+            .collect();
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let charged = self.return_placed(&taken, ends).await?;
+        let charges: Vec<Charge<'_>> = taken.into_iter().map(|(_, one)| one.charge).collect();
+        Ok(readings_of(&held.class, &charges, &charged))
+    }
+
+    /// Charges what was used beyond the reservation, whether or not it fits (B-BOUND).
+    async fn charge_surplus(
+        &self,
+        policy: &PolicySet,
+        held: &Reservation,
+        more: &[Line],
+        ends: Instant,
+    ) -> Result<Vec<LimitReading>, NoAnswer> {
+        let placed = self.placed(policy, held, more);
+        let charges: Vec<(Place, Charge<'_>)> = placed
+            .iter()
+            .map(|(place, charge, _)| (*place, charge.clone()))
+            .collect();
+        if charges.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.charge_placed(&charges, ends).await?;
+        // What a token bucket would owe beyond a window's rate is forgiven.
+        let beyond: Vec<Line> = placed
+            .iter()
+            .zip(found.readings.iter().zip(&found.instants))
+            .filter_map(|((_, _, line), (reading, at))| {
+                let cost = beyond_debt(line, reading.used);
+                (cost > 0).then(|| line.charged(cost, *at))
+            })
+            .collect();
+        if !beyond.is_empty() {
+            let _ = Box::pin(self.return_lines(policy, held, &beyond, ends)).await;
+        }
+        let charges: Vec<Charge<'_>> = charges.into_iter().map(|(_, charge)| charge).collect();
+        let charged = Charged {
+            now: found.now,
+            admitted: found.admitted,
+            readings: found.readings,
+            rebuilt: 0,
+            instants: found.instants,
+        };
+        Ok(readings_of(&held.class, &charges, &charged))
+    }
+
+    /// Lines whose limits the policy has and whose buckets can be touched here, as charges
+    /// that are made whether or not they fit.
+    fn placed<'p>(
+        &self,
+        policy: &'p PolicySet,
+        held: &Reservation,
+        lines: &'p [Line],
+    ) -> Vec<(Place, Charge<'p>, &'p Line)> {
+        let is_ours = held.process == self.limits.process();
+        let reachable = lines
+            .iter()
+            .filter(|line| line.place == Place::Store || is_ours);
+        reachable
+            .filter_map(|line| {
+                let limit = limit_named(policy, line.limit)?;
+                let mut charge = line.charge(limit);
+                // A limit in shadow only ever reports.
+                if limit.def.on_exceed == OnExceed::Report {
+                    charge.on_exceed = OnExceed::Report;
+                }
+                Some((line.place, charge, line))
+            })
+            .collect()
+    }
+}
+
+fn back_instants<'p>(
+    placed: &'p [(Place, Charge<'_>, &Line)],
+) -> impl Iterator<Item = Micros> + 'p {
+    placed.iter().map(|(_, _, line)| line.at)
+}
+
+fn done(units: Vec<SettledUnit>) -> Settlement {
+    Settlement {
+        late: false,
+        recorded: true,
+        units,
+        limits: Vec::new(),
+    }
+}
+
+fn late(units: Vec<SettledUnit>) -> Settlement {
+    Settlement {
+        late: true,
+        ..done(units)
+    }
+}

@@ -1,0 +1,294 @@
+//! Reservations in JSON: what is asked, and what is answered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use palisade_core::FieldError;
+use palisade_core::budget::Costs;
+use palisade_core::decision::LimitReading;
+use palisade_core::path::EncodedSlash;
+use palisade_core::{RequestFacts, time::SECOND};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Answer, RawCosts, RawRequest, WireError, parse};
+use crate::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
+
+/// A request's facts, and how it is to be reserved.
+pub struct ReserveCall {
+    /// The facts.
+    pub facts: RequestFacts,
+    /// How it is asked for.
+    pub hold: Hold,
+}
+
+impl ReserveCall {
+    /// Reads the body of `/v1/reserve`.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub fn parse(json: &[u8], slash: EncodedSlash) -> Result<Self, WireError> {
+        let fields: Map<String, Value> = parse(json)?;
+        Self::of(fields, slash)
+    }
+
+    /// Reads its members.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub fn of(mut fields: Map<String, Value>, slash: EncodedSlash) -> Result<Self, WireError> {
+        let mut hold = Hold::default();
+        if let Some(written) = fields.remove("hold") {
+            hold.hold = duration(&written)?;
+        }
+        match fields.remove("at_most") {
+            None | Some(Value::Null) => {}
+            Some(Value::Bool(at_most)) => hold.at_most = at_most,
+            Some(_) => return Err(FieldError::new("at_most", "must be true or false").into()),
+        }
+        if fields.contains_key("receipt") {
+            let problem = "is for `/v1/check`: what is reserved is settled or released";
+            return Err(FieldError::new("receipt", problem).into());
+        }
+        let text = Value::Object(fields).to_string();
+        let raw: RawRequest<'_> = parse(text.as_bytes())?;
+        let facts = raw.into_facts_of(slash)?;
+        Ok(Self { facts, hold })
+    }
+}
+
+/// `"90s"`, `"5min"`: whole numbers with `ms`, `s`, `min` or `h`.
+fn duration(written: &Value) -> Result<Duration, FieldError> {
+    let wrong = || FieldError::new("hold", "must be 1 second to 1 hour, as in \"90s\"");
+    let text = written.as_str().ok_or_else(wrong)?;
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (count, unit) = text.split_at(split);
+    let ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = count.parse().map_err(|_| wrong())?;
+    count
+        .checked_mul(ms)
+        .map(Duration::from_millis)
+        .ok_or_else(wrong)
+}
+
+/// Members that follow a reservation.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ReservationFacts))]
+#[serde(deny_unknown_fields)]
+pub struct RawFollowUp {
+    /// The reservation, as it was answered.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 5464))]
+    pub reservation: String,
+    /// Costs by unit: what was used, or what more is reserved.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<BTreeMap<String, u64>>))]
+    pub costs: Option<RawCosts>,
+    /// How long it is to last from now on, as in `90s`; only of an extension.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub hold: Option<Value>,
+    /// Request id.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 512))]
+    pub request_id: Option<String>,
+}
+
+/// The same, validated.
+#[derive(Clone)]
+pub struct FollowUp {
+    /// The reservation.
+    pub reservation: String,
+    /// Costs by unit.
+    pub costs: Option<Costs>,
+    /// How long it is to last from now on.
+    pub hold: Option<Duration>,
+}
+
+impl RawFollowUp {
+    /// Validates it.
+    ///
+    /// # Errors
+    /// A field outside its bounds.
+    pub fn into_follow_up(self) -> Result<FollowUp, FieldError> {
+        Ok(FollowUp {
+            reservation: self.reservation,
+            costs: self.costs.map(RawCosts::into_costs).transpose()?,
+            hold: self.hold.as_ref().map(duration).transpose()?,
+        })
+    }
+}
+
+/// What is held, as answers say it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Held))]
+pub struct HeldMembers<'a> {
+    /// The sealed reservation, good on every node.
+    pub reservation: &'a str,
+    /// When it ends.
+    pub expires_at: String,
+    /// In how many whole seconds.
+    pub expires_in: u64,
+    /// What is reserved, by unit.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
+    pub reserved: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> HeldMembers<'a> {
+    /// Renders what is held.
+    #[must_use]
+    pub fn new(held: &'a Held) -> Self {
+        let reserved = held.reserved.iter();
+        Self {
+            reservation: &held.token,
+            expires_at: held.expires_at.to_rfc3339(),
+            expires_in: held.expires_in_us / SECOND,
+            reserved: reserved.map(|(unit, amount)| (&**unit, *amount)).collect(),
+        }
+    }
+}
+
+/// The answer to a reservation that was asked for.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reserved))]
+pub struct ReservedAnswer<'a> {
+    /// What is held, if the decision allows it.
+    #[serde(flatten)]
+    pub held: Option<HeldMembers<'a>>,
+    /// The decision.
+    #[serde(flatten)]
+    pub answer: Answer<'a>,
+}
+
+impl<'a> ReservedAnswer<'a> {
+    /// Renders an answer.
+    #[must_use]
+    pub fn new(reserved: &'a ReserveAnswer, request_id: &'a str) -> Self {
+        let settings = &reserved.answer.policy.settings;
+        let decision = &reserved.answer.decision;
+        Self {
+            held: reserved.held.as_ref().map(HeldMembers::new),
+            answer: Answer::new(decision, settings.headers, &settings.urls, request_id),
+        }
+    }
+}
+
+/// The answer to a settle or a release.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Settled))]
+pub struct SettledAnswer<'a> {
+    /// False while the store does not answer: it is tried again in the background.
+    pub recorded: bool,
+    /// It came too late to change anything.
+    pub late: bool,
+    /// What was used, by unit.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
+    pub used: BTreeMap<&'a str, u64>,
+    /// What was reserved, by unit.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
+    pub reserved: BTreeMap<&'a str, u64>,
+    /// What was used beyond it, by unit.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
+    pub over: BTreeMap<&'a str, u64>,
+    /// The corrected buckets as they are now.
+    pub limits: &'a [LimitReading],
+    /// The request's id.
+    pub request_id: &'a str,
+}
+
+impl<'a> SettledAnswer<'a> {
+    /// Renders a settlement.
+    #[must_use]
+    pub fn new(settlement: &'a Settlement, request_id: &'a str) -> Self {
+        let units = || settlement.units.iter();
+        Self {
+            recorded: settlement.recorded,
+            late: settlement.late,
+            used: units().map(|one| (&*one.unit, one.used)).collect(),
+            reserved: units().map(|one| (&*one.unit, one.reserved)).collect(),
+            over: units()
+                .filter(|one| one.over() > 0)
+                .map(|one| (&*one.unit, one.over()))
+                .collect(),
+            limits: &settlement.limits,
+            request_id,
+        }
+    }
+}
+
+/// The answer to an extension.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Extended))]
+pub struct ExtendedAnswer<'a> {
+    /// `allow` or `deny`; denied, the reservation stays as it was.
+    pub decision: &'static str,
+    /// It has ended, or its place is gone: its holder is to stop.
+    pub expired: bool,
+    /// What is held, if it was extended.
+    #[serde(flatten)]
+    pub held: Option<HeldMembers<'a>>,
+    /// Whole seconds to wait.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub retry_after: Option<u64>,
+    /// Machine-readable error.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<palisade_core::decision::ErrorCode>, required = true))]
+    pub error: Option<&'static str>,
+    /// The buckets that count the additional cost, of a refusal.
+    pub limits: &'a [LimitReading],
+    /// It was settled before, like this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledAnswer<'a>>,
+    /// The request's id.
+    pub request_id: &'a str,
+}
+
+impl<'a> ExtendedAnswer<'a> {
+    /// Renders an answer; `None` of an extension of which nothing is known.
+    #[must_use]
+    pub fn new(extended: &'a ExtendAnswer, request_id: &'a str) -> Option<Self> {
+        let mut answer = Self {
+            decision: "deny",
+            expired: false,
+            held: None,
+            retry_after: None,
+            error: None,
+            limits: &[],
+            settled: None,
+            request_id,
+        };
+        match extended {
+            ExtendAnswer::Held(held) => {
+                answer.decision = "allow";
+                answer.held = Some(HeldMembers::new(held));
+            }
+            ExtendAnswer::Denied(decision) => {
+                answer.retry_after = decision.retry_after;
+                answer.error = decision.error.map(palisade_core::decision::ErrorCode::name);
+                answer.limits = &decision.limits;
+            }
+            ExtendAnswer::Expired => answer.expired = true,
+            ExtendAnswer::Settled(settlement) => {
+                answer.settled = Some(SettledAnswer::new(settlement, request_id));
+            }
+            ExtendAnswer::Unavailable => return None,
+        }
+        Some(answer)
+    }
+}
+
+impl std::fmt::Debug for FollowUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FollowUp(…)")
+    }
+}
+
+impl std::fmt::Debug for RawFollowUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RawFollowUp(…)")
+    }
+}
