@@ -44,12 +44,12 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// What was found.
+/// Results of the check.
 struct Checked {
     examined: Examined,
-    /// What was asked and did not answer.
+    /// Services that did not answer.
     unavailable: Vec<Failure>,
-    /// What the store's own settings put at risk.
+    /// Risks in the store's own settings.
     risks: Vec<StoreRisk>,
 }
 

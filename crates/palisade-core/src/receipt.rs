@@ -61,7 +61,7 @@ pub struct Line {
     pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
     /// What it was charged by.
     pub spec: BucketSpec,
-    /// How much.
+    /// The cost.
     pub cost: u32,
     /// When, by the clock of the place.
     pub at: Micros,
@@ -97,7 +97,7 @@ impl Line {
         }
     }
 
-    /// The same bucket, charged so much at that time.
+    /// This bucket, charged so much at that time.
     #[must_use]
     pub fn charged(&self, cost: u32, at: Micros) -> Self {
         let mut line = self.clone();

@@ -36,7 +36,7 @@ pub enum RecordKind {
     Device(Flow),
     /// The OWASP lockout of one (username, prefix).
     Lockout,
-    /// What became of a reservation: extended, or settled (B-ONCE).
+    /// The fate of a reservation: extended, or settled (B-ONCE).
     Reservation,
 }
 
@@ -66,7 +66,7 @@ impl RecordKind {
         all.take_while(|kind| **kind != self).count()
     }
 
-    /// How many kinds a store may hold.
+    /// Number of kinds a store may hold.
     pub const COUNT: usize = Self::ALL.len() + Self::OTHERS.len();
 
     /// A stable one-byte code, the same in every store.
@@ -110,7 +110,7 @@ impl RecordKind {
 /// The name of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordKey {
-    /// What it describes.
+    /// Its kind.
     pub kind: RecordKind,
     /// Whom it describes, as a keyed digest.
     pub digest: Digest,

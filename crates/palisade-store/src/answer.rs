@@ -24,12 +24,12 @@ pub enum Answer<'a, T> {
 }
 
 impl<'a, T> Answer<'a, T> {
-    /// What a store in this process found.
+    /// The answer of a store in this process.
     pub const fn ready(found: T) -> Self {
         Self::Ready(Ok(found))
     }
 
-    /// What `call` will find.
+    /// The answer that `call` will have.
     pub fn later(call: impl Future<Output = Result<T, StoreError>> + Send + 'a) -> Self {
         Self::Later(Box::pin(call))
     }

@@ -71,7 +71,7 @@ pub enum Call<'a> {
     Vital,
 }
 
-/// What `call` finds after what comes before it.
+/// The answer of `call`, made unless what comes before it failed.
 fn after<'a, T: Send + Unpin>(
     before: Answer<'a, ()>,
     call: impl FnOnce() -> Answer<'a, T> + Send + 'a,

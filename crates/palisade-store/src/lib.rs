@@ -79,7 +79,7 @@ pub enum Take {
 /// kept in place and not allocated.
 pub type BucketReadings = SmallVec<[Reading; 1]>;
 
-/// What a charge found.
+/// Outcome of a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
     /// The instant it was judged at, by the store's clock.
@@ -131,7 +131,7 @@ pub struct Taken<'p> {
     pub at: Micros,
 }
 
-/// What a load found.
+/// Outcome of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The store's clock at the time of the read.
@@ -140,7 +140,7 @@ pub struct Loaded {
     pub records: Vec<Option<Record>>,
 }
 
-/// How a commit ended.
+/// Outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
     /// Everything was written.
@@ -231,13 +231,13 @@ pub struct Listed {
 /// A page of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordPage {
-    /// What was found.
+    /// The records of this page.
     pub records: Vec<Listed>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
 }
 
-/// What a reset did.
+/// Outcome of a reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResetDone {
     /// For each charge, in order, whether its bucket was cleared. A cluster may do
@@ -258,16 +258,16 @@ pub struct StoreStats {
     pub overflowed: u64,
     /// Commands waiting for the store.
     pub queue_depth: u64,
-    /// How full the fullest of what is bounded in this process is, in percent.
+    /// Use of the fullest of what is bounded in this process, in percent.
     pub used_percent: u64,
     /// True while what must survive the process cannot be written; decisions go on.
     pub is_unsaved: bool,
-    /// What the store's own settings put at risk (F-EVICT); `None` if it does not say, has
+    /// Risks in the store's own settings (F-EVICT); `None` if it does not say, has
     /// not been asked yet, or keeps what it acknowledged by itself.
     pub risks: Option<StoreRisks>,
 }
 
-/// How a store that answers may still lose what it counts.
+/// Ways in which a store that answers may still lose what it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreRisks {
     /// It drops keys by itself when its memory is full: limits and blocks are forgotten.
@@ -339,7 +339,7 @@ pub trait Registries: Send + Sync + 'static {
     fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>>;
 }
 
-/// How the store itself is: signs of life, the end, figures.
+/// State of the store itself: signs of life, the end, figures.
 pub trait Vitals: Send + Sync + 'static {
     /// Asks for a sign of life that only a store which takes writes can give, and
     /// answers with its clock: one that is read-only would fail the next charge.

@@ -14,7 +14,7 @@ use super::finding::{Findings, Weight};
 const ABOUT: &str = "login";
 const OUTCOMES: &str = "rate_limiter_guard_outcomes_total";
 
-/// How the proxy read the outcome.
+/// The outcome as the proxy read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Failure,
@@ -85,13 +85,13 @@ fn nobody() -> String {
     format!("palisade-doctor-{id}@invalid.example")
 }
 
-struct Sent {
+struct LoginRequest {
     headers: Vec<(http::HeaderName, String)>,
     body: String,
 }
 
 /// The attempt as its route reads it.
-fn sent(username: &UsernameSource, name: &str) -> Sent {
+fn sent(username: &UsernameSource, name: &str) -> LoginRequest {
     const FORM: &str = "application/x-www-form-urlencoded";
     let mut headers = vec![
         (USER_AGENT, "palisade-doctor".to_owned()),
@@ -130,7 +130,7 @@ fn sent(username: &UsernameSource, name: &str) -> Sent {
             headers.push((AUTHORIZATION, format!("Basic {pair}")));
         }
     }
-    Sent { headers, body }
+    LoginRequest { headers, body }
 }
 
 /// Failures, successes and unknown outcomes of a flow so far.

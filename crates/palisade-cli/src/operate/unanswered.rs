@@ -5,15 +5,15 @@ use std::io;
 
 use palisade_server::failure::Failure;
 
-/// What was met instead of an answer.
-pub(super) enum Unanswered {
+/// Reason why there is no answer.
+pub(super) enum CallFailure {
     /// Nobody, within the time for it.
     Nobody,
     /// Something that made no connection, or ended it.
     Met(Box<dyn Error + Send + Sync>),
 }
 
-impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Unanswered {
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for CallFailure {
     fn from(error: E) -> Self {
         Self::Met(error.into())
     }
@@ -27,7 +27,7 @@ const TRUST: &str = "pass the authority of its certificate with `--ca`, and in `
 const SHOW: &str =
     "pass a certificate of the authority in `tls.client_ca` with `--cert` and `--cert-key`";
 
-impl Unanswered {
+impl CallFailure {
     /// As the failure of a command that asked `whom`.
     pub(super) fn failure(self, whom: &str) -> Failure {
         let (why, todo) = match &self {

@@ -1,4 +1,4 @@
-//! What became of a reservation, as stores keep it: extended, or settled (B-ONCE).
+//! The fate of a reservation, as stores keep it: extended, or settled (B-ONCE).
 
 use super::reservation::text;
 use super::{COSTS_MAX, Reservation, is_unit_name};
@@ -8,12 +8,12 @@ const VERSION: u8 = 1;
 const HELD: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// How a reservation was settled.
+/// Record of how a reservation was settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// A number of who settled it: a second try of the same knows itself by it.
     pub by: u64,
-    /// What was reserved and used; of a charge that nobody knew of, nothing.
+    /// Reserved and used amounts; of a charge that nobody knew of, nothing.
     pub units: Vec<SettledUnit>,
 }
 
@@ -22,21 +22,21 @@ pub struct Settled {
 pub struct SettledUnit {
     /// The unit.
     pub unit: Box<str>,
-    /// What was reserved of it, extensions included.
+    /// Reserved amount, extensions included.
     pub reserved: u64,
-    /// What was used of it.
+    /// Used amount.
     pub used: u64,
 }
 
 impl SettledUnit {
-    /// What was used beyond what was reserved.
+    /// Amount used beyond the reservation.
     #[must_use]
     pub const fn over(&self) -> u64 {
         self.used.saturating_sub(self.reserved)
     }
 }
 
-/// What became of a reservation. One without a fate is as its holder carries it.
+/// The fate of a reservation. One without a fate is as its holder carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was extended: this is what is held now.

@@ -19,7 +19,7 @@ const VERSION: u8 = 2;
 /// The units of a [`Part`] that is a place among what is in progress.
 const SLOT: u64 = COSTS_MAX as u64;
 
-/// What a part of a reservation counts.
+/// The quantity that a part of a reservation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// So many of the unit at this position of [`Reservation::amounts`], each weighing so
@@ -32,22 +32,22 @@ pub enum Counts {
 /// One charge of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it counts.
+    /// Its quantity.
     pub counts: Counts,
     /// The bucket, what it was charged, and when; a cost of zero was never charged.
     pub line: Line,
 }
 
-/// How much of a unit is reserved.
+/// Reserved amount of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amount {
     /// The unit.
     pub unit: Box<str>,
-    /// How much.
+    /// The amount.
     pub reserved: u64,
 }
 
-/// What was charged before a piece of work began.
+/// Charges that were made before a piece of work began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// Names it in stores; made before they are asked (B-ID).
@@ -60,7 +60,7 @@ pub struct Reservation {
     pub at: Micros,
     /// From when on it counts as used in full, by the same clock.
     pub ends: Micros,
-    /// How long it was asked to last, in microseconds.
+    /// The lifetime that was asked for, in microseconds.
     pub hold_us: u64,
     /// The longest that it may last in all, in microseconds.
     pub life_us: u64,
@@ -70,7 +70,7 @@ pub struct Reservation {
     pub parts: Vec<Part>,
 }
 
-/// What settling changes in the buckets.
+/// Changes that settling makes in the buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrections {
     /// Charges that go back, as far as their buckets still count them.
@@ -86,7 +86,7 @@ impl Reservation {
         self.amounts.iter().position(|one| *one.unit == *unit)
     }
 
-    /// What was used of each unit by the holder's word: a unit that is not named was used as
+    /// Used amount of each unit by the holder's word: a unit that is not named was used as
     /// reserved. `None` names a unit that was never reserved.
     #[must_use]
     pub fn used(&self, said: &Costs) -> Option<Vec<u64>> {
@@ -97,7 +97,7 @@ impl Reservation {
         Some(self.amounts.iter().map(used).collect())
     }
 
-    /// What brings the buckets from what was reserved to what was used. Slots are free.
+    /// Corrections that bring the buckets from what was reserved to what was used. Slots are free.
     ///
     /// The latest charges go back first: what stays is what was counted first.
     #[must_use]
@@ -253,7 +253,7 @@ impl Reservation {
 }
 
 impl Part {
-    /// What so many of its unit weigh in its bucket; more than any bucket holds is as much as
+    /// Weight of so many of its unit in its bucket; more than any bucket holds is as much as
     /// can be said.
     #[must_use]
     pub fn weighed(&self, amount: u64) -> u32 {
@@ -276,7 +276,7 @@ impl Part {
     }
 }
 
-/// How far below zero a token bucket may be left by a surplus that leaves `used`: one
+/// Debt in which a token bucket may be left by a surplus that leaves `used`: one
 /// window's rate (B-BOUND). Other algorithms forget a surplus with its window.
 #[must_use]
 pub fn beyond_debt(line: &Line, used: u64) -> u32 {

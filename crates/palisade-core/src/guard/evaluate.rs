@@ -42,7 +42,7 @@ pub struct Rules {
     pub scores: Cow<'static, [Step]>,
     /// What a check or a failure meets unless a HARD block ends it.
     pub judges: Cow<'static, [Step]>,
-    /// What an outcome that nobody could tell is judged as.
+    /// Judgement of an outcome that nobody could tell.
     pub unknown: fn(&mut Command<'_>) -> Attempt,
     /// What a success changes unless a HARD block or the lockout refuses it.
     pub successes: Cow<'static, [Step]>,

@@ -41,7 +41,7 @@ pub(crate) struct Activity {
     pub(super) interim: Interim,
 }
 
-/// What is to become of a connection.
+/// Verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// It goes on.
@@ -271,7 +271,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// How long a connection may idle and how long headers may take.
+/// Bounds on idle time and on the time for headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Time between ticks.

@@ -1,13 +1,13 @@
-//! What a store's own settings put at risk, in words, and what to do about it.
+//! Risks in a store's own settings, in words, and what to do about them.
 
 use palisade::store::StoreRisks;
 
 /// A setting of the store that may make it lose what it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreRisk {
-    /// What may happen.
+    /// The risk.
     pub message: &'static str,
-    /// What to do.
+    /// The remedy.
     pub hint: &'static str,
 }
 
@@ -21,7 +21,7 @@ const UNSAVED_REPLICATION: StoreRisk = StoreRisk {
     hint: "turn on `appendonly` or `save` on the master, or keep it from being restarted by itself",
 };
 
-/// What `found` means.
+/// The risks in `found`, in words.
 pub fn of(found: StoreRisks) -> impl Iterator<Item = StoreRisk> {
     let all = [
         (found.eviction, EVICTION),

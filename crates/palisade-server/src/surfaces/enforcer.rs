@@ -66,7 +66,7 @@ pub(super) enum Admitted<'a> {
 pub(super) struct Decided {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
-    /// What it was decided by.
+    /// The policy it was decided by.
     pub(super) facts: RequestFacts,
 }
 

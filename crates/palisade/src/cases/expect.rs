@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 pub struct Mismatch {
     /// Which member, as a path.
     pub member: String,
-    /// What the case asks for.
+    /// The value that the case asks for.
     pub expected: Value,
-    /// What the answer has.
+    /// The value that the answer has.
     pub given: Value,
 }
 
@@ -31,7 +31,7 @@ pub fn compare(expect: &Map<String, Value>, answer: &Value) -> Vec<Mismatch> {
     found
 }
 
-/// What is left, by the names of the limits.
+/// Remaining amounts by the names of the limits.
 fn remaining(answer: &Value) -> Value {
     let limits = answer["limits"].as_array().into_iter().flatten();
     let named = limits.filter_map(|limit| {

@@ -23,20 +23,20 @@ const NAMED_MAX: usize = 100_000;
 /// A reservation as a line asks for it.
 #[derive(Clone, Debug)]
 pub struct NamedReserve {
-    /// What later lines call it.
+    /// Its name in later lines.
     pub name: Option<String>,
     /// The facts.
     pub facts: RequestFacts,
-    /// How it is asked for.
+    /// Its duration, and whether less is accepted.
     pub hold: Hold,
 }
 
-/// What is asked of a reservation that is held.
+/// A call on a reservation that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationStep {
     /// More cost, a later end, or both.
     Extend,
-    /// What was used.
+    /// Reports the use.
     Settle,
     /// Nothing was used.
     Release,
@@ -65,10 +65,10 @@ impl ReservationStep {
     }
 }
 
-/// What a line asks of a reservation of an earlier one.
+/// A call of a line on the reservation of an earlier one.
 #[derive(Clone, Debug)]
 pub struct NamedFollowUp {
-    /// What it asks.
+    /// The call.
     pub step: ReservationStep,
     /// The name of the reservation.
     pub of: String,
@@ -110,22 +110,22 @@ pub(super) fn follow_up(
 
 /// The reservations that lines have named.
 #[derive(Default)]
-pub(super) struct Named(HashMap<String, Box<str>>);
+pub(super) struct NamedReservations(HashMap<String, Box<str>>);
 
-/// What a line about a reservation led to.
-pub(super) struct Reserved {
+/// The result of a line about a reservation.
+pub(super) struct ReservationOutcome {
     pub(super) decision: Decision,
     pub(super) policy: Arc<PolicySet>,
     pub(super) shown: Value,
 }
 
-impl Named {
+impl NamedReservations {
     pub(super) async fn reserve(
         &mut self,
         engine: &Engine,
         asked: &NamedReserve,
         request_id: &str,
-    ) -> Result<Reserved, CaseError> {
+    ) -> Result<ReservationOutcome, CaseError> {
         let reserved = engine.reserve(&asked.facts, asked.hold).await;
         let reserved = reserved.map_err(WireError::from)?;
         if let (Some(name), Some(held)) = (&asked.name, &reserved.held) {
@@ -136,7 +136,7 @@ impl Named {
         }
         let answer = ReservedAnswer::new(&reserved, request_id);
         let shown = serde_json::to_value(answer).unwrap_or_default();
-        Ok(Reserved {
+        Ok(ReservationOutcome {
             decision: (*reserved.answer.decision).clone(),
             policy: reserved.answer.policy,
             shown,
@@ -149,7 +149,7 @@ impl Named {
         asked: &NamedFollowUp,
         request_id: &str,
         now: Micros,
-    ) -> Result<Reserved, CaseError> {
+    ) -> Result<ReservationOutcome, CaseError> {
         let unknown = CaseError::Field("of", "names no reservation that is held");
         let token = self.0.get(&asked.of).ok_or(unknown)?;
         let FollowUp { costs, hold, .. } = &asked.asked;
@@ -164,7 +164,7 @@ impl Named {
                 let shown = ExtendedAnswer::new(&extended, request_id);
                 let shown = serde_json::to_value(shown).unwrap_or_default();
                 let policy = engine.policy();
-                return Ok(Reserved {
+                return Ok(ReservationOutcome {
                     decision,
                     policy,
                     shown,
@@ -178,7 +178,7 @@ impl Named {
         };
         let settled = settled.map_err(refused)?;
         let shown = SettledAnswer::new(&settled, request_id);
-        Ok(Reserved {
+        Ok(ReservationOutcome {
             decision,
             policy: engine.policy(),
             shown: serde_json::to_value(shown).unwrap_or_default(),

@@ -17,7 +17,7 @@ use super::descriptors::add_statuses;
 use super::event::{CaseError, Event, Operation};
 use super::expect::{Mismatch, compare};
 use super::fault::FaultStore;
-use super::reservations::{Named, Reserved};
+use super::reservations::{NamedReservations, ReservationOutcome};
 use crate::clock::VirtualClock;
 use crate::engine::{DescriptorAnswer, Engine, EngineConfig, RequestAnswer};
 use crate::wire::{Answer, WireError};
@@ -65,7 +65,7 @@ pub struct Replayer {
     store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
     events: u64,
-    reservations: Named,
+    reservations: NamedReservations,
 }
 
 impl Replayer {
@@ -128,7 +128,7 @@ impl Replayer {
             store,
             clock,
             events: 0,
-            reservations: Named::default(),
+            reservations: NamedReservations::default(),
         }
     }
 
@@ -222,8 +222,8 @@ pub struct Decided {
     shown: Option<Box<Value>>,
 }
 
-impl From<Reserved> for Decided {
-    fn from(answer: Reserved) -> Self {
+impl From<ReservationOutcome> for Decided {
+    fn from(answer: ReservationOutcome) -> Self {
         Self {
             decision: answer.decision,
             policy: answer.policy,

@@ -6,7 +6,7 @@ use super::codec::{DecodeError, Reader, Writer};
 
 /// Unknown outcomes within the window that count nothing yet.
 const FREE: usize = 2;
-/// How long an unknown outcome is remembered.
+/// Time for which an unknown outcome is remembered.
 const WINDOW: u64 = 10 * MINUTE;
 
 /// When the last unknown outcomes came, oldest first; as many as count nothing.

@@ -1,11 +1,11 @@
-//! What a limit is charged of a decision's costs (B-UNIT).
+//! Amount that a limit is charged of a decision's costs (B-UNIT).
 
 use std::num::NonZeroU32;
 
 use super::super::{Limit, QuotaUnit, RouteMatch};
 use crate::facts::RequestFacts;
 
-/// What a limit is charged where a decision's costs are given by unit.
+/// Amount that a limit is charged where a decision's costs are given by unit.
 pub(super) enum Amount {
     /// Its unit is not among them.
     NotAsked,
@@ -33,7 +33,7 @@ pub(super) fn amount(limit: &Limit, route: &RouteMatch<'_>, facts: &RequestFacts
     charged.map_or(Amount::TooLarge, Amount::Whole)
 }
 
-/// What one of a limit's unit weighs: the costs of routes and limits multiply requests only.
+/// Weight of one of a limit's unit: the costs of routes and limits multiply requests only.
 #[must_use]
 pub fn weight_in(limit: &Limit, route: &RouteMatch<'_>) -> NonZeroU32 {
     match limit.def.unit {

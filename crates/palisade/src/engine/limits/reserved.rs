@@ -1,4 +1,4 @@
-//! What reservations ask of the buckets: charges that were made earlier are given back or
+//! Bucket calls of reservations: charges that were made earlier are given back or
 //! made again, each where it was counted.
 
 use palisade_core::Digest;
@@ -16,7 +16,7 @@ use super::charge::LIMITS;
 use super::refund::{limit_of, shown};
 use super::{Limits, receipts};
 
-/// What charges of several places found.
+/// Outcome of charges in several places.
 pub(in crate::engine) struct ChargedParts {
     /// True if every bucket admitted; then all were charged, else none.
     pub(in crate::engine) admitted: bool,
@@ -51,7 +51,7 @@ impl Limits {
 }
 
 impl Engine {
-    /// What a receipt of this engine says was charged.
+    /// The charges in a receipt of this engine.
     pub(in crate::engine) fn lines_of(&self, receipt: &str) -> Vec<Line> {
         let opened = receipts::open(&self.keyring, receipt);
         opened.map(|receipt| receipt.lines).unwrap_or_default()
@@ -101,7 +101,7 @@ impl Engine {
         Ok(charged)
     }
 
-    /// What buckets hold now, without the denials that are remembered.
+    /// The readings of buckets now, without the denials that are remembered.
     pub(in crate::engine) async fn look_into(
         &self,
         charges: &[Charge<'_>],

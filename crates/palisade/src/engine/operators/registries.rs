@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::super::Engine;
 use super::allowlist::Allowlist;
-use super::announcements::{Heard, News, Refunds};
+use super::announcements::{HeardAnnouncements, News, Refunds};
 use super::credentials::Credentials;
 use super::overage::Overages;
 
@@ -20,9 +20,9 @@ pub(in crate::engine) struct Registries {
     pub(super) allowlist: Allowlist,
     /// The tier that an operator put an API key on, by the key's hash.
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
-    /// What other nodes announced.
-    heard: Mutex<Heard>,
-    /// What this one has to announce.
+    /// Announcements of other nodes.
+    heard: Mutex<HeardAnnouncements>,
+    /// This node's refunds, which it announces.
     pub(in crate::engine) refunds: Refunds,
     pub(super) overages: Overages,
     pub(in crate::engine) credentials: Credentials,

@@ -41,7 +41,7 @@ const fn key(reservation: &Reservation) -> RecordKey {
 }
 
 impl Engine {
-    /// What became of a reservation.
+    /// The recorded fate of a reservation.
     pub(super) async fn fate_of(
         &self,
         reservation: &Reservation,

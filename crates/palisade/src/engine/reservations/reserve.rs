@@ -23,7 +23,7 @@ use super::{Hold, ReserveAnswer};
 const HOLD_US_MIN: u64 = SECOND;
 const HOLD_US_MAX: u64 = 3_600 * SECOND;
 
-/// How often a reservation of what is left is tried: others may take it meanwhile.
+/// Number of tries to reserve what is left: others may take it meanwhile.
 const TRIES_MAX: usize = 8;
 
 /// One try of a reservation.

@@ -1,4 +1,4 @@
-//! What requests cause is told once a second for each bucket, with a count: nobody washes
+//! Events of requests are told once a second for each bucket, with a count: nobody washes
 //! the audit away by being refused.
 //!
 //! The first refusal of a bucket in a second is told at once, under its request's id. The
@@ -86,7 +86,7 @@ impl RunningSecond {
         None
     }
 
-    /// What an event is counted under: its bucket or, if too many are told apart already,
+    /// The key that an event is counted under: its bucket or, if too many are told apart already,
     /// its limit or its kind.
     fn place(&self, event: Event, telling: Telling) -> (Event, Event, Telling) {
         let has_room =

@@ -161,7 +161,7 @@ pub(super) struct Attempted {
     login: Login,
 }
 
-/// What became of it.
+/// Its outcome.
 pub(super) enum Seen {
     /// The application's answer, after a wait.
     Answered(Response<Arriving>, Duration),
