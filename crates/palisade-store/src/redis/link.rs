@@ -339,7 +339,7 @@ impl Link {
                 self.failures.store(1, Relaxed);
                 self.begin();
             }
-            (true, false) => _ = tokio::spawn(Attempt(Arc::clone(self)).pause()),
+            (true, false) => _ = tokio::spawn(Attempt(Arc::clone(self)).pause_and_connect()),
             (false, _) => {}
         }
     }
@@ -371,8 +371,14 @@ impl Attempt {
         self.0.connect().await;
     }
 
-    async fn pause(self) {
-        self.0.pause(Fault::Down).await;
+    /// A connection that nobody has used since it was made returns by itself too: were it left
+    /// to the next call, that call would have to wait for it.
+    async fn pause_and_connect(self) {
+        let link = Arc::clone(&self.0);
+        link.pause(Fault::Down).await;
+        // Before the next attempt begins: an attempt that is dropped ends the one under way.
+        drop(self);
+        link.begin();
     }
 }
 

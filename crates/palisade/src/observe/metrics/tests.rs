@@ -26,7 +26,6 @@ const CONTRACT: &[(&str, &[&str])] = &[
     ("rate_limiter_refill_seconds", &[]),
     ("rate_limiter_redis_healthy", &[]),
     ("rate_limiter_redis_latency_ms", &[]),
-    ("rate_limiter_store_risk", &["risk"]),
     ("rate_limiter_store_evicted_keys_total", &[]),
     ("rate_limiter_circuit_breaker_state", &["resource"]),
     (
