@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use palisade::SystemClock;
-use palisade::store::Vitals;
+use palisade::store::Store;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{ConfigError, Env, Overrides, Severity};
 use palisade_server::config::examined::Examined;
@@ -44,12 +44,12 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// What was found.
+/// Results of the check.
 struct Checked {
     examined: Examined,
-    /// What was asked and did not answer.
+    /// Services that did not answer.
     unavailable: Vec<Failure>,
-    /// What the store's own settings put at risk.
+    /// Risks in the store's own settings.
     risks: Vec<StoreRisk>,
 }
 
@@ -204,7 +204,7 @@ async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = store.open(&clock).await?;
-    probe(&store).await?;
+    probe(&*store).await?;
     let found = store.stats().risks;
     Ok(found
         .map(|found| risks::of(found).collect())
@@ -215,7 +215,7 @@ async fn reach(store: Opening) -> Result<Vec<StoreRisk>, Failure> {
 const NOBODY: &str = "palisade-check";
 
 /// Asks a store for a sign of life; its clock.
-pub(super) async fn probe(store: &impl Vitals) -> Result<Micros, Failure> {
+pub(super) async fn probe(store: &dyn Store) -> Result<Micros, Failure> {
     let asked = async {
         // A long way takes its time once.
         let _ = store.connect().await;

@@ -337,7 +337,7 @@ impl fmt::Debug for RequestFacts {
     }
 }
 
-/// How strongly a fingerprint identifies a device.
+/// Strength with which a fingerprint identifies a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -473,7 +473,7 @@ pub enum GuardOp {
     LoginFailure,
     /// The password was right.
     LoginSuccess,
-    /// The outcome of the password check is not known.
+    /// Its outcome is not known.
     LoginUnknown,
     /// Before a one-time code is verified.
     OtpCheck,
@@ -481,7 +481,7 @@ pub enum GuardOp {
     OtpFailure,
     /// The code was right.
     OtpSuccess,
-    /// The outcome of the code check is not known.
+    /// Its outcome is not known.
     OtpUnknown,
     /// A heavy endpoint was called.
     ApiHit,

@@ -60,7 +60,7 @@ pub struct Line {
     pub segments: ArrayVec<Segment, SEGMENTS_MAX>,
     /// Definition of the bucket when it was charged.
     pub spec: BucketSpec,
-    /// Cost that was taken.
+    /// The cost.
     pub cost: u32,
     /// When it was taken, by the clock of the place.
     pub at: Micros,
@@ -96,7 +96,7 @@ impl Line {
         }
     }
 
-    /// Returns this line with another cost and instant.
+    /// This bucket, charged so much at that time.
     #[must_use]
     pub fn charged(&self, cost: u32, at: Micros) -> Self {
         let mut line = self.clone();

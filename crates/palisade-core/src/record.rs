@@ -36,14 +36,12 @@ pub enum RecordKind {
     Device(Flow),
     /// The OWASP lockout of one (username, prefix).
     Lockout,
-    /// A bucket, in a store that has nothing but records.
-    Bucket,
-    /// What became of a reservation: extended, or settled (B-ONCE).
+    /// The fate of a reservation: extended, or settled (B-ONCE).
     Reservation,
 }
 
 impl RecordKind {
-    /// Every kind that describes somebody, in the order in which a cluster commits them.
+    /// Every kind, in the order in which a cluster commits them.
     pub const ALL: [Self; 10] = [
         Self::Account(Flow::Login),
         Self::Account(Flow::Otp),
@@ -58,7 +56,7 @@ impl RecordKind {
     ];
 
     /// The kinds that describe nobody.
-    pub const OTHERS: [Self; 2] = [Self::Bucket, Self::Reservation];
+    pub const OTHERS: [Self; 1] = [Self::Reservation];
 
     /// Where the kind stands among all that a store may hold: those of
     /// [`RecordKind::ALL`], then [`RecordKind::OTHERS`].
@@ -68,7 +66,7 @@ impl RecordKind {
         all.take_while(|kind| **kind != self).count()
     }
 
-    /// How many kinds a store may hold.
+    /// Number of kinds a store may hold.
     pub const COUNT: usize = Self::ALL.len() + Self::OTHERS.len();
 
     /// A stable one-byte code, the same in every store.
@@ -79,7 +77,6 @@ impl RecordKind {
             Self::Network(flow) => 0x20 + flow as u8,
             Self::Device(flow) => 0x30 + flow as u8,
             Self::Lockout => 0x40,
-            Self::Bucket => 0x50,
             Self::Reservation => 0x60,
         }
     }
@@ -105,7 +102,6 @@ impl RecordKind {
             Self::Device(Flow::Otp) => "device-otp",
             Self::Device(Flow::Api) => "device-api",
             Self::Lockout => "lockout",
-            Self::Bucket => "bucket",
             Self::Reservation => "reservation",
         }
     }
@@ -114,7 +110,7 @@ impl RecordKind {
 /// The name of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordKey {
-    /// What it describes.
+    /// Its kind.
     pub kind: RecordKind,
     /// Whom it describes, as a keyed digest.
     pub digest: Digest,

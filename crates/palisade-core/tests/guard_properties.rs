@@ -78,7 +78,7 @@ fn bound(kind: RecordKind) -> usize {
         RecordKind::Network(_) => 8192,
         RecordKind::Device(_) => 1024,
         RecordKind::Lockout => 512,
-        RecordKind::Bucket | RecordKind::Reservation => 0,
+        RecordKind::Reservation => 0,
     }
 }
 
@@ -212,7 +212,7 @@ fn check_records(world: &World, seed: u64) {
             RecordKind::Network(_) => Network::decode(bytes).unwrap().encode(),
             RecordKind::Device(_) => Device::decode(bytes).unwrap().encode(),
             RecordKind::Lockout => Lockout::decode(bytes).unwrap().encode(),
-            RecordKind::Bucket | RecordKind::Reservation => panic!("the guard keeps no buckets"),
+            RecordKind::Reservation => panic!("the guard keeps no reservations"),
         };
         assert_eq!(
             bytes,
@@ -344,7 +344,7 @@ fn nothing_matters_after_a_record_has_expired() {
                 .expires_at(&world.policy, sets)
         }
         RecordKind::Lockout => Lockout::decode(bytes).unwrap().expires_at(&world.lockout),
-        RecordKind::Bucket | RecordKind::Reservation => panic!("the guard keeps no buckets"),
+        RecordKind::Reservation => panic!("the guard keeps no reservations"),
     };
     let mut dropped = 0;
     for seed in 0..sequences().div_ceil(20) {

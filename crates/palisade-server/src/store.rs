@@ -6,32 +6,35 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade::setup::{OpeningError, StoreConfig};
+use palisade::store::Store;
 use palisade::store::postgres::{PostgresConfig, StartError};
 use palisade::store::redis::Tls;
 use palisade_core::time::Clock;
 
-use crate::config::Store;
+use crate::config;
 use crate::failure::Failure;
 
-pub use palisade::AnyStore;
 pub use palisade::setup::Opening;
 
 /// The configured store, not opened yet. Needs a Tokio runtime.
-pub fn opening(config: &Store) -> Result<Opening, Failure> {
+pub fn opening(config: &config::Store) -> Result<Opening, Failure> {
     Ok(Opening::of(&settings(config)?)?)
 }
 
 /// Opens the configured store.
-pub async fn open(config: &Store, clock: &Arc<dyn Clock>) -> Result<AnyStore, Failure> {
+pub async fn open(
+    config: &config::Store,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Store>, Failure> {
     Ok(opening(config)?.open(clock).await?)
 }
 
 /// The connection settings of a Postgres at `url`.
-pub fn postgres_config(config: &Store, url: &str) -> Result<PostgresConfig, Failure> {
+pub fn postgres_config(config: &config::Store, url: &str) -> Result<PostgresConfig, Failure> {
     palisade::setup::postgres_config(&settings(config)?, url).map_err(|error| refused(&error))
 }
 
-fn settings(config: &Store) -> Result<StoreConfig, Failure> {
+fn settings(config: &config::Store) -> Result<StoreConfig, Failure> {
     Ok(StoreConfig {
         url: config.url.clone(),
         timeout: config.timeout,
@@ -45,7 +48,7 @@ fn settings(config: &Store) -> Result<StoreConfig, Failure> {
     })
 }
 
-fn certificates(config: &Store) -> Result<Option<Tls>, Failure> {
+fn certificates(config: &config::Store) -> Result<Option<Tls>, Failure> {
     let client = match (&config.certificate, &config.certificate_key) {
         (Some(chain), Some(key)) => Some((
             pem("store.certificate", chain)?,

@@ -3,31 +3,34 @@
 use futures_util::future::join_all;
 use palisade_core::plan::Charge;
 
-use crate::{Buckets, Charged, StoreError, Take};
+use crate::{Answer, Buckets, Charged, Take};
 
-/// All decisions, at once as far as no two have the same bucket: those that have wait for
-/// each other, or the later one might be judged first.
-pub(crate) async fn in_rounds<B: Buckets + ?Sized>(
-    store: &B,
-    charges: &[Charge<'_>],
+/// [`Buckets::charge_each`] of a store that has no better way: each decision is a call, all
+/// at once as far as no two have the same bucket. Those that have wait for each other, or
+/// the later one might be judged first.
+pub fn in_rounds<'a, B: Buckets + ?Sized>(
+    store: &'a B,
+    charges: &'a [Charge<'a>],
     take: Take,
-) -> Result<Vec<Charged>, StoreError> {
-    let mut charged = Vec::with_capacity(charges.len());
-    let mut rest = charges;
-    while !rest.is_empty() {
-        let (round, later) = rest.split_at(distinct(rest));
-        let calls = round
-            .iter()
-            .map(|charge| store.charge(std::slice::from_ref(charge), take));
-        for answer in join_all(calls).await {
-            charged.push(answer?);
+) -> Answer<'a, Vec<Charged>> {
+    Answer::later(async move {
+        let mut charged = Vec::with_capacity(charges.len());
+        let mut rest = charges;
+        while !rest.is_empty() {
+            let (round, later) = rest.split_at(distinct(rest));
+            let calls = round
+                .iter()
+                .map(|charge| store.charge(std::slice::from_ref(charge), take));
+            for answer in join_all(calls).await {
+                charged.push(answer?);
+            }
+            rest = later;
         }
-        rest = later;
-    }
-    Ok(charged)
+        Ok(charged)
+    })
 }
 
-/// How many charges there are before one has the bucket of another.
+/// Length of the longest prefix in which no bucket is repeated.
 fn distinct(charges: &[Charge<'_>]) -> usize {
     let repeats = |at: &usize| {
         let (earlier, charge) = (&charges[..*at], &charges[*at]);

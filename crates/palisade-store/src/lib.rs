@@ -7,36 +7,33 @@
 //! The pure functions of `palisade_core::limit` are the definition; a script or a
 //! statement here is a translation of them.
 
-pub mod cas;
+mod answer;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod deadline;
 mod each;
-mod forward;
+mod intercept;
 pub mod memory;
 pub mod model;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-mod remote;
 mod step_back;
 
-use std::future::Future;
 use std::time::Duration;
 
-#[doc(hidden)]
-pub use palisade_core as core;
 use palisade_core::failure::FailureKind;
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 pub use palisade_core::record::Record;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
+use smallvec::SmallVec;
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub use remote::Remote;
+pub use answer::Answer;
+pub use each::in_rounds;
+pub use intercept::{Call, Interceptor};
 
 /// Why a store could not answer. Each is a failure in the sense of the failure
 /// rules, except [`StoreError::Corrupt`], which concerns one record or bucket.
@@ -78,7 +75,11 @@ pub enum Take {
     Peek,
 }
 
-/// What a charge found.
+/// Readings in the order of their charges. That of a decision on one bucket, as most are, is
+/// kept in place and not allocated.
+pub type BucketReadings = SmallVec<[Reading; 1]>;
+
+/// Outcome of a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
     /// The instant it was judged at, by the store's clock.
@@ -87,7 +88,7 @@ pub struct Charged {
     pub admitted: bool,
     /// One reading per charge, in order, after the charge. `retry_at` is `Some` on
     /// a bucket that could not take the cost (also one that only reports).
-    pub readings: Vec<Reading>,
+    pub readings: BucketReadings,
     /// Buckets that could not be read and were rebuilt from zero (F-CORRUPT).
     pub rebuilt: u32,
     /// The instant each bucket was judged at, where they have clocks of their own (the
@@ -130,7 +131,7 @@ pub struct Taken<'p> {
     pub at: Micros,
 }
 
-/// What a load found.
+/// Outcome of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The store's clock at the time of the read.
@@ -139,7 +140,7 @@ pub struct Loaded {
     pub records: Vec<Option<Record>>,
 }
 
-/// How a commit ended.
+/// Outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
     /// Everything was written.
@@ -230,13 +231,13 @@ pub struct Listed {
 /// A page of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordPage {
-    /// What was found.
+    /// The records of this page.
     pub records: Vec<Listed>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
 }
 
-/// What a reset did.
+/// Outcome of a reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResetDone {
     /// For each charge, in order, whether its bucket was cleared. A cluster may do
@@ -257,16 +258,16 @@ pub struct StoreStats {
     pub overflowed: u64,
     /// Commands waiting for the store.
     pub queue_depth: u64,
-    /// How full the fullest of what is bounded in this process is, in percent.
+    /// Use of the fullest of what is bounded in this process, in percent.
     pub used_percent: u64,
     /// True while what must survive the process cannot be written; decisions go on.
     pub is_unsaved: bool,
-    /// What the store's own settings put at risk (F-EVICT); `None` if it does not say, has
+    /// Risks in the store's own settings (F-EVICT); `None` if it does not say, has
     /// not been asked yet, or keeps what it acknowledged by itself.
     pub risks: Option<StoreRisks>,
 }
 
-/// How a store that answers may still lose what it counts.
+/// Ways in which a store that answers may still lose what it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreRisks {
     /// It drops keys by itself when its memory is full: limits and blocks are forgotten.
@@ -279,134 +280,85 @@ pub struct StoreRisks {
 }
 
 /// Buckets: what limits and quotas count in. Every method is bounded in time by the
-/// engine; none is retried by it after a time-out.
+/// engine; none is retried by it after a time-out. A store answers all calls
+/// [`Answer::Ready`], or all [`Answer::Later`]: which, the engine finds out at its start.
 pub trait Buckets: Send + Sync + 'static {
     /// Evaluates all buckets of a decision at one instant.
-    fn charge(
-        &self,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
-
-    /// [`Buckets::charge`] of one bucket by a store that never has to be waited for: its
-    /// reading, and when. `None`, and nothing is charged, by any other, and where there is
-    /// more to do than to take from a bucket that is known.
-    fn charge_one_now(&self, _charge: &Charge<'_>, _take: Take) -> Option<(Reading, Micros)> {
-        None
-    }
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged>;
 
     /// Evaluates decisions of one bucket each, apart from each other and in this order:
-    /// one that has the bucket of an earlier one finds what that left. A store that can
-    /// makes them in one call.
-    fn charge_each(
-        &self,
-        charges: &[Charge<'_>],
-        take: Take,
-    ) -> impl Future<Output = Result<Vec<Charged>, StoreError>> + Send {
-        each::in_rounds(self, charges, take)
-    }
+    /// one that has the bucket of an earlier one finds what that left. A store that cannot
+    /// make them in one call answers [`in_rounds`].
+    fn charge_each<'a>(&'a self, charges: &'a [Charge<'a>], take: Take)
+    -> Answer<'a, Vec<Charged>>;
 
     /// Gives back what was taken, as far as its bucket still counts it; the rest is
     /// dropped, so that a return never admits one too many (L-GIVE-BACK). Naming a
     /// charge once, and only one that took, is the caller's part.
-    fn give_back(
-        &self,
-        taken: &[Taken<'_>],
-    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged>;
 
     /// Gives back a cost that names no charge, from the oldest hits, at most what is
     /// used. Whatever it was charged for may be out of the bucket by now, and then
     /// others' uses are given back: [`Buckets::give_back`] does not.
-    fn refund(
-        &self,
-        charges: &[Charge<'_>],
-    ) -> impl Future<Output = Result<Charged, StoreError>> + Send;
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged>;
 
     /// Clears buckets, all in one transaction where the engine has one.
-    fn reset(
-        &self,
-        charges: &[Charge<'_>],
-    ) -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone>;
 }
 
 /// Records: what the guard and the lockout know, changed by compare-and-swap.
 pub trait Records: Send + Sync + 'static {
     /// Reads records and the store's clock.
-    fn load(&self, keys: &[RecordKey]) -> impl Future<Output = Result<Loaded, StoreError>> + Send;
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded>;
 
     /// Writes records if none has changed since it was read.
-    fn commit(
-        &self,
-        writes: &[RecordWrite],
-    ) -> impl Future<Output = Result<Commit, StoreError>> + Send;
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit>;
 
     /// Moves a record that cannot be read out of the way, for inspection, for at
     /// most a day (F-CORRUPT).
-    fn set_aside(&self, key: RecordKey) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()>;
 
     /// Lists records of a kind, a page at a time.
-    fn scan(
-        &self,
+    fn scan<'a>(
+        &'a self,
         kind: RecordKind,
-        cursor: Option<&str>,
+        cursor: Option<&'a str>,
         count_max: usize,
-    ) -> impl Future<Output = Result<RecordPage, StoreError>> + Send;
+    ) -> Answer<'a, RecordPage>;
 }
 
 /// Registries: small collections that operators change and every node keeps a copy of.
 pub trait Registries: Send + Sync + 'static {
     /// Adds or replaces an entry of a registry.
-    fn put_entry(
-        &self,
-        registry: Registry,
-        entry: Entry,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()>;
 
     /// Removes an entry; false if there was none.
-    fn remove_entry(
-        &self,
-        registry: Registry,
-        id: &str,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool>;
 
     /// The registry, or `None` if it still has version `seen`.
-    fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> impl Future<Output = Result<Option<Entries>, StoreError>> + Send;
+    fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>>;
 }
 
-/// How the store itself is: signs of life, the end, figures.
+/// State of the store itself: signs of life, the end, figures.
 pub trait Vitals: Send + Sync + 'static {
     /// Asks for a sign of life that only a store which takes writes can give, and
     /// answers with its clock: one that is read-only would fail the next charge.
-    fn probe(&self) -> impl Future<Output = Result<Micros, StoreError>> + Send;
+    fn probe(&self) -> Answer<'_, Micros>;
 
     /// Makes the calling thread's connections and whatever they need before their first
     /// call, so that no decision pays for it (F-READY). It may take as long as a connection
     /// may.
-    fn connect(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
-        std::future::ready(Ok(()))
-    }
+    fn connect(&self) -> Answer<'_, ()>;
 
     /// Makes what was acknowledged durable; part of a graceful end.
-    fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn flush(&self) -> Answer<'_, ()>;
 
     /// Figures about the store.
     fn stats(&self) -> StoreStats;
 
     /// True if other processes use the same state and asking costs a round trip:
     /// then leases and remembered denials pay off.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// True if every call but [`Vitals::flush`] is over when it has been made, as in the
-    /// memory of the process: then nobody needs a deadline for one.
-    fn never_waits(&self) -> bool {
-        false
-    }
+    fn is_shared(&self) -> bool;
 }
 
 /// All that the engine asks of a store. Whatever is [`Buckets`], [`Records`],

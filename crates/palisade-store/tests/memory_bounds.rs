@@ -204,29 +204,25 @@ async fn l_atomic_one_bucket_twice_in_a_plan_is_charged_twice() {
     }
 }
 
-/// What is taken at once is taken as any other: the readings are the same, whichever way each
-/// step goes. A bucket that is not known yet, and a look, are left to the other way.
+/// A bucket that is charged alone, which is the short way once it is known, is charged as it is
+/// in a plan: the readings are the same.
 #[tokio::test]
 async fn l_atomic_one_bucket_at_once_is_charged_as_it_is_in_a_plan() {
     for algorithm in ALGORITHMS {
         let ((one, clock), (other, other_clock)) = (store(100), store(100));
         let limits = limits(algorithm);
         for step in 0..40 {
-            let subject = format!("{}", step % 3);
-            let charge = limits.charge("short", &subject);
-            let charges = std::slice::from_ref(&charge);
-            assert_eq!(one.charge_one_now(&charge, Take::Peek), None);
-            let at_once = one.charge_one_now(&charge, Take::Consume);
-            assert_eq!(at_once.is_none(), step < 3, "{algorithm:?} {step}");
-            let taken = match at_once {
-                Some(taken) => taken,
-                None => {
-                    let charged = one.charge(charges, Take::Consume).await.unwrap();
-                    (charged.readings[0], charged.now)
-                }
-            };
-            let expected = other.charge(charges, Take::Consume).await.unwrap();
-            assert_eq!(taken, (expected.readings[0], expected.now), "{algorithm:?}");
+            let charge = limits.charge("short", &format!("{}", step % 3));
+            let of_nobody = limits.charge("long", &format!("nobody {step}"));
+            let alone = one.charge(std::slice::from_ref(&charge), Take::Consume);
+            let alone = alone.await.unwrap();
+            let plan = [charge, of_nobody];
+            let expected = other.charge(&plan, Take::Consume).await.unwrap();
+            assert_eq!(
+                (alone.readings[0], alone.now, alone.admitted),
+                (expected.readings[0], expected.now, expected.admitted),
+                "{algorithm:?} {step}"
+            );
             clock.advance(SECOND / 7);
             other_clock.advance(SECOND / 7);
         }

@@ -13,7 +13,6 @@ mod postgres_server;
 
 use std::sync::Arc;
 
-use palisade_store::Remote;
 use palisade_store::conformance::{Conversions, Differential, TestClock, differential, run_with};
 use palisade_store::postgres::PostgresStore;
 use postgres_server::PostgresServer;
@@ -30,7 +29,7 @@ async fn the_postgres_store_conforms() {
     let server = Arc::new(PostgresServer::start(&[]).await);
     let make = |clock| {
         let server = Arc::clone(&server);
-        async move { Remote::from(store(&server, clock).await) }
+        async move { store(&server, clock).await }
     };
     run_with(make, Conversions::All).await;
 }

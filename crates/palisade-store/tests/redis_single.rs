@@ -30,7 +30,7 @@ use palisade_store::conformance::{
 use palisade_store::model::ModelStore;
 use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
 use palisade_store::{
-    Buckets, Commit, Entry, Records, Registries, Registry, Remote, StoreError, Take, Vitals,
+    Buckets, Commit, Entry, Records, Registries, Registry, StoreError, Take, Vitals,
 };
 use redis_server::{RedisServer, free_port};
 use redis_stores::{PATIENT, patient, race_for, store_at, used};
@@ -52,7 +52,7 @@ async fn a_single_redis_conforms() {
     let server = RedisServer::start();
     run_with(
         |clock| {
-            let store = Remote::from(store_at(&server.url(), clock));
+            let store = store_at(&server.url(), clock);
             async move { store }
         },
         Conversions::All,

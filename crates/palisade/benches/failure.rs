@@ -102,14 +102,19 @@ fn login(n: u32) -> GuardFacts {
     facts
 }
 
-fn engine<S: Store>(store: S, clock: &Arc<dyn Clock>) -> Arc<Engine<S>> {
+fn engine(store: impl Store, clock: &Arc<dyn Clock>) -> Arc<Engine> {
     let (path, env) = (Path::new("bench.toml"), Env::default());
     let loaded = palisade_policy::load_text(path, POLICY, &env, &Overrides::default()).unwrap();
     let keyring = Keyring::new(&[7; 32], None).unwrap();
     Arc::new(Engine::new(EngineConfig {
         policy: loaded.policy,
         deadline: DEADLINE,
-        ..EngineConfig::new(store, PolicySet::empty(), keyring, Arc::clone(clock))
+        ..EngineConfig::new(
+            Arc::new(store),
+            PolicySet::empty(),
+            keyring,
+            Arc::clone(clock),
+        )
     }))
 }
 
@@ -133,12 +138,7 @@ fn processor_us() -> u64 {
     ticks * 10_000
 }
 
-async fn round<S: Store>(
-    engine: &Arc<Engine<S>>,
-    asked: Asked,
-    load: &Arc<Load>,
-    lasts: Duration,
-) -> Round {
+async fn round(engine: &Arc<Engine>, asked: Asked, load: &Arc<Load>, lasts: Duration) -> Round {
     let (count, admitted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (next, over) = (
         Arc::new(AtomicU32::new(0)),
@@ -184,7 +184,7 @@ async fn round<S: Store>(
 }
 
 /// Makes every breaker of the engine open.
-async fn give_up<S: Store>(engine: &Engine<S>, load: &Load) {
+async fn give_up(engine: &Engine, load: &Load) {
     while engine
         .health()
         .circuits

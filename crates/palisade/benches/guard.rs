@@ -19,7 +19,7 @@ use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
 
-type Memory = Engine<MemoryStore<Arc<dyn Clock>>>;
+type Memory = Engine;
 
 const ACCOUNTS: u32 = 10_000;
 
@@ -28,7 +28,12 @@ fn engine(clock: &Arc<dyn Clock>) -> Memory {
     let config = palisade_policy::load(None, &Env::default(), &Overrides::default()).unwrap();
     let policy = (*config.policy).clone();
     let keyring = Keyring::new(&[7; 32], None).unwrap();
-    Engine::new(EngineConfig::new(store, policy, keyring, Arc::clone(clock)))
+    Engine::new(EngineConfig::new(
+        Arc::new(store),
+        policy,
+        keyring,
+        Arc::clone(clock),
+    ))
 }
 
 /// Each account from its own address and device: what a busy login page looks like.

@@ -45,9 +45,14 @@ fn policy(accuracy: &str) -> PolicySet {
     (*loaded.unwrap().policy).clone()
 }
 
-fn engine<S: Store>(store: S, accuracy: &str, clock: &Arc<dyn Clock>) -> Arc<Engine<S>> {
+fn engine(store: impl Store, accuracy: &str, clock: &Arc<dyn Clock>) -> Arc<Engine> {
     let keyring = Keyring::new(&[7; 32], None).unwrap();
-    let mut config = EngineConfig::new(store, policy(accuracy), keyring, Arc::clone(clock));
+    let mut config = EngineConfig::new(
+        Arc::new(store),
+        policy(accuracy),
+        keyring,
+        Arc::clone(clock),
+    );
     config.deadline = Duration::from_secs(5);
     Arc::new(Engine::new(config))
 }
@@ -59,7 +64,7 @@ fn caller(number: usize) -> RequestFacts {
 }
 
 /// Decisions a second.
-async fn measure<S: Store>(engine: &Arc<Engine<S>>, callers: usize, time: Duration) -> f64 {
+async fn measure(engine: &Arc<Engine>, callers: usize, time: Duration) -> f64 {
     let begun = Instant::now();
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {

@@ -148,7 +148,7 @@ fn users() -> Vec<Who> {
     (0..ADDRESSES).map(user).collect()
 }
 
-fn engine(policy: &str) -> Arc<Engine<MemoryStore<Arc<dyn Clock>>>> {
+fn engine(policy: &str) -> Arc<Engine> {
     let (env, flags) = Default::default();
     let loaded = palisade_policy::load_text(Path::new("bench.toml"), policy, &env, &flags);
     let policy = (*loaded.unwrap().policy).clone();
@@ -156,7 +156,10 @@ fn engine(policy: &str) -> Arc<Engine<MemoryStore<Arc<dyn Clock>>>> {
     let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
     let keyring = Keyring::new(&[7; 32], None).unwrap();
     Arc::new(Engine::new(EngineConfig::new(
-        store, policy, keyring, clock,
+        Arc::new(store),
+        policy,
+        keyring,
+        clock,
     )))
 }
 

@@ -79,7 +79,7 @@ pub mod tower;
 pub use clock::{OsTime, SystemClock, TimeSource, VirtualClock};
 pub use engine::{Engine, EngineConfig};
 pub use limiter::{Limiter, LimiterConfig, NeverFits, Quota, Verdict};
-pub use setup::{AnyStore, BuildError, Builder, Palisade, StoreSource};
+pub use setup::{BuildError, Builder, Palisade, StoreSource};
 
 pub use palisade_core as core;
 #[doc(no_inline)]

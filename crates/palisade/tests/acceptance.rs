@@ -117,7 +117,7 @@ async fn l_atomic_limits_hold_at_ten_thousand_requests_a_second_over_three_nodes
             policy: policy(text, &Env::default()),
             deadline: Duration::from_secs(60),
             ..EngineConfig::new(
-                store.clone(),
+                Arc::new(store.clone()),
                 PolicySet::empty(),
                 keyring(),
                 Arc::clone(&time),

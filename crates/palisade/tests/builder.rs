@@ -13,7 +13,6 @@ use std::task::{Context, Poll, Waker};
 
 use palisade::engine::{NoTenants, Tenants};
 use palisade::policy::Env;
-use palisade::store::Vitals;
 use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::{BuildError, Builder, Clock, Id, Palisade, RequestFacts, VirtualClock};
 

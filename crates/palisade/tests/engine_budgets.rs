@@ -31,13 +31,14 @@ use palisade::core::budget::Costs;
 use palisade::core::time::{Clock, SECOND};
 use palisade::core::{PolicySet, RequestFacts};
 use palisade::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
+use palisade::store::Store;
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 use serde_json::Value;
 
 /// Engines that share a store, and one clock for all.
 struct Nodes {
-    engines: Vec<Engine<Shared>>,
+    engines: Vec<Engine>,
     clock: Arc<VirtualClock>,
 }
 
@@ -45,13 +46,13 @@ impl Nodes {
     fn new(count: usize, limits: &str) -> Self {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
+        let store: Arc<dyn Store> = Arc::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
         let text = format!("[policy]\ndefaults = false\n{limits}");
         let engine = |_| {
             let config = EngineConfig {
                 policy: policy(&text, &Env::default()),
                 ..EngineConfig::new(
-                    store.clone(),
+                    Arc::clone(&store),
                     PolicySet::empty(),
                     keyring(),
                     Arc::clone(&time),

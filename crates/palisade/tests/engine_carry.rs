@@ -24,7 +24,8 @@ use palisade_policy::{Env, Overrides};
 const FACTS: &str = r#"{"ip":"203.0.113.9","method":"GET","path":"/x"}"#;
 
 struct Node {
-    engine: Engine<FaultStore<Shared>>,
+    engine: Engine,
+    store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
 }
 
@@ -32,17 +33,27 @@ impl Node {
     fn new(text: &str) -> Self {
         let clock = Arc::new(VirtualClock::at(START.plus(HOUR)));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
+        let model = Shared(Arc::new(Model::new(Arc::clone(&time))));
+        let store = Arc::new(FaultStore::new(Arc::new(model)));
         let text = format!("[policy]\ndefaults = false\n{text}");
         let (env, flags) = (Env::default(), Overrides::default());
         let policy = palisade_policy::load_text(Path::new("test.toml"), &text, &env, &flags);
         let policy = (*policy.unwrap().policy).clone();
-        let engine = Engine::new(EngineConfig::new(store, policy, keyring(), time));
-        Self { engine, clock }
+        let engine = Engine::new(EngineConfig::new(
+            Arc::<FaultStore>::clone(&store),
+            policy,
+            keyring(),
+            time,
+        ));
+        Self {
+            engine,
+            store,
+            clock,
+        }
     }
 
     fn store(&self, state: StoreState) {
-        self.engine.store().set(state);
+        self.store.set(state);
     }
 
     async fn sleep(&self, us: u64) {

@@ -21,7 +21,7 @@ use palisade::core::{Mode, Outcome, PolicySet};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 
-type Node = Arc<Engine<Shared>>;
+type Node = Arc<Engine>;
 
 struct Cluster {
     nodes: Vec<Node>,
@@ -42,7 +42,7 @@ impl Cluster {
                 // Nobody is to be refused here because the machine is busy.
                 deadline: Duration::from_secs(60),
                 ..EngineConfig::new(
-                    store.clone(),
+                    Arc::new(store.clone()),
                     PolicySet::empty(),
                     keyring(),
                     Arc::clone(&time),

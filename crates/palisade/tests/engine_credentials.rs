@@ -28,8 +28,8 @@ use palisade::{Engine, EngineConfig, VirtualClock};
 const OVERLAP: Duration = Duration::from_secs(3600);
 
 struct Nodes {
-    one: Engine<Shared>,
-    two: Engine<Shared>,
+    one: Engine,
+    two: Engine,
     clock: Arc<VirtualClock>,
     store: Shared,
 }
@@ -57,7 +57,12 @@ fn nodes() -> Nodes {
     let store = Shared(Arc::new(ModelStore::new(Arc::clone(&time))));
     let node = || {
         let keyring = Keyring::new(b"a secret of thirty-two bytes, yes", None).unwrap();
-        let config = EngineConfig::new(store.clone(), policy(), keyring, Arc::clone(&time));
+        let config = EngineConfig::new(
+            Arc::new(store.clone()),
+            policy(),
+            keyring,
+            Arc::clone(&time),
+        );
         Engine::new(config)
     };
     Nodes {
@@ -86,7 +91,7 @@ fn request(path: &str, key: &str) -> RequestFacts {
     facts
 }
 
-async fn status(engine: &Engine<Shared>, key: &str) -> u16 {
+async fn status(engine: &Engine, key: &str) -> u16 {
     engine.check(&request("/things", key)).await.decision.status
 }
 

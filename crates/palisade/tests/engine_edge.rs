@@ -144,19 +144,25 @@ async fn i_cost_an_allowlisted_address_is_heard_and_shed_load_is_not() {
 }
 
 /// An engine on a store that others share, with five a minute for each address.
-fn shared(accuracy: &str) -> (Engine<FaultStore<Shared>>, Arc<VirtualClock>) {
+fn shared(accuracy: &str) -> (Engine, Arc<FaultStore>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::at(START));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
     let text = format!(
         "[policy]\ndefaults = false\n[[limit]]\nname = \"few\"\nby = [\"ip\"]\n\
          rate = \"5/min\"\naccuracy = \"{accuracy}\"\n"
     );
-    let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
+    let model = Shared(Arc::new(Model::new(Arc::clone(&time))));
+    let store = Arc::new(FaultStore::new(Arc::new(model)));
     let config = EngineConfig {
         policy: policy(&text, &Env::default()),
-        ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
+        ..EngineConfig::new(
+            Arc::<FaultStore>::clone(&store),
+            PolicySet::empty(),
+            keyring(),
+            time,
+        )
     };
-    (Engine::new(config), clock)
+    (Engine::new(config), store, clock)
 }
 
 const ACCURACIES: [&str; 3] = ["exact", "leased", "local"];
@@ -164,7 +170,7 @@ const ACCURACIES: [&str; 3] = ["exact", "leased", "local"];
 #[tokio::test]
 async fn i_cost_on_a_shared_store_a_refusal_is_seen_beforehand_wherever_it_is_counted() {
     for accuracy in ACCURACIES {
-        let (engine, clock) = shared(accuracy);
+        let (engine, _, clock) = shared(accuracy);
         for _ in 0..5 {
             assert!(engine.foresee(&request(READ)).await.is_none(), "{accuracy}");
             assert!(engine.check(&request(READ)).await.decision.is_allowed());
@@ -183,8 +189,8 @@ async fn i_cost_on_a_shared_store_a_refusal_is_seen_beforehand_wherever_it_is_co
 #[tokio::test]
 async fn i_cost_in_an_outage_the_counters_that_stand_in_are_asked_beforehand() {
     for accuracy in ACCURACIES {
-        let (engine, _) = shared(accuracy);
-        engine.store().set(StoreState::Down);
+        let (engine, store, _) = shared(accuracy);
+        store.set(StoreState::Down);
         // Of a local limit the store hears nothing; these open the breaker.
         for address in 1..=5 {
             let other = READ.replace("203.0.113.1", &format!("198.51.100.{address}"));
@@ -196,7 +202,7 @@ async fn i_cost_in_an_outage_the_counters_that_stand_in_are_asked_beforehand() {
         }
         let refusal = engine.foresee(&request(READ)).await.expect(accuracy);
         assert_eq!(refusal.decision.status, 429, "{accuracy}");
-        engine.store().set(StoreState::Up);
+        store.set(StoreState::Up);
     }
 }
 

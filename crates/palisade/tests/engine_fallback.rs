@@ -167,7 +167,8 @@ fn excess(spec: &BucketSpec, hits: &[Hit]) -> Option<String> {
 }
 
 struct Bench {
-    engine: Engine<FaultStore<Shared>>,
+    engine: Engine,
+    store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
     policy: PolicySet,
 }
@@ -176,10 +177,17 @@ impl Bench {
     fn new(policy: PolicySet) -> Self {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = FaultStore::new(Shared(Arc::new(Model::new(Arc::clone(&time)))));
-        let config = EngineConfig::new(store, policy.clone(), keyring(), time);
+        let model = Shared(Arc::new(Model::new(Arc::clone(&time))));
+        let store = Arc::new(FaultStore::new(Arc::new(model)));
+        let config = EngineConfig::new(
+            Arc::<FaultStore>::clone(&store),
+            policy.clone(),
+            keyring(),
+            time,
+        );
         Self {
             engine: Engine::new(config),
+            store,
             clock,
             policy,
         }
@@ -190,7 +198,7 @@ impl Bench {
         let mut hits = Vec::new();
         for (index, gap) in gaps.iter().enumerate() {
             if index == healthy {
-                self.engine.store().set(StoreState::Down);
+                self.store.set(StoreState::Down);
             }
             self.clock.advance(gap * 1_000);
             let decision = self.engine.check(facts).await.decision;

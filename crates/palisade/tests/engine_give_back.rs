@@ -26,7 +26,7 @@ const MS: u64 = 1_000;
 
 /// Engines that share a store, and one clock for all.
 struct Nodes {
-    engines: Vec<Engine<Shared>>,
+    engines: Vec<Engine>,
     clock: Arc<VirtualClock>,
     heard: Arc<Heard>,
 }
@@ -43,7 +43,7 @@ impl Nodes {
                 policy: policy(&text, &Env::default()),
                 observer: Arc::<Heard>::clone(&heard),
                 ..EngineConfig::new(
-                    store.clone(),
+                    Arc::new(store.clone()),
                     PolicySet::empty(),
                     keyring(),
                     Arc::clone(&time),

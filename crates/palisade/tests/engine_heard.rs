@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine_support::{START, keyring, policy, request};
+use futures_util::FutureExt;
 use palisade::cases::{FaultStore, StoreState};
 use palisade::core::facts::{GuardFacts, GuardOp};
 use palisade::core::record::{Flow, Record, RecordKey, RecordKind, RecordWrite};
@@ -27,7 +28,7 @@ use palisade::observe::audit::Sink;
 use palisade::observe::{Audit, AuditSettings, DenialLog, Fanout, Metrics};
 use palisade::store::memory::{MemoryConfig, MemoryStore};
 use palisade::store::model::ModelStore;
-use palisade::store::{Records, Store, StoreError, Vitals};
+use palisade::store::{Answer, Buckets, Records, Store, StoreError, Take};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 use parking_lot::Mutex;
@@ -74,7 +75,8 @@ impl MakeWriter<'_> for Lines {
 }
 
 struct Heard {
-    engine: Engine<FaultStore<ModelStore<Arc<dyn Clock>>>>,
+    engine: Engine,
+    store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
     metrics: Arc<Metrics>,
     audit: Arc<Audit>,
@@ -101,11 +103,14 @@ impl Heard {
         let denials = DenialLog::new(Arc::clone(&shared), NonZeroU32::MIN);
         let denials = denials.about_store("redis 192.0.2.7:6379");
         let (counted, audited) = (Arc::clone(&metrics), Some(Arc::clone(&audit)));
+        let store = Arc::new(FaultStore::new(Arc::new(ModelStore::new(Arc::clone(
+            &time,
+        )))));
         let config = EngineConfig {
             policy: policy("", &Env::default()),
             observer: Arc::new(Fanout::new(shared, counted, denials, audited)),
             ..EngineConfig::new(
-                FaultStore::new(ModelStore::new(Arc::clone(&time))),
+                Arc::<FaultStore>::clone(&store),
                 PolicySet::empty(),
                 keyring(),
                 time,
@@ -113,6 +118,7 @@ impl Heard {
         };
         Self {
             engine: Engine::new(config),
+            store,
             clock,
             metrics,
             audit,
@@ -133,7 +139,7 @@ impl Heard {
 
     /// A record as it is in the store.
     async fn stored(&self, key: RecordKey) -> Option<Record> {
-        let mut loaded = self.engine.store().load(&[key]).await.unwrap();
+        let mut loaded = self.store.load(&[key]).await.unwrap();
         loaded.records.remove(0)
     }
 
@@ -144,11 +150,11 @@ impl Heard {
 
     /// Three failed logins, and a store that is back at once.
     async fn outage(&self) {
-        self.engine.store().set(StoreState::Down);
+        self.store.set(StoreState::Down);
         for _ in 0..3 {
             self.login().await;
         }
-        self.engine.store().set(StoreState::Up);
+        self.store.set(StoreState::Up);
     }
 
     /// Audit events about a policy's mode, with their reasons.
@@ -204,7 +210,7 @@ fn facts() -> GuardFacts {
 #[tokio::test]
 async fn f_heard_an_outage_of_logins_is_told_from_its_first_failure_to_its_end() {
     let heard = Heard::new();
-    heard.engine.store().set(StoreState::Down);
+    heard.store.set(StoreState::Down);
     heard.login().await;
     assert_eq!(heard.mode("login"), "fail_closed");
     assert_eq!(
@@ -218,7 +224,7 @@ async fn f_heard_an_outage_of_logins_is_told_from_its_first_failure_to_its_end()
         heard.metric(r#"rate_limiter_policy_mode{resource="login"}"#),
         2
     );
-    heard.engine.store().set(StoreState::Up);
+    heard.store.set(StoreState::Up);
     heard.sleep(8 * 60 * SECOND).await;
     assert_eq!(heard.mode("login"), "normal");
     assert_eq!(
@@ -259,7 +265,7 @@ async fn f_heard_an_outage_of_logins_is_told_from_its_first_failure_to_its_end()
 #[tokio::test]
 async fn f_heard_the_stores_own_error_and_address_are_logged_once_per_change() {
     let heard = Heard::new();
-    heard.engine.store().set(StoreState::Down);
+    heard.store.set(StoreState::Down);
     heard.login().await;
     heard.login().await;
     let failing = heard.logged("store_failing");
@@ -271,11 +277,11 @@ async fn f_heard_the_stores_own_error_and_address_are_logged_once_per_change() {
         "the store cannot be reached: connection refused"
     );
     heard.sleep(SECOND).await;
-    heard.engine.store().set(StoreState::Timeout);
+    heard.store.set(StoreState::Timeout);
     heard.login().await;
     assert_eq!(heard.logged("store_failing").len(), 2, "it fails otherwise");
     assert_eq!(heard.logged("store_answers").len(), 0);
-    heard.engine.store().set(StoreState::Up);
+    heard.store.set(StoreState::Up);
     heard.engine.refresh_tiers().await.unwrap();
     heard.engine.refresh_tiers().await.unwrap();
     assert_eq!(heard.logged("store_answers").len(), 1);
@@ -310,7 +316,7 @@ async fn f_reentry_the_guard_is_heard_when_it_begins_and_when_it_ends() {
 #[tokio::test]
 async fn f_suspect_a_quiet_login_is_degraded_within_ten_seconds_of_an_outage() {
     let heard = Heard::new();
-    heard.engine.store().set(StoreState::Down);
+    heard.store.set(StoreState::Down);
     assert_eq!(heard.login().await.mode.name(), "fail_closed");
     heard.sleep(10 * SECOND).await;
     assert_eq!(heard.login().await.mode.name(), "degraded");
@@ -322,7 +328,7 @@ async fn x11_fallback_counters_move_and_the_log_says_unavailable_once_per_change
     let facts = request(r#"{"ip":"198.51.100.7","method":"GET","path":"/"}"#);
     heard.engine.check(&facts).await;
     assert_eq!(heard.metric("rate_limit_fallback_allow_total"), 0);
-    heard.engine.store().set(StoreState::Down);
+    heard.store.set(StoreState::Down);
     for _ in 0..60 {
         heard.engine.check(&facts).await;
     }
@@ -349,13 +355,13 @@ async fn x11_fallback_counters_move_and_the_log_says_unavailable_once_per_change
         1,
         "once per change, however long it lasts"
     );
-    heard.engine.store().set(StoreState::Up);
+    heard.store.set(StoreState::Up);
     heard.sleep(MINUTE).await;
     assert_eq!(
         heard.engine.check(&facts).await.decision.mode.name(),
         "normal"
     );
-    heard.engine.store().set(StoreState::Down);
+    heard.store.set(StoreState::Down);
     for _ in 0..6 {
         heard.engine.check(&facts).await;
     }
@@ -372,7 +378,7 @@ async fn spoil(heard: &Heard, kind: RecordKind, bytes: Vec<u8>) -> RecordKey {
         bytes: Some(bytes),
         expires_at: heard.clock.now().plus(DAY),
     };
-    heard.engine.store().commit(&[write]).await.unwrap();
+    heard.store.commit(&[write]).await.unwrap();
     key
 }
 
@@ -436,16 +442,21 @@ async fn f_version_a_login_fails_closed_until_the_record_can_be_read_and_loses_n
 /// failures in a row as on any other, and a success between them starts the row anew.
 #[tokio::test(start_paused = true)]
 async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_row() {
-    async fn modes<S: Store>(store: S, clock: Arc<VirtualClock>) -> Vec<(Mode, usize)> {
+    async fn modes(store: impl Store, clock: Arc<VirtualClock>) -> Vec<(Mode, usize)> {
         let time: Arc<dyn Clock> = clock;
         let heard = Arc::new(engine_support::Heard::default());
-        let store = FaultStore::new(store);
+        let store = Arc::new(FaultStore::new(Arc::new(store)));
         let text = "[policy]\ndefaults = false\n[[limit]]\nname = \"all\"\nby = []\n\
             rate = \"100000/min\"\n";
         let engine = Engine::new(EngineConfig {
             policy: policy(text, &Env::default()),
             observer: Arc::<engine_support::Heard>::clone(&heard),
-            ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
+            ..EngineConfig::new(
+                Arc::<FaultStore>::clone(&store),
+                PolicySet::empty(),
+                keyring(),
+                time,
+            )
         });
         let facts = request(r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#);
         let mut modes = Vec::new();
@@ -457,7 +468,7 @@ async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_ro
             (StoreState::Up, 20),
             (StoreState::Down, 30),
         ] {
-            engine.store().set(state);
+            store.set(state);
             for _ in 0..count {
                 let mode = engine.check(&facts).await.decision.mode;
                 let opened = heard.failures.lock().len();
@@ -471,9 +482,9 @@ async fn f_fallback_a_store_in_this_process_trips_after_as_many_failures_in_a_ro
     let clock = || Arc::new(VirtualClock::at(START));
     let (here, there) = (clock(), clock());
     let memory = MemoryStore::new(Arc::<VirtualClock>::clone(&here), &MemoryConfig::default());
-    assert!(memory.never_waits());
+    assert!(matches!(memory.charge(&[], Take::Peek), Answer::Ready(_)));
     let model = ModelStore::new(Arc::<VirtualClock>::clone(&there));
-    assert!(!model.never_waits());
+    assert!(matches!(model.charge(&[], Take::Peek), Answer::Later(_)));
     assert_eq!(modes(memory, here).await, modes(model, there).await);
 }
 
@@ -503,11 +514,11 @@ async fn f_heard_one_call_in_eight_of_a_store_in_this_process_is_measured() {
     let engine = Engine::new(EngineConfig {
         policy: policy(text, &Env::default()),
         observer: Arc::<Measured>::clone(&measured),
-        ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+        ..EngineConfig::new(Arc::new(store), PolicySet::empty(), keyring(), clock)
     });
     let facts = request(r#"{"ip":"203.0.113.1","method":"GET","path":"/x"}"#);
     for number in 0..40 {
-        let answer = engine.check_now(&facts).unwrap();
+        let answer = engine.check(&facts).now_or_never().unwrap();
         assert_eq!(answer.decision.limits[0].remaining, 99_999 - number);
     }
     let calls = measured.0.lock();

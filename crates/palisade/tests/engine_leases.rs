@@ -32,7 +32,8 @@ const SHARED: &str = "[policy]\ndefaults = false\n[[limit]]\nname = \"shared\"\n
 const MS: u64 = 1_000;
 
 struct Bench {
-    engine: Arc<Engine<Doored>>,
+    engine: Arc<Engine>,
+    store: Arc<Doored>,
     clock: Arc<VirtualClock>,
     heard: Arc<Heard>,
 }
@@ -46,15 +47,21 @@ impl Bench {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         let heard = Arc::new(Heard::default());
-        let store = Doored::new(Arc::clone(&time));
+        let store = Arc::new(Doored::new(Arc::clone(&time)));
         let config = EngineConfig {
             policy: policy(text, &Env::default()),
             observer: Arc::<Heard>::clone(&heard),
             deadline,
-            ..EngineConfig::new(store, PolicySet::empty(), keyring(), time)
+            ..EngineConfig::new(
+                Arc::<Doored>::clone(&store),
+                PolicySet::empty(),
+                keyring(),
+                time,
+            )
         };
         Self {
             engine: Arc::new(Engine::new(config)),
+            store,
             clock,
             heard,
         }
@@ -102,7 +109,7 @@ impl Bench {
     }
 
     fn asked(&self) -> Vec<Asked> {
-        self.engine.store().asked()
+        self.store.asked()
     }
 
     fn has_refunded(&self) -> bool {
@@ -111,7 +118,7 @@ impl Bench {
     }
 
     fn door(&self, door: Door) {
-        self.engine.store().set(door);
+        self.store.set(door);
     }
 
     /// A batch of 20 of which four are left, so that the next one is due.
@@ -242,9 +249,9 @@ async fn l_atomic_a_leased_bucket_that_is_seen_once_in_a_while_is_charged_with_t
     let bench = Bench::supplied_by(&format!("{SHARED}{one}")).await;
     assert_eq!(bench.admitted(1).await, 1);
     bench.clock.advance(SECOND);
-    let calls = bench.engine.store().calls();
+    let calls = bench.store.calls();
     assert_eq!(bench.admitted(1).await, 0);
-    assert_eq!(bench.engine.store().calls(), calls + 1, "one call for all");
+    assert_eq!(bench.store.calls(), calls + 1, "one call for all");
     bench.clock.advance(SECOND);
     bench.settle().await;
     assert!(
@@ -350,7 +357,7 @@ async fn f_conflict_who_waits_too_long_for_a_token_is_refused_and_counted_nowher
 }
 
 /// A call of an Envoy rate-limit service about these descriptors, in order.
-async fn call(engine: &Engine<Doored>, keys: &[&str]) -> DescriptorAnswer {
+async fn call(engine: &Engine, keys: &[&str]) -> DescriptorAnswer {
     let descriptors = keys.iter().map(|key| Descriptor::new([(*key, "x")]));
     let facts = DescriptorFacts::new("edge", descriptors.collect()).unwrap();
     engine.check_descriptors(&facts).await

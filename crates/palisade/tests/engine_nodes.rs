@@ -37,7 +37,6 @@ use palisade::core::policy::{TenantPolicy, hash_api_key};
 use palisade::core::time::{Clock, MINUTE, SECOND};
 use palisade::core::{Decision, Mode, Rule};
 use palisade::engine::{AllowlistKind, NewAllowlistEntry, Operator, ResetSelector, Tenants};
-use palisade::store::Store;
 use palisade::store::redis::{RedisConfig, RedisStore};
 use palisade::{Engine, EngineConfig, VirtualClock};
 use postgres_server::PostgresServer;
@@ -64,7 +63,7 @@ fn moved() -> (Arc<VirtualClock>, StoreTime) {
 
 // ---------------------------------------------------------------- clocks an hour apart
 
-async fn failure<S: Store>(engine: &Engine<S>, account: &str) -> Decision {
+async fn failure(engine: &Engine, account: &str) -> Decision {
     let facts = command(&format!(
         r#"{{"ip":"198.51.100.{}","account":"{account}","username":"{account}",
             "user_agent":"Firefox/124.0","device":{{"fingerprint":"f-{account}","confidence":"medium"}}}}"#,
@@ -75,7 +74,7 @@ async fn failure<S: Store>(engine: &Engine<S>, account: &str) -> Decision {
 }
 
 /// Every node in turn.
-async fn failures<S: Store>(nodes: &Nodes<S>, account: &str, count: usize) -> Vec<Decision> {
+async fn failures(nodes: &Nodes, account: &str, count: usize) -> Vec<Decision> {
     let mut answers = Vec::new();
     for engine in nodes.engines.iter().cycle().take(count) {
         answers.push(failure(engine, account).await);
@@ -84,7 +83,7 @@ async fn failures<S: Store>(nodes: &Nodes<S>, account: &str, count: usize) -> Ve
 }
 
 /// Limits, quotas and guard are those of one node, at the store's time.
-async fn apart<S: Store>(nodes: Nodes<S>) {
+async fn apart(nodes: Nodes) {
     let real = palisade::SystemClock::new();
     let begun = real.now();
     assert_eq!(nodes.admitted(AUTH, 60).await, 10, "a limit of ten");
@@ -129,7 +128,7 @@ async fn f_clock_nodes_an_hour_apart_on_postgres() {
 }
 
 /// Requests, failures, looks over two hours of the store's time.
-async fn scripted<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) -> Vec<Decision> {
+async fn scripted(nodes: &Nodes, clock: &VirtualClock) -> Vec<Decision> {
     let mut answers = Vec::new();
     for (step, engine) in (0..40).zip(nodes.engines.iter().cycle()) {
         clock.advance(7 * SECOND + step * 3 * SECOND);
@@ -167,7 +166,7 @@ async fn f_clock_three_nodes_an_hour_apart_answer_as_one() {
 }
 
 /// An entry of the allowlist ends at its second of the store's time, on every node.
-async fn allowed_for_a_while<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) {
+async fn allowed_for_a_while(nodes: &Nodes, clock: &VirtualClock) {
     assert_eq!(nodes.admitted(AUTH, 60).await, 10, "a limit of ten");
     let entry = |expires_at| NewAllowlistEntry {
         kind: AllowlistKind::Ip,
@@ -210,7 +209,7 @@ async fn w_expiry_an_entry_ends_by_the_stores_clock_on_postgres() {
 
 /// No update is lost: the answers, in the order of the account's revisions, are those
 /// of the pure rules one after the other. What could not be written was refused.
-async fn attacked<S: Store>(nodes: Nodes<S>) {
+async fn attacked(nodes: Nodes) {
     let answers = attack(&nodes.engines, 64, 40, || ()).await;
     assert_eq!(answers.len(), 2_560);
     let (applied, refused): (Vec<_>, Vec<_>) = answers
@@ -253,13 +252,13 @@ fn caller() -> ResetSelector {
     }
 }
 
-async fn reset<S: Store>(nodes: &Nodes<S>, by: usize) {
+async fn reset(nodes: &Nodes, by: usize) {
     let admin = nodes.engines[by].administer(Operator::Local, None);
     admin.reset(&[caller()], "a test").await.unwrap();
 }
 
 /// All five are used and every node knows it.
-async fn exhaust<S: Store>(nodes: &Nodes<S>) {
+async fn exhaust(nodes: &Nodes) {
     nodes
         .engines
         .iter()
@@ -268,7 +267,7 @@ async fn exhaust<S: Store>(nodes: &Nodes<S>) {
     assert_eq!(nodes.admitted(CALLER, 6).await, 0);
 }
 
-async fn remembered<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) {
+async fn remembered(nodes: &Nodes, clock: &VirtualClock) {
     let begun = clock.now();
     assert_eq!(nodes.admitted(CALLER, 5).await, 5);
     assert_eq!(nodes.admitted(CALLER, 3).await, 0, "each node is told");
@@ -281,7 +280,7 @@ async fn remembered<S: Store>(nodes: &Nodes<S>, clock: &VirtualClock) {
     assert_eq!(nodes.admitted(CALLER, 9).await, 5, "at the time, not later");
 }
 
-async fn told_by_others<S: Store>(nodes: &Nodes<S>) {
+async fn told_by_others(nodes: &Nodes) {
     exhaust(nodes).await;
     reset(nodes, 2).await;
     let calls = nodes.store_calls();
@@ -299,7 +298,7 @@ async fn told_by_others<S: Store>(nodes: &Nodes<S>) {
 }
 
 /// How long until every node admits the caller, following the store by itself.
-async fn until_admitted<S: Store>(nodes: &Nodes<S>) -> Duration {
+async fn until_admitted(nodes: &Nodes) -> Duration {
     let begun = Instant::now();
     for engine in &nodes.engines {
         while !engine.check(&request(CALLER)).await.decision.is_allowed() {
@@ -312,7 +311,7 @@ async fn until_admitted<S: Store>(nodes: &Nodes<S>) -> Duration {
 
 /// Two of the five are given back by node 0: one by its receipt, one as a correction without
 /// one. The others hear of it and admit as many, not more.
-async fn refunded<S: Store>(nodes: &Nodes<S>) {
+async fn refunded(nodes: &Nodes) {
     exhaust(nodes).await;
     reset(nodes, 0).await;
     for engine in &nodes.engines {
@@ -341,8 +340,8 @@ async fn refunded<S: Store>(nodes: &Nodes<S>) {
 }
 
 /// Within a second on a machine that is not too busy: the best of some tries counts.
-async fn within_a_second<S: Store>(nodes: &Nodes<S>) {
-    let follow = |engine: &Arc<Engine<S>>| {
+async fn within_a_second(nodes: &Nodes) {
+    let follow = |engine: &Arc<Engine>| {
         let engine = Arc::clone(engine);
         tokio::spawn(async move { engine.follow_registries().await })
     };
@@ -433,7 +432,7 @@ async fn m12_every_node_asks_again_when_one_is_told_to() {
     let server = RedisServer::start();
     let node = || {
         let tenants = Arc::new(AskedAgain::default());
-        let store = RedisStore::new(RedisConfig::new(server.url())).unwrap();
+        let store = Arc::new(RedisStore::new(RedisConfig::new(server.url())).unwrap());
         let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
         let engine = Engine::new(EngineConfig {
             tenants: Arc::<AskedAgain>::clone(&tenants),
@@ -474,7 +473,7 @@ fn left(decision: &Decision, name: &str) -> u64 {
 }
 
 /// L-ATOMIC: what one bucket denies is not taken from the other, on any node.
-async fn all_or_nothing<S: Store>(nodes: &Nodes<S>) {
+async fn all_or_nothing(nodes: &Nodes) {
     assert_eq!(nodes.admitted(MEMBER, 5).await, 5);
     for _ in 0..10 {
         // Every denial is the store's own.
@@ -513,8 +512,8 @@ const BOTH: &str = "[policy]\ndefaults = false\n\
     [[limit]]\nname = \"shared\"\nby = [\"ip\"]\nrate = \"250/min\"\n";
 
 /// Every node offers far more than its own hundred, all at once.
-async fn offered_at_once<S: Store>(nodes: &Nodes<S>) -> Vec<usize> {
-    let offer = |engine: &Arc<Engine<S>>| {
+async fn offered_at_once(nodes: &Nodes) -> Vec<usize> {
+    let offer = |engine: &Arc<Engine>| {
         let engine = Arc::clone(engine);
         tokio::spawn(async move {
             let mut admitted = 0;
@@ -531,7 +530,7 @@ async fn offered_at_once<S: Store>(nodes: &Nodes<S>) -> Vec<usize> {
     admitted
 }
 
-async fn local_and_shared<S: Store>(nodes: Nodes<S>, clock: &VirtualClock) {
+async fn local_and_shared(nodes: Nodes, clock: &VirtualClock) {
     for _ in 0..3 {
         let admitted = offered_at_once(&nodes).await;
         assert!(admitted.iter().all(|one| *one <= 100), "{admitted:?}");

@@ -58,8 +58,8 @@ impl Observer for Heard {
 }
 
 struct Nodes {
-    one: Engine<Shared>,
-    two: Engine<Shared>,
+    one: Engine,
+    two: Engine,
     clock: Arc<VirtualClock>,
     heard: Arc<Heard>,
 }
@@ -75,7 +75,7 @@ fn nodes() -> Nodes {
         let policy = PolicySet::new(1, parts()).unwrap();
         Engine::new(EngineConfig {
             observer: Arc::<Heard>::clone(&heard),
-            ..EngineConfig::new(store.clone(), policy, keyring, Arc::clone(&time))
+            ..EngineConfig::new(Arc::new(store.clone()), policy, keyring, Arc::clone(&time))
         })
     };
     Nodes {
@@ -180,7 +180,7 @@ fn with_key(key: &str) -> RequestFacts {
     }
 }
 
-async fn allowed(engine: &Engine<Shared>, facts: &RequestFacts, n: usize) -> usize {
+async fn allowed(engine: &Engine, facts: &RequestFacts, n: usize) -> usize {
     let mut count = 0;
     for _ in 0..n {
         count += usize::from(engine.check(facts).await.decision.is_allowed());

@@ -57,12 +57,12 @@ fn keyring(secrets: Secrets) -> Keyring {
     .unwrap()
 }
 
-fn node<S: Store>(store: S, clock: &Arc<VirtualClock>, secrets: Secrets) -> Engine<S> {
+fn node(store: impl Store, clock: &Arc<VirtualClock>, secrets: Secrets) -> Engine {
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
     Engine::new(EngineConfig {
         policy: policy(POLICY, &Env::default()),
         deadline: PATIENT,
-        ..EngineConfig::new(store, PolicySet::empty(), keyring(secrets), time)
+        ..EngineConfig::new(Arc::new(store), PolicySet::empty(), keyring(secrets), time)
     })
 }
 
@@ -84,7 +84,7 @@ fn of_user(second: u32) -> RequestFacts {
     ))
 }
 
-async fn admitted<S: Store>(nodes: &[&Engine<S>], facts: &RequestFacts, count: usize) -> usize {
+async fn admitted(nodes: &[&Engine], facts: &RequestFacts, count: usize) -> usize {
     let mut admitted = 0;
     for engine in nodes.iter().cycle().take(count) {
         admitted += usize::from(engine.check(facts).await.decision.is_allowed());
@@ -93,7 +93,7 @@ async fn admitted<S: Store>(nodes: &[&Engine<S>], facts: &RequestFacts, count: u
 }
 
 /// What is left of a limit, as a node sees it in the store.
-async fn left<S: Store>(engine: &Engine<S>, facts: &RequestFacts, limit: &str) -> u64 {
+async fn left(engine: &Engine, facts: &RequestFacts, limit: &str) -> u64 {
     let looked = engine.peek(facts).await.decision;
     let found = looked.limits.iter().find(|one| &*one.name == limit);
     found.unwrap().remaining
@@ -131,7 +131,7 @@ async fn rotation<S: Store>(mut store: impl AsyncFnMut() -> S, clock: &Arc<Virtu
 }
 
 /// What one node charged under both names comes back under both.
-async fn refunds<S: Store>(old: &Engine<S>, both: &Engine<S>) {
+async fn refunds(old: &Engine, both: &Engine) {
     let mut asked = facts("refunds");
     assert_eq!(admitted(&[old, both], &asked, 29).await, 29);
     asked.receipt = true;
@@ -144,7 +144,7 @@ async fn refunds<S: Store>(old: &Engine<S>, both: &Engine<S>) {
 }
 
 /// A reset clears a bucket for nodes with either secret.
-async fn resets<S: Store>(old: &Engine<S>, both: &Engine<S>) {
+async fn resets(old: &Engine, both: &Engine) {
     let asked = facts("resets");
     assert_eq!(admitted(&[old, both], &asked, 20).await, 20);
     both.reset(&asked).await.unwrap();
@@ -152,7 +152,7 @@ async fn resets<S: Store>(old: &Engine<S>, both: &Engine<S>) {
     assert_eq!(admitted(&[both, old], &asked, 40).await, 30);
 }
 
-async fn keyed<S: Store>(old: &Engine<S>, both: &Engine<S>, new: &Engine<S>) {
+async fn keyed(old: &Engine, both: &Engine, new: &Engine) {
     let limit = policy(POLICY, &Env::default());
     let spec = limit.limit("address").unwrap().def.spec;
     let asked = Keyed {

@@ -48,7 +48,7 @@ impl Tenants for Acme {
 }
 
 struct Bench {
-    engine: Engine<Shared>,
+    engine: Engine,
     acme: Arc<Acme>,
     asked: AtomicU32,
 }
@@ -61,7 +61,7 @@ fn bench(text: &str) -> Bench {
     let config = EngineConfig {
         policy: policy(text, &Env::default()),
         tenants: Arc::<Acme>::clone(&acme),
-        ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+        ..EngineConfig::new(Arc::new(store), PolicySet::empty(), keyring(), clock)
     };
     Bench {
         engine: Engine::new(config),

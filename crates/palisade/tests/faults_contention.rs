@@ -103,7 +103,7 @@ impl Observer for Heard {
 }
 
 struct Node {
-    engine: Engine<RedisStore>,
+    engine: Engine,
     heard: Arc<Heard>,
     _server: RedisServer,
 }
@@ -125,7 +125,7 @@ impl Node {
             policy: loaded.unwrap().policy,
             deadline: DEADLINE,
             observer: Arc::<Heard>::clone(&heard),
-            ..EngineConfig::new(store.unwrap(), PolicySet::empty(), keyring, clock)
+            ..EngineConfig::new(Arc::new(store.unwrap()), PolicySet::empty(), keyring, clock)
         };
         let node = Arc::new(Self {
             engine: Engine::new(config),

@@ -21,13 +21,13 @@ mod postgres_server;
 use std::time::Duration;
 
 use faults_support::{Bench, DEADLINE, Data};
+use palisade::store::Registry;
 use palisade::store::postgres::{PostgresConfig, PostgresStore};
-use palisade::store::{Registries, Registry};
 use postgres_server::PostgresServer;
 use tokio::time::Instant;
 
 /// The schema is made with time to spare; the store itself has the deadline.
-async fn bench(mut config: PostgresConfig) -> Bench<PostgresStore> {
+async fn bench(mut config: PostgresConfig) -> Bench {
     PostgresStore::connect(&config).await.unwrap();
     config.deadline = DEADLINE;
     config.connect_timeout = DEADLINE;

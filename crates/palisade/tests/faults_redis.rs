@@ -24,7 +24,7 @@ use palisade::core::time::SECOND;
 use palisade::store::redis::{RedisConfig, RedisStore};
 use redis_server::{RedisCluster, RedisServer};
 
-fn bench(url: &str) -> Bench<RedisStore> {
+fn bench(url: &str) -> Bench {
     let config = RedisConfig {
         deadline: DEADLINE,
         ..RedisConfig::new(url)
@@ -187,7 +187,7 @@ async fn f_closed_a_cluster_that_loses_a_master() {
 }
 
 /// Four logins, four codes and eight limited requests, all in progress at once.
-async fn many_at_once(bench: &Bench<RedisStore>) -> Vec<Mode> {
+async fn many_at_once(bench: &Bench) -> Vec<Mode> {
     let accounts: Vec<String> = (0..4).map(|n| format!("at-once-{n}")).collect();
     let logins = accounts
         .iter()
@@ -202,7 +202,7 @@ async fn many_at_once(bench: &Bench<RedisStore>) -> Vec<Mode> {
     answers.map(|decision| decision.mode).collect()
 }
 
-fn all_closed(bench: &Bench<RedisStore>) -> bool {
+fn all_closed(bench: &Bench) -> bool {
     let circuits = bench.engine.health().circuits;
     circuits.iter().all(|(_, state)| *state == "closed")
 }

@@ -19,7 +19,6 @@ mod redis_server;
 use std::path::PathBuf;
 
 use faults_support::{Bench, DEADLINE, Data};
-use palisade::store::Store;
 use palisade::store::postgres::{PostgresConfig, PostgresStore, SchemaPolicy};
 use palisade::store::redis::{RedisConfig, RedisStore};
 use postgres_server::PostgresServer;
@@ -126,7 +125,7 @@ async fn connected<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-async fn goes_wrong<S: Store>(bench: &Bench<S>, wire: &Wire, manner: Manner) {
+async fn goes_wrong(bench: &Bench, wire: &Wire, manner: Manner) {
     bench.healthy().await;
     wire.becomes(manner);
     bench.broken().await;

@@ -120,7 +120,7 @@ fn header<'a, A>(response: &'a Response<A>, name: &str) -> &'a str {
 }
 
 /// An engine with this policy on this store, by this clock.
-fn engine<S: Store>(store: S, policy: &str, time: Arc<dyn Clock>) -> Arc<Engine<S>> {
+fn engine(store: Arc<dyn Store>, policy: &str, time: Arc<dyn Clock>) -> Arc<Engine> {
     let keyring = engine_support::keyring();
     Arc::new(Engine::new(EngineConfig {
         policy: engine_support::policy(policy, &palisade_policy::Env::default()),
@@ -129,15 +129,16 @@ fn engine<S: Store>(store: S, policy: &str, time: Arc<dyn Clock>) -> Arc<Engine<
 }
 
 /// The same on the embedded store.
-fn embedded(policy: &str, clock: &Arc<VirtualClock>) -> Arc<Engine<MemoryStore<Arc<dyn Clock>>>> {
+fn embedded(policy: &str, clock: &Arc<VirtualClock>) -> Arc<Engine> {
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
     let store = MemoryStore::new(Arc::clone(&time), &MemoryConfig::default());
-    engine(store, policy, time)
+    engine(Arc::new(store), policy, time)
 }
 
 /// An engine on the reference store, on a clock that only tests move.
 struct Rig {
-    engine: Arc<Engine<FaultStore<Model>>>,
+    engine: Arc<Engine>,
+    store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
 }
 
@@ -145,12 +146,16 @@ impl Rig {
     fn new(policy: &str) -> Self {
         let clock = Arc::new(VirtualClock::at(engine_support::START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = FaultStore::new(Model::new(Arc::clone(&time)));
-        let engine = engine(store, policy, time);
-        Self { engine, clock }
+        let store = Arc::new(FaultStore::new(Arc::new(Model::new(Arc::clone(&time)))));
+        let engine = engine(Arc::<FaultStore>::clone(&store), policy, time);
+        Self {
+            engine,
+            store,
+            clock,
+        }
     }
 
-    fn gate(&self) -> Gate<Engine<FaultStore<Model>>> {
+    fn gate(&self) -> Gate<Engine> {
         Gate::new(Arc::clone(&self.engine))
     }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use palisade::SystemClock;
-use palisade::store::Vitals;
 use palisade_core::time::{Clock, Micros, SECOND};
 use palisade_server::config::ready::Ready;
 use palisade_server::config::{Config, SecretRef, StoreUrl};
@@ -192,9 +191,9 @@ async fn shared(store: Opening, found: &mut Findings) {
     let asked = async {
         let store = store.open(&clock).await?;
         // The first answer pays for the connection.
-        check::probe(&store).await?;
+        check::probe(&*store).await?;
         let before = clock.now();
-        let theirs = check::probe(&store).await?;
+        let theirs = check::probe(&*store).await?;
         let after = clock.now();
         Ok::<_, palisade_server::failure::Failure>((before, theirs, after, store.stats().risks))
     };

@@ -15,7 +15,7 @@ use super::finding::{Findings, Weight};
 const ABOUT: &str = "login";
 const OUTCOMES: &str = "rate_limiter_guard_outcomes_total";
 
-/// The outcome that the proxy read.
+/// The outcome as the proxy read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Failure,
@@ -87,13 +87,13 @@ fn nobody() -> String {
     format!("palisade-doctor-{id}@invalid.example")
 }
 
-struct Sent {
+struct LoginRequest {
     headers: Vec<(http::HeaderName, String)>,
     body: String,
 }
 
-/// Returns the attempt in the form that its route reads.
-fn sent(username: &UsernameSource, name: &str) -> Sent {
+/// The attempt as its route reads it.
+fn sent(username: &UsernameSource, name: &str) -> LoginRequest {
     const FORM: &str = "application/x-www-form-urlencoded";
     let mut headers = vec![
         (USER_AGENT, "palisade-doctor".to_owned()),
@@ -132,7 +132,7 @@ fn sent(username: &UsernameSource, name: &str) -> Sent {
             headers.push((AUTHORIZATION, format!("Basic {pair}")));
         }
     }
-    Sent { headers, body }
+    LoginRequest { headers, body }
 }
 
 /// Returns the counters of failures, successes and unknown outcomes of a flow.

@@ -33,7 +33,7 @@ pub(super) fn policy(draft: &Draft) -> String {
     text
 }
 
-/// Returns the differences from the original, each once with the limits that it concerns.
+/// Differences, each difference once with the limits it concerns.
 pub(super) fn differences(draft: &Draft) -> Vec<String> {
     let mut order = Vec::new();
     let mut named: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -53,8 +53,7 @@ pub(super) fn differences(draft: &Draft) -> Vec<String> {
     general.chain(each).collect()
 }
 
-/// Returns the parts of the original that are not in the policy, each with its place and the
-/// reason.
+/// Parts that are not in the policy, each with its place in the original and why.
 pub(super) fn left_out(draft: &Draft) -> impl Iterator<Item = String> {
     draft.parts.iter().filter_map(|part| match part {
         Part::LeftOut(_, place, why) => Some(format!("left out: {place}: {why}")),

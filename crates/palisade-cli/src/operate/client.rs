@@ -18,7 +18,7 @@ use serde_json::Value;
 use tower_service::Service;
 
 use super::super::offline;
-use super::unanswered::Unanswered;
+use super::unanswered::CallFailure;
 
 /// Longest time for a call.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -104,7 +104,7 @@ impl Server {
         self.json
     }
 
-    /// Returns the server with this address, unless another was named.
+    /// This server, at this address unless another was named.
     pub(in super::super) fn or_at(mut self, admin: String) -> Self {
         self.admin.get_or_insert(admin);
         self
@@ -114,13 +114,13 @@ impl Server {
         self.admin.as_deref().unwrap_or(ADMIN_DEFAULT)
     }
 
-    /// Returns the server's status and text at a path.
+    /// The answer at a path, as text.
     pub(in super::super) fn text(&self, path: &str) -> Result<(StatusCode, String), Failure> {
         let (status, bytes) = self.fetch(Method::GET, path, None)?;
         Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Posts a body, and returns the server's answer.
+    /// The server's answer to a body.
     pub(in super::super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         let (status, answer) = self.call(Method::POST, path, Some(body))?;
         match status.is_success() {
@@ -193,7 +193,7 @@ impl Server {
         let runtime = offline::runtime()?;
         runtime
             .block_on(async { tokio::time::timeout(PATIENCE, send(tls, request)).await })
-            .unwrap_or(Err(Unanswered::Nobody))
+            .unwrap_or(Err(CallFailure::Nobody))
             .map_err(|unanswered| unanswered.failure(whom))
     }
 
@@ -228,7 +228,7 @@ impl Server {
 async fn send(
     tls: ClientConfig,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), Unanswered> {
+) -> Result<(StatusCode, Bytes), CallFailure> {
     let mut connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
@@ -255,7 +255,7 @@ fn addressed(mut request: Request<Full<Bytes>>) -> http::Result<Request<Full<Byt
     Ok(request)
 }
 
-/// Returns the server's message: administration has a `message`, all else a problem's `title`.
+/// The text of an answer: administration has a `message`, the rest a problem's `title`.
 fn message(answer: &Value) -> &str {
     let said = answer["message"].as_str().or(answer["title"].as_str());
     said.unwrap_or("the server refused")

@@ -5,15 +5,15 @@ use std::io;
 
 use palisade_server::failure::Failure;
 
-/// A reason why there is no answer.
-pub(super) enum Unanswered {
-    /// No answer arrived in time.
+/// Reason why there is no answer.
+pub(super) enum CallFailure {
+    /// Nobody, within the time for it.
     Nobody,
     /// An error prevented or ended the connection.
     Met(Box<dyn Error + Send + Sync>),
 }
 
-impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Unanswered {
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for CallFailure {
     fn from(error: E) -> Self {
         Self::Met(error.into())
     }
@@ -27,8 +27,8 @@ const TRUST: &str = "pass the authority of its certificate with `--ca`, and in `
 const SHOW: &str =
     "pass a certificate of the authority in `tls.client_ca` with `--cert` and `--cert-key`";
 
-impl Unanswered {
-    /// Returns the failure of a command that called `whom`.
+impl CallFailure {
+    /// As the failure of a command that asked `whom`.
     pub(super) fn failure(self, whom: &str) -> Failure {
         let (why, todo) = match &self {
             Self::Nobody => ("nobody answers in time".to_owned(), IN_TIME),

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use palisade::state::{self, Counts};
+use palisade::store::Store;
 use palisade::store::memory::MemoryStore;
 use palisade_server::failure::{Ending, Failure};
 use palisade_server::output;
-use palisade_server::store::{AnyStore, Opening, opening};
+use palisade_server::store::{Opening, opening};
 use serde_json::json;
 
 use super::super::offline;
@@ -50,7 +51,7 @@ impl Export {
         let store = reader(found).await?;
         let file = self.create()?;
         let policy = found.config.policy();
-        let counts = state::export(&store, policy, &keyring, BufWriter::new(&file)).await;
+        let counts = state::export(&*store, policy, &keyring, BufWriter::new(&file)).await;
         let counts = counts.map_err(|error| failed(&error))?;
         file.sync_all().map_err(|error| failed(&error.into()))?;
         Ok(counts)
@@ -72,9 +73,8 @@ impl Export {
     }
 }
 
-/// Opens a store for reading. A data directory is opened without locking it: its server may hold
-/// it.
-async fn reader(found: &Found) -> Result<AnyStore, Failure> {
+/// A store to read from. A data directory is only looked at: its server may hold it.
+async fn reader(found: &Found) -> Result<Arc<dyn Store>, Failure> {
     match opening(&found.config.store)? {
         Opening::Embedded(bounds, directory) => {
             let looked = MemoryStore::look(&directory, Arc::clone(&found.clock), &bounds);
@@ -87,7 +87,7 @@ async fn reader(found: &Found) -> Result<AnyStore, Failure> {
             if report.is_damaged() {
                 output::error_line(&format!("warning: the journal is damaged: {report}"));
             }
-            Ok(store.into())
+            Ok(Arc::new(store))
         }
         Opening::Memory(_) => Err(Failure::usage(
             "`memory:` keeps nothing that could be written",

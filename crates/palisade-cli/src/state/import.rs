@@ -62,7 +62,7 @@ impl ImportState {
         };
         let policy = found.config.policy();
         let lines = offline::lines(&self.file)?;
-        let imported = state::import(&store, policy, &keyring, lines, existing).await;
+        let imported = state::import(&*store, policy, &keyring, lines, existing).await;
         Ok((verified, imported.map_err(|error| failed(&error))?))
     }
 

@@ -42,7 +42,6 @@ fn before(app: &Scripted, config: &str) -> Server {
         config: Some(config),
         args: &["--upstream", &app.url, "--proxy", "127.0.0.1:0"],
         env: &[("ADMIN_TOKEN", TOKEN)],
-        ..Options::default()
     })
 }
 

@@ -22,7 +22,6 @@ success_cookie = "session"
         config: Some(&config),
         args: &["--upstream", &app.url, "--proxy", "127.0.0.1:0"],
         env: &[("ADMIN_TOKEN", TOKEN)],
-        ..Options::default()
     })
 }
 

@@ -19,7 +19,7 @@ pub fn is_unit_name(name: &str) -> bool {
         && name.bytes().all(is_plain)
 }
 
-/// Costs of one decision, by unit. Every unit appears once.
+/// Costs of one decision by unit. Every unit is named once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs(Vec<(Box<str>, u64)>);
 

@@ -1,4 +1,4 @@
-//! The fate of a reservation as stores keep it: extended, or settled (B-ONCE).
+//! The fate of a reservation, as stores keep it: extended, or settled (B-ONCE).
 
 use super::reservation::text;
 use super::{COSTS_MAX, Reservation, is_unit_name};
@@ -8,13 +8,13 @@ const VERSION: u8 = 1;
 const HELD: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// The settlement of a reservation.
+/// Record of how a reservation was settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// Number of the request that settled the reservation, by which a retry of that request
     /// recognises its own settlement.
     pub by: u64,
-    /// Reserved and used amount of each unit; empty for a charge that nobody knew of.
+    /// Reserved and used amounts; of a charge that nobody knew of, nothing.
     pub units: Vec<SettledUnit>,
 }
 
@@ -23,21 +23,21 @@ pub struct Settled {
 pub struct SettledUnit {
     /// The unit.
     pub unit: Box<str>,
-    /// Reserved amount of the unit, extensions included.
+    /// Reserved amount, extensions included.
     pub reserved: u64,
-    /// Used amount of the unit.
+    /// Used amount.
     pub used: u64,
 }
 
 impl SettledUnit {
-    /// Amount used beyond the reserved one.
+    /// Amount used beyond the reservation.
     #[must_use]
     pub const fn over(&self) -> u64 {
         self.used.saturating_sub(self.reserved)
     }
 }
 
-/// The stored fate of a reservation. A reservation without one is as its holder carries it.
+/// The fate of a reservation. One without a fate is as its holder carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The reservation was extended: this is what is held now.

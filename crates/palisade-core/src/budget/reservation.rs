@@ -19,7 +19,7 @@ const VERSION: u8 = 2;
 /// The units of a [`Part`] that is a place among what is in progress.
 const SLOT: u64 = COSTS_MAX as u64;
 
-/// The thing that a part of a reservation counts.
+/// The quantity that a part of a reservation counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// This many of the unit at this position of [`Reservation::amounts`], each with this weight in
@@ -32,22 +32,22 @@ pub enum Counts {
 /// One charge of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The unit or slot that is counted.
+    /// Its quantity.
     pub counts: Counts,
     /// The bucket, what it was charged, and when; a cost of zero was never charged.
     pub line: Line,
 }
 
-/// Reserved amount of one unit.
+/// Reserved amount of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amount {
     /// The unit.
     pub unit: Box<str>,
-    /// The reserved amount.
+    /// The amount.
     pub reserved: u64,
 }
 
-/// An estimated cost that was charged before a piece of work began.
+/// Charges that were made before a piece of work began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The reservation's name in stores; made before any of them is asked (B-ID).
@@ -60,7 +60,7 @@ pub struct Reservation {
     pub at: Micros,
     /// The instant from which the reservation counts as used in full, by the same clock.
     pub ends: Micros,
-    /// Requested duration, in microseconds.
+    /// The lifetime that was asked for, in microseconds.
     pub hold_us: u64,
     /// Longest duration in all, extensions included, in microseconds.
     pub life_us: u64,
@@ -70,7 +70,7 @@ pub struct Reservation {
     pub parts: Vec<Part>,
 }
 
-/// Changes that a settlement makes to buckets.
+/// Changes that settling makes in the buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrections {
     /// Charges that go back, as far as their buckets still count them.
@@ -86,8 +86,8 @@ impl Reservation {
         self.amounts.iter().position(|one| *one.unit == *unit)
     }
 
-    /// Returns the used amount of each unit as the holder reports it: a unit that `said` leaves out
-    /// was used as reserved. `None` if `said` names a unit that was never reserved.
+    /// Used amount of each unit by the holder's word: a unit that is not named was used as
+    /// reserved. `None` names a unit that was never reserved.
     #[must_use]
     pub fn used(&self, said: &Costs) -> Option<Vec<u64>> {
         if said.iter().any(|(unit, _)| self.unit(unit).is_none()) {
@@ -97,8 +97,7 @@ impl Reservation {
         Some(self.amounts.iter().map(used).collect())
     }
 
-    /// Returns the changes that bring the buckets from the reserved to the used amounts. Slots are
-    /// freed.
+    /// Corrections that bring the buckets from what was reserved to what was used. Slots are free.
     ///
     /// The latest charges go back first: what stays is what was counted first.
     #[must_use]
@@ -255,7 +254,8 @@ impl Reservation {
 }
 
 impl Part {
-    /// Returns the weight of `amount` units in the part's bucket. Saturates: no bucket holds more.
+    /// Weight of so many of its unit in its bucket; more than any bucket holds is as much as
+    /// can be said.
     #[must_use]
     pub fn weighed(&self, amount: u64) -> u32 {
         let weight = match self.counts {
@@ -277,8 +277,8 @@ impl Part {
     }
 }
 
-/// Returns how far below zero a token bucket may be left by a surplus that leaves `used`: at most
-/// one window's rate (B-BOUND). Other algorithms forget a surplus with its window.
+/// Debt in which a token bucket may be left by a surplus that leaves `used`: one
+/// window's rate (B-BOUND). Other algorithms forget a surplus with its window.
 #[must_use]
 pub fn beyond_debt(line: &Line, used: u64) -> u32 {
     if line.spec.algorithm() != Algorithm::TokenBucket {

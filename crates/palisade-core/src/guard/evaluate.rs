@@ -43,7 +43,7 @@ pub struct Rules {
     pub scores: Cow<'static, [Step]>,
     /// Rules that judge a check or a failure unless a HARD block ends it.
     pub judges: Cow<'static, [Step]>,
-    /// Rule that decides what an unknown outcome is judged as.
+    /// Judgement of an outcome that nobody could tell.
     pub unknown: fn(&mut Command<'_>) -> Attempt,
     /// Rules for a success, unless a HARD block or the lockout refuses it.
     pub successes: Cow<'static, [Step]>,

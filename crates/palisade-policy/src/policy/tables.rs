@@ -372,7 +372,7 @@ const PLAIN: [(&str, Dimension); 8] = [
     ("endpoint", Dimension::Endpoint),
 ];
 
-/// Words that other products use for dimensions.
+/// Names that others have for them.
 const OTHER_WORDS: [(&str, &str); 11] = [
     ("address", "ip"),
     ("ip_address", "ip"),

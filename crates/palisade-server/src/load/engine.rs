@@ -12,14 +12,13 @@ use palisade::core::limit::{Algorithm, BucketSpec, Window};
 use palisade::core::policy::{Dimension, LimitDef, PolicyParts, PolicySet, Route, Settings};
 use palisade::core::time::{Clock, DAY};
 use palisade::engine::{ModeChange, Observer, Seen};
-use palisade::store::{StoreError, Vitals};
+use palisade::store::StoreError;
 use palisade::{Engine, EngineConfig, SystemClock};
 use palisade_policy::{Env, Overrides};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Report, Tally};
 use crate::failure::Failure;
-use crate::store::AnyStore;
 
 /// A slow answer is a figure here, not an outage: no breaker is to open.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -127,11 +126,7 @@ async fn interrupt(mut signals: Signals, tally: Arc<Tally>) {
 
 /// Removes every bucket that the load has made: nobody else's limit is to find them in
 /// its store.
-async fn clean(
-    engine: &Arc<Engine<AnyStore>>,
-    tally: &Tally,
-    concurrency: u32,
-) -> Result<(), Failure> {
+async fn clean(engine: &Arc<Engine>, tally: &Tally, concurrency: u32) -> Result<(), Failure> {
     let callers = tally.callers();
     let share = callers.len().div_ceil(concurrency as usize).max(1);
     let mut tasks = tokio::task::JoinSet::new();
@@ -195,7 +190,7 @@ fn policy(limit: u32) -> Result<PolicySet, Failure> {
     PolicySet::new(1, parts).map_err(|error| broken(error.to_string()))
 }
 
-async fn work(engine: Arc<Engine<AnyStore>>, tally: Arc<Tally>, task: u32, keys: u32) {
+async fn work(engine: Arc<Engine>, tally: Arc<Tally>, task: u32, keys: u32) {
     let clock = Arc::clone(engine.clock());
     let mut key = task.wrapping_mul(2_654_435_761) % keys;
     let mut facts = facts(key);

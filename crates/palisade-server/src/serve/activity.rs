@@ -42,7 +42,7 @@ pub(crate) struct Activity {
     pub(super) interim: Interim,
 }
 
-/// The pending order to close a connection.
+/// Verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// Keep the connection open.
@@ -273,7 +273,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Time that a connection may idle, and time for a request's head.
+/// Bounds on idle time and on the time for headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Time between ticks.

@@ -42,7 +42,6 @@ use crate::config::ready::Ready;
 use crate::config::{Config, ConfigFile};
 use crate::failure::{Ending, Failure};
 use crate::output;
-use crate::store::AnyStore;
 use crate::surfaces::dashboard::Board;
 use crate::surfaces::{self, Certificates, Enforcer, Given, Metrics};
 use banner::Started;
@@ -326,14 +325,14 @@ fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound,
 
 type Bound = (Vec<Box<dyn Surface>>, Box<dyn Surface>);
 
-/// The text of `/metrics`.
-fn metrics(engine: &Arc<Engine<AnyStore>>, observers: &Observers) -> Metrics {
+/// What `/metrics` shows.
+fn metrics(engine: &Arc<Engine>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
 }
 
-/// Background tasks that run as long as the service.
-async fn background(engine: Arc<Engine<AnyStore>>, board: Arc<Board>) {
+/// What runs beside requests for as long as the service does.
+async fn background(engine: Arc<Engine>, board: Arc<Board>) {
     tokio::join!(engine.run_forever(), board.sample_forever());
 }
 

@@ -6,14 +6,13 @@ use std::time::Duration;
 use palisade::Engine;
 
 use crate::failure::Failure;
-use crate::store::AnyStore;
 
 /// Interval of the checks for an outage, whose limit is in minutes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Waits until the store has been unreachable for longer than `exit_after`, and forever without
-/// that setting.
-pub(super) async fn outlasts(engine: &Engine<AnyStore>, exit_after: Option<Duration>) -> Failure {
+/// Waits until the store has been away for longer than the process should live
+/// without it; for ever if it should always.
+pub(super) async fn outlasts(engine: &Engine, exit_after: Option<Duration>) -> Failure {
     let Some(longest) = exit_after else {
         return std::future::pending().await;
     };

@@ -1,11 +1,11 @@
-//! Risks in a store's own settings, in words, with hints.
+//! Risks in a store's own settings, in words, and what to do about them.
 
 use palisade::store::StoreRisks;
 
 /// A setting of the store that may make it lose what it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreRisk {
-    /// The possible consequence.
+    /// The risk.
     pub message: &'static str,
     /// The remedy.
     pub hint: &'static str,
@@ -21,7 +21,7 @@ const UNSAVED_REPLICATION: StoreRisk = StoreRisk {
     hint: "turn on `appendonly` or `save` on the master, or keep it from being restarted by itself",
 };
 
-/// Returns the risks that were found.
+/// The risks in `found`, in words.
 pub fn of(found: StoreRisks) -> impl Iterator<Item = StoreRisk> {
     let all = [
         (found.eviction, EVICTION),

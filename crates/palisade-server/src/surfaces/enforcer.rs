@@ -15,7 +15,6 @@ use palisade_policy::Outcomes;
 
 use super::exchange::ids::RequestId;
 use super::exchange::problem::Problem;
-use crate::store::AnyStore;
 
 /// The parsing of requests, which a reload replaces. The admin address verifies signed tokens with
 /// it, too.
@@ -23,7 +22,7 @@ pub(crate) type Edge = Arc<ArcSwap<EdgeConfig>>;
 
 /// State that the decision API and the proxy share.
 pub(crate) struct Enforcer {
-    pub(crate) engine: Arc<Engine<AnyStore>>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) edge: Edge,
     /// Routes on which the proxy recognises logins.
     pub(crate) outcomes: ArcSwap<Outcomes>,
@@ -67,7 +66,7 @@ pub(super) enum Admitted<'a> {
 pub(super) struct Decided {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
-    /// The facts that the decision is based on.
+    /// The policy it was decided by.
     pub(super) facts: RequestFacts,
 }
 

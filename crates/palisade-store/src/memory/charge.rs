@@ -18,7 +18,7 @@ use super::segment::{Body, Durability, FILL_MAX, Kept, Segment};
 use super::slot::Slot;
 use super::table::{Room, Table};
 use super::word::Word;
-use crate::Take;
+use crate::{BucketReadings, Take};
 
 /// How often a decision looks for room before it shares the overflow bucket.
 const ROUNDS_MAX: u32 = 16;
@@ -134,24 +134,19 @@ impl Table {
         take: Take,
         now: Micros,
         lifetime: Lifetime,
-    ) -> (bool, Vec<Reading>) {
+    ) -> (bool, BucketReadings) {
         if let ([charge], Take::Consume) = (charges, take)
             && let Some(reading) = self.charge_one(charge, now, lifetime)
         {
             let admitted = reading.retry_at.is_none() || charge.on_exceed != OnExceed::Deny;
-            return (admitted, vec![reading]);
+            return (admitted, smallvec![reading]);
         }
         self.charge_locked(charges, take, now, lifetime)
     }
 
     /// Takes from one bucket that has its place already; `None`, and nothing is taken, if it
     /// has none.
-    pub(crate) fn charge_one(
-        &self,
-        charge: &Charge<'_>,
-        now: Micros,
-        lifetime: Lifetime,
-    ) -> Option<Reading> {
+    fn charge_one(&self, charge: &Charge<'_>, now: Micros, lifetime: Lifetime) -> Option<Reading> {
         if is_simple(charge, lifetime)
             && let Some(taken) = self.take_unlocked(charge.id, charge.spec, charge.cost, now)
         {
@@ -201,7 +196,7 @@ impl Table {
         take: Take,
         now: Micros,
         lifetime: Lifetime,
-    ) -> (bool, Vec<Reading>) {
+    ) -> (bool, BucketReadings) {
         let (mut locked, sharing, reserved) = match take {
             Take::Consume => self.lock_with_room(charges, now),
             Take::Peek => (Locked::new(self, charges), Sharing::default(), 0),
@@ -227,7 +222,7 @@ impl Table {
         charges: &[Charge<'_>],
         lifetime: Lifetime,
         mut change: impl FnMut(usize, &Charge<'_>, &mut State) -> Reading,
-    ) -> Vec<Reading> {
+    ) -> BucketReadings {
         let mut locked = Locked::new(self, charges);
         let sharing = Sharing::default();
         // Nobody shares here, so the instant is not looked at.

@@ -1,11 +1,11 @@
 //! The meaning of L-ATOMIC on states that were taken out of the table.
 
-use palisade_core::limit::{Reading, State};
+use palisade_core::limit::State;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::Micros;
 
 use super::charge::PerCharge;
-use crate::Take;
+use crate::{BucketReadings, Take};
 
 /// Judges every charge on its state as it was found; then all are taken from, or none.
 /// `states` and `charges` are of one length.
@@ -14,7 +14,7 @@ pub(super) fn evaluate(
     states: &mut [State],
     now: Micros,
     take: Take,
-) -> (bool, Vec<Reading>) {
+) -> (bool, BucketReadings) {
     let waits: PerCharge<Option<Micros>> = charges
         .iter()
         .zip(&*states)

@@ -30,15 +30,15 @@ use std::time::Duration;
 
 use palisade_core::Digest;
 use palisade_core::key::Keyring;
-use palisade_core::limit::{BucketSpec, Reading, State};
+use palisade_core::limit::{BucketSpec, State};
 use palisade_core::plan::Charge;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{Clock, Micros};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry, ResetDone,
-    StoreError, StoreStats, Take, Taken, Vitals,
+    Answer, Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Registry,
+    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
 };
 use journal::Writer;
 pub use journal::{JournalConfig, JournalStats, OpenError, RecoveryReport};
@@ -254,120 +254,106 @@ impl<C: Clock> Inner<C> {
 }
 
 impl<C: Clock> Buckets for MemoryStore<C> {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        Ok(self.charge_now(charges, take))
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+        Answer::ready(self.charge_now(charges, take))
     }
 
-    fn charge_one_now(&self, charge: &Charge<'_>, take: Take) -> Option<(Reading, Micros)> {
-        if take == Take::Peek {
-            return None;
-        }
-        let inner = &*self.inner;
-        let now = inner.clock.now();
-        let reading = inner.table.charge_one(charge, now, inner.lifetime)?;
-        // What refuses for too long is for `charge_now` to mend.
-        if reading
-            .retry_at
-            .is_some_and(|at| at.since(now) > charge.spec.longest_wait_us())
-        {
-            return None;
-        }
-        self.note_charges(std::slice::from_ref(charge));
-        Some((reading, now))
-    }
-
-    async fn charge_each(
-        &self,
-        charges: &[Charge<'_>],
+    fn charge_each<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Result<Vec<Charged>, StoreError> {
+    ) -> Answer<'a, Vec<Charged>> {
         let one = |charge| self.charge_now(std::slice::from_ref(charge), take);
-        Ok(charges.iter().map(one).collect())
+        Answer::ready(charges.iter().map(one).collect())
     }
 
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        Ok(self.give_back_now(taken))
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+        Answer::ready(self.give_back_now(taken))
     }
 
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        Ok(self.change(charges, |_, charge, state, now| {
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+        Answer::ready(self.change(charges, |_, charge, state, now| {
             charge.spec.give_back(state, now, charge.cost);
         }))
     }
 
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {
         self.change(charges, |_, _, state, _| *state = State::Empty);
-        Ok(ResetDone {
+        Answer::ready(ResetDone {
             done: vec![true; charges.len()],
         })
     }
 }
 
 impl<C: Clock> crate::Records for MemoryStore<C> {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
         let now = self.inner.clock.now();
         let records = self.inner.records.load(keys, now);
-        Ok(Loaded { now, records })
+        Answer::ready(Loaded { now, records })
     }
 
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        let commit = self.inner.records.commit(writes, self.inner.clock.now())?;
-        self.note_change();
-        Ok(commit)
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {
+        let commit = self.inner.records.commit(writes, self.inner.clock.now());
+        if commit.is_ok() {
+            self.note_change();
+        }
+        Answer::Ready(commit)
     }
 
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()> {
         self.inner.records.set_aside(key, self.inner.clock.now());
         self.note_change();
-        Ok(())
+        Answer::ready(())
     }
 
-    async fn scan(
-        &self,
+    fn scan<'a>(
+        &'a self,
         kind: RecordKind,
-        cursor: Option<&str>,
+        cursor: Option<&'a str>,
         count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
+    ) -> Answer<'a, RecordPage> {
         let after = cursor.and_then(Digest::from_hex);
         let now = self.inner.clock.now();
-        Ok(self.inner.records.scan(kind, after, count_max, now))
+        Answer::ready(self.inner.records.scan(kind, after, count_max, now))
     }
 }
 
 impl<C: Clock> crate::Registries for MemoryStore<C> {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
+    fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()> {
         let now = self.inner.clock.now();
-        self.inner.registries.put(registry, entry, now)?;
-        self.note_change();
-        Ok(())
+        let put = self.inner.registries.put(registry, entry, now);
+        if put.is_ok() {
+            self.note_change();
+        }
+        Answer::Ready(put)
     }
 
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
+    fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool> {
         let now = self.inner.clock.now();
         let removed = self.inner.registries.remove(registry, id, now);
         self.note_change();
-        Ok(removed)
+        Answer::ready(removed)
     }
 
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
+    fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>> {
         let now = self.inner.clock.now();
-        Ok(self.inner.registries.list(registry, seen, now))
+        Answer::ready(self.inner.registries.list(registry, seen, now))
     }
 }
 
 impl<C: Clock> Vitals for MemoryStore<C> {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        Ok(self.inner.clock.now())
+    fn probe(&self) -> Answer<'_, Micros> {
+        Answer::ready(self.inner.clock.now())
     }
 
-    async fn flush(&self) -> Result<(), StoreError> {
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::ready(())
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
         match &self.writer {
-            Some(writer) => writer.flush().await,
-            None => Ok(()),
+            Some(writer) => Answer::later(writer.flush()),
+            None => Answer::ready(()),
         }
     }
 
@@ -385,7 +371,7 @@ impl<C: Clock> Vitals for MemoryStore<C> {
         }
     }
 
-    fn never_waits(&self) -> bool {
-        true
+    fn is_shared(&self) -> bool {
+        false
     }
 }

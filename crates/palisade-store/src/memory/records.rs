@@ -50,7 +50,7 @@ impl Stored {
             RecordKind::Lockout => Lockout::decode(bytes)
                 .map(|record| record.is_denying(&LockoutPolicy::default(), now)),
             // Whatever still counts stays: without it its key would be admitted anew.
-            RecordKind::Bucket | RecordKind::Reservation => return true,
+            RecordKind::Reservation => return true,
         };
         has_block.unwrap_or(true)
     }

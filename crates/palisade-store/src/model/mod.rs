@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 
 use crate::step_back::stuck;
 use crate::{
-    Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, REGISTRY_ENTRIES_MAX, Record,
-    RecordPage, Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken,
-    Vitals,
+    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded,
+    REGISTRY_ENTRIES_MAX, Record, RecordPage, Records, Registries, Registry, ResetDone, StoreError,
+    StoreStats, Take, Taken, Vitals, in_rounds,
 };
 use counters::Memory;
 
@@ -86,7 +86,7 @@ impl Inner {
             wait.is_some() && charge.on_exceed == OnExceed::Deny
         };
         let admitted = !charges.iter().zip(&waits).any(denies);
-        let mut readings = Vec::new();
+        let mut readings = BucketReadings::new();
         for (at, charge) in charges.iter().enumerate() {
             let counts = waits[at].is_none() || charge.on_exceed == OnExceed::Count;
             if admitted && take == Take::Consume && counts {
@@ -114,7 +114,7 @@ impl Inner {
         now: Micros,
         mut change: impl FnMut(usize, &Charge<'_>, &mut Memory),
     ) -> Charged {
-        let mut readings = Vec::new();
+        let mut readings = BucketReadings::new();
         for (at, charge) in charges.enumerate() {
             let memory = self.buckets.entry(charge.id).or_default();
             change(at, charge, memory);
@@ -131,177 +131,211 @@ impl Inner {
 }
 
 impl<C: Clock> Buckets for ModelStore<C> {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let charged = inner.charge(charges, take, now);
-        let stuck = stuck(charges, &charged);
-        if stuck.is_empty() {
-            return Ok(charged);
-        }
-        inner.change(stuck.iter(), now, |_, charge, memory| {
-            counters::pull_to_now(memory, charge.spec, now);
-        });
-        Ok(inner.charge(charges, take, now))
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let mut inner = self.inner.lock();
+            let charged = inner.charge(charges, take, now);
+            let stuck = stuck(charges, &charged);
+            if stuck.is_empty() {
+                return Ok(charged);
+            }
+            inner.change(stuck.iter(), now, |_, charge, memory| {
+                counters::pull_to_now(memory, charge.spec, now);
+            });
+            Ok(inner.charge(charges, take, now))
+        })
     }
 
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        let now = self.clock.now();
-        let charges = taken.iter().map(|taken| &taken.charge);
-        let give_back = |position: usize, charge: &Charge<'_>, memory: &mut Memory| {
-            let instants = (taken[position].at, now);
-            counters::give_back_taken(memory, charge.spec, instants, charge.cost);
-        };
-        Ok(self.inner.lock().change(charges, now, give_back))
+    fn charge_each<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
+        take: Take,
+    ) -> Answer<'a, Vec<Charged>> {
+        in_rounds(self, charges, take)
     }
 
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        let now = self.clock.now();
-        let give_back = |_, charge: &Charge<'_>, memory: &mut Memory| {
-            counters::give_back(memory, charge.spec, now, charge.cost);
-        };
-        Ok(self.inner.lock().change(charges.iter(), now, give_back))
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let charges = taken.iter().map(|taken| &taken.charge);
+            let give_back = |position: usize, charge: &Charge<'_>, memory: &mut Memory| {
+                let instants = (taken[position].at, now);
+                counters::give_back_taken(memory, charge.spec, instants, charge.cost);
+            };
+            Ok(self.inner.lock().change(charges, now, give_back))
+        })
     }
 
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        let mut inner = self.inner.lock();
-        for charge in charges {
-            inner.buckets.remove(&charge.id);
-        }
-        Ok(ResetDone {
-            done: vec![true; charges.len()],
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let give_back = |_, charge: &Charge<'_>, memory: &mut Memory| {
+                counters::give_back(memory, charge.spec, now, charge.cost);
+            };
+            Ok(self.inner.lock().change(charges.iter(), now, give_back))
+        })
+    }
+
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {
+        Answer::later(async move {
+            let mut inner = self.inner.lock();
+            for charge in charges {
+                inner.buckets.remove(&charge.id);
+            }
+            Ok(ResetDone {
+                done: vec![true; charges.len()],
+            })
         })
     }
 }
 
 impl<C: Clock> Records for ModelStore<C> {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        let now = self.clock.now();
-        let inner = self.inner.lock();
-        let records = keys
-            .iter()
-            .map(|key| live(&inner.records, key, now).cloned())
-            .collect();
-        Ok(Loaded { now, records })
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let inner = self.inner.lock();
+            let records = keys
+                .iter()
+                .map(|key| live(&inner.records, key, now).cloned())
+                .collect();
+            Ok(Loaded { now, records })
+        })
     }
 
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let current = |key| live(&inner.records, key, now).map_or(0, |record| record.revision);
-        if writes
-            .iter()
-            .any(|write| current(&write.key) != write.expect)
-        {
-            return Ok(Commit::Conflict);
-        }
-        for write in writes {
-            match &write.bytes {
-                Some(bytes) => {
-                    let record = Record {
-                        bytes: bytes.clone(),
-                        revision: write.expect + 1,
-                    };
-                    inner.records.insert(write.key, (record, write.expires_at));
-                }
-                None => {
-                    inner.records.remove(&write.key);
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let mut inner = self.inner.lock();
+            let current = |key| live(&inner.records, key, now).map_or(0, |record| record.revision);
+            if writes
+                .iter()
+                .any(|write| current(&write.key) != write.expect)
+            {
+                return Ok(Commit::Conflict);
+            }
+            for write in writes {
+                match &write.bytes {
+                    Some(bytes) => {
+                        let record = Record {
+                            bytes: bytes.clone(),
+                            revision: write.expect + 1,
+                        };
+                        inner.records.insert(write.key, (record, write.expires_at));
+                    }
+                    None => {
+                        inner.records.remove(&write.key);
+                    }
                 }
             }
-        }
-        Ok(Commit::Done)
+            Ok(Commit::Done)
+        })
     }
 
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        let until = self.clock.now().plus(DAY);
-        let mut inner = self.inner.lock();
-        if let Some((record, _)) = inner.records.remove(&key) {
-            inner.aside.insert(key, (record, until));
-        }
-        Ok(())
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let until = self.clock.now().plus(DAY);
+            let mut inner = self.inner.lock();
+            if let Some((record, _)) = inner.records.remove(&key) {
+                inner.aside.insert(key, (record, until));
+            }
+            Ok(())
+        })
     }
 
-    async fn scan(
-        &self,
+    fn scan<'a>(
+        &'a self,
         kind: RecordKind,
-        cursor: Option<&str>,
+        cursor: Option<&'a str>,
         count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        let now = self.clock.now();
-        let after = cursor.and_then(Digest::from_hex);
-        let inner = self.inner.lock();
-        let mut found = inner
-            .records
-            .iter()
-            .filter(|(key, (_, until))| {
-                key.kind == kind && *until > now && after.is_none_or(|after| key.digest > after)
-            })
-            .map(|(key, (record, until))| Listed {
-                key: *key,
-                record: record.clone(),
-                expires_at: *until,
-            });
-        let records: Vec<_> = found.by_ref().take(count_max).collect();
-        let next = found
-            .next()
-            .and_then(|_| records.last().map(|last| last.key.digest.hex()));
-        Ok(RecordPage { records, next })
+    ) -> Answer<'a, RecordPage> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let after = cursor.and_then(Digest::from_hex);
+            let inner = self.inner.lock();
+            let mut found = inner
+                .records
+                .iter()
+                .filter(|(key, (_, until))| {
+                    key.kind == kind && *until > now && after.is_none_or(|after| key.digest > after)
+                })
+                .map(|(key, (record, until))| Listed {
+                    key: *key,
+                    record: record.clone(),
+                    expires_at: *until,
+                });
+            let records: Vec<_> = found.by_ref().take(count_max).collect();
+            let next = found
+                .next()
+                .and_then(|_| records.last().map(|last| last.key.digest.hex()));
+            Ok(RecordPage { records, next })
+        })
     }
 }
 
 impl<C: Clock> Registries for ModelStore<C> {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        let mut inner = self.inner.lock();
-        let (version, entries) = inner.registries.entry(registry).or_default();
-        if entries.len() >= REGISTRY_ENTRIES_MAX && !entries.contains_key(&entry.id) {
-            return Err(StoreError::Exhausted(format!(
-                "the {} is full",
-                registry.name()
-            )));
-        }
-        *version += 1;
-        entries.insert(entry.id.clone(), entry);
-        Ok(())
+    fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let mut inner = self.inner.lock();
+            let (version, entries) = inner.registries.entry(registry).or_default();
+            if entries.len() >= REGISTRY_ENTRIES_MAX && !entries.contains_key(&entry.id) {
+                return Err(StoreError::Exhausted(format!(
+                    "the {} is full",
+                    registry.name()
+                )));
+            }
+            *version += 1;
+            entries.insert(entry.id.clone(), entry);
+            Ok(())
+        })
     }
 
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let (version, entries) = inner.registries.entry(registry).or_default();
-        let removed = entries.remove(id);
-        *version += u64::from(removed.is_some());
-        Ok(removed.is_some_and(|entry| is_live(&entry, now)))
+    fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let mut inner = self.inner.lock();
+            let (version, entries) = inner.registries.entry(registry).or_default();
+            let removed = entries.remove(id);
+            *version += u64::from(removed.is_some());
+            Ok(removed.is_some_and(|entry| is_live(&entry, now)))
+        })
     }
 
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let (version, entries) = inner.registries.entry(registry).or_default();
-        if seen == Some(*version) {
-            return Ok(None);
-        }
-        let entries = entries
-            .values()
-            .filter(|entry| is_live(entry, now))
-            .cloned();
-        Ok(Some(Entries {
-            version: *version,
-            entries: entries.collect(),
-        }))
+    fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>> {
+        Answer::later(async move {
+            let now = self.clock.now();
+            let mut inner = self.inner.lock();
+            let (version, entries) = inner.registries.entry(registry).or_default();
+            if seen == Some(*version) {
+                return Ok(None);
+            }
+            let entries = entries
+                .values()
+                .filter(|entry| is_live(entry, now))
+                .cloned();
+            Ok(Some(Entries {
+                version: *version,
+                entries: entries.collect(),
+            }))
+        })
     }
 }
 
 impl<C: Clock> Vitals for ModelStore<C> {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        Ok(self.clock.now())
+    fn probe(&self) -> Answer<'_, Micros> {
+        Answer::later(async move { Ok(self.clock.now()) })
     }
 
-    async fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::later(async { Ok(()) })
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        Answer::later(async { Ok(()) })
+    }
+
+    fn is_shared(&self) -> bool {
+        false
     }
 
     fn stats(&self) -> StoreStats {

@@ -10,7 +10,7 @@ use palisade_core::time::Micros;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::{Charged, StoreError};
+use crate::{BucketReadings, Charged, StoreError};
 
 /// The one statement of every decision.
 pub(super) const DECIDE: &str = "SELECT * FROM palisade.decide(\
@@ -262,7 +262,7 @@ impl Answers {
     pub(super) fn next(&mut self, ask: &Ask) -> Result<Charged, StoreError> {
         let decision = self.decided;
         self.decided += 1;
-        let readings: Option<Vec<_>> = ask
+        let readings: Option<BucketReadings> = ask
             .charges
             .iter()
             .map(|bucket| self.reading(bucket))

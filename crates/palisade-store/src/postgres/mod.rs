@@ -34,8 +34,8 @@ pub use schema::{SCHEMA_VERSION, migrate};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    Answer, Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries,
+    Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals, in_rounds,
 };
 use batch::{Ask, Op};
 use connect::Connections;
@@ -116,99 +116,107 @@ impl PostgresStore {
 }
 
 impl Buckets for PostgresStore {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        let op = match take {
-            Take::Consume => Op::Consume,
-            Take::Peek => Op::Peek,
-        };
-        let charged = self.decide(op, charges).await?;
-        let stuck = stuck(charges, &charged);
-        if stuck.is_empty() {
-            return Ok(charged);
-        }
-        self.step_back.say(charged.now);
-        let pull = self
-            .connections
-            .pull_to_now(self.now(), &stuck, charged.now);
-        Box::pin(pull).await?;
-        Box::pin(self.decide(op, charges)).await
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let op = match take {
+                Take::Consume => Op::Consume,
+                Take::Peek => Op::Peek,
+            };
+            let charged = self.decide(op, charges).await?;
+            let stuck = stuck(charges, &charged);
+            if stuck.is_empty() {
+                return Ok(charged);
+            }
+            self.step_back.say(charged.now);
+            let pull = self
+                .connections
+                .pull_to_now(self.now(), &stuck, charged.now);
+            Box::pin(pull).await?;
+            Box::pin(self.decide(op, charges)).await
+        })
     }
 
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        let now = self.clock.as_ref().map(Clock::now);
-        self.connections.give_back(now, taken).await
+    fn charge_each<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
+        take: Take,
+    ) -> Answer<'a, Vec<Charged>> {
+        in_rounds(self, charges, take)
     }
 
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        self.decide(Op::Refund, charges).await
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let now = self.clock.as_ref().map(Clock::now);
+            self.connections.give_back(now, taken).await
+        })
     }
 
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        self.decide(Op::Reset, charges).await?;
-        Ok(ResetDone {
-            done: vec![true; charges.len()],
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+        Answer::later(self.decide(Op::Refund, charges))
+    }
+
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {
+        Answer::later(async move {
+            self.decide(Op::Reset, charges).await?;
+            Ok(ResetDone {
+                done: vec![true; charges.len()],
+            })
         })
     }
 }
 
 impl Records for PostgresStore {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        self.connections.load(self.now(), keys).await
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+        Answer::later(self.connections.load(self.now(), keys))
     }
 
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        self.connections.commit(self.now(), writes).await
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {
+        Answer::later(self.connections.commit(self.now(), writes))
     }
 
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        self.connections.set_aside(self.now(), key).await
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()> {
+        Answer::later(self.connections.set_aside(self.now(), key))
     }
 
-    async fn scan(
-        &self,
+    fn scan<'a>(
+        &'a self,
         kind: RecordKind,
-        cursor: Option<&str>,
+        cursor: Option<&'a str>,
         count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        self.connections
-            .scan(self.now(), kind, cursor, count_max)
-            .await
+    ) -> Answer<'a, RecordPage> {
+        Answer::later(self.connections.scan(self.now(), kind, cursor, count_max))
     }
 }
 
 impl Registries for PostgresStore {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        self.connections.put_entry(registry, &entry).await
+    fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()> {
+        Answer::later(async move { self.connections.put_entry(registry, &entry).await })
     }
 
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        self.connections
-            .remove_entry(self.now(), registry, id)
-            .await
+    fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool> {
+        Answer::later(self.connections.remove_entry(self.now(), registry, id))
     }
 
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        self.connections.entries(self.now(), registry, seen).await
+    fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>> {
+        Answer::later(self.connections.entries(self.now(), registry, seen))
     }
 }
 
 impl Vitals for PostgresStore {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        self.connections.probe(self.now()).await
+    fn probe(&self) -> Answer<'_, Micros> {
+        Answer::later(self.connections.probe(self.now()))
     }
 
-    async fn connect(&self) -> Result<(), StoreError> {
-        let statements = [batch::DECIDE, records::LOAD, records::COMMIT];
-        self.connections.connect(&statements).await
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let statements = [batch::DECIDE, records::LOAD, records::COMMIT];
+            self.connections.connect(&statements).await
+        })
     }
 
     /// Nothing waits to be made durable: an answer follows its commit.
-    async fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
+    fn flush(&self) -> Answer<'_, ()> {
+        Answer::ready(())
     }
 
     fn is_shared(&self) -> bool {

@@ -9,7 +9,7 @@ use palisade_core::time::Micros;
 
 use super::config::Effect;
 use super::error::misread;
-use crate::{Charged, StoreError, Take};
+use crate::{BucketReadings, Charged, StoreError, Take};
 
 /// Most buckets of one decision: the script counts them in a byte.
 pub(super) const CHARGES_MAX: usize = 255;
@@ -384,7 +384,7 @@ impl Decided {
         charges: impl Iterator<Item = &'c Charge<'p>>,
         operation: Operation,
         admitted: bool,
-    ) -> Vec<Reading> {
+    ) -> BucketReadings {
         let takes = admitted && operation.takes();
         charges
             .zip(&self.found)

@@ -39,8 +39,9 @@ pub use config::{RedisConfig, RedisConfigError, TimeSource, Tls};
 
 use crate::step_back::{StepBackNotice, stuck};
 use crate::{
-    Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage, Records, Registries,
-    Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals, deadline,
+    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Listed, Loaded, RecordPage,
+    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    deadline,
 };
 use backend::{Backend, Single};
 use charge::Reach;
@@ -160,7 +161,7 @@ impl Shared {
                 None => self.clock(due).await?,
             },
             admitted: true,
-            readings: Vec::new(),
+            readings: BucketReadings::new(),
             rebuilt: 0,
             instants: Vec::new(),
         })
@@ -322,191 +323,215 @@ impl Shared {
 }
 
 impl Buckets for RedisStore {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        let asked = (take.into(), [].as_slice());
-        let summed = charge::summed(charges);
-        let charged = self.shared.decide(&summed, asked).await?;
-        let stuck = stuck(charges, &charged);
-        if stuck.is_empty() {
-            return Ok(charged);
-        }
-        Box::pin(self.shared.pull_to_now(&stuck, &charged)).await?;
-        Box::pin(self.shared.decide(&summed, asked)).await
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let asked = (take.into(), [].as_slice());
+            let summed = charge::summed(charges);
+            let charged = self.shared.decide(&summed, asked).await?;
+            let stuck = stuck(charges, &charged);
+            if stuck.is_empty() {
+                return Ok(charged);
+            }
+            Box::pin(self.shared.pull_to_now(&stuck, &charged)).await?;
+            Box::pin(self.shared.decide(&summed, asked)).await
+        })
     }
 
-    async fn charge_each(
-        &self,
-        charges: &[Charge<'_>],
+    fn charge_each<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
         take: Take,
-    ) -> Result<Vec<Charged>, StoreError> {
-        match &self.shared.backend {
-            Backend::Single(single) if charges.len() > 1 => {
-                let mut each = self
-                    .shared
-                    .decide_each(single, charges, take.into())
-                    .await?;
-                for (charge, charged) in charges.iter().zip(&mut each) {
-                    let one = std::slice::from_ref(charge);
-                    if !stuck(one, charged).is_empty() {
-                        // Nothing was taken: it is judged again, by itself.
-                        *charged = Box::pin(self.charge(one, take)).await?;
+    ) -> Answer<'a, Vec<Charged>> {
+        Answer::later(async move {
+            match &self.shared.backend {
+                Backend::Single(single) if charges.len() > 1 => {
+                    let mut each = self
+                        .shared
+                        .decide_each(single, charges, take.into())
+                        .await?;
+                    for (charge, charged) in charges.iter().zip(&mut each) {
+                        let one = std::slice::from_ref(charge);
+                        if !stuck(one, charged).is_empty() {
+                            // Nothing was taken: it is judged again, by itself.
+                            *charged = self.charge(one, take).await?;
+                        }
                     }
+                    Ok(each)
                 }
-                Ok(each)
+                _ => crate::each::in_rounds(self, charges, take).await,
             }
-            _ => crate::each::in_rounds(self, charges, take).await,
-        }
+        })
     }
 
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
-        let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
-        let asked = (Operation::GiveBack, taken_at.as_slice());
-        self.shared.decide(&charges, asked).await
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+            let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
+            let asked = (Operation::GiveBack, taken_at.as_slice());
+            self.shared.decide(&charges, asked).await
+        })
     }
 
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        let asked = (Operation::Refund, [].as_slice());
-        self.shared.decide(charges, asked).await
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let asked = (Operation::Refund, [].as_slice());
+            self.shared.decide(charges, asked).await
+        })
     }
 
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        let shared = &self.shared;
-        let due = shared.options.due();
-        let slots = match shared.backend {
-            Backend::Cluster(_) => charge::keys_by_slot(&shared.keys, charges),
-            Backend::Single(_) if charges.is_empty() => Vec::new(),
-            Backend::Single(_) => vec![charge::keys_of_all(&shared.keys, charges)],
-        };
-        let mut done = vec![false; charges.len()];
-        let mut failed = None;
-        for (places, keys) in slots {
-            let call = keys.into_iter().fold(Call::new(&RESET), Call::key);
-            match shared.script(&call, Effect::Writes, due).await {
-                Ok(_) => places.into_iter().for_each(|place| done[place] = true),
-                Err(error) => failed = Some(error),
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {
+        Answer::later(async move {
+            let shared = &self.shared;
+            let due = shared.options.due();
+            let slots = match shared.backend {
+                Backend::Cluster(_) => charge::keys_by_slot(&shared.keys, charges),
+                Backend::Single(_) if charges.is_empty() => Vec::new(),
+                Backend::Single(_) => vec![charge::keys_of_all(&shared.keys, charges)],
+            };
+            let mut done = vec![false; charges.len()];
+            let mut failed = None;
+            for (places, keys) in slots {
+                let call = keys.into_iter().fold(Call::new(&RESET), Call::key);
+                match shared.script(&call, Effect::Writes, due).await {
+                    Ok(_) => places.into_iter().for_each(|place| done[place] = true),
+                    Err(error) => failed = Some(error),
+                }
             }
-        }
-        match failed {
-            Some(error) if !done.contains(&true) => Err(error),
-            _ => Ok(ResetDone { done }),
-        }
+            match failed {
+                Some(error) if !done.contains(&true) => Err(error),
+                _ => Ok(ResetDone { done }),
+            }
+        })
     }
 }
 
 impl Records for RedisStore {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        let found = self.shared.load(keys, self.shared.options.due()).await?;
-        Ok(found.into())
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+        Answer::later(async move {
+            let found = self.shared.load(keys, self.shared.options.due()).await?;
+            Ok(found.into())
+        })
     }
 
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        let shared = &self.shared;
-        let due = shared.options.due();
-        match &shared.backend {
-            Backend::Single(_) => shared.commit_together(writes, due).await,
-            Backend::Cluster(_) => shared.commit_one_by_one(writes, due).await,
-        }
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {
+        Answer::later(async move {
+            let shared = &self.shared;
+            let due = shared.options.due();
+            match &shared.backend {
+                Backend::Single(_) => shared.commit_together(writes, due).await,
+                Backend::Cluster(_) => shared.commit_one_by_one(writes, due).await,
+            }
+        })
     }
 
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        let shared = &self.shared;
-        let call = Call::new(&SET_ASIDE)
-            .key(shared.keys.record(&key))
-            .key(shared.keys.aside(&key))
-            .arg(ASIDE_MS.to_string());
-        let due = shared.options.due();
-        shared.script(&call, Effect::Writes, due).await?;
-        Ok(())
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let shared = &self.shared;
+            let call = Call::new(&SET_ASIDE)
+                .key(shared.keys.record(&key))
+                .key(shared.keys.aside(&key))
+                .arg(ASIDE_MS.to_string());
+            let due = shared.options.due();
+            shared.script(&call, Effect::Writes, due).await?;
+            Ok(())
+        })
     }
 
-    async fn scan(
-        &self,
+    fn scan<'a>(
+        &'a self,
         kind: RecordKind,
-        cursor: Option<&str>,
+        cursor: Option<&'a str>,
         count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        let mut position = Some(Position::parse(cursor));
-        let found = self
-            .shared
-            .find(kind, &mut position, count_max.max(1))
-            .await?;
-        let due = self.shared.options.due();
-        let loaded = self.shared.load(&found, due).await?;
-        let records = found
-            .into_iter()
-            .zip(loaded.held)
-            .filter_map(|(key, held)| {
-                let Held { record, expires_at } = held?;
-                Some(Listed {
-                    key,
-                    record,
-                    expires_at,
+    ) -> Answer<'a, RecordPage> {
+        Answer::later(async move {
+            let mut position = Some(Position::parse(cursor));
+            let found = self
+                .shared
+                .find(kind, &mut position, count_max.max(1))
+                .await?;
+            let due = self.shared.options.due();
+            let loaded = self.shared.load(&found, due).await?;
+            let records = found
+                .into_iter()
+                .zip(loaded.held)
+                .filter_map(|(key, held)| {
+                    let Held { record, expires_at } = held?;
+                    Some(Listed {
+                        key,
+                        record,
+                        expires_at,
+                    })
                 })
+                .collect();
+            Ok(RecordPage {
+                records,
+                next: position.map(|position| position.text()),
             })
-            .collect();
-        Ok(RecordPage {
-            records,
-            next: position.map(|position| position.text()),
         })
     }
 }
 
 impl Registries for RedisStore {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        let shared = &self.shared;
-        let call = registry::put_call(&shared.keys, registry, entry, shared.time.now());
-        let due = shared.options.due();
-        match shared.script(&call, Effect::Writes, due).await? {
-            Value::Int(1) => Ok(()),
-            Value::Int(0) => Err(StoreError::Exhausted(format!(
-                "the {} is full",
-                registry.name()
-            ))),
-            _ => Err(misread("registry")),
-        }
+    fn put_entry(&self, registry: Registry, entry: Entry) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let shared = &self.shared;
+            let call = registry::put_call(&shared.keys, registry, entry, shared.time.now());
+            let due = shared.options.due();
+            match shared.script(&call, Effect::Writes, due).await? {
+                Value::Int(1) => Ok(()),
+                Value::Int(0) => Err(StoreError::Exhausted(format!(
+                    "the {} is full",
+                    registry.name()
+                ))),
+                _ => Err(misread("registry")),
+            }
+        })
     }
 
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        let shared = &self.shared;
-        let call = registry::remove_call(&shared.keys, registry, id, shared.time.now());
-        let due = shared.options.due();
-        Ok(shared.script(&call, Effect::Writes, due).await? == Value::Int(1))
+    fn remove_entry<'a>(&'a self, registry: Registry, id: &'a str) -> Answer<'a, bool> {
+        Answer::later(async move {
+            let shared = &self.shared;
+            let call = registry::remove_call(&shared.keys, registry, id, shared.time.now());
+            let due = shared.options.due();
+            Ok(shared.script(&call, Effect::Writes, due).await? == Value::Int(1))
+        })
     }
 
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        let shared = &self.shared;
-        let call = registry::entries_call(&shared.keys, registry, seen, shared.time.now());
-        let due = shared.options.due();
-        let read = shared.backend.script_in_turn(&call, &shared.options, due);
-        registry::read_entries(read.await?)
+    fn entries(&self, registry: Registry, seen: Option<u64>) -> Answer<'_, Option<Entries>> {
+        Answer::later(async move {
+            let shared = &self.shared;
+            let call = registry::entries_call(&shared.keys, registry, seen, shared.time.now());
+            let due = shared.options.due();
+            let read = shared.backend.script_in_turn(&call, &shared.options, due);
+            registry::read_entries(read.await?)
+        })
     }
 }
 
 impl Vitals for RedisStore {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        let due = self.shared.options.due();
-        let shared = Arc::clone(&self.shared);
-        let look = tokio::spawn(async move { shared.look_at_risks(due).await });
-        let clock = self.shared.clock(due).await?;
-        // It was asked together with the clock. Should it take longer, the next probe's
-        // caller sees what it found.
-        let _ = timeout(self.shared.options.deadline / 10, look).await;
-        Ok(self.shared.time.now().unwrap_or(clock))
+    fn probe(&self) -> Answer<'_, Micros> {
+        Answer::later(async move {
+            let due = self.shared.options.due();
+            let shared = Arc::clone(&self.shared);
+            let look = tokio::spawn(async move { shared.look_at_risks(due).await });
+            let clock = self.shared.clock(due).await?;
+            // It was asked together with the clock. Should it take longer, the next probe's
+            // caller sees what it found.
+            let _ = timeout(self.shared.options.deadline / 10, look).await;
+            Ok(self.shared.time.now().unwrap_or(clock))
+        })
     }
 
-    async fn connect(&self) -> Result<(), StoreError> {
-        let due = deadline::after(self.shared.options.connect_timeout);
-        Ok(self.shared.backend.connect(due).await?)
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::later(async move {
+            let due = deadline::after(self.shared.options.connect_timeout);
+            Ok(self.shared.backend.connect(due).await?)
+        })
     }
 
-    async fn flush(&self) -> Result<(), StoreError> {
+    fn flush(&self) -> Answer<'_, ()> {
         // What the server acknowledged is the server's to keep.
-        Ok(())
+        Answer::ready(())
     }
 
     fn is_shared(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What the servers' own settings put at risk (F-EVICT), as they say it themselves.
+//! Risks in the servers' own settings (F-EVICT), as they say it themselves.
 //!
 //! `INFO` is open to nearly everybody, `CONFIG` is not where others run the server: what
 //! it alone can say is left out there, and it is not asked again.
@@ -14,7 +14,7 @@ use crate::StoreRisks;
 /// Longest answer to `INFO` that is read; that of a server with every module is far shorter.
 const INFO_BYTES_MAX: usize = 256 * 1024;
 
-/// What one server says.
+/// Report of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ServerReport {
     /// Names one run of the server: its counters begin anew with the next.
@@ -26,7 +26,7 @@ struct ServerReport {
     is_saved: bool,
 }
 
-/// What all servers together put at risk.
+/// Risks of all servers together.
 #[derive(Default)]
 pub(super) struct RiskWatch {
     summary: Mutex<Summary>,
@@ -41,12 +41,12 @@ struct Summary {
 }
 
 impl RiskWatch {
-    /// What was seen last.
+    /// The risks that were seen last.
     pub(super) fn risks(&self) -> Option<StoreRisks> {
         self.summary.lock().risks
     }
 
-    /// What each server is asked. One that has refused to show its settings is not asked for
+    /// The question to each server. One that has refused to show its settings is not asked for
     /// them again: each refusal would be a line of its ACL log.
     pub(super) fn question(&self) -> Pipeline {
         let mut pipe = Pipeline::with_capacity(2);

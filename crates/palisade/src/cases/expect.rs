@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 pub struct Mismatch {
     /// Path of the member.
     pub member: String,
-    /// Value that the case expects.
+    /// The value that the case asks for.
     pub expected: Value,
-    /// Value that the answer has.
+    /// The value that the answer has.
     pub given: Value,
 }
 
@@ -31,7 +31,7 @@ pub fn compare(expect: &Map<String, Value>, answer: &Value) -> Vec<Mismatch> {
     found
 }
 
-/// Remaining units by the name of the limit.
+/// Remaining amounts by the names of the limits.
 fn remaining(answer: &Value) -> Value {
     let limits = answer["limits"].as_array().into_iter().flatten();
     let named = limits.filter_map(|limit| {

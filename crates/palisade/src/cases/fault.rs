@@ -1,20 +1,21 @@
 //! A store that can be taken away: every call fails while it is down.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use palisade_store::{Store, StoreError, forward_store};
+use palisade_store::{Answer, Call, Interceptor, Store, StoreError};
 
 use super::event::StoreState;
 
-/// A store that fails on command. A time-out is answered at once: on a virtual clock nobody waits.
-pub struct FaultStore<S> {
-    inner: S,
+/// Wraps a store. A time-out is answered at once: on a virtual clock nobody waits.
+pub struct FaultStore {
+    inner: Arc<dyn Store>,
     state: AtomicU8,
 }
 
-impl<S> FaultStore<S> {
-    /// Wraps `inner`; the store is up.
-    pub const fn new(inner: S) -> Self {
+impl FaultStore {
+    /// A store that is up.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
             inner,
             state: AtomicU8::new(StoreState::Up as u8),
@@ -25,26 +26,24 @@ impl<S> FaultStore<S> {
     pub fn set(&self, state: StoreState) {
         self.state.store(state as u8, Ordering::SeqCst);
     }
+}
 
-    fn up(&self) -> Result<&S, StoreError> {
+impl Interceptor for FaultStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn before<'a>(&'a self, _call: Call<'a>) -> Answer<'a, ()> {
         const DOWN: u8 = StoreState::Down as u8;
         const TIMEOUT: u8 = StoreState::Timeout as u8;
-        match self.state.load(Ordering::SeqCst) {
+        Answer::Ready(match self.state.load(Ordering::SeqCst) {
             DOWN => Err(StoreError::Unreachable("connection refused".to_owned())),
             TIMEOUT => Err(StoreError::TimedOut),
-            _ => Ok(&self.inner),
-        }
+            _ => Ok(()),
+        })
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
     }
 }
-
-macro_rules! asked {
-    ($self:ident.$call:ident($($given:ident),*)) => { $self.up()?.$call($($given),*).await };
-}
-
-macro_rules! told {
-    ($self:ident.$call:ident()) => {
-        $self.inner.$call()
-    };
-}
-
-forward_store!([S: Store] FaultStore<S>, asked, told);

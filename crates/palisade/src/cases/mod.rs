@@ -4,7 +4,6 @@
 //! case what is expected. `fault` events drive the failure machinery, probes
 //! included, so that an outage of hours takes no time.
 
-mod counted;
 mod descriptors;
 mod event;
 mod expect;

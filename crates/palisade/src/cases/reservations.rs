@@ -8,7 +8,6 @@ use palisade_core::path::EncodedSlash;
 use palisade_core::policy::PolicySet;
 use palisade_core::time::Micros;
 use palisade_core::{FieldError, RequestFacts};
-use palisade_store::Store;
 use serde_json::{Map, Value};
 
 use super::event::CaseError;
@@ -24,20 +23,20 @@ const NAMED_MAX: usize = 100_000;
 /// A reservation as a line asks for it.
 #[derive(Clone, Debug)]
 pub struct NamedReserve {
-    /// Name by which later lines refer to it.
+    /// Its name in later lines.
     pub name: Option<String>,
     /// The facts.
     pub facts: RequestFacts,
-    /// Time to hold the reservation, and the other terms of the request.
+    /// Its duration, and whether less is accepted.
     pub hold: Hold,
 }
 
-/// A step with a reservation that is held.
+/// A call on a reservation that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationStep {
     /// Adds cost, moves the end, or both.
     Extend,
-    /// Reports the true cost.
+    /// Reports the use.
     Settle,
     /// Reports that nothing was used.
     Release,
@@ -66,10 +65,10 @@ impl ReservationStep {
     }
 }
 
-/// A line about a reservation that an earlier line made.
+/// A call of a line on the reservation of an earlier one.
 #[derive(Clone, Debug)]
 pub struct NamedFollowUp {
-    /// The step to take.
+    /// The call.
     pub step: ReservationStep,
     /// The name of the reservation.
     pub of: String,
@@ -111,22 +110,22 @@ pub(super) fn follow_up(
 
 /// The reservations that lines have named.
 #[derive(Default)]
-pub(super) struct Named(HashMap<String, Box<str>>);
+pub(super) struct NamedReservations(HashMap<String, Box<str>>);
 
 /// The result of a line about a reservation.
-pub(super) struct Reserved {
+pub(super) struct ReservationOutcome {
     pub(super) decision: Decision,
     pub(super) policy: Arc<PolicySet>,
     pub(super) shown: Value,
 }
 
-impl Named {
-    pub(super) async fn reserve<S: Store>(
+impl NamedReservations {
+    pub(super) async fn reserve(
         &mut self,
-        engine: &Engine<S>,
+        engine: &Engine,
         asked: &NamedReserve,
         request_id: &str,
-    ) -> Result<Reserved, CaseError> {
+    ) -> Result<ReservationOutcome, CaseError> {
         let reserved = engine.reserve(&asked.facts, asked.hold).await;
         let reserved = reserved.map_err(WireError::from)?;
         if let (Some(name), Some(held)) = (&asked.name, &reserved.held) {
@@ -137,20 +136,20 @@ impl Named {
         }
         let answer = ReservedAnswer::new(&reserved, request_id);
         let shown = serde_json::to_value(answer).unwrap_or_default();
-        Ok(Reserved {
+        Ok(ReservationOutcome {
             decision: (*reserved.answer.decision).clone(),
             policy: reserved.answer.policy,
             shown,
         })
     }
 
-    pub(super) async fn follow_up<S: Store>(
+    pub(super) async fn follow_up(
         &self,
-        engine: &Engine<S>,
+        engine: &Engine,
         asked: &NamedFollowUp,
         request_id: &str,
         now: Micros,
-    ) -> Result<Reserved, CaseError> {
+    ) -> Result<ReservationOutcome, CaseError> {
         let unknown = CaseError::Field("of", "names no reservation that is held");
         let token = self.0.get(&asked.of).ok_or(unknown)?;
         let FollowUp { costs, hold, .. } = &asked.asked;
@@ -165,7 +164,7 @@ impl Named {
                 let shown = ExtendedAnswer::new(&extended, request_id);
                 let shown = serde_json::to_value(shown).unwrap_or_default();
                 let policy = engine.policy();
-                return Ok(Reserved {
+                return Ok(ReservationOutcome {
                     decision,
                     policy,
                     shown,
@@ -179,7 +178,7 @@ impl Named {
         };
         let settled = settled.map_err(refused)?;
         let shown = SettledAnswer::new(&settled, request_id);
-        Ok(Reserved {
+        Ok(ReservationOutcome {
             decision,
             policy: engine.policy(),
             shown: serde_json::to_value(shown).unwrap_or_default(),

@@ -10,15 +10,14 @@ use palisade_core::time::Clock;
 use palisade_policy::FileTenants;
 use palisade_store::memory::{MemoryConfig, MemoryStore};
 use palisade_store::model::ModelStore;
-use palisade_store::{StoreStats, Vitals};
+use palisade_store::{Store, StoreStats, Vitals};
 use serde_json::Value;
 
-use super::counted::Counted;
 use super::descriptors::add_statuses;
 use super::event::{CaseError, Event, Operation};
 use super::expect::{Mismatch, compare};
 use super::fault::FaultStore;
-use super::reservations::{Named, Reserved};
+use super::reservations::{NamedReservations, ReservationOutcome};
 use crate::clock::VirtualClock;
 use crate::engine::{DescriptorAnswer, Engine, EngineConfig, RequestAnswer};
 use crate::wire::{Answer, WireError};
@@ -62,10 +61,11 @@ pub type Deciding<'a> =
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Replayer {
-    engine: Engine<FaultStore<Counted>>,
+    engine: Engine,
+    store: Arc<FaultStore>,
     clock: Arc<VirtualClock>,
     events: u64,
-    reservations: Named,
+    reservations: NamedReservations,
 }
 
 impl Replayer {
@@ -79,7 +79,7 @@ impl Replayer {
     #[must_use]
     pub fn plain(policy: Arc<PolicySet>, tenants: Arc<FileTenants>, keyring: Keyring) -> Self {
         Self::on(policy, tenants, keyring, |clock| {
-            Counted::Plain(ModelStore::new(clock))
+            Arc::new(ModelStore::new(clock))
         })
     }
 
@@ -98,7 +98,7 @@ impl Replayer {
             ..MemoryConfig::default()
         };
         Self::on(policy, tenants, keyring, |clock| {
-            Counted::Embedded(MemoryStore::new(clock, &config))
+            Arc::new(MemoryStore::new(clock, &config))
         })
     }
 
@@ -106,23 +106,29 @@ impl Replayer {
         policy: Arc<PolicySet>,
         tenants: Arc<FileTenants>,
         keyring: Keyring,
-        store: impl FnOnce(Arc<dyn Clock>) -> Counted,
+        store: impl FnOnce(Arc<dyn Clock>) -> Arc<dyn Store>,
     ) -> Self {
         let clock = Arc::new(VirtualClock::default());
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
-        let store = FaultStore::new(store(Arc::clone(&time)));
+        let store = Arc::new(FaultStore::new(store(Arc::clone(&time))));
         let config = EngineConfig {
             policy,
             tenants,
             // Outages are events here; a machine that stalls is none.
             deadline: std::time::Duration::from_secs(24 * 3600),
-            ..EngineConfig::new(store, PolicySet::empty(), keyring, time)
+            ..EngineConfig::new(
+                Arc::<FaultStore>::clone(&store),
+                PolicySet::empty(),
+                keyring,
+                time,
+            )
         };
         Self {
             engine: Engine::new(config),
+            store,
             clock,
             events: 0,
-            reservations: Named::default(),
+            reservations: NamedReservations::default(),
         }
     }
 
@@ -143,7 +149,7 @@ impl Replayer {
         self.events += 1;
         Ok(match &event.operation {
             Operation::Fault(state) => {
-                self.engine.store().set(*state);
+                self.store.set(*state);
                 None
             }
             Operation::Request(facts) => {
@@ -192,7 +198,7 @@ impl Replayer {
 
     /// Returns statistics of the store.
     pub fn stats(&self) -> StoreStats {
-        self.engine.store().stats()
+        self.store.stats()
     }
 
     /// Moves the clock, stopping wherever a probe or an expiry falls due.
@@ -216,8 +222,8 @@ pub struct Decided {
     shown: Option<Box<Value>>,
 }
 
-impl From<Reserved> for Decided {
-    fn from(answer: Reserved) -> Self {
+impl From<ReservationOutcome> for Decided {
+    fn from(answer: ReservationOutcome) -> Self {
         Self {
             decision: answer.decision,
             policy: answer.policy,

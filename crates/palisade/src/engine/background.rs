@@ -1,4 +1,4 @@
-//! What runs beside the requests: probes of the store, copies of the registries,
+//! Tasks that run beside the requests: probes of the store, copies of the registries,
 //! refills of leased limits.
 //!
 //! One step of the probes serves the server's task and the virtual clock of policy
@@ -8,30 +8,30 @@ use std::time::Duration;
 
 use palisade_core::failure::Policy;
 use palisade_core::time::Micros;
-use palisade_store::{Store, StoreError, Vitals};
+use palisade_store::StoreError;
 
 use super::Engine;
 use super::link::For;
 
-/// How often it is looked whether a probe is due.
+/// Interval between looks whether a probe is due.
 const PROBES_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a store that answers is looked at: what its settings put at risk, and on a quiet
+/// Interval between looks at a store that answers: at its risky settings, and on a quiet
 /// node whether it is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// How often changes of other nodes are taken over: twice within the second in which
+/// Interval at which changes of other nodes are taken over: twice within the second in which
 /// they must bind.
 const REGISTRIES_EVERY: Duration = Duration::from_millis(500);
 
-/// How often what was given back is announced, if anything was: a tenth of the second in which
+/// Interval at which refunds are announced, if there are any: a tenth of the second in which
 /// others must know, and few enough writes however many refunds there are.
 const REFUNDS_EVERY: Duration = Duration::from_millis(100);
 
-/// How often overage is shared: a node that is killed loses no more of it.
+/// Interval at which overage is shared: a node that is killed loses no more of it.
 const OVERAGE_EVERY: Duration = Duration::from_secs(5);
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// When the failure machinery next has something to do.
     pub fn next_due(&self) -> Option<Micros> {
         self.link.modes().next_due().map(|(at, _)| at)
@@ -111,7 +111,7 @@ impl<S: Store> Engine<S> {
         while !self.link.is_reached() && !self.link.is_cut_off(Policy::Limits) {
             let ends = self.link.request_ends();
             let whom = For::Decision(Policy::Limits);
-            let _ = self.link.call(whom, ends, Vitals::probe).await;
+            let _ = self.link.call(whom, ends, |store| store.probe()).await;
             tokio::time::sleep(PROBES_EVERY).await;
         }
     }

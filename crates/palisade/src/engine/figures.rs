@@ -2,7 +2,7 @@
 
 use palisade_core::decision::Mode;
 use palisade_core::failure::{Circuit, Policy};
-use palisade_store::{Store, StoreStats, Vitals};
+use palisade_store::{StoreStats, Vitals};
 
 use super::{CandidateReport, Engine, ReservationFigures, TenantStats};
 
@@ -36,7 +36,7 @@ pub struct Figures {
     pub candidate: Option<CandidateReport>,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Reads the figures.
     pub fn figures(&self) -> Figures {
         let now = self.now();

@@ -5,7 +5,6 @@ use std::time::Duration;
 use palisade_core::failure::level::SLOW_P99;
 use palisade_core::failure::{Circuit, FailureKind, NodeModes, Policy, SourceHealth, StoreHealth};
 use palisade_core::time::Micros;
-use palisade_store::Store;
 use serde::Serialize;
 
 use super::Engine;
@@ -72,7 +71,7 @@ pub struct DependencyReport {
     pub since: Option<String>,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// For how long the store has answered no availability probe; `None` while it
     /// is trusted. For hosts that end themselves in an outage that does not end.
     pub fn store_silent_for(&self) -> Option<Duration> {

@@ -5,8 +5,7 @@
 //! failure modes of this node and the counters that stand in for the store.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -15,13 +14,13 @@ use palisade_core::failure::{CallDecision, Due, Event, Events, NodeModes, Permit
 use palisade_core::policy::Settings;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
-use palisade_store::{Store, StoreError, StoreRisks, Vitals, deadline};
+use palisade_store::{Answer, Store, StoreError, StoreRisks, Take, deadline};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::ports::{ModeChange, Observer};
 use super::stand_in::StandIn;
-use super::timing::{self, is_measured, is_next_measured};
+use super::timing::is_measured;
 use crate::deadline::{TimeIsUp, until};
 
 /// Counters that live in this process only: local limits, throttles and fallbacks.
@@ -93,24 +92,49 @@ impl From<NoAnswer> for StoreError {
     }
 }
 
+/// When a store call must have ended, and when it began.
+#[derive(Clone, Copy)]
+pub(super) struct CallTimes {
+    /// When the request that it belongs to must be answered.
+    ends: Instant,
+    /// When the run of calls began that it belongs to; `None` if it is the only one.
+    began: Option<Instant>,
+    /// What the clock showed when it was made, if somebody has looked.
+    started: Option<Micros>,
+}
+
+impl From<Instant> for CallTimes {
+    fn from(ends: Instant) -> Self {
+        Self {
+            ends,
+            began: None,
+            started: None,
+        }
+    }
+}
+
+impl CallTimes {
+    /// A call that is made now, where the clock has been looked at already.
+    pub(super) const fn started(ends: Instant, started: Option<Micros>) -> Self {
+        Self {
+            ends,
+            began: None,
+            started,
+        }
+    }
+}
+
 /// The store calls of one request: made for the same purpose, ended with the same time.
-pub(super) struct Calls<'l, S> {
-    pub(super) link: &'l Link<S>,
+#[derive(Clone, Copy)]
+pub(super) struct Calls<'l> {
+    pub(super) link: &'l Link,
     whom: For,
     /// When the run of calls began that these belong to.
     began: Instant,
     ends: Instant,
 }
 
-impl<S> Clone for Calls<'_, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S> Copy for Calls<'_, S> {}
-
-impl<'l, S: Store> Calls<'l, S> {
+impl<'l> Calls<'l> {
     /// Until when a turn may be waited for: after that there is no time left to use it.
     pub(super) fn turn_ends(self) -> Instant {
         self.ends - GRACE
@@ -131,21 +155,33 @@ impl<'l, S: Store> Calls<'l, S> {
         }
     }
 
-    pub(super) async fn make<T, F: Future<Output = Result<T, StoreError>>>(
+    pub(super) async fn make<'c, T>(
         self,
-        call: impl FnOnce(&'l S) -> F,
-    ) -> Result<T, NoAnswer> {
-        let Self {
-            link, whom, began, ..
-        } = self;
-        link.call_in_run(whom, (None, Some(began)), self.ends, call)
-            .await
+        call: impl FnOnce(&'c dyn Store) -> Answer<'c, T>,
+    ) -> Result<T, NoAnswer>
+    where
+        'l: 'c,
+    {
+        let times = CallTimes {
+            began: Some(self.began),
+            ..self.ends.into()
+        };
+        self.link.call(self.whom, times, call).await
     }
 }
 
+/// Leave to call, from the breaker if the call needs its leave, and when it was given.
+#[derive(Clone, Copy)]
+struct Leave {
+    permit: Option<Permit>,
+    at: Micros,
+}
+
 /// The store and how it is doing.
-pub(super) struct Link<S> {
-    store: S,
+pub(super) struct Link {
+    store: Arc<dyn Store>,
+    /// Whether a call on buckets has been answered when it has been made.
+    answers_at_once: bool,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
     deadline: Duration,
@@ -163,9 +199,9 @@ pub(super) struct Link<S> {
     told_risks: Mutex<StoreRisks>,
 }
 
-impl<S: Store> Link<S> {
+impl Link {
     pub(super) fn new(
-        store: S,
+        store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         observer: Arc<dyn Observer>,
         deadline: Duration,
@@ -173,6 +209,7 @@ impl<S: Store> Link<S> {
     ) -> Self {
         let modes = NodeModes::new(settings.availability, settings.fallback.clone());
         Self {
+            answers_at_once: answers_at_once(&*store),
             store,
             stand_in: StandIn::new(&clock),
             clock,
@@ -193,8 +230,14 @@ impl<S: Store> Link<S> {
             .reconfigure(settings.availability, settings.fallback.clone());
     }
 
-    pub(super) const fn store(&self) -> &S {
-        &self.store
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Whether a call on buckets has been answered when it has been made: nobody needs a
+    /// deadline for one.
+    pub(super) const fn answers_at_once(&self) -> bool {
+        self.answers_at_once
     }
 
     pub(super) const fn clock(&self) -> &Arc<dyn Clock> {
@@ -221,7 +264,7 @@ impl<S: Store> Link<S> {
 
     /// True once the store has answered. One in this process needs no asking.
     pub(super) fn is_reached(&self) -> bool {
-        self.never_waits() || self.is_reached.load(Ordering::Relaxed)
+        self.answers_at_once || self.is_reached.load(Ordering::Relaxed)
     }
 
     /// True while decisions under this policy are made without the store: its breaker is
@@ -231,11 +274,6 @@ impl<S: Store> Link<S> {
         matches!(admitted, CallDecision::DoNotCall)
     }
 
-    /// True if what the store is asked for is there when it has been asked.
-    pub(super) fn never_waits(&self) -> bool {
-        self.store.never_waits()
-    }
-
     /// The counters that limits fall back to.
     pub(super) const fn stand_in(&self) -> &StandIn {
         &self.stand_in
@@ -243,7 +281,7 @@ impl<S: Store> Link<S> {
 
     /// When a request that starts now must be answered.
     pub(super) fn request_ends(&self) -> Instant {
-        match self.never_waits() {
+        match self.answers_at_once {
             // To look at the time would be a noticeable part of a decision in this process.
             true => self.far_off,
             false => deadline::after(self.deadline + GRACE),
@@ -251,7 +289,7 @@ impl<S: Store> Link<S> {
     }
 
     /// The calls of a request that starts now.
-    pub(super) fn calls(&self, whom: For) -> Calls<'_, S> {
+    pub(super) fn calls(&self, whom: For) -> Calls<'_> {
         let began = deadline::now();
         Calls {
             link: self,
@@ -261,95 +299,71 @@ impl<S: Store> Link<S> {
         }
     }
 
-    /// One store call of a request that must be answered at `ends`. The call's own
-    /// deadline starts when it is made: one that is cut short because the request's time
-    /// went elsewhere says nothing about the store.
-    pub(super) fn call<'l, T, F: Future<Output = Result<T, StoreError>>>(
-        &'l self,
+    /// One store call of a request. The call's own deadline starts when it is made: one that
+    /// is cut short because the request's time went elsewhere says nothing about the store.
+    pub(super) async fn call<'c, T>(
+        &'c self,
         whom: For,
-        ends: Instant,
-        call: impl FnOnce(&'l S) -> F,
-    ) -> impl Future<Output = Result<T, NoAnswer>> {
-        self.call_from(None, whom, ends, call)
-    }
-
-    /// The same of one that starts now, if the clock has been looked at: `started` is what it
-    /// showed.
-    pub(super) fn call_from<'l, T, F: Future<Output = Result<T, StoreError>>>(
-        &'l self,
-        started: Option<Micros>,
-        whom: For,
-        ends: Instant,
-        call: impl FnOnce(&'l S) -> F,
-    ) -> impl Future<Output = Result<T, NoAnswer>> {
-        self.call_in_run(whom, (started, None), ends, call)
-    }
-
-    /// The same in a run of calls that began at `began`: what the whole run takes is the
-    /// store's doing.
-    async fn call_in_run<'l, T, F: Future<Output = Result<T, StoreError>>>(
-        &'l self,
-        whom: For,
-        (started, began): (Option<Micros>, Option<Instant>),
-        ends: Instant,
-        call: impl FnOnce(&'l S) -> F,
+        times: impl Into<CallTimes>,
+        call: impl FnOnce(&'c dyn Store) -> Answer<'c, T>,
     ) -> Result<T, NoAnswer> {
-        if self.goes_without_saying(whom) {
-            return match call(&self.store).await {
-                Ok(answer) => {
-                    self.observer.store_call(None, None);
-                    Ok(answer)
-                }
-                Err(error) => Err(self.failed_at_once(whom, error)),
-            };
-        }
-        let started = started.unwrap_or_else(|| self.now());
-        let permit = self.permit(whom, started)?;
-        if self.never_waits() {
-            let result = call(&self.store).await;
-            self.heard(whom, permit, started, result.as_ref().err());
-            return result.map_err(NoAnswer::Failed);
-        }
-        let made = deadline::now();
-        if made >= ends && whom != For::Upkeep {
-            return Err(NoAnswer::OutOfTime);
-        }
-        let call_ends = ends.min(made + self.deadline);
-        let result = match until(call_ends, pin!(call(&self.store))).await {
-            Ok(result) => result,
-            Err(TimeIsUp) if call_ends - began.unwrap_or(made) < self.deadline => {
-                return Err(NoAnswer::OutOfTime);
-            }
-            Err(TimeIsUp) => Err(StoreError::TimedOut),
+        let times = times.into();
+        let leave = match self.skips_breaker(whom) {
+            true => None,
+            false => Some(self.leave(whom, times)?),
         };
-        self.heard(whom, permit, started, result.as_ref().err());
-        result.map_err(NoAnswer::Failed)
+        match (call(&*self.store), leave) {
+            (Answer::Ready(Ok(found)), None) => {
+                self.observer.store_call(None, None);
+                Ok(found)
+            }
+            (Answer::Ready(Err(error)), None) => Err(self.failed_at_once(whom, error)),
+            // Nothing has been asked yet of a store that answers later: leave is in time.
+            (Answer::Later(answer), None) => {
+                let leave = self.leave(whom, times)?;
+                self.finish(whom, (times, leave), Answer::Later(answer))
+                    .await
+            }
+            (answer, Some(leave)) => self.finish(whom, (times, leave), answer).await,
+        }
     }
 
-    /// The same without a future, of a store that answers at once. `None`, and nothing is
-    /// charged, if it does not, or if there is more to a call than the answer.
-    pub(super) fn call_now<T>(&self, whom: For, call: impl FnOnce(&S) -> Option<T>) -> Option<T> {
-        if is_next_measured(&TURN) || !self.is_unasked(whom) {
-            return None;
-        }
-        let answer = call(&self.store)?;
-        timing::count(&TURN);
-        self.observer.store_call(None, None);
-        Some(answer)
+    /// Waits for an answer until its deadline, and tells whoever wants to know how it ended.
+    async fn finish<T>(
+        &self,
+        whom: For,
+        (times, leave): (CallTimes, Leave),
+        answer: Answer<'_, T>,
+    ) -> Result<T, NoAnswer> {
+        let result = match answer {
+            Answer::Ready(result) => result,
+            Answer::Later(mut answer) => {
+                let made = deadline::now();
+                if made >= times.ends && whom != For::Upkeep {
+                    return Err(NoAnswer::OutOfTime);
+                }
+                let ends = times.ends.min(made + self.deadline);
+                match until(ends, Pin::new(&mut answer)).await {
+                    Ok(result) => result,
+                    Err(TimeIsUp) if ends - times.began.unwrap_or(made) < self.deadline => {
+                        return Err(NoAnswer::OutOfTime);
+                    }
+                    Err(TimeIsUp) => Err(StoreError::TimedOut),
+                }
+            }
+        };
+        self.record_outcome(whom, leave, result.as_ref().err());
+        result.map_err(NoAnswer::Failed)
     }
 
     /// Whether a call is made without asking for leave, and nobody hears of its answer but who
     /// counts: most calls of a store in this process, while it has not failed.
-    fn goes_without_saying(&self, whom: For) -> bool {
-        self.is_unasked(whom) && !is_measured(&TURN)
-    }
-
-    /// Whether a call needs no leave, and its answer is no news.
-    fn is_unasked(&self, whom: For) -> bool {
-        whom == For::Decision(Policy::Limits)
-            && self.never_waits()
+    fn skips_breaker(&self, whom: For) -> bool {
+        self.answers_at_once
+            && whom == For::Decision(Policy::Limits)
             && self.is_calm.load(Ordering::Acquire)
             && self.answers()
+            && !is_measured(&TURN)
     }
 
     /// The failure of a call that was made without leave. Whether the breaker has opened
@@ -361,19 +375,23 @@ impl<S: Store> Link<S> {
             CallDecision::Call(permit) => Some(permit),
             CallDecision::DoNotCall => None,
         };
-        self.heard(whom, permit, now, Some(&error));
+        self.record_outcome(whom, Leave { permit, at: now }, Some(&error));
         NoAnswer::Failed(error)
     }
 
-    /// Leave to call, if the call needs one.
-    fn permit(&self, whom: For, now: Micros) -> Result<Option<Permit>, NoAnswer> {
+    /// Leave to call, from the breaker if it has a say.
+    fn leave(&self, whom: For, times: CallTimes) -> Result<Leave, NoAnswer> {
+        let at = times.started.unwrap_or_else(|| self.now());
         let policy = match whom {
             For::Decision(policy) => policy,
             For::Upkeep => Policy::Limits,
-            For::Background | For::Operator => return Ok(None),
+            For::Background | For::Operator => return Ok(Leave { permit: None, at }),
         };
-        match self.modes().admit(policy, now) {
-            CallDecision::Call(permit) => Ok(Some(permit)),
+        match self.modes().admit(policy, at) {
+            CallDecision::Call(permit) => Ok(Leave {
+                permit: Some(permit),
+                at,
+            }),
             CallDecision::DoNotCall => {
                 if whom != For::Upkeep {
                     self.observer.not_asked(policy);
@@ -385,7 +403,7 @@ impl<S: Store> Link<S> {
 
     /// What a call's end means for metrics, for the breaker, and for who is told that
     /// the store fails.
-    fn heard(&self, whom: For, permit: Option<Permit>, from: Micros, error: Option<&StoreError>) {
+    fn record_outcome(&self, whom: For, leave: Leave, error: Option<&StoreError>) {
         if whom == For::Operator {
             return;
         }
@@ -393,12 +411,12 @@ impl<S: Store> Link<S> {
         if error.is_none() && !self.is_reached.load(Ordering::Relaxed) {
             self.is_reached.store(true, Ordering::Relaxed);
         }
-        self.tell(error, now);
-        let took = now.since(from);
+        self.notify_on_change(error, now);
+        let took = now.since(leave.at);
         if whom != For::Background {
             self.observer.store_call(Some(took), error);
         }
-        if let (For::Decision(policy), Some(permit)) = (whom, permit) {
+        if let (For::Decision(policy), Some(permit)) = (whom, leave.permit) {
             let mut modes = self.modes();
             let events = match error {
                 None => modes.on_success(policy, permit, took, now),
@@ -418,7 +436,7 @@ impl<S: Store> Link<S> {
     }
 
     /// Tells observers that the store fails, or answers again, once per change.
-    fn tell(&self, error: Option<&StoreError>, now: Micros) {
+    fn notify_on_change(&self, error: Option<&StoreError>, now: Micros) {
         let state = error.map_or(ANSWERS, |error| error.kind() as u8);
         if self.told.load(Ordering::Relaxed) != state
             && self.told.swap(state, Ordering::Relaxed) != state
@@ -428,18 +446,18 @@ impl<S: Store> Link<S> {
     }
 
     /// One call of an operator, which nobody waits for longer than the deadline.
-    pub(super) async fn operate<'l, T, F: Future<Output = Result<T, StoreError>>>(
-        &'l self,
-        call: impl FnOnce(&'l S) -> F,
+    pub(super) async fn operate<'c, T>(
+        &'c self,
+        call: impl FnOnce(&'c dyn Store) -> Answer<'c, T>,
     ) -> Result<T, StoreError> {
         let answer = self.call(For::Operator, self.request_ends(), call).await;
         answer.map_err(StoreError::from)
     }
 
     /// One call beside all requests.
-    pub(super) async fn attend<'l, T, F: Future<Output = Result<T, StoreError>>>(
-        &'l self,
-        call: impl FnOnce(&'l S) -> F,
+    pub(super) async fn attend<'c, T>(
+        &'c self,
+        call: impl FnOnce(&'c dyn Store) -> Answer<'c, T>,
     ) -> Result<T, StoreError> {
         let answer = self.call(For::Background, self.request_ends(), call).await;
         answer.map_err(StoreError::from)
@@ -458,7 +476,7 @@ impl<S: Store> Link<S> {
 
     /// Asks the store for a sign of life, and looks at what its settings put at risk.
     pub(super) async fn look(&self) -> Result<Micros, StoreError> {
-        let answer = self.attend(Vitals::probe).await;
+        let answer = self.attend(|store| store.probe()).await;
         if let Some(found) = self.store.stats().risks {
             let mut told = self.told_risks.lock();
             if *told != found {
@@ -497,4 +515,11 @@ impl<S: Store> Link<S> {
             at,
         });
     }
+}
+
+/// Whether a store in this process answers: found out by a call that concerns no bucket. One
+/// that is answered later is never made, since nobody polls it. Where nodes share a store,
+/// requests wait for each other (for a lease to be filled), and have a deadline in any case.
+fn answers_at_once(store: &dyn Store) -> bool {
+    !store.is_shared() && matches!(store.charge(&[], Take::Peek), Answer::Ready(_))
 }

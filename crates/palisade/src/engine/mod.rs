@@ -27,7 +27,6 @@ use palisade_core::policy::PolicySet;
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
-use crate::setup::AnyStore;
 use candidate::Candidate;
 use guard::Guard;
 use limits::Limits;
@@ -69,8 +68,7 @@ pub use reservations::{
 
 /// The parts of an engine.
 ///
-/// [`Palisade::builder`](crate::Palisade::builder) fills it in; by hand it takes a store of any
-/// type:
+/// [`Palisade::builder`](crate::Palisade::builder) fills it in; by hand it takes any store:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -79,7 +77,7 @@ pub use reservations::{
 /// use palisade::{Clock, Engine, EngineConfig, Keyring, SystemClock};
 ///
 /// let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-/// let store = ModelStore::new(Arc::clone(&clock));
+/// let store = Arc::new(ModelStore::new(Arc::clone(&clock)));
 /// let bundle = palisade::policy::load(None, &Default::default(), &Default::default())?;
 /// let policy = (*bundle.policy).clone();
 /// let keyring = Keyring::new(b"at least 32 random bytes go here", None)?;
@@ -90,9 +88,9 @@ pub use reservations::{
 /// assert!(Engine::new(config).policy().enabled);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct EngineConfig<S> {
+pub struct EngineConfig {
     /// The store.
-    pub store: S,
+    pub store: Arc<dyn Store>,
     /// The policy to start with.
     pub policy: Arc<PolicySet>,
     /// Secrets.
@@ -107,10 +105,10 @@ pub struct EngineConfig<S> {
     pub observer: Arc<dyn Observer>,
 }
 
-impl<S> EngineConfig<S> {
+impl EngineConfig {
     /// An engine with the default deadline, no tenants and no observer.
     pub fn new(
-        store: S,
+        store: Arc<dyn Store>,
         policy: PolicySet,
         keyring: impl Into<Arc<Keyring>>,
         clock: Arc<dyn Clock>,
@@ -145,11 +143,11 @@ impl<S> EngineConfig<S> {
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Engine<S = AnyStore> {
+pub struct Engine {
     policy: ArcSwap<PolicySet>,
     keyring: Arc<Keyring>,
     tenants: Arc<dyn Tenants>,
-    link: Link<S>,
+    link: Link,
     limits: Limits,
     guard: Guard,
     registries: Arc<Registries>,
@@ -157,14 +155,14 @@ pub struct Engine<S = AnyStore> {
     retries: Retries,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Puts an engine together.
-    pub fn new(config: EngineConfig<S>) -> Self {
+    pub fn new(config: EngineConfig) -> Self {
         Self::sharing(config, Arc::default())
     }
 
     /// One that follows the lists of another: what operators allow holds for both.
-    fn sharing(config: EngineConfig<S>, registries: Arc<Registries>) -> Self {
+    fn sharing(config: EngineConfig, registries: Arc<Registries>) -> Self {
         let EngineConfig {
             store,
             policy,
@@ -199,9 +197,10 @@ impl<S: Store> Engine<S> {
         look(&self.policy.load())
     }
 
-    /// True on the embedded store: no decision on limits waits for anything.
-    pub fn never_waits(&self) -> bool {
-        self.link.never_waits()
+    /// True on the embedded store: no decision on limits waits for anything, and the future
+    /// of [`Engine::check`] is ready when it is polled first.
+    pub const fn answers_at_once(&self) -> bool {
+        self.link.answers_at_once()
     }
 
     /// True while a candidate policy decides beside the one in force.
@@ -228,7 +227,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// The store.
-    pub const fn store(&self) -> &S {
+    pub fn store(&self) -> &dyn Store {
         self.link.store()
     }
 

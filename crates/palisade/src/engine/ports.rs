@@ -26,7 +26,7 @@ use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
 /// # use palisade::core::{Clock, Keyring};
 /// # use palisade::store::memory::{MemoryConfig, MemoryStore};
 /// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let store = Arc::new(MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default()));
 ///
 /// let text = r#"
 /// [[tenant]]
@@ -133,7 +133,7 @@ impl Tenants for NoTenants {
 /// # use palisade::core::{Clock, Keyring};
 /// # use palisade::store::memory::{MemoryConfig, MemoryStore};
 /// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let store = Arc::new(MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default()));
 /// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
 /// # let (env, flags) = Default::default();
 /// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;

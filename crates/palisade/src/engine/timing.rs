@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::thread::LocalKey;
 
 use palisade_core::time::Micros;
-use palisade_store::Store;
 
 use super::Engine;
 
@@ -19,24 +18,12 @@ thread_local! {
 /// Whether it is the turn of the one that is counted now.
 #[inline]
 pub(in crate::engine) fn is_measured(turns: &'static LocalKey<Cell<u32>>) -> bool {
-    let is_measured = is_next_measured(turns);
-    count(turns);
-    is_measured
+    let turn = turns.get();
+    turns.set(turn.wrapping_add(1));
+    turn.is_multiple_of(MEASURED_PER)
 }
 
-/// Whether the next one is measured; nothing is counted yet.
-#[inline]
-pub(in crate::engine) fn is_next_measured(turns: &'static LocalKey<Cell<u32>>) -> bool {
-    turns.get().is_multiple_of(MEASURED_PER)
-}
-
-/// One has had its turn.
-#[inline]
-pub(in crate::engine) fn count(turns: &'static LocalKey<Cell<u32>>) {
-    turns.set(turns.get().wrapping_add(1));
-}
-
-impl<S: Store> Engine<S> {
+impl Engine {
     /// When a decision that is to be measured began.
     pub(in crate::engine) fn begin_timing(&self) -> Option<Micros> {
         let is_measured = is_measured(&TURN) && self.observer().hears_times();

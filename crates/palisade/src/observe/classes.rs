@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use palisade_core::policy::{ClassKind, PolicySet};
 use palisade_core::record::Flow;
 
-/// Name that replaces every class that the policy does not name.
+/// Name for every class that is not known.
 pub(super) const OTHER: &str = "other";
 
 const CLASS_BYTES_MAX: usize = 64;
@@ -59,7 +59,7 @@ impl KnownClasses {
         shown.unwrap_or_else(|| OTHER.into())
     }
 
-    /// Returns the kind of the class, which sets its behaviour in an outage.
+    /// Behaviour of the class in an outage.
     pub(super) fn kind(&self, class: &str) -> ClassKind {
         self.0.load().get(class).copied().unwrap_or_default()
     }

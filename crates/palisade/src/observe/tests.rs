@@ -57,7 +57,7 @@ impl MemorySink {
 
 /// An engine, and everything that observed it.
 pub(super) struct Watched {
-    pub(super) engine: Engine<ModelStore<Arc<VirtualClock>>>,
+    pub(super) engine: Engine,
     pub(super) clock: Arc<VirtualClock>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<Audit>,
@@ -86,7 +86,12 @@ impl Watched {
         let of_engine = Keyring::new(SECRET, None).unwrap();
         let engine = Engine::new(EngineConfig {
             observer,
-            ..EngineConfig::new(store, policy, of_engine, Arc::<VirtualClock>::clone(&clock))
+            ..EngineConfig::new(
+                Arc::new(store),
+                policy,
+                of_engine,
+                Arc::<VirtualClock>::clone(&clock),
+            )
         });
         Self {
             engine,

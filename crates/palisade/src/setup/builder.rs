@@ -7,10 +7,12 @@ use std::time::Duration;
 use palisade_core::key::Keyring;
 use palisade_core::time::Clock;
 use palisade_policy::{ConfigErrors, Env, Overrides, PolicyBundle, SourceUrl};
+use palisade_store::Store;
+use palisade_store::memory::MemoryStore;
 use zeroize::Zeroizing;
 
 use super::data_dir::{SECRET_VARIABLE, create_data_dir, starting_secret, without_line_end};
-use super::{AnyStore, Opening, OpeningError, Palisade, StoreConfig, StoreUrl};
+use super::{Opening, OpeningError, Palisade, StoreConfig, StoreUrl};
 use crate::clock::SystemClock;
 use crate::engine::{Engine, EngineConfig, NoObserver, Observer, Tenants};
 
@@ -62,7 +64,7 @@ pub struct StoreSource(Source);
 
 enum Source {
     Address(String),
-    Open(AnyStore),
+    Open(Arc<dyn Store>),
 }
 
 impl From<&str> for StoreSource {
@@ -77,9 +79,29 @@ impl From<String> for StoreSource {
     }
 }
 
-impl<S: Into<AnyStore>> From<S> for StoreSource {
-    fn from(store: S) -> Self {
-        Self(Source::Open(store.into()))
+impl From<Arc<dyn Store>> for StoreSource {
+    fn from(store: Arc<dyn Store>) -> Self {
+        Self(Source::Open(store))
+    }
+}
+
+impl<C: Clock> From<MemoryStore<C>> for StoreSource {
+    fn from(store: MemoryStore<C>) -> Self {
+        Self(Source::Open(Arc::new(store)))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<palisade_store::redis::RedisStore> for StoreSource {
+    fn from(store: palisade_store::redis::RedisStore) -> Self {
+        Self(Source::Open(Arc::new(store)))
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl From<palisade_store::postgres::PostgresStore> for StoreSource {
+    fn from(store: palisade_store::postgres::PostgresStore) -> Self {
+        Self(Source::Open(Arc::new(store)))
     }
 }
 
@@ -297,7 +319,10 @@ impl Builder {
     }
 }
 
-async fn open(config: &StoreConfig, clock: &Arc<dyn Clock>) -> Result<AnyStore, OpeningError> {
+async fn open(
+    config: &StoreConfig,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Store>, OpeningError> {
     Opening::of(config)?.open(clock).await
 }
 

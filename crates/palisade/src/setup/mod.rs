@@ -1,14 +1,12 @@
 //! From an address, a secret and a policy to an engine that runs: shared by
 //! [`Palisade::builder`](crate::Palisade::builder) and the server.
 
-mod any_store;
 mod builder;
 mod data_dir;
 mod opening;
 mod palisade;
 mod store_url;
 
-pub use any_store::AnyStore;
 pub use builder::{BuildError, Builder, StoreSource};
 pub use data_dir::{
     SECRET_FILE, SECRET_VARIABLE, create_data_dir, read_secret, starting_secret, try_write,

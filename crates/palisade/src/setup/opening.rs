@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::time::Clock;
+use palisade_store::Store;
 use palisade_store::memory::{self, JournalConfig, MemoryConfig, MemoryStore};
 #[cfg(feature = "postgres")]
 use palisade_store::postgres::{PostgresConfig, PostgresStore, StartError};
 #[cfg(feature = "redis")]
 use palisade_store::redis::{RedisConfig, RedisConfigError, RedisStore, Tls};
 
-use super::{AnyStore, StoreUrl};
+use super::StoreUrl;
 
 /// The address of a store, and how it is used.
 #[derive(Clone)]
@@ -140,12 +141,12 @@ impl Opening {
     ///
     /// # Errors
     /// The data directory cannot be used, or the schema of Postgres does not fit.
-    pub async fn open(self, clock: &Arc<dyn Clock>) -> Result<AnyStore, OpeningError> {
+    pub async fn open(self, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Store>, OpeningError> {
         match self {
-            Self::Memory(bounds) => Ok(MemoryStore::new(Arc::clone(clock), &bounds).into()),
+            Self::Memory(bounds) => Ok(Arc::new(MemoryStore::new(Arc::clone(clock), &bounds))),
             Self::Embedded(bounds, directory) => embedded(&bounds, &directory, clock),
             #[cfg(feature = "redis")]
-            Self::Redis(store) => Ok(store.into()),
+            Self::Redis(store) => Ok(Arc::new(store)),
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => postgres(&config).await,
         }
@@ -174,7 +175,7 @@ fn embedded(
     bounds: &MemoryConfig,
     directory: &Path,
     clock: &Arc<dyn Clock>,
-) -> Result<AnyStore, OpeningError> {
+) -> Result<Arc<dyn Store>, OpeningError> {
     let opened = MemoryStore::open(directory, Arc::clone(clock), bounds);
     let (store, report) = opened.map_err(|error| OpeningError::Directory {
         directory: directory.to_owned(),
@@ -189,11 +190,11 @@ fn embedded(
         torn_bytes = report.torn_bytes,
         "the data directory was read"
     );
-    Ok(store.into())
+    Ok(Arc::new(store))
 }
 
 #[cfg(feature = "postgres")]
-async fn postgres(config: &PostgresConfig) -> Result<AnyStore, OpeningError> {
+async fn postgres(config: &PostgresConfig) -> Result<Arc<dyn Store>, OpeningError> {
     let store = match PostgresStore::connect(config).await {
         Err(StartError::Store(error)) => {
             tracing::warn!(
@@ -205,7 +206,7 @@ async fn postgres(config: &PostgresConfig) -> Result<AnyStore, OpeningError> {
         }
         other => other,
     };
-    Ok(store?.into())
+    Ok(Arc::new(store?))
 }
 
 /// The connection settings of a Postgres at `url`.

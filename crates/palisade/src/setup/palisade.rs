@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palisade_store::StoreError;
 use tokio::task::JoinHandle;
 
-use super::{AnyStore, Builder};
+use super::Builder;
 use crate::engine::Engine;
 
 /// A running [`Engine`]: store, policy, and the work in its background.
@@ -42,7 +42,7 @@ impl Palisade {
         Builder::new()
     }
 
-    pub(super) fn of(engine: Engine<AnyStore>) -> Self {
+    pub(super) fn of(engine: Engine) -> Self {
         let engine = Arc::new(engine);
         let background = Arc::clone(&engine);
         Self {

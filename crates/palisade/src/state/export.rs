@@ -25,8 +25,8 @@ const QUOTAS_AT_ONCE: usize = 64;
 /// # Errors
 /// [`StateError`]; what was written until then has no last line and is refused by
 /// [`import`](super::import).
-pub async fn export<S: Store>(
-    store: &S,
+pub async fn export(
+    store: &dyn Store,
     policy: &PolicySet,
     keyring: &Keyring,
     to: impl Write,
@@ -46,8 +46,8 @@ pub async fn export<S: Store>(
     Ok(to.end()?)
 }
 
-async fn records<S: Store>(
-    store: &S,
+async fn records(
+    store: &dyn Store,
     kind: RecordKind,
     to: &mut Writer<impl Write>,
 ) -> Result<(), StateError> {
@@ -65,7 +65,7 @@ async fn records<S: Store>(
     }
 }
 
-async fn entries<S: Store>(store: &S, to: &mut Writer<impl Write>) -> Result<(), StateError> {
+async fn entries(store: &dyn Store, to: &mut Writer<impl Write>) -> Result<(), StateError> {
     for registry in MOVED {
         let found = store.entries(registry, None).await?.unwrap_or_default();
         for entry in &found.entries {
@@ -76,8 +76,8 @@ async fn entries<S: Store>(store: &S, to: &mut Writer<impl Write>) -> Result<(),
     Ok(())
 }
 
-async fn quotas<S: Store>(
-    store: &S,
+async fn quotas(
+    store: &dyn Store,
     policy: &PolicySet,
     to: &mut Writer<impl Write>,
 ) -> Result<(), StateError> {

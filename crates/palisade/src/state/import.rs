@@ -103,8 +103,8 @@ fn head(from: &mut Reader<impl BufRead>, keyring: &Keyring) -> Result<String, St
 /// # Errors
 /// [`StateError`]; what was written until then stays, and the same file can be imported
 /// again.
-pub async fn import<S: Store>(
-    store: &S,
+pub async fn import(
+    store: &dyn Store,
     policy: &PolicySet,
     keyring: &Keyring,
     from: impl BufRead,
@@ -141,10 +141,10 @@ pub async fn import<S: Store>(
     }
 }
 
-/// An import in progress.
-struct Run<'a, S> {
-    store: &'a S,
-    /// Has the store's API keys added once a quota needs them: entries come before quotas.
+/// One import under way.
+struct Run<'a> {
+    store: &'a dyn Store,
+    /// With the keys of the store once a quota needs them: entries come before quotas.
     policy: Cow<'a, PolicySet>,
     existing: Existing,
     now: Micros,
@@ -153,8 +153,8 @@ struct Run<'a, S> {
     done: Imported,
 }
 
-impl<S: Store> Run<'_, S> {
-    /// Writes a batch at once if the store has none of its records, else one by one.
+impl Run<'_> {
+    /// All at once if the store has none of them, else one by one.
     async fn records(&mut self, batch: Vec<RecordLine>) -> Result<(), StateError> {
         let (live, ended): (Vec<_>, Vec<_>) = batch
             .into_iter()

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use futures_util::FutureExt;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Request, Uri, response};
@@ -12,7 +13,6 @@ use ipnet::IpNet;
 use palisade_core::facts::Layers;
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{Decision, Id, PolicySet, RequestFacts};
-use palisade_store::Store;
 use parking_lot::Mutex;
 
 use super::asked::{Asked, JudgeId, Question};
@@ -239,11 +239,12 @@ impl<J> std::fmt::Debug for Gate<J> {
     }
 }
 
-impl<S: Store> Gate<Engine<S>> {
-    /// Decides by the engine's policy, on its store. The engine's background work must be running:
-    /// [`Palisade`](crate::Palisade) starts it, for any other engine spawn [`Engine::run_forever`].
+impl Gate<Engine> {
+    /// Decides by the engine's policy, on its store. The engine's background must run beside it:
+    /// [`Palisade`](crate::Palisade) starts it, for any other engine spawn
+    /// [`Engine::run_forever`].
     #[must_use]
-    pub fn new(engine: Arc<Engine<S>>) -> Self {
+    pub fn new(engine: Arc<Engine>) -> Self {
         Self::of(engine)
     }
 }
@@ -453,7 +454,7 @@ impl<J: Judge> Gate<J> {
                 return Some(Ok(None));
             };
             let asked = self.asking(request.extensions(), question);
-            let answer = self.judge.check_now_under(policy, facts)?;
+            let answer = self.judge.check(policy, facts).now_or_never()?;
             let outside = outside(request.extensions());
             let decided = self.outcome(answer, facts.request_id.take(), (asked, outside));
             Some(decided.map(|decided| Some((decided, path))))
@@ -472,7 +473,7 @@ impl<J: Judge> Gate<J> {
         layers: Layers,
         look: impl FnOnce(&Arc<PolicySet>, &mut RequestFacts, Option<Box<str>>) -> T,
     ) -> Option<T> {
-        if !self.judge.never_waits() {
+        if !self.judge.answers_at_once() {
             return None;
         }
         let (edge, now) = (&*self.edge, self.now());
@@ -525,7 +526,7 @@ impl<J: Judge> Gate<J> {
             request_id: id,
             ..RequestFacts::unread(refused.ip)
         };
-        let answer = self.judge.check(&facts).await;
+        let answer = self.check(&facts).await;
         let id = facts.request_id;
         match answer.decision.is_allowed() {
             true => Refusal::unreadable(&refused.error, id.as_ref()),
@@ -541,8 +542,15 @@ impl<J: Judge> Gate<J> {
         (extensions, question): (&Extensions, Question),
     ) -> Result<Decided, Refusal> {
         let before = (self.asking(extensions, question), outside(extensions));
-        let answer = self.judge.check(&facts).await;
+        let answer = self.check(&facts).await;
         self.outcome(answer, facts.request_id, before)
+    }
+
+    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+        let policy = self.judge.policy();
+        // On the heap: requests that do not wait, and the layers of an application, whose
+        // types grow with each other, would carry its state.
+        Box::pin(self.judge.check(&policy, facts)).await
     }
 
     #[expect(clippy::unused_self, reason = "reads as what the gate does")]

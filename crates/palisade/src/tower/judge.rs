@@ -12,7 +12,6 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::time::{Clock, Micros};
 use palisade_core::{PolicySet, RequestFacts};
-use palisade_store::Store;
 use palisade_store::memory::Checked;
 
 use crate::SystemClock;
@@ -23,8 +22,19 @@ use crate::limiter::Limiter;
 ///
 /// A [`Gate`](super::Gate) is built on one.
 pub trait Judge: Send + Sync + 'static {
-    /// Decides a request and charges what it costs.
-    fn check(&self, facts: &RequestFacts) -> impl Future<Output = RequestAnswer> + Send;
+    /// Decides a request, under the policy that its facts were read for, and charges what it
+    /// costs.
+    fn check(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &RequestFacts,
+    ) -> impl Future<Output = RequestAnswer> + Send;
+
+    /// Whether [`Judge::check`] is ready when it is polled first: a gate then decides without
+    /// a future of its own.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
 
     /// Returns whether the user agent can change a decision under this policy (I-BOT).
     fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
@@ -37,29 +47,7 @@ pub trait Judge: Send + Sync + 'static {
         true
     }
 
-    /// Returns whether [`Judge::check_now`] always decides: nothing has to be waited for.
-    fn never_waits(&self) -> bool {
-        false
-    }
-
-    /// Decides a request without waiting, and charges what it costs. A judge that may have to wait
-    /// returns `None` and charges nothing.
-    fn check_now(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {
-        None
-    }
-
-    /// [`Judge::check_now`] under the policy that the facts were read for: saves another lookup of
-    /// the policy.
-    fn check_now_under(
-        &self,
-        _policy: &Arc<PolicySet>,
-        facts: &RequestFacts,
-    ) -> Option<RequestAnswer> {
-        self.check_now(facts)
-    }
-
-    /// Returns the refusal that is certain already, before anything costly is done for a request
-    /// (I-COST); `None` if none is known. Charges nothing.
+    /// What a request has coming before anything costly is done for it (I-COST).
     fn foresee(&self, facts: &RequestFacts) -> impl Future<Output = Option<RequestAnswer>> + Send;
 
     /// The policy in force.
@@ -78,31 +66,17 @@ pub trait Judge: Send + Sync + 'static {
     fn edge_refused(&self, peer: IpAddr, field: &'static str);
 }
 
-impl<S: Store> Judge for Engine<S> {
-    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
-        // On the heap: with a store on the network, the type of an application's layers would
-        // be too deep for the compiler's default limit.
-        Box::pin(Self::check(self, facts)).await
+impl Judge for Engine {
+    async fn check(&self, policy: &Arc<PolicySet>, facts: &RequestFacts) -> RequestAnswer {
+        self.check_under(Arc::clone(policy), facts).await
+    }
+
+    fn answers_at_once(&self) -> bool {
+        Self::answers_at_once(self)
     }
 
     fn asks_for_agents(&self, policy: &PolicySet) -> bool {
         policy.asks_for_agents() || self.has_candidate()
-    }
-
-    fn never_waits(&self) -> bool {
-        Self::never_waits(self)
-    }
-
-    fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
-        Self::check_now(self, facts)
-    }
-
-    fn check_now_under(
-        &self,
-        policy: &Arc<PolicySet>,
-        facts: &RequestFacts,
-    ) -> Option<RequestAnswer> {
-        Self::check_now_under(self, policy, facts)
     }
 
     async fn foresee(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
@@ -141,8 +115,11 @@ impl<S: Store> Judge for Engine<S> {
 /// let judge = Arc::new(OneLimit::new("one", limiter));
 /// let gate = Gate::of(Arc::clone(&judge));
 /// let facts = RequestFacts::new("203.0.113.5".parse()?, "GET", "/");
-/// let status = || Some(judge.check_now(&facts)?.decision.status);
-/// assert_eq!([status(), status()], [Some(200), Some(429)]);
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let policy = judge.policy();
+/// assert_eq!(judge.check(&policy, &facts).await.decision.status, 200);
+/// assert_eq!(judge.check(&policy, &facts).await.decision.status, 429);
+/// # });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -240,8 +217,12 @@ enum Kind {
 }
 
 impl<C: Clock> Judge for OneLimit<C> {
-    async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
+    async fn check(&self, _policy: &Arc<PolicySet>, facts: &RequestFacts) -> RequestAnswer {
         self.decide(facts)
+    }
+
+    fn answers_at_once(&self) -> bool {
+        true
     }
 
     fn asks_for_agents(&self, _policy: &PolicySet) -> bool {
@@ -250,14 +231,6 @@ impl<C: Clock> Judge for OneLimit<C> {
 
     fn records_requests(&self) -> bool {
         false
-    }
-
-    fn never_waits(&self) -> bool {
-        true
-    }
-
-    fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
-        Some(self.decide(facts))
     }
 
     async fn foresee(&self, _facts: &RequestFacts) -> Option<RequestAnswer> {

@@ -49,7 +49,7 @@ async fn l_durable_a_leased_limit_on_a_store_of_ones_own_outlives_a_restart() {
         Engine::new(EngineConfig {
             policy: Arc::clone(&policy),
             ..EngineConfig::new(
-                opened.unwrap().0,
+                Arc::new(opened.unwrap().0),
                 PolicySet::empty(),
                 keyring(),
                 Arc::clone(&clock),

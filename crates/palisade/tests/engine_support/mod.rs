@@ -80,7 +80,8 @@ impl Observer for Heard {
 }
 
 pub struct Bench {
-    pub engine: Engine<FaultStore<Model>>,
+    pub engine: Engine,
+    store: Arc<FaultStore>,
     pub clock: Arc<VirtualClock>,
     pub heard: Arc<Heard>,
 }
@@ -100,11 +101,14 @@ impl Bench {
         let clock = Arc::new(VirtualClock::at(START));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         let heard = Arc::new(Heard::default());
+        let store = Arc::new(FaultStore::new(Arc::new(ModelStore::new(Arc::clone(
+            &time,
+        )))));
         let config = EngineConfig {
             policy,
             observer: Arc::<Heard>::clone(&heard),
             ..EngineConfig::new(
-                FaultStore::new(ModelStore::new(Arc::clone(&time))),
+                Arc::<FaultStore>::clone(&store),
                 PolicySet::empty(),
                 keyring(),
                 time,
@@ -112,13 +116,14 @@ impl Bench {
         };
         Self {
             engine: Engine::new(config),
+            store,
             clock,
             heard,
         }
     }
 
     pub fn store(&self, state: StoreState) {
-        self.engine.store().set(state);
+        self.store.set(state);
     }
 
     /// Moves the clock; probes and expiries happen on the way.

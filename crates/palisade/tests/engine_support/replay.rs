@@ -31,8 +31,8 @@ pub struct Answered {
 
 /// Failures on one account from `tasks` tasks, spread over the nodes; `tick` is
 /// called before each.
-pub async fn attack<S: Store>(
-    nodes: &[Arc<Engine<S>>],
+pub async fn attack(
+    nodes: &[Arc<Engine>],
     tasks: usize,
     each: usize,
     tick: impl Fn() + Clone + Send + 'static,
@@ -67,7 +67,7 @@ fn revision(answered: &Answered) -> u64 {
 
 /// Replays every answer in the order of the account's revisions through the pure
 /// rules: every answer and every stored byte must come out again.
-pub async fn replay(policy: &PolicySet, store: &impl Store, mut answers: Vec<Answered>) {
+pub async fn replay(policy: &PolicySet, store: &dyn Store, mut answers: Vec<Answered>) {
     answers.sort_by_key(revision);
     let ring = keyring();
     let settings = &policy.settings;

@@ -36,8 +36,8 @@ pub enum Data {
     Lost,
 }
 
-pub struct Bench<S> {
-    pub engine: Engine<S>,
+pub struct Bench {
+    pub engine: Engine,
     clock: Arc<VirtualClock>,
 }
 
@@ -61,15 +61,15 @@ fn mode(decision: &Decision) -> String {
     format!("{} {rule}", decision.mode.name())
 }
 
-impl<S: Store> Bench<S> {
-    pub fn new(store: S) -> Self {
+impl Bench {
+    pub fn new(store: impl Store) -> Self {
         let clock = Arc::new(VirtualClock::at(Micros(1_772_409_600_000_000)));
         let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         let keyring = Keyring::new(&[3; 32], None).unwrap();
         let config = EngineConfig {
             policy: default_policy(),
             deadline: DEADLINE,
-            ..EngineConfig::new(store, PolicySet::empty(), keyring, time)
+            ..EngineConfig::new(Arc::new(store), PolicySet::empty(), keyring, time)
         };
         Self {
             engine: Engine::new(config),

@@ -12,13 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use palisade::core::plan::Charge;
-use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
-use palisade::core::time::{Clock, Micros};
-use palisade::store::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, RecordPage, Records, Registries, Registry,
-    ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
-};
+use palisade::core::time::Clock;
+use palisade::store::{Answer, Call, Interceptor, Store, StoreError, Take};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -107,89 +102,36 @@ impl Doored {
     }
 }
 
-impl Buckets for Doored {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if take == Take::Consume {
-            let asked = charges.iter().map(|c| Asked::Charge(who(), c.cost));
-            self.asked.lock().extend(asked);
-            self.pass().await?;
+impl Interceptor for Doored {
+    fn inner(&self) -> &dyn Store {
+        &self.model
+    }
+
+    fn before<'a>(&'a self, call: Call<'a>) -> Answer<'a, ()> {
+        match call {
+            Call::Charge(charges, take) => {
+                self.calls.fetch_add(1, Ordering::Relaxed);
+                if take == Take::Peek {
+                    return Answer::ready(());
+                }
+                let asked = charges.iter().map(|c| Asked::Charge(who(), c.cost));
+                self.asked.lock().extend(asked);
+                return Answer::later(self.pass());
+            }
+            Call::GiveBack(taken) => {
+                let asked = taken.iter().map(|t| Asked::Refund(who(), t.charge.cost));
+                self.asked.lock().extend(asked);
+            }
+            Call::Refund(charges) => {
+                let asked = charges.iter().map(|c| Asked::Refund(who(), c.cost));
+                self.asked.lock().extend(asked);
+            }
+            _ => {}
         }
-        self.model.charge(charges, take).await
-    }
-
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        let asked = taken.iter().map(|t| Asked::Refund(who(), t.charge.cost));
-        self.asked.lock().extend(asked);
-        self.model.give_back(taken).await
-    }
-
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        let asked = charges.iter().map(|c| Asked::Refund(who(), c.cost));
-        self.asked.lock().extend(asked);
-        self.model.refund(charges).await
-    }
-
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        self.model.reset(charges).await
-    }
-}
-
-impl Records for Doored {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        self.model.load(keys).await
-    }
-
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        self.model.commit(writes).await
-    }
-
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        self.model.set_aside(key).await
-    }
-
-    async fn scan(
-        &self,
-        kind: RecordKind,
-        cursor: Option<&str>,
-        count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        self.model.scan(kind, cursor, count_max).await
-    }
-}
-
-impl Registries for Doored {
-    async fn put_entry(&self, registry: Registry, entry: Entry) -> Result<(), StoreError> {
-        self.model.put_entry(registry, entry).await
-    }
-
-    async fn remove_entry(&self, registry: Registry, id: &str) -> Result<bool, StoreError> {
-        self.model.remove_entry(registry, id).await
-    }
-
-    async fn entries(
-        &self,
-        registry: Registry,
-        seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        self.model.entries(registry, seen).await
-    }
-}
-
-impl Vitals for Doored {
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        self.model.probe().await
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        self.model.flush().await
+        Answer::ready(())
     }
 
     fn is_shared(&self) -> bool {
         true
-    }
-
-    fn stats(&self) -> StoreStats {
-        self.model.stats()
     }
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use palisade::core::Mode;
 use palisade::core::time::SECOND;
-use palisade::store::Store;
 use tokio::time::Instant;
 
 use super::Nodes;
@@ -45,7 +44,7 @@ struct Seen {
 
 /// Offers what it can for so long, every caller far beyond its limit, and fails if one too many was admitted in any
 /// slice of a second, or if too little was offered to tell.
-pub async fn run<S: Store>(what: &str, nodes: &Nodes<S>, callers: u64, seconds: u64) {
+pub async fn run(what: &str, nodes: &Nodes, callers: u64, seconds: u64) {
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
     let tasks: Vec<_> = (0..TASKS)

@@ -58,14 +58,14 @@ impl StoreTime {
     }
 }
 
-pub struct Nodes<S> {
-    pub engines: Vec<Arc<Engine<S>>>,
+pub struct Nodes {
+    pub engines: Vec<Arc<Engine>>,
     pub heard: Vec<Arc<Heard>>,
     pub policy: Arc<PolicySet>,
 }
 
-impl<S: Store> Nodes<S> {
-    fn new(stores: Vec<S>, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Self {
+impl Nodes {
+    fn new(stores: Vec<impl Store>, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Self {
         let policy = policy(text, &Env::default());
         let right = time.right();
         let mut nodes = Self {
@@ -83,7 +83,7 @@ impl<S: Store> Nodes<S> {
                 policy: Arc::clone(&policy),
                 deadline: PATIENT,
                 observer: Arc::<Heard>::clone(&heard),
-                ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+                ..EngineConfig::new(Arc::new(store), PolicySet::empty(), keyring(), clock)
             };
             nodes.engines.push(Arc::new(Engine::new(config)));
             nodes.heard.push(heard);
@@ -114,7 +114,7 @@ impl<S: Store> Nodes<S> {
 }
 
 /// Nodes with connections of their own, on data that no others use.
-pub fn redis(url: &str, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Nodes<RedisStore> {
+pub fn redis(url: &str, text: &str, time: &StoreTime, wrong_us: &[i64]) -> Nodes {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let store = |_: &i64| {
@@ -139,7 +139,7 @@ pub async fn postgres(
     text: &str,
     time: &StoreTime,
     wrong_us: &[i64],
-) -> Nodes<PostgresStore> {
+) -> Nodes {
     let mut config = config.clone();
     config.deadline = PATIENT;
     config.connect_timeout = PATIENT;

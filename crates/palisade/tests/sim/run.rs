@@ -46,7 +46,7 @@ pub(crate) fn keyring() -> Keyring {
 }
 
 struct Node {
-    engine: Engine<SimStore>,
+    engine: Engine,
     changed: Notify,
 }
 
@@ -228,7 +228,7 @@ impl Sim {
                     Some(Planted::Impatient) => DEADLINE / 2,
                     _ => DEADLINE,
                 },
-                ..EngineConfig::new(store, PolicySet::empty(), keyring(), clock)
+                ..EngineConfig::new(Arc::new(store), PolicySet::empty(), keyring(), clock)
             };
             Arc::new(Node {
                 engine: Engine::new(config),
@@ -297,8 +297,8 @@ impl Sim {
             RecordKind::Network(_) => 8192,
             RecordKind::Device(_) => 1024,
             RecordKind::Lockout => 512,
-            // Only stores without buckets of their own keep them as records.
-            RecordKind::Bucket | RecordKind::Reservation => 0,
+            // The guard keeps none.
+            RecordKind::Reservation => 0,
         };
         let is_large = shared
             .records

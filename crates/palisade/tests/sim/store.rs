@@ -11,8 +11,9 @@ use palisade::core::plan::{Charge, OnExceed};
 use palisade::core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade::core::time::{HOUR, Micros};
 use palisade::store::{
-    Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage, Records, Registries,
-    Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    Answer, BucketReadings, Buckets, Charged, Commit, Entries, Entry, Loaded, Record, RecordPage,
+    Records, Registries, Registry, ResetDone, StoreError, StoreStats, Take, Taken, Vitals,
+    in_rounds,
 };
 
 use crate::breakers::Expected;
@@ -265,7 +266,7 @@ fn readings(
     states: &[State],
     waits: &[Option<Micros>],
     now: Micros,
-) -> Vec<Reading> {
+) -> BucketReadings {
     charges
         .iter()
         .zip(states)
@@ -292,7 +293,7 @@ fn give_back(
     now: Micros,
     give_back: impl Fn(usize, &OwnCharge, &mut State),
 ) -> Charged {
-    let mut readings = Vec::new();
+    let mut readings = BucketReadings::new();
     for (at, charge) in charges.iter().enumerate() {
         let state = shared.buckets.entry(charge.id).or_default();
         give_back(at, charge, state);
@@ -440,53 +441,69 @@ fn is_stale(shared: &Shared, write: &RecordWrite, now: Micros, command: Option<&
 }
 
 impl Buckets for SimStore {
-    async fn charge(&self, charges: &[Charge<'_>], take: Take) -> Result<Charged, StoreError> {
-        let charges = own(charges);
-        self.call(Call::Breaking, move |shared, now, command| {
-            charge(shared, &charges, take, now, command)
+    fn charge<'a>(&'a self, charges: &'a [Charge<'a>], take: Take) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let charges = own(charges);
+            self.call(Call::Breaking, move |shared, now, command| {
+                charge(shared, &charges, take, now, command)
+            })
+            .await
         })
-        .await
     }
 
-    async fn give_back(&self, taken: &[Taken<'_>]) -> Result<Charged, StoreError> {
-        let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
-        let charges = own(&charges);
-        let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
-        self.call(refunding(), move |shared, now, _| {
-            let is_always_credited = shared.is_planted(Planted::AlwaysCredits);
-            give_back(shared, &charges, now, |at, charge, state| {
-                let spec = &charge.spec;
-                if is_always_credited {
-                    spec.give_back(state, now, charge.cost);
-                } else {
-                    spec.give_back_taken(state, taken_at[at], now, charge.cost);
+    fn charge_each<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
+        take: Take,
+    ) -> Answer<'a, Vec<Charged>> {
+        in_rounds(self, charges, take)
+    }
+
+    fn give_back<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
+            let charges = own(&charges);
+            let taken_at: Vec<Micros> = taken.iter().map(|taken| taken.at).collect();
+            self.call(refunding(), move |shared, now, _| {
+                let is_always_credited = shared.is_planted(Planted::AlwaysCredits);
+                give_back(shared, &charges, now, |at, charge, state| {
+                    let spec = &charge.spec;
+                    if is_always_credited {
+                        spec.give_back(state, now, charge.cost);
+                    } else {
+                        spec.give_back_taken(state, taken_at[at], now, charge.cost);
+                    }
+                })
+            })
+            .await
+        })
+    }
+
+    fn refund<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
+        Answer::later(async move {
+            let charges = own(charges);
+            self.call(refunding(), move |shared, now, _| {
+                give_back(shared, &charges, now, |_, charge, state| {
+                    charge.spec.give_back(state, now, charge.cost);
+                })
+            })
+            .await
+        })
+    }
+
+    fn reset<'a>(&'a self, charges: &'a [Charge<'a>]) -> Answer<'a, ResetDone> {
+        Answer::later(async move {
+            let charges = own(charges);
+            self.call(Call::Tidying, move |shared, _, _| {
+                for charge in &charges {
+                    shared.buckets.remove(&charge.id);
+                }
+                ResetDone {
+                    done: vec![true; charges.len()],
                 }
             })
+            .await
         })
-        .await
-    }
-
-    async fn refund(&self, charges: &[Charge<'_>]) -> Result<Charged, StoreError> {
-        let charges = own(charges);
-        self.call(refunding(), move |shared, now, _| {
-            give_back(shared, &charges, now, |_, charge, state| {
-                charge.spec.give_back(state, now, charge.cost);
-            })
-        })
-        .await
-    }
-
-    async fn reset(&self, charges: &[Charge<'_>]) -> Result<ResetDone, StoreError> {
-        let charges = own(charges);
-        self.call(Call::Tidying, move |shared, _, _| {
-            for charge in &charges {
-                shared.buckets.remove(&charge.id);
-            }
-            ResetDone {
-                done: vec![true; charges.len()],
-            }
-        })
-        .await
     }
 }
 
@@ -511,105 +528,113 @@ impl SimStore {
 }
 
 impl Records for SimStore {
-    async fn load(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
-        let keys = keys.to_vec();
-        let loaded = self
-            .call(Call::Breaking, move |shared, now, command| {
-                load(shared, &keys, now, command)
-            })
-            .await?;
-        self.learn(|log, known| {
-            if let Some((now, found)) = &log.loaded {
-                let found = found
-                    .iter()
-                    .map(|(key, stored)| (*key, (*now, stored.clone())));
-                known.extend(found);
-            }
-        });
-        Ok(loaded)
-    }
-
-    async fn commit(&self, writes: &[RecordWrite]) -> Result<Commit, StoreError> {
-        // A command may rest on what the one before it on this node knew.
-        self.learn(|log, known| {
-            if log.loaded.is_none() {
-                log.loaded = recalled(known, writes.iter().map(|write| write.key));
-            }
-        });
-        let own = writes.to_vec();
-        let ended = self
-            .call(Call::Breaking, move |shared, now, command| {
-                commit(shared, &own, now, command)
-            })
-            .await?;
-        if ended == Commit::Done {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Answer<'a, Loaded> {
+        Answer::later(async move {
+            let keys = keys.to_vec();
+            let loaded = self
+                .call(Call::Breaking, move |shared, now, command| {
+                    load(shared, &keys, now, command)
+                })
+                .await?;
             self.learn(|log, known| {
-                let now = log.loaded.as_ref().map_or(Micros(0), |(now, _)| *now);
-                known.extend(writes.iter().map(|write| (write.key, (now, stored(write)))));
+                if let Some((now, found)) = &log.loaded {
+                    let found = found
+                        .iter()
+                        .map(|(key, stored)| (*key, (*now, stored.clone())));
+                    known.extend(found);
+                }
             });
-        }
-        Ok(ended)
-    }
-
-    async fn set_aside(&self, key: RecordKey) -> Result<(), StoreError> {
-        self.call(Call::Breaking, move |shared, _, _| {
-            shared.records.remove(&key);
+            Ok(loaded)
         })
-        .await
     }
 
-    async fn scan(
-        &self,
+    fn commit<'a>(&'a self, writes: &'a [RecordWrite]) -> Answer<'a, Commit> {
+        Answer::later(async move {
+            // A command may rest on what the one before it on this node knew.
+            self.learn(|log, known| {
+                if log.loaded.is_none() {
+                    log.loaded = recalled(known, writes.iter().map(|write| write.key));
+                }
+            });
+            let own = writes.to_vec();
+            let ended = self
+                .call(Call::Breaking, move |shared, now, command| {
+                    commit(shared, &own, now, command)
+                })
+                .await?;
+            if ended == Commit::Done {
+                self.learn(|log, known| {
+                    let now = log.loaded.as_ref().map_or(Micros(0), |(now, _)| *now);
+                    known.extend(writes.iter().map(|write| (write.key, (now, stored(write)))));
+                });
+            }
+            Ok(ended)
+        })
+    }
+
+    fn set_aside(&self, key: RecordKey) -> Answer<'_, ()> {
+        Answer::later(async move {
+            self.call(Call::Breaking, move |shared, _, _| {
+                shared.records.remove(&key);
+            })
+            .await
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
         _kind: RecordKind,
-        _cursor: Option<&str>,
+        _cursor: Option<&'a str>,
         _count_max: usize,
-    ) -> Result<RecordPage, StoreError> {
-        Ok(RecordPage::default())
+    ) -> Answer<'a, RecordPage> {
+        Answer::later(async move { Ok(RecordPage::default()) })
     }
 }
 
 impl Registries for SimStore {
-    async fn put_entry(&self, _registry: Registry, _entry: Entry) -> Result<(), StoreError> {
-        Ok(())
+    fn put_entry(&self, _registry: Registry, _entry: Entry) -> Answer<'_, ()> {
+        Answer::later(async move { Ok(()) })
     }
 
-    async fn remove_entry(&self, _registry: Registry, _id: &str) -> Result<bool, StoreError> {
-        Ok(false)
+    fn remove_entry<'a>(&'a self, _registry: Registry, _id: &'a str) -> Answer<'a, bool> {
+        Answer::later(async move { Ok(false) })
     }
 
-    async fn entries(
-        &self,
-        _registry: Registry,
-        _seen: Option<u64>,
-    ) -> Result<Option<Entries>, StoreError> {
-        Ok(None)
+    fn entries(&self, _registry: Registry, _seen: Option<u64>) -> Answer<'_, Option<Entries>> {
+        Answer::later(async move { Ok(None) })
     }
 }
 
 impl Vitals for SimStore {
     /// A probe belongs to the policy whose probe is due; there must be one.
-    async fn probe(&self) -> Result<Micros, StoreError> {
-        let started = self.world.node_now(self.node);
-        let due = self.world.shared.lock().timetables[self.node].due(started);
-        let Some(policy) = due else {
-            self.world
-                .violated("failure §2", "a probe started before its time");
-            return Err(StoreError::TimedOut);
-        };
-        let probe = Probe {
-            world: &self.world,
-            node: self.node,
-            policy,
-            began: self.world.node_now(self.node),
-            healthy: None,
-        };
-        let result = self.deliver(None, |_, now, _| now).await;
-        probe.end(result.is_ok());
-        result
+    fn probe(&self) -> Answer<'_, Micros> {
+        Answer::later(async move {
+            let started = self.world.node_now(self.node);
+            let due = self.world.shared.lock().timetables[self.node].due(started);
+            let Some(policy) = due else {
+                self.world
+                    .violated("failure §2", "a probe started before its time");
+                return Err(StoreError::TimedOut);
+            };
+            let probe = Probe {
+                world: &self.world,
+                node: self.node,
+                policy,
+                began: self.world.node_now(self.node),
+                healthy: None,
+            };
+            let result = self.deliver(None, |_, now, _| now).await;
+            probe.end(result.is_ok());
+            result
+        })
     }
 
-    async fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
+    fn connect(&self) -> Answer<'_, ()> {
+        Answer::later(async move { Ok(()) })
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        Answer::later(async move { Ok(()) })
     }
 
     fn stats(&self) -> StoreStats {

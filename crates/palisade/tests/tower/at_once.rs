@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::HeaderMap;
 use palisade::tower::{Decided, EdgeLayer, Gate, IdentityLayer, Judge, Who};
 use palisade::{Limiter, LimiterConfig, Quota};
@@ -105,7 +106,7 @@ fn requests() -> Vec<Request<Body>> {
 async fn the_embedded_store_decides_at_once_what_others_decide_after_a_wait() {
     let rig = Rig::new(POLICY);
     let engine = embedded(POLICY, &rig.clock);
-    assert!(engine.never_waits() && !rig.engine.never_waits());
+    assert!(engine.answers_at_once() && !rig.engine.answers_at_once());
     let requests: Vec<_> = (0..5).flat_map(|_| requests()).collect();
     let at_once = answers(Gate::new(engine), &requests).await;
     let waited = answers(rig.gate(), &requests).await;
@@ -138,13 +139,15 @@ async fn i_bot_a_candidates_limit_for_bots_sees_them_where_the_live_policy_has_n
 }
 
 #[tokio::test]
-async fn a_check_without_waiting_is_none_on_a_store_that_may_have_to_be_waited_for() {
+async fn a_check_is_ready_at_once_on_a_store_that_never_has_to_be_waited_for() {
     let rig = Rig::new(POLICY);
     let facts = r#"{"ip":"192.0.2.1","method":"GET","path":"/x"}"#;
     let facts = engine_support::request(facts);
-    assert!(rig.engine.check_now(&facts).is_none());
+    assert!(!rig.engine.answers_at_once());
     assert_eq!(rig.left("per-address").await, 9, "nothing was charged");
-    let answer = embedded(POLICY, &rig.clock).check_now(&facts).unwrap();
+    let engine = embedded(POLICY, &rig.clock);
+    assert!(engine.answers_at_once());
+    let answer = engine.check(&facts).now_or_never().unwrap();
     assert_eq!(answer.decision.limits[0].remaining, 8);
 }
 

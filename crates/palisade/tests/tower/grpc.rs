@@ -120,7 +120,7 @@ async fn a_policy_before_and_after_authentication_holds_in_front_of_tonic_and_wi
     for _ in 0..2 {
         client.check(question()).await.unwrap();
     }
-    rig.engine.store().set(palisade::cases::StoreState::Down);
+    rig.store.set(palisade::cases::StoreState::Down);
     let closed = client.check(question()).await.unwrap_err();
     assert_eq!(closed.code(), Code::Unavailable);
     assert!(retry_delay(&closed) >= 1);

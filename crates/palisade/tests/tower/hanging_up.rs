@@ -34,11 +34,11 @@ where
 }
 
 /// A gate whose store has every read wait for its turn.
-fn on_a_store_that_waits() -> (Gate<Engine<Shared>>, Arc<VirtualClock>) {
+fn on_a_store_that_waits() -> (Gate<Engine>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::at(engine_support::START));
     let time: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
     let store = Shared(Arc::new(Model::new(Arc::clone(&time))));
-    (Gate::new(engine(store, "", time)), clock)
+    (Gate::new(engine(Arc::new(store), "", time)), clock)
 }
 
 /// Waits until nothing goes on that nobody waits for.

@@ -51,7 +51,7 @@ impl io::Write for Lines {
 
 /// An engine whose log, spans and audit are read.
 struct Watched {
-    engine: Arc<Engine<MemoryStore<Arc<dyn Clock>>>>,
+    engine: Arc<Engine>,
     audit: Arc<Audit>,
     events: Lines,
     log: Lines,
@@ -80,7 +80,12 @@ impl Watched {
         let engine = Arc::new(Engine::new(EngineConfig {
             policy: engine_support::policy(policy, &palisade_policy::Env::default()),
             observer: Arc::new(Fanout::new(keyring, metrics, denials, audited)),
-            ..EngineConfig::new(store, PolicySet::empty(), engine_support::keyring(), time)
+            ..EngineConfig::new(
+                Arc::new(store),
+                PolicySet::empty(),
+                engine_support::keyring(),
+                time,
+            )
         }));
         Self {
             engine,
@@ -91,7 +96,7 @@ impl Watched {
         }
     }
 
-    fn gate(&self) -> Gate<Engine<MemoryStore<Arc<dyn Clock>>>> {
+    fn gate(&self) -> Gate<Engine> {
         Gate::new(Arc::clone(&self.engine))
     }
 

@@ -252,7 +252,7 @@ async fn f_fallback_without_the_store_each_class_has_the_mode_that_the_policy_sa
     let rig = Rig::new(POLICY);
     let reached = Reached::default();
     let service = IdentityLayer::new(&rig.gate()).layer(application(&reached));
-    rig.engine.store().set(StoreState::Down);
+    rig.store.set(StoreState::Down);
     let ordinary = ask(&service, of_ann("/x")).await;
     assert_eq!(ordinary.status(), 200);
     assert_eq!(header(&ordinary, "x-ratelimit-status"), "degraded");

@@ -243,7 +243,7 @@ async fn f_closed_without_the_store_no_password_is_verified() {
     let rig = Rig::new("");
     let reached = Reached::default();
     let service = LoginLayer::new(&rig.gate(), read).layer(verifies(&reached));
-    rig.engine.store().set(palisade::cases::StoreState::Down);
+    rig.store.set(palisade::cases::StoreState::Down);
     assert_eq!(ask(&service, login("right")).await.status(), 503);
     assert_eq!(reached.count(), 0);
 }

@@ -22,7 +22,7 @@ rate = "5/h"
 "#;
 
 /// Five of 1,500 that two services are asked at once; each says what is left.
-async fn five_of_many<S: Store>(nodes: &Nodes<S>) {
+async fn five_of_many(nodes: &Nodes) {
     let reached = Reached::default();
     let mut tasks = tokio::task::JoinSet::new();
     let services: Vec<_> = nodes

@@ -32,7 +32,7 @@ pub const STRANGERS_MAX: usize = 10;
 pub const SESSIONS_MAX: usize = 20;
 /// SOFT blocks that are remembered, half of them for known devices and half for others.
 const SOFT_ISSUES_MAX: usize = 2 * HISTORY_MAX;
-/// Time for which a stranger's entry without anything in it is kept.
+/// Lifetime of a stranger's entry without anything in it.
 const STRANGER_IDLE: u64 = DAY;
 
 /// Whether a device's entry is one of a familiar device.

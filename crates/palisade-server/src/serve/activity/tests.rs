@@ -99,13 +99,13 @@ fn a_connection_is_told_when_its_time_is_up_and_when_all_are_to_close() {
 
 #[test]
 fn a_verdict_wakes_the_connection() {
-    struct Woken(AtomicBool);
-    impl std::task::Wake for Woken {
+    struct WakeFlag(AtomicBool);
+    impl std::task::Wake for WakeFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let woken = Arc::new(WakeFlag(AtomicBool::new(false)));
     let waker = Waker::from(Arc::clone(&woken));
     let live = Live::default();
     let one = live.add(&any());

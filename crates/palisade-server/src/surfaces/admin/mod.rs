@@ -45,7 +45,6 @@ use tower::ServiceExt;
 use crate::config::{self, Secret};
 use crate::failure::Failure;
 use crate::serve::{Client, Handler, On, Place as Address, Stop, Surface};
-use crate::store::AnyStore;
 use crate::surfaces::dashboard::Dashboard;
 use crate::surfaces::exchange::ids::RequestId;
 #[cfg(test)]
@@ -214,7 +213,7 @@ struct Served {
 /// State of the handlers of administration.
 #[derive(Clone)]
 pub(crate) struct Operations {
-    engine: Arc<Engine<AnyStore>>,
+    engine: Arc<Engine>,
     access: Arc<Access>,
     /// The dashboard, for operators with a browser.
     dashboard: Option<Dashboard>,
@@ -256,7 +255,7 @@ impl Operations {
         Ok(grant)
     }
 
-    fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_, AnyStore> {
+    fn administer(&self, caller: &Caller) -> palisade::engine::Admin<'_> {
         let id = Some(&*caller.request_id);
         self.engine.administer(caller.operator.clone(), id)
     }

@@ -32,7 +32,6 @@ use sha2::Sha256;
 use tower::ServiceExt;
 
 use super::{Access, GuessLimit, Operations, Peer, document, router};
-use crate::store::AnyStore;
 use crate::surfaces::Edge;
 
 const TOKEN: &str = "the-static-token";
@@ -114,7 +113,7 @@ fn desk(configure: impl FnOnce(Access) -> Access) -> Desk {
     let metrics = Arc::new(Metrics::new(Arc::clone(&shared), 1));
     let log = DenialLog::new(Arc::clone(&shared), NonZeroU32::MIN);
     let observer = Fanout::new(shared, metrics, log, Some(Arc::clone(&audit)));
-    let store = AnyStore::Embedded(MemoryStore::new(
+    let store = Arc::new(MemoryStore::new(
         Arc::clone(&clock),
         &MemoryConfig::default(),
     ));

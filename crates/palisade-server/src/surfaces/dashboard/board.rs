@@ -13,9 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::store::AnyStore;
-
-/// Interval at which the board checks whether a second is over.
+/// How often a second that is over is looked for.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The data of the dashboard without the history.
@@ -54,7 +52,7 @@ pub(crate) enum Span {
 
 /// One frame a second, built once for any number of viewers, and not at all without viewers.
 pub(crate) struct Board {
-    engine: Arc<Engine<AnyStore>>,
+    engine: Arc<Engine>,
     lookout: Arc<Lookout>,
     frames: watch::Sender<Bytes>,
     /// The histories of the current second, once somebody has asked for them.
@@ -62,7 +60,7 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(engine: Arc<Engine<AnyStore>>, lookout: Arc<Lookout>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, lookout: Arc<Lookout>) -> Self {
         Self {
             engine,
             lookout,

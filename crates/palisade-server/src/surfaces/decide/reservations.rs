@@ -13,7 +13,7 @@ use crate::surfaces::exchange::ids::{RequestId, correlation_id, identify};
 use crate::surfaces::exchange::problem::Problem;
 use crate::surfaces::exchange::{Reply, reply};
 
-/// An operation on a reservation that is held.
+/// A call on a reservation that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Extend,

@@ -15,7 +15,6 @@ use palisade_core::time::SECOND;
 use super::Given;
 use super::exchange::Callers;
 use crate::serve::{Line, LogLimit, On, Place, Protocol, Share, Surface};
-use crate::store::AnyStore;
 use session::Session;
 
 /// The flag that chooses the address.
@@ -23,7 +22,7 @@ const FLAG: &str = "resp";
 
 /// State that all connections share.
 struct Resp {
-    engine: Arc<Engine<AnyStore>>,
+    engine: Arc<Engine>,
     callers: Callers,
     /// Number of connections so far, from which each gets its own number.
     connections: AtomicU64,

@@ -5,7 +5,6 @@ use palisade::resp::{Client, Command, Hello, List, Replies, Version, commands};
 use palisade_core::decision::Mode;
 
 use super::Callers;
-use crate::store::AnyStore;
 
 /// Wrong tokens after which a connection ends.
 const WRONG_TOKENS_MAX: u32 = 8;
@@ -52,7 +51,7 @@ impl Session {
     /// Answers a command that is not a decision.
     pub(super) async fn answer(
         &mut self,
-        engine: &Engine<AnyStore>,
+        engine: &Engine,
         command: Command<'_>,
         replies: &mut Replies,
     ) {

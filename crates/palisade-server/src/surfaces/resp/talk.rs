@@ -16,7 +16,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::Resp;
 use super::session::Session;
 use crate::serve::{Activity, Line, UnderWay, Verdict};
-use crate::store::AnyStore;
 
 /// Bytes that are read at a time. A request may need more.
 const READ_BYTES: usize = 16 * 1024;
@@ -131,7 +130,7 @@ impl Talk<'_> {
 
 /// Requests that are answered before anything is sent.
 struct Turn<'t> {
-    engine: &'t Engine<AnyStore>,
+    engine: &'t Engine,
     session: &'t mut Session,
     replies: &'t mut Replies,
     /// Adjacent decisions that wait to be made in one call.

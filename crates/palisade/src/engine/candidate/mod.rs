@@ -22,7 +22,7 @@ use palisade_core::policy::TenantPolicy;
 use palisade_core::time::{Clock, Micros};
 use palisade_policy::{CandidateBundle, FileTenants};
 use palisade_store::memory::{MemoryConfig, MemoryStore};
-use palisade_store::{Store, Take, Vitals};
+use palisade_store::{Take, Vitals};
 
 use super::ports::Tenants;
 use super::{
@@ -75,7 +75,7 @@ type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The candidate of an engine.
 pub(super) struct Candidate {
-    engine: Engine<MemoryStore<Time>>,
+    engine: Engine,
     tenants: Arc<CandidateTenants>,
     receipts: Receipts,
     tally: Tally,
@@ -99,7 +99,7 @@ impl Tenants for CandidateTenants {
 }
 
 impl Candidate {
-    fn new<S: Store>(live: &Engine<S>, bundle: &CandidateBundle) -> Self {
+    fn new(live: &Engine, bundle: &CandidateBundle) -> Self {
         let tenants = Arc::new(CandidateTenants {
             own: ArcSwapOption::new(bundle.tenants.clone()),
             live: Arc::clone(&live.tenants),
@@ -118,7 +118,7 @@ impl Candidate {
             deadline: DEADLINE,
             tenants: Arc::<CandidateTenants>::clone(&tenants),
             ..EngineConfig::new(
-                store,
+                Arc::new(store),
                 palisade_core::PolicySet::empty(),
                 live.keyring.clone(),
                 clock,
@@ -135,7 +135,7 @@ impl Candidate {
     }
 
     /// The same counters under another policy, or beside another live one.
-    fn succeeded_by<S: Store>(&self, live: &Engine<S>, bundle: &CandidateBundle) {
+    fn succeeded_by(&self, live: &Engine, bundle: &CandidateBundle) {
         self.shows_header.store(bundle.header, Ordering::Relaxed);
         self.tenants.own.store(bundle.tenants.clone());
         self.engine.set_policy(Arc::clone(&bundle.policy));
@@ -175,9 +175,9 @@ impl Candidate {
     }
 
     /// Counts how the two decisions differ, and tells whoever listens.
-    fn compare<S: Store>(
+    fn compare(
         &self,
-        live: &Engine<S>,
+        live: &Engine,
         subject: Subject<'_>,
         decision: &Decision,
         would_be: &Decision,
@@ -214,7 +214,7 @@ impl CandidateSeen<'_> {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Puts a candidate beside the live policy, replaces it, or takes it away. What it has
     /// counted stays counted under a new one; the comparison starts anew.
     pub fn set_candidate(&self, bundle: Option<&CandidateBundle>) {

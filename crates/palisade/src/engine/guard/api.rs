@@ -10,7 +10,7 @@ use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::record::{Flow, RecordWrite};
 use palisade_core::rule::Rule;
-use palisade_store::{Commit, Store, Take};
+use palisade_store::{Commit, Take};
 
 use super::super::limits::both_names;
 use super::super::link::{Calls, NoAnswer};
@@ -21,7 +21,7 @@ use super::records::{Loaded, load, unreadable};
 const ACCOUNT: usize = 0;
 const NETWORK: usize = 1;
 
-impl<S: Store> Command<'_, S> {
+impl Command<'_> {
     pub(super) async fn hit(&self) -> Result<Applied, Unusable> {
         let Self {
             calls,
@@ -64,7 +64,7 @@ impl<S: Store> Command<'_, S> {
 
     async fn count_hit(
         &self,
-        calls: Calls<'_, S>,
+        calls: Calls<'_>,
         signals: &Signals,
     ) -> Result<ApiReadings, NoAnswer> {
         let policy = self.policy;

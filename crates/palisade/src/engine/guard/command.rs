@@ -14,7 +14,6 @@ use palisade_core::policy::PolicySet;
 use palisade_core::record::Flow;
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_store::Store;
 
 use super::super::link::{Calls, For, NoAnswer};
 use super::super::{Engine, RequestAnswer, Seen, Subject};
@@ -72,8 +71,8 @@ impl From<NoAnswer> for Unusable {
 }
 
 /// One command on its way.
-pub(super) struct Command<'e, S> {
-    pub(super) calls: Calls<'e, S>,
+pub(super) struct Command<'e> {
+    pub(super) calls: Calls<'e>,
     pub(super) policy: &'e PolicySet,
     pub(super) keyring: &'e Keyring,
     pub(super) op: GuardOp,
@@ -81,7 +80,7 @@ pub(super) struct Command<'e, S> {
     pub(super) keys: &'e GuardKeys,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Decides a guard command.
     ///
     /// # Errors
@@ -229,7 +228,7 @@ impl<S: Store> Engine<S> {
 impl Guard {
     /// Runs a command, all of it within the request's time: waiting for its turn,
     /// loading, and every retry.
-    async fn run<S: Store>(&self, command: &Command<'_, S>) -> Result<Applied, Unusable> {
+    async fn run(&self, command: &Command<'_>) -> Result<Applied, Unusable> {
         let pairs = pairs_of(command.keys);
         let turn = self.turns.turn(&pairs);
         let Ok(mut turn) = until(command.calls.turn_ends(), pin!(turn)).await else {

@@ -13,7 +13,7 @@ use palisade_core::policy::Settings;
 use palisade_core::record::{Flow, RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_store::{Commit, Store};
+use palisade_store::Commit;
 
 use super::super::link::{Calls, NoAnswer};
 use super::command::{Applied, Command, GuardNotes, RETRIES_MAX, SeenHard, Unusable};
@@ -31,7 +31,7 @@ struct Part {
     written: Vec<RecordWrite>,
 }
 
-impl<S: Store> Command<'_, S> {
+impl Command<'_> {
     pub(super) async fn attempt(
         &self,
         pairs: &Pairs,
@@ -135,7 +135,7 @@ fn seen_blocks(signals: &Signals, records: &Records, now: Micros) -> Vec<SeenHar
         .collect()
 }
 
-async fn known<S: Store>(calls: Calls<'_, S>, pairs: Pairs) -> Result<Known, NoAnswer> {
+async fn known(calls: Calls<'_>, pairs: Pairs) -> Result<Known, NoAnswer> {
     let loaded = load(calls, pairs).await?;
     Ok(Known {
         loaded,

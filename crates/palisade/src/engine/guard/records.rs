@@ -4,7 +4,6 @@ use palisade_core::guard::{DecodeError, Found, KeyPair};
 use palisade_core::record::{Record, RecordKey, RecordWrite};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_store::Store;
 
 use super::super::link::{Calls, NoAnswer};
 use super::command::Unusable;
@@ -120,8 +119,8 @@ fn stored(write: &RecordWrite) -> Option<Record> {
 }
 
 /// Reads the records of `pairs` and the store's clock.
-pub(super) async fn load<S: Store>(
-    calls: Calls<'_, S>,
+pub(super) async fn load(
+    calls: Calls<'_>,
     pairs: [Option<KeyPair>; 4],
 ) -> Result<Loaded, NoAnswer> {
     let mut keys: Vec<RecordKey> = Vec::with_capacity(8);
@@ -147,10 +146,7 @@ pub(super) async fn load<S: Store>(
 
 /// F-CORRUPT: the record is set aside and this request fails closed; the next
 /// one starts afresh. F-VERSION: a newer record is left as it is.
-pub(super) async fn unreadable<S: Store>(
-    calls: Calls<'_, S>,
-    failed: (RecordKey, DecodeError),
-) -> Unusable {
+pub(super) async fn unreadable(calls: Calls<'_>, failed: (RecordKey, DecodeError)) -> Unusable {
     match failed {
         (_, DecodeError::NewerVersion) => Unusable::Record(Rule::F_VERSION),
         (key, DecodeError::Corrupt) => match calls.make(|store| store.set_aside(key)).await {

@@ -7,7 +7,7 @@ use palisade_core::guard::signals::session_digest;
 use palisade_core::guard::{Account, DecodeError, KeyPair, Signals};
 use palisade_core::record::{Flow, RecordKey, RecordWrite};
 use palisade_core::time::Micros;
-use palisade_store::{Commit, Store, StoreError};
+use palisade_store::{Commit, StoreError};
 use rand::Rng;
 
 use super::super::Engine;
@@ -20,7 +20,7 @@ use crate::deadline::until;
 /// one-time code.
 const FLOWS: [Flow; 2] = [Flow::Login, Flow::Otp];
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Issues a session id for an account: 256 random bits, of which only a keyed
     /// digest is kept. The oldest of more than 20 stops being trusted.
     ///
@@ -106,7 +106,7 @@ impl<S: Store> Engine<S> {
 
     async fn changed_sessions(
         &self,
-        calls: Calls<'_, S>,
+        calls: Calls<'_>,
         loaded: &Loaded,
         change: &impl Fn(&mut Account, Micros) -> usize,
     ) -> Result<(usize, Vec<RecordWrite>), StoreError> {
@@ -135,10 +135,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-async fn cannot_read<S: Store>(
-    calls: Calls<'_, S>,
-    failed: (RecordKey, DecodeError),
-) -> StoreError {
+async fn cannot_read(calls: Calls<'_>, failed: (RecordKey, DecodeError)) -> StoreError {
     match unreadable(calls, failed).await {
         Unusable::Store(no_answer) => no_answer.into(),
         Unusable::Record(rule) => StoreError::Corrupt(rule.id().to_owned()),

@@ -8,91 +8,89 @@
 
 use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
-use palisade_store::{Charged, ResetDone, Store, StoreError, Take, Taken};
+use palisade_store::{Answer, Charged, ResetDone, Store, Take, Taken};
 
 /// Evaluates the buckets of a decision under every name they have.
-pub(in crate::engine) async fn charge<S: Store>(
-    store: &S,
-    charges: &[Charge<'_>],
+pub(in crate::engine) fn charge<'a>(
+    store: &'a dyn Store,
+    charges: &'a [Charge<'a>],
     take: Take,
-) -> Result<Charged, StoreError> {
+) -> Answer<'a, Charged> {
     match Doubled::of(store, charges) {
-        None => store.charge(charges, take).await,
-        // Boxed: requests outside a rotation would carry its state.
-        Some(doubled) => {
-            let charged = Box::pin(store.charge(&doubled.charges, take)).await?;
+        None => store.charge(charges, take),
+        Some(doubled) => Answer::later(async move {
+            let charged = store.charge(&doubled.charges, take).await?;
             Ok(doubled.merged(charged))
-        }
+        }),
     }
 }
 
 /// Evaluates decisions of one bucket each, apart from each other and in this order.
-pub(super) async fn charge_each<S: Store>(
-    store: &S,
-    charges: &[Charge<'_>],
+pub(super) fn charge_each<'a>(
+    store: &'a dyn Store,
+    charges: &'a [Charge<'a>],
     take: Take,
-) -> Result<Vec<Charged>, StoreError> {
+) -> Answer<'a, Vec<Charged>> {
     if !is_rotating(charges) {
-        return store.charge_each(charges, take).await;
+        return store.charge_each(charges, take);
     }
-    let mut found = Vec::with_capacity(charges.len());
-    for one in charges {
-        let decided = charge(store, std::slice::from_ref(one), take);
-        found.push(Box::pin(decided).await?);
-    }
-    Ok(found)
+    Answer::later(async move {
+        let mut found = Vec::with_capacity(charges.len());
+        for one in charges {
+            found.push(charge(store, std::slice::from_ref(one), take).await?);
+        }
+        Ok(found)
+    })
 }
 
 /// Gives back what was taken to every name it was taken under.
-pub(super) async fn give_back<S: Store>(
-    store: &S,
-    taken: &[Taken<'_>],
-) -> Result<Charged, StoreError> {
+pub(super) fn give_back<'a>(store: &'a dyn Store, taken: &'a [Taken<'a>]) -> Answer<'a, Charged> {
     if taken.iter().all(|taken| taken.charge.previous.is_none()) {
-        return store.give_back(taken).await;
+        return store.give_back(taken);
     }
     let charges: Vec<Charge<'_>> = taken.iter().map(|taken| taken.charge.clone()).collect();
     let Some(doubled) = Doubled::of(store, &charges) else {
-        return store.give_back(taken).await;
+        return store.give_back(taken);
     };
     let positions = (0..taken.len()).chain(doubled.twins.iter().copied());
     let instants = positions.filter_map(|position| Some(taken.get(position)?.at));
     let all = doubled.charges.iter().cloned().zip(instants);
     let all: Vec<Taken<'_>> = all.map(|(charge, at)| Taken { charge, at }).collect();
-    let charged = Box::pin(store.give_back(&all)).await?;
-    Ok(doubled.merged(charged))
+    Answer::later(async move {
+        let charged = store.give_back(&all).await?;
+        Ok(doubled.merged(charged))
+    })
 }
 
 /// Gives back a cost that names no charge.
-pub(super) async fn refund<S: Store>(
-    store: &S,
-    charges: &[Charge<'_>],
-) -> Result<Charged, StoreError> {
+pub(super) fn refund<'a>(store: &'a dyn Store, charges: &'a [Charge<'a>]) -> Answer<'a, Charged> {
     match Doubled::of(store, charges) {
-        None => store.refund(charges).await,
-        Some(doubled) => {
-            let charged = Box::pin(store.refund(&doubled.charges)).await?;
+        None => store.refund(charges),
+        Some(doubled) => Answer::later(async move {
+            let charged = store.refund(&doubled.charges).await?;
             Ok(doubled.merged(charged))
-        }
+        }),
     }
 }
 
 /// Clears buckets under every name; one counts as cleared if all of its names are.
-pub(in crate::engine) async fn reset<S: Store>(
-    store: &S,
-    charges: &[Charge<'_>],
-) -> Result<ResetDone, StoreError> {
+pub(in crate::engine) fn reset<'a>(
+    store: &'a dyn Store,
+    charges: &'a [Charge<'a>],
+) -> Answer<'a, ResetDone> {
     let Some(doubled) = Doubled::of(store, charges) else {
-        return store.reset(charges).await;
+        return store.reset(charges);
     };
-    let mut reset = store.reset(&doubled.charges).await?;
-    let twins = reset.done.split_off(charges.len().min(reset.done.len()));
-    for (position, is_done) in doubled.twins.iter().zip(twins) {
-        if let Some(done) = reset.done.get_mut(*position) {
-            *done &= is_done;
+    Answer::later(async move {
+        let mut reset = store.reset(&doubled.charges).await?;
+        let twins = reset.done.split_off(charges.len().min(reset.done.len()));
+        for (position, is_done) in doubled.twins.iter().zip(twins) {
+            if let Some(done) = reset.done.get_mut(*position) {
+                *done &= is_done;
+            }
         }
-    }
-    Ok(reset)
+        Ok(reset)
+    })
 }
 
 fn is_rotating(charges: &[Charge<'_>]) -> bool {
@@ -108,7 +106,7 @@ struct Doubled<'p> {
 
 impl<'p> Doubled<'p> {
     /// `None` if no bucket has a second name.
-    fn of<S: Store>(store: &S, charges: &[Charge<'p>]) -> Option<Self> {
+    fn of(store: &dyn Store, charges: &[Charge<'p>]) -> Option<Self> {
         if !is_rotating(charges) {
             return None;
         }
@@ -126,9 +124,8 @@ impl<'p> Doubled<'p> {
     /// One reading for each charge: of its two names the one that leaves less.
     fn merged(&self, mut charged: Charged) -> Charged {
         let count = self.charges.len() - self.twins.len();
-        let twins = charged
-            .readings
-            .split_off(count.min(charged.readings.len()));
+        let count = count.min(charged.readings.len());
+        let twins: Vec<Reading> = charged.readings.drain(count..).collect();
         charged.instants.truncate(count);
         for (position, twin) in self.twins.iter().zip(twins) {
             if let Some(reading) = charged.readings.get_mut(*position)

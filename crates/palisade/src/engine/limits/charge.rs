@@ -5,11 +5,11 @@ use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::policy::Accuracy;
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Store, StoreError, Take};
+use palisade_store::{BucketReadings, Charged, StoreError, Take};
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::link::{For, Link, NoAnswer};
+use super::super::link::{CallTimes, For, Link, NoAnswer};
 use super::Limits;
 use super::both_names;
 use super::lease::{Origin, Served, leased_spec};
@@ -29,25 +29,18 @@ pub(super) enum Answered<'c, 'p> {
 }
 
 /// Every bucket that a request may be charged to: this node's own and the store's.
-pub(super) struct Counters<'e, S> {
+#[derive(Clone, Copy)]
+pub(super) struct Counters<'e> {
     pub(super) limits: &'e Limits,
-    pub(super) link: &'e Link<S>,
+    pub(super) link: &'e Link,
     /// Each bucket's instant is noted, for a receipt.
     pub(super) notes: bool,
     /// Every bucket is asked, whatever is remembered: somebody wants to see them all.
     pub(super) asks_all: bool,
 }
 
-impl<S> Clone for Counters<'_, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S> Copy for Counters<'_, S> {}
-
-impl<S: Store> Engine<S> {
-    pub(super) const fn counters(&self) -> Counters<'_, S> {
+impl Engine {
+    pub(super) const fn counters(&self) -> Counters<'_> {
         Counters {
             limits: &self.limits,
             link: &self.link,
@@ -57,7 +50,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-impl<S: Store> Counters<'_, S> {
+impl Counters<'_> {
     /// Counters that note when each bucket was charged, if a receipt is wanted.
     pub(super) const fn noting(self, is_wanted: bool) -> Self {
         Self {
@@ -146,7 +139,7 @@ impl<S: Store> Counters<'_, S> {
         if take == Take::Peek || charges.is_empty() || !charges.iter().all(is_leased) {
             return None;
         }
-        let mut readings = Vec::with_capacity(charges.len());
+        let mut readings = BucketReadings::with_capacity(charges.len());
         let mut batches: Vec<Origin> = Vec::new();
         for charge in charges {
             let Served::Taken(reading, origin) = self.limits.leases.serve(charge, now) else {
@@ -195,7 +188,7 @@ impl<S: Store> Counters<'_, S> {
         let asked = started.map(|now| (now, self.limits.denials.epoch()));
         let charged = self
             .link
-            .call_from(started, LIMITS, ends, |store| {
+            .call(LIMITS, CallTimes::started(ends, started), |store| {
                 both_names::charge(store, charges, take)
             })
             .await?;

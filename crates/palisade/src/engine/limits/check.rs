@@ -1,10 +1,7 @@
 //! One request, from its facts to its decision: resolve → charge → decide → record.
 
 use std::borrow::Cow;
-use std::future::Future;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use palisade_core::decide::{Judged, decide, decide_boxed, refuse};
 use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
@@ -18,11 +15,11 @@ use palisade_core::policy::{
 };
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
-use palisade_store::{Store, Take};
+use palisade_store::Take;
 use tokio::time::Instant;
 
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
-use super::charge::{Answered, LIMITS};
+use super::charge::Answered;
 use super::near::WithoutAnswer;
 
 /// The answer to a request, with the policy it was found under (for headers and
@@ -36,7 +33,7 @@ use super::near::WithoutAnswer;
 /// # use palisade::core::{Clock, Keyring};
 /// # use palisade::store::memory::{MemoryConfig, MemoryStore};
 /// # let clock: Arc<dyn Clock> = Arc::new(palisade::SystemClock::new());
-/// # let store = MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default());
+/// # let store = Arc::new(MemoryStore::new(Arc::clone(&clock), &MemoryConfig::default()));
 /// # let text = "[[limit]]\nname = \"two\"\nby = [\"ip\"]\nrate = \"2/min\"";
 /// # let (env, flags) = Default::default();
 /// # let loaded = palisade_policy::load_text(Path::new("policy.toml"), text, &env, &flags)?;
@@ -88,56 +85,19 @@ pub(super) struct Asked<'a> {
     pub(super) ends: Instant,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Decides a request and charges what it costs.
     pub async fn check(&self, facts: &RequestFacts) -> RequestAnswer {
-        self.run(self.policy(), facts, Take::Consume).await
+        self.check_under(self.policy(), facts).await
     }
 
-    /// [`Engine::check`] without the wait, on a store that never has to be waited for; `None`
-    /// on any other.
-    #[must_use]
-    pub fn check_now(&self, facts: &RequestFacts) -> Option<RequestAnswer> {
-        self.check_now_under(&self.policy.load(), facts)
-    }
-
-    /// The same under the policy that the facts were read for.
-    pub(crate) fn check_now_under(
+    /// [`Engine::check`] under the policy that the facts were read for.
+    pub(crate) async fn check_under(
         &self,
-        policy: &Arc<PolicySet>,
+        policy: Arc<PolicySet>,
         facts: &RequestFacts,
-    ) -> Option<RequestAnswer> {
-        if !self.never_waits() {
-            return None;
-        }
-        let began = self.begin_timing();
-        let tenant = self.tenant(facts);
-        let plan = self.plan(policy, tenant.as_deref(), facts);
-        let class = class_of(&plan, facts);
-        let asked = Asked {
-            policy,
-            plan: &plan,
-            class: &class,
-            facts,
-            keyring: &self.keyring,
-            take: Take::Consume,
-            ends: self.link.request_ends(),
-        };
-        let (decision, bypassed) = match self.decide_at_once(&asked) {
-            Some(decision) => (decision, None),
-            None => at_once(pin!(self.decide(&asked)))?,
-        };
-        let mut answer = RequestAnswer {
-            decision,
-            policy: Arc::clone(policy),
-            candidate: None,
-        };
-        tell_not_asked(&plan, &mut answer.decision);
-        self.note(began, facts, &answer, bypassed.as_deref());
-        if self.has_candidate() {
-            answer.candidate = at_once(pin!(self.beside_request(facts, &answer.decision)))?;
-        }
-        Some(answer)
+    ) -> RequestAnswer {
+        self.run(policy, facts, Take::Consume).await
     }
 
     /// Decides a request and charges nothing.
@@ -216,10 +176,7 @@ impl<S: Store> Engine<S> {
             take,
             ends,
         };
-        let (decision, bypassed) = match self.decide_at_once(&asked) {
-            Some(decision) => (decision, None),
-            None => self.decide(&asked).await,
-        };
+        let (decision, bypassed) = self.decide(&asked).await;
         let mut answer = RequestAnswer {
             decision,
             policy: Arc::clone(&policy),
@@ -256,33 +213,6 @@ impl<S: Store> Engine<S> {
     pub(in crate::engine) fn allowlisted(&self, facts: &RequestFacts) -> Option<String> {
         let allowlist = self.registries.allowlist();
         allowlist.find(&self.keyring, facts, || self.now())
-    }
-
-    /// [`Engine::decide`] where a single bucket of a store in this process has the say, as of
-    /// most requests: there is nothing to gather, and nothing to wait for. `None`, and nothing
-    /// is charged, where there is more to it.
-    fn decide_at_once(&self, asked: &Asked<'_>) -> Option<Box<Decision>> {
-        let Asked { plan, class, .. } = *asked;
-        let [charge] = plan.charges.as_slice() else {
-            return None;
-        };
-        let is_simple = asked.policy.enabled
-            && plan.throttle.is_empty()
-            && plan.refusal.is_none()
-            && !asked.facts.receipt
-            && charge.previous.is_none()
-            && self.limits.is_in_this_store(charge);
-        if !is_simple || self.allowlisted(asked.facts).is_some() {
-            return None;
-        }
-        let call = |store: &S| store.charge_one_now(charge, asked.take);
-        let (reading, now) = self.link.call_now(LIMITS, call)?;
-        let judged = Judged {
-            charges: std::slice::from_ref(charge),
-            readings: &[reading],
-            now,
-        };
-        Some(decide_boxed(plan.quota, class, judged))
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
@@ -441,14 +371,6 @@ fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
     if !plan.not_asked.is_empty() {
         let names = plan.not_asked.iter().map(|limit| Arc::clone(&limit.name));
         decision.not_asked = Some(names.collect());
-    }
-}
-
-/// What comes of a future that has nothing to wait for.
-fn at_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
     }
 }
 

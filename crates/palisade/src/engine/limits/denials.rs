@@ -15,7 +15,7 @@ use palisade_core::time::Micros;
 use palisade_store::Charged;
 use parking_lot::Mutex;
 
-/// What may be given back at any moment is denied here no longer than this, so that what one
+/// Longest memory of a denial by a bucket that may be given back at any moment, so that what one
 /// node gives back another can use (B-REMEMBER).
 const RESERVABLE_US: u64 = 100_000;
 
@@ -195,7 +195,7 @@ mod tests {
         let denied = Charged {
             now,
             admitted: false,
-            readings: vec![reading; plan.charges.len()],
+            readings: vec![reading; plan.charges.len()].into(),
             rebuilt: 0,
             instants: Vec::new(),
         };

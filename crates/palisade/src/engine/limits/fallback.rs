@@ -15,13 +15,13 @@ use palisade_core::limit::BucketSpec;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Dimension, Limit, LimitDef};
 use palisade_core::rule::Rule;
-use palisade_store::{Charged, Store, Take};
+use palisade_store::{Charged, Take};
 
 use super::super::link::NoAnswer;
 use super::charge::Counters;
 use super::check::Asked;
 
-impl<S: Store> Counters<'_, S> {
+impl Counters<'_> {
     /// The decision of a request that got no answer from the store.
     pub(super) fn without_answer(self, asked: Asked<'_>, no_answer: &NoAnswer) -> Decision {
         match self.is_conflict(no_answer) {

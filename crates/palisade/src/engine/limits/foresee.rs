@@ -11,13 +11,13 @@ use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::policy::keep_guesses;
 use palisade_core::time::Micros;
-use palisade_store::{Store, Take};
+use palisade_store::Take;
 
 use super::super::{Engine, Seen, Subject};
 use super::Limits;
 use super::check::{Asked, RequestAnswer, class_of};
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// The refusal that a request has coming from the throttle of this instance or the
     /// limits of its address, whoever it turns out to be; `None` if nothing is known
     /// against it. Charges nothing and waits for no other machine: of a shared store only

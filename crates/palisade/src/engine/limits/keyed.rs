@@ -13,7 +13,7 @@ use palisade_core::limit::{Algorithm, BucketSpec, Reading, State, Window};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Dimension, Limit, LimitDef, OnStoreFailure, WhenProlonged};
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::{Charged, Store, StoreError, Take};
+use palisade_store::{Charged, StoreError, Take};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -94,7 +94,7 @@ impl KeyedAnswer {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Decides on each bucket by itself, in this order: a later one finds what an earlier
     /// one left. Up to [`KEYED_MAX`] travel to the store in one call.
     ///

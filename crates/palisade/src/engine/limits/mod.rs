@@ -124,11 +124,6 @@ impl Limits {
         }
     }
 
-    /// Counted in a store that nobody shares: nothing is remembered of it elsewhere.
-    fn is_in_this_store(&self, charge: &Charge<'_>) -> bool {
-        !self.is_shared && self.is_exact(charge)
-    }
-
     /// Counted in this process, and forgotten when it ends. A leased throttle on a store
     /// that nobody shares is too: it counts a second, and is asked before the store is.
     pub(super) fn is_local(&self, charge: &Charge<'_>) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::Charge;
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Store, Take, Taken};
+use palisade_store::{BucketReadings, Charged, Take, Taken};
 use tokio::time::Instant;
 
 use super::super::link::{For, NoAnswer};
@@ -97,7 +97,7 @@ impl Limits {
     }
 }
 
-impl<S: Store> Counters<'_, S> {
+impl Counters<'_> {
     /// Takes from buckets that live here, all or nothing.
     pub(super) async fn take_near<'c, 'p>(
         self,
@@ -111,7 +111,7 @@ impl<S: Store> Counters<'_, S> {
         let mut charged = Charged {
             now: here.now,
             admitted: here.admitted,
-            readings: Vec::with_capacity(near.len()),
+            readings: BucketReadings::with_capacity(near.len()),
             rebuilt: here.rebuilt,
             instants: Vec::new(),
         };

@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place, Receipt, ReceiptError};
 use palisade_core::time::Micros;
-use palisade_store::{Buckets, Charged, Store, Take, Taken};
+use palisade_store::{Buckets, Charged, Take, Taken};
 
 use tokio::time::Instant;
 
@@ -42,7 +42,7 @@ impl RefundOutcome {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Gives back what the check that this is the receipt of was charged: once, whichever
     /// node is asked, and as far as its buckets still count it.
     ///
@@ -153,7 +153,7 @@ pub(super) fn limit_of(policy: &PolicySet, digest: Digest) -> Option<&Limit> {
     limits.find(|limit| limit.digest == digest)
 }
 
-impl<S: Store> Counters<'_, S> {
+impl Counters<'_> {
     /// What of a receipt can be given back here: buckets of a limit that is still there,
     /// and local ones only where they are.
     fn known<'r>(self, receipt: &'r Receipt, policy: &'r PolicySet) -> Vec<(Place, Taken<'r>)> {
@@ -261,7 +261,7 @@ fn nothing(now: Micros) -> Charged {
     Charged {
         now,
         admitted: true,
-        readings: Vec::new(),
+        readings: palisade_store::BucketReadings::new(),
         rebuilt: 0,
         instants: Vec::new(),
     }

@@ -1,14 +1,13 @@
-//! What reservations ask of the buckets: charges that were made earlier are given back or
+//! Bucket calls of reservations: charges that were made earlier are given back or
 //! made again, each where it was counted.
 
 use palisade_core::Digest;
 use palisade_core::decision::LimitReading;
-use palisade_core::limit::Reading;
 use palisade_core::plan::Charge;
 use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Store, Take, Taken};
+use palisade_store::{BucketReadings, Charged, Take, Taken};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -17,12 +16,12 @@ use super::charge::LIMITS;
 use super::refund::{limit_of, shown};
 use super::{Limits, receipts};
 
-/// What charges of several places found.
+/// Outcome of charges in several places.
 pub(in crate::engine) struct ChargedParts {
     /// True if every bucket admitted; then all were charged, else none.
     pub(in crate::engine) admitted: bool,
     /// One reading for each charge, in order.
-    pub(in crate::engine) readings: Vec<Reading>,
+    pub(in crate::engine) readings: BucketReadings,
     /// When each was judged, by the clock of its place.
     pub(in crate::engine) instants: Vec<Micros>,
     /// The store's clock, or this process's where the store was not asked.
@@ -51,8 +50,8 @@ impl Limits {
     }
 }
 
-impl<S: Store> Engine<S> {
-    /// What a receipt of this engine says was charged.
+impl Engine {
+    /// The charges in a receipt of this engine.
     pub(in crate::engine) fn lines_of(&self, receipt: &str) -> Vec<Line> {
         let opened = receipts::open(&self.keyring, receipt);
         opened.map(|receipt| receipt.lines).unwrap_or_default()
@@ -102,7 +101,7 @@ impl<S: Store> Engine<S> {
         Ok(charged)
     }
 
-    /// What buckets hold now, without the denials that are remembered.
+    /// The readings of buckets now, without the denials that are remembered.
     pub(in crate::engine) async fn look_into(
         &self,
         charges: &[Charge<'_>],
@@ -150,7 +149,7 @@ fn merged(charges: &[(Place, Charge<'_>)], near: &Charged, far: Option<&Charged>
     let (mut here, mut there) = (0.., 0..);
     let mut found = ChargedParts {
         admitted: near.admitted && far.is_none_or(|far| far.admitted),
-        readings: Vec::with_capacity(charges.len()),
+        readings: BucketReadings::with_capacity(charges.len()),
         instants: Vec::with_capacity(charges.len()),
         now: far.map_or(near.now, |far| far.now),
     };
@@ -159,7 +158,7 @@ fn merged(charges: &[(Place, Charge<'_>)], near: &Charged, far: Option<&Charged>
             (Place::Store, Some(far)) => (far, there.next().unwrap_or_default()),
             _ => (near, here.next().unwrap_or_default()),
         };
-        found.readings.extend(charged.readings.get(at));
+        found.readings.extend(charged.readings.get(at).copied());
         found.instants.push(charged.judged_at(at));
     }
     found

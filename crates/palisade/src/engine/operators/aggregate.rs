@@ -30,7 +30,7 @@ impl Aggregate {
                 Some(Self::Device(flow, Box::new(Device::decode(bytes).ok()?)))
             }
             RecordKind::Lockout => Some(Self::Lockout(Box::new(Lockout::decode(bytes).ok()?))),
-            RecordKind::Bucket | RecordKind::Reservation => None,
+            RecordKind::Reservation => None,
         }
     }
 

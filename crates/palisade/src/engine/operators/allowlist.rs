@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use palisade_core::facts::{FieldError, Id, RequestFacts};
 use palisade_core::key::{Digest, Domain, Keyring, anonymised};
 use palisade_core::time::Micros;
-use palisade_store::{Entry, Registry, Store, StoreError, Vitals};
+use palisade_store::{Entry, Registry, StoreError, Vitals};
 use serde::{Deserialize, Serialize};
 
 use super::super::Engine;
@@ -273,7 +273,7 @@ fn name(
     })
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Adds an entry. It binds here at once, on other nodes within a second.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What nodes tell each other beside what they count: that buckets were cleared, that
+//! Announcements of nodes to each other beside the counters: that buckets were cleared, that
 //! something was given back to some, that cached policies are out of date. Each is an entry of
 //! [`Registry::Resets`](palisade_store::Registry::Resets), which every node looks at twice a
 //! second.
@@ -15,7 +15,7 @@ use palisade_core::time::{MINUTE, Micros};
 use palisade_store::{Entries, Entry};
 use parking_lot::Mutex;
 
-/// How long an announcement stays: far longer than a node needs to hear of it.
+/// Lifetime of an announcement: far longer than a node needs to hear of it.
 pub(super) const NOTICE: u64 = MINUTE;
 
 /// Silence after which a node may have missed an announcement.
@@ -61,9 +61,9 @@ pub(in crate::engine) struct Refunds {
 
 #[derive(Default)]
 struct Ring {
-    /// How many there have been.
+    /// Number of refunds so far.
     count: u64,
-    /// How many of them the others can read of.
+    /// Number of them that the others can read of.
     told: u64,
     recent: VecDeque<Digest>,
     /// When the last was, by the store's clock.
@@ -105,7 +105,7 @@ impl Refunds {
         ring.at = ring.at.max(at);
     }
 
-    /// What is to be announced, and how many refunds it tells of.
+    /// The entry to announce, and the number of refunds it tells of.
     pub(super) fn untold(&self) -> Option<(Entry, u64)> {
         let ring = self.ring.lock();
         if ring.told == ring.count {
@@ -149,7 +149,7 @@ impl RefundNotice {
     }
 }
 
-/// What a look at the announcements means for what this node remembers.
+/// Consequence of a look at the announcements for what this node remembers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Nothing,
@@ -159,18 +159,18 @@ pub(super) enum News {
     Everything,
 }
 
-/// What this node has heard.
+/// Announcements that this node knows.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct HeardAnnouncements {
     version: Option<u64>,
     /// By this node's clock.
     at: Micros,
     single: HashSet<String>,
-    /// How many refunds of each node are known.
+    /// Number of known refunds of each node.
     refunds: HashMap<String, u64>,
 }
 
-impl Heard {
+impl HeardAnnouncements {
     pub(super) const fn version(&self) -> Option<u64> {
         self.version
     }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn x5_only_what_is_new_is_heard_and_what_was_missed_is_noticed() {
-        let mut heard = Heard::default();
+        let mut heard = HeardAnnouncements::default();
         let mut now = Micros(MINUTE);
         let mut hear = |version, entries: &[Entry]| {
             now = now.plus(SECOND);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn x5_who_was_away_forgets_everything() {
-        let mut heard = Heard::default();
+        let mut heard = HeardAnnouncements::default();
         heard.take(look(1, &[]), Micros(MINUTE));
         heard.take(None, Micros(2 * MINUTE));
         let late = Micros(2 * MINUTE + UNHEARD + 1);
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn m12_policies_that_are_out_of_date_forget_no_denial() {
-        let mut heard = Heard::default();
+        let mut heard = HeardAnnouncements::default();
         heard.take(look(0, &[]), Micros(0));
         let found = heard.take(look(1, &[of_policies(Micros(0))]), Micros(SECOND));
         assert_eq!(found, (News::Nothing, true));

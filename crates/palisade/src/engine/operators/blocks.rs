@@ -5,7 +5,7 @@ use palisade_core::facts::{GuardFacts, GuardOp, NO_ADDRESS};
 use palisade_core::guard::Signals;
 use palisade_core::record::{Flow, RecordKey, RecordKind};
 use palisade_core::rule::Rule;
-use palisade_store::{Listed, Store, StoreError, Vitals};
+use palisade_store::{Listed, StoreError, Vitals};
 use serde::Serialize;
 
 use super::super::Engine;
@@ -112,7 +112,7 @@ fn kind_after(kind: RecordKind) -> Option<RecordKind> {
     kinds.nth(1)
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Blocks that run now, at most [`BLOCKS_LISTED_MAX`]; true if there are more.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use palisade_core::Decision;
 use palisade_core::decision::{Level, LimitReading, Outcome, Reason};
 use palisade_core::facts::{GuardFacts, NO_ADDRESS, RequestFacts};
 use palisade_core::rule::Rule;
-use palisade_store::{Store, StoreError};
+use palisade_store::StoreError;
 use serde::Serialize;
 
 use super::super::Engine;
@@ -84,7 +84,7 @@ impl Finding {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Explains what a request and a guard command with these facts would meet. A command
     /// without an address ([`NO_ADDRESS`]) is explained by its account alone. Nothing is counted.
     ///

@@ -4,7 +4,6 @@ use palisade_core::decision::Mode;
 use palisade_core::facts::DescriptorFacts;
 use palisade_core::rule::Rule;
 use palisade_core::time::{SECOND, retry_after_seconds};
-use palisade_store::Store;
 use serde::Serialize;
 
 use super::super::Engine;
@@ -29,7 +28,7 @@ pub struct CalledBucket {
     pub reset: u64,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Explains what a call with these facts would meet. Nothing is counted.
     pub async fn explain_call(&self, facts: &DescriptorFacts<'_>) -> Explanation {
         let answer = self.see_descriptors(facts).await;

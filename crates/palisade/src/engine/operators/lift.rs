@@ -10,7 +10,7 @@ use palisade_core::policy::Settings;
 use palisade_core::record::{Flow, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::Micros;
 use palisade_core::{Digest, Id};
-use palisade_store::{Commit, Record, Store, StoreError};
+use palisade_store::{Commit, Record, StoreError};
 
 use super::super::Engine;
 use super::super::guard::RETRIES_MAX;
@@ -78,7 +78,7 @@ impl Lifted {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Ends the blocks of everything that a subject names.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl<S: Store> Engine<S> {
             ),
             RecordKind::Device(flow) => (flow, &[KeyKind::Device]),
             RecordKind::Lockout => return self.link.modes().lift_lockout(id),
-            RecordKind::Bucket | RecordKind::Reservation => return,
+            RecordKind::Reservation => return,
         };
         let keys = DegradedKeys {
             prefix: id,

@@ -10,7 +10,7 @@ use palisade_core::facts::{NO_ADDRESS, RequestFacts};
 use palisade_core::limit::Reading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::time::retry_after_seconds;
-use palisade_store::{Buckets, Charged, Store, StoreError, Take};
+use palisade_store::{Buckets, Charged, StoreError, Take};
 use serde::Serialize;
 
 use super::super::Engine;
@@ -107,7 +107,7 @@ impl Sought {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// How a subject stands now. Nothing is counted.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ mod registries;
 mod resets;
 mod spellings;
 
-use palisade_store::{Store, StoreError};
+use palisade_store::StoreError;
 
 use super::{Administered, Change, Engine, Operator};
 use allowlist::entry_id;
@@ -66,15 +66,15 @@ impl From<AllowlistError> for AdminError {
 }
 
 /// An operator at work.
-pub struct Admin<'e, S> {
-    pub(super) engine: &'e Engine<S>,
+pub struct Admin<'e> {
+    pub(super) engine: &'e Engine,
     by: Operator,
     request_id: Option<Box<str>>,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Begins to administer in the name of `by`.
-    pub fn administer(&self, by: Operator, request_id: Option<&str>) -> Admin<'_, S> {
+    pub fn administer(&self, by: Operator, request_id: Option<&str>) -> Admin<'_> {
         Admin {
             engine: self,
             by,
@@ -83,7 +83,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-impl<S: Store> Admin<'_, S> {
+impl Admin<'_> {
     /// Tells observers what was done.
     pub fn record(&self, change: Change<'_>) {
         self.engine.observer().administered(&Administered {

@@ -12,7 +12,7 @@ use palisade_core::decision::Decision;
 use palisade_core::facts::RequestFacts;
 use palisade_core::policy::{Overage, PolicySet, Tier, hash_api_key};
 use palisade_core::time::{MINUTE, Micros, SECOND};
-use palisade_store::{Entry, Registry, Store, StoreError};
+use palisade_store::{Entry, Registry, StoreError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ fn id_of(month: &str, hash: &str) -> String {
     format!("{month}:{hash}")
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Notes a request that was admitted beyond its key's quota.
     pub(in crate::engine) fn note_overage(
         &self,

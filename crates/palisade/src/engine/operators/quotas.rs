@@ -1,7 +1,7 @@
 //! API-key quotas as operators and billing see them. A key is named by its hash.
 
 use palisade_core::policy::{PolicySet, Tier, quota_charge};
-use palisade_store::{Entry, Registry, Store, StoreError, Take};
+use palisade_store::{Entry, Registry, StoreError, Take};
 use serde::Serialize;
 
 use super::super::{Change, Engine};
@@ -48,7 +48,7 @@ pub struct QuotaPage {
     pub next: Option<String>,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Usage of the API key with this hash.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ pub(super) const fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
-impl<S: Store> Admin<'_, S> {
+impl Admin<'_> {
     /// Sets a key's usage of this month back to zero.
     ///
     /// # Errors

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use palisade_core::time::Micros;
-use palisade_store::{Entry, Registry, Store, StoreError, Vitals};
+use palisade_store::{Entry, Registry, StoreError};
 use parking_lot::Mutex;
 
 use super::super::Engine;
 use super::allowlist::Allowlist;
-use super::announcements::{Heard, News, Refunds};
+use super::announcements::{HeardAnnouncements, News, Refunds};
 use super::credentials::Credentials;
 use super::overage::Overages;
 
@@ -20,9 +20,9 @@ pub(in crate::engine) struct Registries {
     pub(super) allowlist: Allowlist,
     /// The tier that an operator put an API key on, by the key's hash.
     tiers: ArcSwap<HashMap<String, Arc<str>>>,
-    /// What other nodes announced.
-    heard: Mutex<Heard>,
-    /// What this one has to announce.
+    /// Announcements of other nodes.
+    heard: Mutex<HeardAnnouncements>,
+    /// This node's refunds, which it announces.
     pub(in crate::engine) refunds: Refunds,
     pub(super) overages: Overages,
     pub(in crate::engine) credentials: Credentials,
@@ -38,7 +38,7 @@ impl Registries {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Takes over tiers that operators have changed.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl<S: Store> Engine<S> {
         if !self.store().is_shared() {
             return Ok(());
         }
-        let at = self.link.operate(Vitals::probe).await?;
+        let at = self.link.operate(|store| store.probe()).await?;
         self.link
             .operate(|store| store.put_entry(Registry::Resets, notice(at)))
             .await

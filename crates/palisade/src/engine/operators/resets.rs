@@ -13,7 +13,7 @@ use palisade_core::plan::{BucketName, Charge};
 use palisade_core::policy::{
     Dimension, Limit, PolicySet, TenantPolicy, api_key_segment, quota_charge,
 };
-use palisade_store::{Buckets, Store, StoreError};
+use palisade_store::{Buckets, StoreError};
 
 use super::super::limits::both_names;
 use super::super::{Change, Engine};
@@ -99,7 +99,7 @@ impl ResetSelector {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// The buckets of a subject, by the figures of its tenant where one has its own.
     pub(super) fn selected<'p>(
         &self,
@@ -262,7 +262,7 @@ fn patterns_of<'a>(policy: &'a PolicySet, path: &'a str) -> Vec<&'a str> {
     found
 }
 
-impl<S: Store> Admin<'_, S> {
+impl Admin<'_> {
     /// Clears every bucket of the named subjects at once.
     ///
     /// # Errors

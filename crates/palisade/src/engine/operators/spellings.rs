@@ -43,7 +43,7 @@ pub(super) fn account_records(keyring: &Keyring, account: &Id) -> Vec<RecordKey>
     records
 }
 
-/// What an answer says of the spellings that it looked up.
+/// Spellings that were looked up, as an answer shows them.
 pub(super) fn looked_up(keyring: &Keyring, account: Option<&Id>) -> Vec<LookedUp> {
     let spelt = account.into_iter().flat_map(of_account);
     spelt

@@ -12,7 +12,7 @@ use palisade_core::plan::{Charge, OnExceed, Refusal};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::Store;
+use palisade_store::BucketReadings;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -22,24 +22,24 @@ use super::anchor::Anchor;
 use super::tally::Outcome;
 use super::{ExtendAnswer, Hold, ReservationError, Settlement, is_slot};
 
-/// How often a lost race for a reservation's fate is run again.
+/// Number of tries against lost races for a reservation's fate.
 const TRIES_MAX: usize = 3;
 
-/// What an extension asks for.
+/// Arguments of an extension.
 struct Extension<'a> {
     costs: Option<&'a Costs>,
     /// In microseconds; `None` leaves the end where it is.
     hold_us: Option<u64>,
 }
 
-/// How one try ended.
-enum Tried {
+/// Outcome of one try.
+enum ExtendAttempt {
     Answer(ExtendAnswer),
     /// Somebody else extended or settled it meanwhile.
     LostRace,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Extends a reservation by more cost, to a later end, or both; without either by the
     /// hold that it was made with. Its places among what is in progress are held anew. A
     /// refusal leaves it as it was; the first token stays good.
@@ -69,13 +69,13 @@ impl<S: Store> Engine<S> {
         };
         for _ in 0..TRIES_MAX {
             match self.try_extension(&policy, &reservation, &asked).await {
-                Ok(Tried::Answer(answer)) => {
+                Ok(ExtendAttempt::Answer(answer)) => {
                     if matches!(answer, ExtendAnswer::Expired) {
                         self.retries.tally.count(Outcome::Expired);
                     }
                     return Ok(answer);
                 }
-                Ok(Tried::LostRace) => {}
+                Ok(ExtendAttempt::LostRace) => {}
                 Err(_) => return Ok(ExtendAnswer::Unavailable),
             }
         }
@@ -87,7 +87,7 @@ impl<S: Store> Engine<S> {
         policy: &PolicySet,
         reservation: &Reservation,
         asked: &Extension<'_>,
-    ) -> Result<Tried, NoAnswer> {
+    ) -> Result<ExtendAttempt, NoAnswer> {
         let ends = self.link.request_ends();
         if reservation.parts.is_empty() {
             return Ok(self.extend_nothing(reservation, asked));
@@ -97,7 +97,7 @@ impl<S: Store> Engine<S> {
             None => reservation.clone(),
             Some(Fate::Held(held)) => *held,
             Some(Fate::Settled(first)) => {
-                return Ok(Tried::Answer(ExtendAnswer::Settled(Settlement {
+                return Ok(ExtendAttempt::Answer(ExtendAnswer::Settled(Settlement {
                     recorded: true,
                     units: first.units,
                     ..Settlement::default()
@@ -105,23 +105,25 @@ impl<S: Store> Engine<S> {
             }
         };
         if found.now >= held.ends {
-            return Ok(Tried::Answer(ExtendAnswer::Expired));
+            return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         }
         let Some(anchor) = Anchor::new(held.id, held.life_us) else {
-            return Ok(Tried::Answer(ExtendAnswer::Expired));
+            return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         };
         let plan = self.planned(policy, &held, asked, &anchor);
-        if plan.iter().any(Planned::is_too_dear) {
+        if plan.iter().any(PlannedCharge::is_too_dear) {
             let class: Arc<str> = (*held.class).into();
             let refused = refuse(Refusal::TooDear, &class, found.now);
-            return Ok(Tried::Answer(ExtendAnswer::Denied(Box::new(refused))));
+            return Ok(ExtendAttempt::Answer(ExtendAnswer::Denied(Box::new(
+                refused,
+            ))));
         }
         let charges: Vec<(Place, Charge<'_>)> = plan
             .iter()
             .map(|one| (one.place, one.charge.clone()))
             .collect();
         let (readings, instants, now, admitted) = if charges.is_empty() {
-            (Vec::new(), Vec::new(), found.now, true)
+            (BucketReadings::new(), Vec::new(), found.now, true)
         } else {
             let charged = self.charge_placed(&charges, ends).await?;
             (
@@ -132,12 +134,12 @@ impl<S: Store> Engine<S> {
             )
         };
         if !admitted {
-            return Ok(Tried::Answer(denied(&held, &plan, &readings, now)));
+            return Ok(ExtendAttempt::Answer(denied(&held, &plan, &readings, now)));
         }
-        let made = Made::new(&held, &plan, &readings, &instants);
+        let made = ChargedExtension::new(&held, &plan, &readings, &instants);
         if made.has_lost_slot {
             self.undo(policy, &held, &made.taken, ends).await;
-            return Ok(Tried::Answer(ExtendAnswer::Expired));
+            return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         }
         let extended = made.extended(&held, asked, now);
         let fate = Fate::Held(Box::new(extended.clone()));
@@ -146,20 +148,22 @@ impl<S: Store> Engine<S> {
             .await?
         {
             self.undo(policy, &held, &made.taken, ends).await;
-            return Ok(Tried::LostRace);
+            return Ok(ExtendAttempt::LostRace);
         }
         self.undo(policy, &held, &made.freed, ends).await;
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
-        Ok(Tried::Answer(answer.unwrap_or(ExtendAnswer::Expired)))
+        Ok(ExtendAttempt::Answer(
+            answer.unwrap_or(ExtendAnswer::Expired),
+        ))
     }
 
     /// Of a reservation that holds no bucket only the end moves.
-    fn extend_nothing(&self, reservation: &Reservation, asked: &Extension<'_>) -> Tried {
+    fn extend_nothing(&self, reservation: &Reservation, asked: &Extension<'_>) -> ExtendAttempt {
         let now = self.now();
         let mut extended = reservation.clone();
         extended.ends = later_end(reservation, asked.hold_us, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
-        Tried::Answer(answer.unwrap_or(ExtendAnswer::Expired))
+        ExtendAttempt::Answer(answer.unwrap_or(ExtendAnswer::Expired))
     }
 
     /// Puts back what an extension took or replaced. What does not go back ends with its
@@ -168,7 +172,7 @@ impl<S: Store> Engine<S> {
         let _ = self.return_lines(policy, held, lines, ends).await;
     }
 
-    /// What is charged: the slots anew, each bucket of a unit that costs more, and the
+    /// The charges to make: the slots anew, each bucket of a unit that costs more, and the
     /// anchors, to see whether the store still has what is held.
     fn planned<'p>(
         &self,
@@ -176,8 +180,8 @@ impl<S: Store> Engine<S> {
         held: &'p Reservation,
         asked: &Extension<'_>,
         anchor: &'p Anchor,
-    ) -> Vec<Planned<'p>> {
-        let mut plan: Vec<Planned<'p>> = Vec::new();
+    ) -> Vec<PlannedCharge<'p>> {
+        let mut plan: Vec<PlannedCharge<'p>> = Vec::new();
         for (position, part) in held.parts.iter().enumerate() {
             let Some(limit) = limit_named(policy, part.line.limit) else {
                 continue;
@@ -204,7 +208,7 @@ impl<S: Store> Engine<S> {
             let is_here = self.is_reachable(held, part);
             if charge.cost > 0 && is_here {
                 let place = part.line.place;
-                plan.push(Planned {
+                plan.push(PlannedCharge {
                     what,
                     place,
                     charge,
@@ -218,7 +222,7 @@ impl<S: Store> Engine<S> {
             .collect();
         // An anchor that is there is left as it is; one that was lost is made again.
         let anchors = anchor.charges(firsts, OnExceed::Report);
-        plan.extend(anchors.into_iter().map(|charge| Planned {
+        plan.extend(anchors.into_iter().map(|charge| PlannedCharge {
             what: What::Anchor,
             place: Place::Store,
             charge,
@@ -227,7 +231,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// What a charge of an extension is for.
+/// Purpose of a charge of an extension.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     /// The slot of the part at this position, held anew.
@@ -237,21 +241,21 @@ enum What {
     Anchor,
 }
 
-struct Planned<'p> {
+struct PlannedCharge<'p> {
     what: What,
     place: Place,
     charge: Charge<'p>,
 }
 
-impl Planned<'_> {
+impl PlannedCharge<'_> {
     /// A cost that its bucket never holds (L-COST).
     fn is_too_dear(&self) -> bool {
         self.charge.on_exceed == OnExceed::Deny && self.charge.cost > self.charge.spec.capacity()
     }
 }
 
-/// What an extension that was charged has made.
-struct Made {
+/// Lines and parts that the charges of an extension made.
+struct ChargedExtension {
     /// All that was taken, anchors apart.
     taken: Vec<Line>,
     /// Hits of slots that are held anew.
@@ -262,10 +266,10 @@ struct Made {
     has_lost_slot: bool,
 }
 
-impl Made {
+impl ChargedExtension {
     fn new(
         held: &Reservation,
-        plan: &[Planned<'_>],
+        plan: &[PlannedCharge<'_>],
         readings: &[Reading],
         instants: &[Micros],
     ) -> Self {
@@ -351,7 +355,7 @@ fn is_first_of_bucket(held: &Reservation, position: usize) -> bool {
 /// The refusal of more cost, of the buckets that count it.
 fn denied(
     held: &Reservation,
-    plan: &[Planned<'_>],
+    plan: &[PlannedCharge<'_>],
     readings: &[Reading],
     now: Micros,
 ) -> ExtendAnswer {

@@ -4,7 +4,7 @@ use palisade_core::budget::{Fate, Reservation};
 use palisade_core::receipt::Place;
 use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{MINUTE, Micros};
-use palisade_store::{Commit, Records, Store, StoreError};
+use palisade_store::{Commit, Records, StoreError};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -40,8 +40,8 @@ const fn key(reservation: &Reservation) -> RecordKey {
     }
 }
 
-impl<S: Store> Engine<S> {
-    /// What became of a reservation.
+impl Engine {
+    /// The recorded fate of a reservation.
     pub(super) async fn fate_of(
         &self,
         reservation: &Reservation,

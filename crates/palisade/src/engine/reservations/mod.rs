@@ -41,7 +41,6 @@ use palisade_core::budget::{Counts, Part, Reservation, SettledUnit};
 use palisade_core::decision::{Decision, LimitReading};
 use palisade_core::receipt::{Place, RECEIPT_BYTES_MAX, ReceiptError};
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::Store;
 
 use super::{Engine, RequestAnswer};
 
@@ -51,13 +50,13 @@ pub use tally::ReservationFigures;
 /// So long after its end a reservation may still be settled, and its fate is kept.
 const SETTLED_FOR_US: u64 = 600 * SECOND;
 
-/// How long a reservation lasts unless it is asked otherwise.
+/// Default lifetime of a reservation.
 pub const HOLD_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How a reservation is asked for.
+/// Terms of a reservation that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// How long it lasts unless it is extended: a second to an hour.
+    /// Its lifetime unless it is extended: a second to an hour.
     pub hold: Duration,
     /// Whether what is left is granted where not everything is.
     pub at_most: bool,
@@ -76,7 +75,7 @@ impl Default for Hold {
     }
 }
 
-/// What a reservation that is held says.
+/// A reservation that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The sealed reservation.
@@ -85,7 +84,7 @@ pub struct Held {
     pub expires_at: Micros,
     /// In how long, in microseconds.
     pub expires_in_us: u64,
-    /// What is reserved, by unit.
+    /// Reserved amounts by unit.
     pub reserved: Vec<(Box<str>, u64)>,
 }
 
@@ -94,7 +93,7 @@ pub struct Held {
 pub struct ReserveAnswer {
     /// The decision.
     pub answer: RequestAnswer,
-    /// What is held, if it was allowed.
+    /// The reservation, if it was allowed.
     pub held: Option<Held>,
 }
 
@@ -120,7 +119,7 @@ pub struct Settlement {
     pub late: bool,
     /// False while the store cannot be asked: it is tried again in the background.
     pub recorded: bool,
-    /// What was reserved and used, by unit.
+    /// Reserved and used amounts by unit.
     pub units: Vec<SettledUnit>,
     /// The corrected buckets as they are now.
     pub limits: Vec<LimitReading>,
@@ -143,7 +142,7 @@ impl From<ReceiptError> for ReservationError {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Opens a reservation as its holder sends it.
     fn open_reservation(&self, token: &str) -> Result<Reservation, ReservationError> {
         if token.len() > RECEIPT_BYTES_MAX.div_ceil(3) * 4 {
@@ -153,7 +152,7 @@ impl<S: Store> Engine<S> {
         Ok(Reservation::open(&self.keyring, &sealed)?)
     }
 
-    /// What its holder is told of a reservation; `None` if there is too much to say.
+    /// A reservation as its holder sees it; `None` if there is too much to say.
     fn held(&self, reservation: &Reservation, now: Micros) -> Option<Held> {
         let sealed = reservation.seal(&self.keyring)?;
         let reserved = |one: &palisade_core::budget::Amount| (one.unit.clone(), one.reserved);

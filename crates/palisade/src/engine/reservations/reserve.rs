@@ -12,7 +12,6 @@ use palisade_core::policy::{PolicySet, RouteMatch, weight_in};
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Digest, FieldError};
-use palisade_store::Store;
 
 use super::super::limits::limit_named;
 use super::super::{Engine, RequestAnswer};
@@ -24,7 +23,7 @@ use super::{Hold, ReserveAnswer};
 const HOLD_US_MIN: u64 = SECOND;
 const HOLD_US_MAX: u64 = 3_600 * SECOND;
 
-/// How often a reservation of what is left is tried: others may take it meanwhile.
+/// Number of tries to reserve what is left: others may take it meanwhile.
 const TRIES_MAX: usize = 8;
 
 /// One try of a reservation.
@@ -34,7 +33,7 @@ struct Attempt {
     reservation: Option<Reservation>,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Reserves what a request may cost: decided and charged like a check, with a slot of
     /// every concurrency limit that applies. Without `costs` it is one request.
     ///

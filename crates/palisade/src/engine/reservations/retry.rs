@@ -1,4 +1,4 @@
-//! What could not be done with reservations while the store did not answer: settles to try
+//! Calls on reservations that could not be made while the store did not answer: settles to try
 //! again, and charges of unknown outcome to give back (B-FAIL, B-ID).
 
 use std::collections::VecDeque;
@@ -8,19 +8,18 @@ use palisade_core::budget::{Fate, Reservation, Settled};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::receipt::Line;
 use palisade_core::time::{Micros, SECOND};
-use palisade_store::Store;
 use parking_lot::Mutex;
 
 use super::super::Engine;
 use super::super::link::NoAnswer;
 use super::SETTLED_FOR_US;
 use super::anchor::Anchor;
-use super::settle::Settling;
+use super::settle::PendingSettle;
 use super::tally::{Outcome, Tally};
 
 /// Most that wait; beyond that the oldest is dropped, and counted.
 const WAITING_MAX: usize = 10_000;
-/// How often it is looked whether something can be done.
+/// Interval between looks whether something can be done.
 const EVERY: Duration = Duration::from_millis(500);
 /// So long after it was asked a charge is in the store or never will be.
 const SETTLES_AFTER_US: u64 = SECOND;
@@ -28,12 +27,12 @@ const SETTLES_AFTER_US: u64 = SECOND;
 /// Something that is to be done once the store answers.
 enum Task {
     /// A settle that was answered with `recorded: false`.
-    Settle(Box<Settling>),
+    Settle(Box<PendingSettle>),
     /// A charge of which nobody knows whether it was made, and when that was asked.
     Orphan(Box<Reservation>, Micros),
 }
 
-/// What waits for the store.
+/// Calls that wait for the store.
 #[derive(Default)]
 pub(in crate::engine) struct Retries {
     waiting: Mutex<VecDeque<Task>>,
@@ -41,7 +40,7 @@ pub(in crate::engine) struct Retries {
 }
 
 impl Retries {
-    pub(super) fn add_settle(&self, settling: Settling) {
+    pub(super) fn add_settle(&self, settling: PendingSettle) {
         self.add(Task::Settle(Box::new(settling)));
     }
 
@@ -77,7 +76,7 @@ impl Retries {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Corrections that wait for the store.
     pub fn waiting_settles(&self) -> usize {
         self.retries.len()

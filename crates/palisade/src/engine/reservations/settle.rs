@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Store, Taken};
+use palisade_store::{Charged, Taken};
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -19,21 +19,21 @@ use super::fate::SKEW_US;
 use super::tally::Outcome;
 use super::{ReservationError, SETTLED_FOR_US, Settlement};
 
-/// How often a lost race for a reservation's fate is run again.
+/// Number of tries against lost races for a reservation's fate.
 const TRIES_MAX: usize = 4;
 
 /// A settle on its way: what it says, and how far it has come.
 #[derive(Clone)]
-pub(super) struct Settling {
+pub(super) struct PendingSettle {
     pub(super) reservation: Reservation,
-    /// What was used; nothing at all if it is released.
+    /// The used costs; nothing at all if it is released.
     pub(super) used: Option<Costs>,
     /// Tells this settle from every other of the same reservation.
     pub(super) by: u64,
 }
 
-impl Settling {
-    /// What it says of each unit of the reservation as it is held now.
+impl PendingSettle {
+    /// The amounts of each unit of the reservation as it is held now.
     fn units(&self, held: &Reservation) -> Vec<SettledUnit> {
         let used = match &self.used {
             Some(used) => held.used(used).unwrap_or_default(),
@@ -51,7 +51,7 @@ impl Settling {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Settles a reservation: what was not used goes back, a surplus is charged even if it
     /// does not fit. A unit that is not named was used as reserved. Settling again changes
     /// nothing and gets the first answer.
@@ -83,7 +83,7 @@ impl<S: Store> Engine<S> {
         reservation: Reservation,
         used: Option<Costs>,
     ) -> Settlement {
-        let settling = Settling {
+        let settling = PendingSettle {
             reservation,
             used,
             by: rand::random(),
@@ -107,7 +107,10 @@ impl<S: Store> Engine<S> {
     }
 
     /// Marks the reservation as settled, then corrects its buckets.
-    pub(super) async fn settle_now(&self, settling: &Settling) -> Result<Settlement, NoAnswer> {
+    pub(super) async fn settle_now(
+        &self,
+        settling: &PendingSettle,
+    ) -> Result<Settlement, NoAnswer> {
         let reservation = &settling.reservation;
         if reservation.parts.is_empty() {
             return Ok(done(settling.units(reservation)));

@@ -1,4 +1,4 @@
-//! How many reservations went which way, for `/metrics`.
+//! Counts of reservations by outcome, for `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// Most units that surplus is counted of: policies come and go.
 const UNITS_MAX: usize = 64;
 
-/// What can become of a reservation.
+/// Outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Reserved,
@@ -46,16 +46,16 @@ impl Outcome {
 #[derive(Default)]
 pub(in crate::engine) struct Tally {
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// What was charged beyond reservations, by unit.
+    /// Surplus charged beyond reservations, by unit.
     overdraft: Mutex<BTreeMap<Box<str>, u64>>,
 }
 
 /// Figures of reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationFigures {
-    /// How many went which way.
+    /// Counts by outcome.
     pub outcomes: Vec<(&'static str, u64)>,
-    /// What was charged beyond reservations, by unit.
+    /// Surplus charged beyond reservations, by unit.
     pub overdraft: Vec<(Box<str>, u64)>,
     /// Corrections that wait for the store.
     pub waiting: u64,

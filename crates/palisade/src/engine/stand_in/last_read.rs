@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn f_carry_readings_that_no_longer_count_go_first() {
         let mut known: HashMap<Digest, LastReading> = (0..READINGS_MAX as u128)
-            .map(|id| (Digest(id), reading(1, 10 * (id as u64 % 2))))
+            .map(|id| (Digest(id), reading(1, 10 * u64::from(id % 2 == 1))))
             .collect();
         make_room(&mut known, Micros(5));
         assert_eq!(known.len(), READINGS_MAX / 2);

@@ -9,7 +9,7 @@ use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use serde::{Serialize, Serializer};
 
-/// The importance of an event to an operator on call.
+/// Importance of an event to somebody on call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -30,7 +30,7 @@ pub enum Priority {
     Security,
 }
 
-/// The rank of an event where not all can be kept, the least first.
+/// Priority of an event where not all can be kept, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A limit refused a request.
@@ -39,7 +39,7 @@ pub(super) enum Rank {
     AuthRefusal,
     /// Security, caused by requests: an attacker makes many of them.
     Attack,
-    /// Changes by operators, and state changes of the node: few, and no request can cause one.
+    /// Changes by operators and events of the node: few, and nobody else's doing.
     Change,
 }
 
@@ -68,7 +68,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// Returns the importance of the event.
+            /// Its importance.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity),* }
@@ -294,7 +294,7 @@ pub(super) struct Event {
     pub(super) retry_after: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) count: Option<u64>,
-    /// The subject of a change: a policy, a digest, a tier, a revision.
+    /// Subject of a change: a policy, a digest, a tier, a revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -356,7 +356,7 @@ impl Event {
         }
     }
 
-    /// Returns the fields that events counted together have in common.
+    /// The common part of events that are counted together.
     pub(super) fn key(&self) -> Self {
         Self {
             at: Micros(0),

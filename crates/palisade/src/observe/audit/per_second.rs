@@ -1,5 +1,5 @@
-//! Events that requests cause are written once a second for each bucket, with a count. So a client
-//! cannot flush the audit by being refused.
+//! Events of requests are told once a second for each bucket, with a count: nobody washes
+//! the audit away by being refused.
 //!
 //! The first refusal of a bucket in a second is written at once, under its request's id. The others
 //! of that second are one event, with their number and the first of their ids. The number of
@@ -87,7 +87,7 @@ impl RunningSecond {
         None
     }
 
-    /// Returns the key to count an event under: its bucket or, if too many are told apart already,
+    /// The key that an event is counted under: its bucket or, if too many are told apart already,
     /// its limit or its kind.
     fn place(&self, event: Event, telling: Telling) -> (Event, Event, Telling) {
         let has_room =

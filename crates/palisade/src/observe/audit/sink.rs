@@ -13,7 +13,7 @@ pub enum Keeps {
     /// Security events that requests cause: blocks, lockouts, probing. An attacker makes
     /// many of them.
     Security,
-    /// Changes by operators, and state changes of the node. No request causes one.
+    /// Changes by operators and events of the node. No request makes one.
     Changes,
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use http::response::Parts;
 use palisade_core::facts::GuardOp;
-use palisade_store::Store;
 use tower_layer::Layer;
 
 use super::gate::Gate;
@@ -69,12 +68,12 @@ type OutcomeOf = Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LoginLayer<S, F>(Login<S, F>);
+pub struct LoginLayer<F>(Login<F>);
 
-/// The judge, the functions and the commands of a login layer.
-struct Login<S, F> {
-    gate: Gate<Engine<S>>,
-    engine: Arc<Engine<S>>,
+/// Whom a layer asks, and how.
+struct Login<F> {
+    gate: Gate<Engine>,
+    engine: Arc<Engine>,
     read: Arc<F>,
     outcome: OutcomeOf,
     ops: Ops,
@@ -114,7 +113,7 @@ const OTP: Ops = Ops {
     unknown: GuardOp::OtpUnknown,
 };
 
-impl<S, F> Clone for Login<S, F> {
+impl<F> Clone for Login<F> {
     fn clone(&self) -> Self {
         Self {
             gate: self.gate.clone(),
@@ -126,22 +125,22 @@ impl<S, F> Clone for Login<S, F> {
     }
 }
 
-impl<S, F> Clone for LoginLayer<S, F> {
+impl<F> Clone for LoginLayer<F> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<S, F> std::fmt::Debug for LoginLayer<S, F> {
+impl<F> std::fmt::Debug for LoginLayer<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LoginLayer").finish_non_exhaustive()
     }
 }
 
-impl<S: Store, F> LoginLayer<S, F> {
-    /// Creates a layer of this gate for passwords.
+impl<F> LoginLayer<F> {
+    /// A layer of this gate for passwords.
     #[must_use]
-    pub fn new(gate: &Gate<Engine<S>>, read: F) -> Self {
+    pub fn new(gate: &Gate<Engine>, read: F) -> Self {
         Self(Login {
             engine: gate.shared(),
             gate: gate.clone(),
@@ -167,8 +166,8 @@ impl<S: Store, F> LoginLayer<S, F> {
     }
 }
 
-impl<T, S, F> Layer<T> for LoginLayer<S, F> {
-    type Service = LoginService<T, S, F>;
+impl<T, F> Layer<T> for LoginLayer<F> {
+    type Service = LoginService<T, F>;
 
     fn layer(&self, inner: T) -> Self::Service {
         LoginService::new(inner, self.0.clone())

@@ -8,7 +8,6 @@ use std::time::Duration;
 use http::{Request, Response};
 use palisade_core::FieldError;
 use palisade_core::facts::{GuardFacts, GuardOp};
-use palisade_store::Store;
 use tower_service::Service;
 
 use super::finished::Finished;
@@ -18,36 +17,35 @@ use crate::tower::gate::{Decided, Head};
 use crate::tower::grpc;
 use crate::tower::refusal::Refusal;
 
-/// A service whose logins are guarded, made by a [`LoginLayer`](super::LoginLayer).
-pub struct LoginService<T, S, F> {
+/// A service whose logins are guarded: what a [`LoginLayer`](super::LoginLayer) makes of one.
+pub struct LoginService<T, F> {
     inner: T,
-    login: Login<S, F>,
+    login: Login<F>,
 }
 
-impl<T, S, F> LoginService<T, S, F> {
-    pub(super) const fn new(inner: T, login: Login<S, F>) -> Self {
+impl<T, F> LoginService<T, F> {
+    pub(super) const fn new(inner: T, login: Login<F>) -> Self {
         Self { inner, login }
     }
 }
 
-impl<T: Clone, S, F> Clone for LoginService<T, S, F> {
+impl<T: Clone, F> Clone for LoginService<T, F> {
     fn clone(&self) -> Self {
         Self::new(self.inner.clone(), self.login.clone())
     }
 }
 
-impl<T, S, F> std::fmt::Debug for LoginService<T, S, F> {
+impl<T, F> std::fmt::Debug for LoginService<T, F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LoginService").finish_non_exhaustive()
     }
 }
 
-impl<T, S, F, Read, B, A> Service<Request<B>> for LoginService<T, S, F>
+impl<T, F, Read, B, A> Service<Request<B>> for LoginService<T, F>
 where
     T: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
     T::Future: Send,
     T::Error: Send,
-    S: Store,
     F: Fn(Request<B>) -> Read + Send + Sync + 'static,
     Read: Future<Output = Result<(Request<B>, Option<Attempt>), FieldError>> + Send,
     B: Send + 'static,
@@ -91,8 +89,8 @@ struct Admitted<B> {
 /// The application's answer, or a refusal in its place.
 type Answered<A> = Result<Response<A>, Refusal>;
 
-impl<S: Store, F> Login<S, F> {
-    /// Reads the attempt, and asks the guard about it.
+impl<F> Login<F> {
+    /// Finds out who tries, and asks the guard about them.
     async fn admit<B, Read>(&self, request: Request<B>) -> Result<Admitted<B>, Refusal>
     where
         F: Fn(Request<B>) -> Read,

@@ -25,7 +25,7 @@ pub(super) fn has_any(bytes: &[u8]) -> bool {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Mixed {
+struct MixedBatch {
     checks: Vec<Map<String, Value>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn batch(
     bytes: &[u8],
     (correlation, id): (Option<Id>, &RequestId),
 ) -> Result<Reply, Problem> {
-    let batch: Mixed = wire::parse(bytes)?;
+    let batch: MixedBatch = wire::parse(bytes)?;
     bounded(decide, batch.checks.len())?;
     let mut members = Vec::with_capacity(batch.checks.len());
     for (index, fields) in batch.checks.into_iter().enumerate() {

@@ -161,7 +161,7 @@ pub(super) struct Attempted {
     login: Login,
 }
 
-/// The result of an attempt for the client.
+/// Its outcome.
 pub(super) enum Seen {
     /// The application's answer, and the time by which it is delayed.
     Answered(Response<Arriving>, Duration),

@@ -16,7 +16,7 @@ use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
 };
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Store, Take};
+use palisade_store::{Charged, Take};
 use tokio::time::Instant;
 
 use super::super::link::NoAnswer;
@@ -66,7 +66,7 @@ struct Call<'a> {
     ends: Instant,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Decides a call and charges what it asks for: all descriptors together (R-ATOMIC).
     pub async fn check_descriptors(&self, facts: &DescriptorFacts<'_>) -> DescriptorAnswer {
         let mut answer = self.answer_call(facts, Take::Consume, false).await;

@@ -10,7 +10,7 @@ use palisade_core::failure::{Caller, FallbackRule};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{ClassKind, Limit, WhenProlonged};
 use palisade_core::rule::Rule;
-use palisade_store::{Store, Take};
+use palisade_store::Take;
 
 use super::super::super::Engine;
 use super::super::super::link::NoAnswer;
@@ -18,7 +18,7 @@ use super::super::fallback::degraded;
 use super::Call;
 use super::counted::{Counted, Part};
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// The decision of a call that got no answer from the store.
     pub(super) fn without_answer(&self, call: Call<'_>, no_answer: &NoAnswer) -> Counted {
         match self.counters().is_conflict(no_answer) {

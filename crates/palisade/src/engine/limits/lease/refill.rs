@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::future::{FutureExt, join_all};
 use futures_util::stream::FuturesUnordered;
 use palisade_core::time::Micros;
-use palisade_store::{Store, Take};
+use palisade_store::Take;
 
 use super::super::super::Engine;
 use super::super::super::link::For;
@@ -71,7 +71,7 @@ impl Leases {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Keeps leased limits supplied for as long as it is polled; see
     /// [`Engine::refill_forever`].
     pub(in crate::engine) async fn supply_leases(&self) {
@@ -87,7 +87,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-impl<S: Store> Counters<'_, S> {
+impl Counters<'_> {
     async fn attend(self) {
         let mut running = FuturesUnordered::new();
         loop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{Charge, OnExceed};
-use palisade_store::{Store, Take};
+use palisade_store::Take;
 use tokio::time::Instant;
 
 use super::super::super::link::NoAnswer;
@@ -16,7 +16,7 @@ use super::super::near::{Held, Leased};
 use super::{Given, Lease, Served, Unused, leased_spec};
 use crate::deadline::until;
 
-impl<S: Store> Counters<'_, S> {
+impl Counters<'_> {
     /// A leased bucket that answers without the store.
     pub(in crate::engine::limits) fn at_hand<'p>(
         self,

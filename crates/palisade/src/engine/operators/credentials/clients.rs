@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use palisade_core::facts::{ClientType, Id};
 use palisade_core::policy::{Origin, hash_api_key};
-use palisade_store::{Entry, Registry, Store};
+use palisade_store::{Entry, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::super::super::{Change, Engine};
@@ -73,7 +73,7 @@ fn entry_id(id: &str) -> String {
     hash_api_key(id)
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// OAuth clients of every origin after `after`, in the order of their ids.
     pub fn clients(&self, after: Option<&str>, count_max: usize) -> ClientPage {
         let policy = self.policy.load_full();
@@ -104,7 +104,7 @@ impl<S: Store> Engine<S> {
     }
 }
 
-impl<S: Store> Admin<'_, S> {
+impl Admin<'_> {
     /// Registers an OAuth client, or changes the type of one that the admin API registered.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl<S: Store> Admin<'_, S> {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     fn client_origin(&self, id: &str) -> Option<Origin> {
         let policy = self.policy.load();
         let of_id = policy.clients().filter(|(own, ..)| *own == id);

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::policy::{ApiKey, Origin, PolicySet, Registered, hash_api_key};
 use palisade_core::time::{HOUR, Micros};
-use palisade_store::{Entry, Registry, Store};
+use palisade_store::{Entry, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::super::super::{Change, Engine, KeyChange};
@@ -161,7 +161,7 @@ pub struct KeyPage {
     pub next: Option<String>,
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Registered API keys of every origin after `after`, in order. With `search` only those
     /// whose name contains it or whose hash begins with it.
     pub fn api_keys(&self, after: Option<&str>, count_max: usize, search: Option<&str>) -> KeyPage {
@@ -222,7 +222,7 @@ impl KeyView {
     }
 }
 
-impl<S: Store> Admin<'_, S> {
+impl Admin<'_> {
     /// Makes an API key. It is valid here at once, on other nodes within a second.
     ///
     /// # Errors
@@ -363,7 +363,7 @@ impl<S: Store> Admin<'_, S> {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// A key that the admin API made, with what names it.
     fn own_key(&self, key: &str) -> Result<(String, KeyEntry), AdminError> {
         let policy = self.policy.load_full();

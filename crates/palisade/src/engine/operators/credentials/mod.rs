@@ -130,7 +130,7 @@ impl Credentials {
     }
 }
 
-impl<S: Store> Engine<S> {
+impl Engine {
     /// Takes over keys and clients that operators changed on any node, and ends overlaps
     /// of rotated keys that are over.
     ///
@@ -207,8 +207,8 @@ impl<S: Store> Engine<S> {
 ///
 /// # Errors
 /// The store's.
-pub(crate) async fn attach_stored<S: Store>(
-    store: &S,
+pub(crate) async fn attach_stored(
+    store: &dyn Store,
     policy: &PolicySet,
     now: Micros,
 ) -> Result<PolicySet, StoreError> {
