@@ -459,7 +459,7 @@ def test_a_refused_settle_or_extension_is_logged_and_not_raised(
     assert "a reservation could not be settled (no)" in caplog.text
 
 
-def test_a_request_that_is_cancelled_is_settled(server: Server) -> None:
+def test_a_request_that_is_cancelled_twice_is_settled(server: Server) -> None:
     async def play() -> Any:
         async with AsyncPalisade(server.url, deadline=30) as client:
             taken = asyncio.Event()
@@ -475,8 +475,11 @@ def test_a_request_that_is_cancelled_is_settled(server: Server) -> None:
             task = asyncio.create_task(work())
             await taken.wait()
             task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            await asyncio.to_thread(eventually, lambda: kept.settled is not None)
             return kept.settled
 
     assert asyncio.run(play()).used["tokens"] == 10

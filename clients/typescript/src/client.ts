@@ -6,7 +6,7 @@ import type { CheckFacts, HitFacts, JobFacts, Question } from "./facts.js";
 import { Guard } from "./guard.js";
 import { Reservation } from "./holder.js";
 import { extend, heldOf, ofTerms, release, settle } from "./reservations.js";
-import type { Costs, Extended, More, Reserved, Settled, Terms } from "./reservations.js";
+import type { Costs, ExtendAnswer, More, ReserveAnswer, Settlement, Terms } from "./reservations.js";
 import { Slots } from "./slots.js";
 import { decide, requireChoice, type OnUnavailable } from "./unavailable.js";
 
@@ -132,7 +132,7 @@ export class Palisade {
   }
 
   /** Only reserves, for a host that extends and settles by itself. */
-  reserve(facts: CheckFacts, terms: Terms & Choice): Promise<Reserved>;
+  reserve(facts: CheckFacts, terms: Terms & Choice): Promise<ReserveAnswer>;
   /**
    * Reserves what `work` may cost, extends by itself while it runs, and settles at its end by what
    * `reservation.used(…)` said. Throws `Blocked` if it is refused.
@@ -146,7 +146,7 @@ export class Palisade {
     facts: CheckFacts,
     { onUnavailable, ...terms }: Terms & Choice,
     work?: (reservation: Reservation) => Promise<T> | T,
-  ): Promise<Reserved | T> {
+  ): Promise<ReserveAnswer | T> {
     const since = performance.now();
     const reserved = await this.#reserve(facts, terms, onUnavailable);
     if (work === undefined) return reserved;
@@ -154,7 +154,7 @@ export class Palisade {
   }
 
   /** Reserves more, or to a later end. Throws `Unavailable` if nobody could be asked. */
-  extend(reservation: string, more: More = {}): Promise<Extended> {
+  extend(reservation: string, more: More = {}): Promise<ExtendAnswer> {
     return extend(this, reservation, more);
   }
 
@@ -162,16 +162,16 @@ export class Palisade {
    * Says what was used; a unit that is not named was used as reserved. Throws `Unavailable` if
    * nobody could be asked.
    */
-  settle(reservation: string, costs: Costs): Promise<Settled> {
+  settle(reservation: string, costs: Costs): Promise<Settlement> {
     return settle(this, reservation, costs);
   }
 
   /** Says that nothing was used. Throws `Unavailable` if nobody could be asked. */
-  release(reservation: string): Promise<Settled> {
+  release(reservation: string): Promise<Settlement> {
     return release(this, reservation);
   }
 
-  async #reserve(facts: CheckFacts, terms: Terms, onUnavailable: OnUnavailable): Promise<Reserved> {
+  async #reserve(facts: CheckFacts, terms: Terms, onUnavailable: OnUnavailable): Promise<ReserveAnswer> {
     const choice = requireChoice(onUnavailable);
     // The server answers a repeated id with the reservation that it gave before. One request may
     // reserve more than once, so each reservation has an id of its own.

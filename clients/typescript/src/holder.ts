@@ -2,8 +2,8 @@ import { orThrow, type Answer } from "./answer.js";
 import type { Palisade } from "./client.js";
 import { BadFacts, Unavailable } from "./errors.js";
 import { ofCheck, type CheckFacts } from "./facts.js";
-import { end, extend, type Costs, type Extended, type Held, type More, type Reserved } from "./reservations.js";
-import type { Settled, Terms } from "./reservations.js";
+import { end, extend, type Costs, type ExtendAnswer, type HeldReservation, type More, type ReserveAnswer } from "./reservations.js";
+import type { Settlement, Terms } from "./reservations.js";
 import { decide, type OnUnavailable } from "./unavailable.js";
 
 const AMOUNT_MAX = 2 ** 47;
@@ -15,12 +15,12 @@ export class Reservation {
   /** The decision. */
   readonly answer: Answer;
   /** What the settle was answered, after the work; `null` if it was lost. */
-  settled: Settled | null = null;
+  settled: Settlement | null = null;
   readonly #palisade: Palisade;
   readonly #facts: CheckFacts;
   readonly #terms: Terms;
   readonly #choice: OnUnavailable;
-  #held: Held | null = null;
+  #held: HeldReservation | null = null;
   #ends = 0;
   #isLost = false;
   #said: Record<string, number> = {};
@@ -31,7 +31,7 @@ export class Reservation {
   constructor(
     palisade: Palisade,
     [facts, terms, choice]: [CheckFacts, Terms, OnUnavailable],
-    reserved: Reserved,
+    reserved: ReserveAnswer,
     since: number,
   ) {
     this.answer = orThrow(reserved.answer);
@@ -81,7 +81,7 @@ export class Reservation {
    * Reserves more, or to a later end; not `allowed`, the reservation stays as it was. Without an
    * answer `onUnavailable` decides.
    */
-  async extend(more: More = {}): Promise<Extended> {
+  async extend(more: More = {}): Promise<ExtendAnswer> {
     const nothing = { expired: false, held: null, retryAfter: null, error: null, settled: null };
     if (this.#held === null) return { allowed: true, ...nothing };
     try {
@@ -106,12 +106,12 @@ export class Reservation {
   }
 
   /** What is settled; `null` releases. Of nothing that was reserved nothing can be settled. */
-  #costs(held: Held): Costs | null {
+  #costs(held: HeldReservation): Costs | null {
     const said = Object.keys(this.#said).length > 0 ? this.#said : held.reserved;
     return this.#isReleased || Object.keys(said).length === 0 ? null : said;
   }
 
-  async #askToExtend(held: Held, more: More): Promise<Extended> {
+  async #askToExtend(held: HeldReservation, more: More): Promise<ExtendAnswer> {
     const since = performance.now();
     const extended = await extend(this.#palisade, held.reservation, more);
     this.#isLost ||= extended.expired || extended.settled !== null;
@@ -119,7 +119,7 @@ export class Reservation {
     return extended;
   }
 
-  #hold(held: Held | null, since: number): void {
+  #hold(held: HeldReservation | null, since: number): void {
     if (held === null) return;
     this.#held = held;
     // Whole seconds, rounded down; an end never moves to an earlier time.

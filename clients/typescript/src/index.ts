@@ -13,5 +13,5 @@ export { BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable 
 export type { AttemptFacts, CheckFacts, Device, HitFacts, JobFacts, Layers, RequestFacts } from "./facts.js";
 export { Attempt, Guard, type Flow, type Outcome } from "./guard.js";
 export { Reservation } from "./holder.js";
-export type { Costs, Extended, Held, More, Reserved, Settled, Terms } from "./reservations.js";
+export type { Costs, ExtendAnswer, HeldReservation, More, ReserveAnswer, Settlement, Terms } from "./reservations.js";
 export { Caps, type CapsOptions, type OnUnavailable } from "./unavailable.js";

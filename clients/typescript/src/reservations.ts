@@ -22,7 +22,7 @@ export interface Terms {
 export type More = Pick<Terms, "costs" | "hold">;
 
 /** A reservation that is held. `reservation` is the sealed token: any node takes it. */
-export interface Held {
+export interface HeldReservation {
   readonly reservation: string;
   readonly expiresIn: number;
   readonly expiresAt: string | null;
@@ -30,27 +30,27 @@ export interface Held {
 }
 
 /** The decision about a reservation, and what is held if it was allowed. */
-export interface Reserved {
+export interface ReserveAnswer {
   readonly answer: Answer;
   /** Also `null` if Palisade could not be asked and `onUnavailable` let it through. */
-  readonly held: Held | null;
+  readonly held: HeldReservation | null;
 }
 
 /**
  * The answer to an extension. If it is not `allowed`, the reservation stays as it was, unless it
  * has `expired` or was `settled` before.
  */
-export interface Extended {
+export interface ExtendAnswer {
   readonly allowed: boolean;
   readonly expired: boolean;
-  readonly held: Held | null;
+  readonly held: HeldReservation | null;
   readonly retryAfter: number | null;
   readonly error: string | null;
-  readonly settled: Settled | null;
+  readonly settled: Settlement | null;
 }
 
 /** The answer to a settle or a release; a second one gets the first answer again. */
-export interface Settled {
+export interface Settlement {
   /** False while the store is away: the server tries again by itself. */
   readonly recorded: boolean;
   /** It came too late to change anything. */
@@ -71,7 +71,7 @@ export function ofTerms({ costs, hold, atMost }: Terms): Record<string, unknown>
 }
 
 /** Asks for more cost, a later end, or both; throws `Unavailable` if there is no answer. */
-export async function extend(palisade: Palisade, reservation: string, more: More): Promise<Extended> {
+export async function extend(palisade: Palisade, reservation: string, more: More): Promise<ExtendAnswer> {
   const { costs, hold } = more;
   const value = await followUp(palisade, "extend", question(reservation, ofTerms({ costs, hold })));
   const decision = value["decision"];
@@ -88,12 +88,12 @@ export async function extend(palisade: Palisade, reservation: string, more: More
 }
 
 /** Says what was used; throws `Unavailable` if there is no answer. */
-export async function settle(palisade: Palisade, reservation: string, costs: Costs): Promise<Settled> {
+export async function settle(palisade: Palisade, reservation: string, costs: Costs): Promise<Settlement> {
   return settledOf(await followUp(palisade, "settle", question(reservation, { costs })));
 }
 
 /** Says that nothing was used; throws `Unavailable` if there is no answer. */
-export async function release(palisade: Palisade, reservation: string): Promise<Settled> {
+export async function release(palisade: Palisade, reservation: string): Promise<Settlement> {
   return settledOf(await followUp(palisade, "release", question(reservation, {})));
 }
 
@@ -102,7 +102,7 @@ export async function release(palisade: Palisade, reservation: string): Promise<
  * nothing where the first one arrived. `null` if it could not be said, which is logged: work that
  * has been done must not fail for it.
  */
-export async function end(palisade: Palisade, reservation: string, costs: Costs | null): Promise<Settled | null> {
+export async function end(palisade: Palisade, reservation: string, costs: Costs | null): Promise<Settlement | null> {
   const facts = question(reservation, costs === null ? {} : { costs });
   const signal = palisade.deadline();
   let why: unknown;
@@ -132,14 +132,14 @@ async function followUp(palisade: Palisade, step: string, facts: Json, signal?: 
 }
 
 /** What an answer says is held. */
-export function heldOf(value: unknown): Held | null {
+export function heldOf(value: unknown): HeldReservation | null {
   const found = isObject(value) ? value : {};
   const [reservation, expiresIn] = [text(found["reservation"]), whole(found["expires_in"])];
   if (reservation === null || expiresIn === null) return null;
   return { reservation, expiresIn, expiresAt: text(found["expires_at"]), reserved: costsOf(found["reserved"]) };
 }
 
-function settledOf(value: Json): Settled {
+function settledOf(value: Json): Settlement {
   if (typeof value["recorded"] !== "boolean") throw new Unavailable("the answer is not that of a settle");
   return {
     recorded: value["recorded"],

@@ -12,7 +12,7 @@ from .errors import BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, U
 from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, RequestFacts
 from .guard import AsyncGuard, Attempt, Guard
 from .holder import AsyncReservation, Reservation
-from .reservations import Extended, Held, Reserved, Settled
+from .reservations import ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
 from .unavailable import Caps, OnUnavailable
 
 __all__ = [
@@ -27,9 +27,9 @@ __all__ = [
     "Blocked",
     "Caps",
     "Device",
-    "Extended",
+    "ExtendAnswer",
     "Guard",
-    "Held",
+    "HeldReservation",
     "HitFacts",
     "JobFacts",
     "Misconfigured",
@@ -40,8 +40,8 @@ __all__ = [
     "Reading",
     "RequestFacts",
     "Reservation",
-    "Reserved",
-    "Settled",
+    "ReserveAnswer",
+    "Settlement",
     "TrustedProxies",
     "Unavailable",
 ]

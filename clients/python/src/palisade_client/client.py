@@ -17,7 +17,7 @@ from .facts import HitFacts, JobFacts, RequestFacts
 from .guard import AsyncGuard, Guard
 from .holder import AsyncReservation, Reservation
 from .http import Call, Reply, Target
-from .reservations import Costs, Extended, Reserved, Settled, Terms
+from .reservations import Costs, ExtendAnswer, ReserveAnswer, Settlement, Terms
 from .transport import AsyncTransport, SyncTransport
 from .unavailable import OnUnavailable, require_choice
 
@@ -126,23 +126,23 @@ class Palisade:
         hold: str | None = None,
         at_most: bool = False,
         on_unavailable: OnUnavailable,
-    ) -> Reserved:
+    ) -> ReserveAnswer:
         """Only reserves, for a host that extends and settles by itself."""
         terms = Terms(costs, hold, at_most)
         return self.run(reservations.reserve(facts, terms, on_unavailable, self._health))
 
     def extend(
         self, reservation: str, costs: Costs | None = None, *, hold: str | None = None
-    ) -> Extended:
+    ) -> ExtendAnswer:
         """Reserves more, or to a later end. Raises `Unavailable` if nobody could be asked."""
         return self.run(reservations.extend(reservation, costs, hold, self._health))
 
-    def settle(self, reservation: str, costs: Costs) -> Settled:
+    def settle(self, reservation: str, costs: Costs) -> Settlement:
         """Says what was used; a unit that is not named was used as reserved. Raises
         `Unavailable` if nobody could be asked."""
         return self.run(reservations.settle(reservation, costs, self._health))
 
-    def release(self, reservation: str) -> Settled:
+    def release(self, reservation: str) -> Settlement:
         """Says that nothing was used. Raises `Unavailable` if nobody could be asked."""
         return self.run(reservations.release(reservation, self._health))
 
@@ -266,23 +266,23 @@ class AsyncPalisade:
         hold: str | None = None,
         at_most: bool = False,
         on_unavailable: OnUnavailable,
-    ) -> Reserved:
+    ) -> ReserveAnswer:
         """Only reserves, for a host that extends and settles by itself."""
         terms = Terms(costs, hold, at_most)
         return await self.run(reservations.reserve(facts, terms, on_unavailable, self._health))
 
     async def extend(
         self, reservation: str, costs: Costs | None = None, *, hold: str | None = None
-    ) -> Extended:
+    ) -> ExtendAnswer:
         """Reserves more, or to a later end. Raises `Unavailable` if nobody could be asked."""
         return await self.run(reservations.extend(reservation, costs, hold, self._health))
 
-    async def settle(self, reservation: str, costs: Costs) -> Settled:
+    async def settle(self, reservation: str, costs: Costs) -> Settlement:
         """Says what was used; a unit that is not named was used as reserved. Raises
         `Unavailable` if nobody could be asked."""
         return await self.run(reservations.settle(reservation, costs, self._health))
 
-    async def release(self, reservation: str) -> Settled:
+    async def release(self, reservation: str) -> Settlement:
         """Says that nothing was used. Raises `Unavailable` if nobody could be asked."""
         return await self.run(reservations.release(reservation, self._health))
 

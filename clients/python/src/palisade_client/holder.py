@@ -17,7 +17,7 @@ from .answer import Answer
 from .errors import BadFacts, PalisadeError, Unavailable
 from .facts import JobFacts, RequestFacts
 from .guard import Run, RunAsync, to_the_end
-from .reservations import Costs, Extended, Held, Reserved, Settled
+from .reservations import Costs, ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
 from .steps import Health, Steps
 from .unavailable import OnUnavailable, decide
 
@@ -38,12 +38,12 @@ class Work:
     ) -> None:
         self._facts, self._terms, self._choice, self._health = facts, terms, choice, health
         self._answer: Answer | None = None
-        self._held: Held | None = None
+        self._held: HeldReservation | None = None
         self._ends = 0.0
         self._is_lost = False
         self._said: dict[str, int] = {}
         self._is_released = False
-        self.settled: Settled | None = None
+        self.settled: Settlement | None = None
         """What the settle was answered, after the block; `None` if it was lost."""
 
     @property
@@ -88,25 +88,25 @@ class Work:
             raise RuntimeError("a reservation is for one block: ask for another")
         since = time.monotonic()
         asked = calls.reserve(self._facts, self._terms, self._choice, self._health)
-        reserved: Reserved = yield from asked
+        reserved: ReserveAnswer = yield from asked
         self._answer = reserved.answer.or_raise()
         self._hold(reserved.held, since)
 
-    def _extend(self, costs: Costs | None, hold: str | None) -> Steps[Extended]:
+    def _extend(self, costs: Costs | None, hold: str | None) -> Steps[ExtendAnswer]:
         """An extension that the holder asks for; `on_unavailable` decides without an answer."""
         if self._held is None:
-            return Extended(allowed=True)
+            return ExtendAnswer(allowed=True)
         try:
             return (yield from self._ask_to_extend(self._held, costs, hold))
         except Unavailable:
-            return Extended(allowed=decide(self._choice, self._facts).allowed)
+            return ExtendAnswer(allowed=decide(self._choice, self._facts).allowed)
 
     def _ask_to_extend(
-        self, held: Held, costs: Costs | None = None, hold: str | None = None
-    ) -> Steps[Extended]:
+        self, held: HeldReservation, costs: Costs | None = None, hold: str | None = None
+    ) -> Steps[ExtendAnswer]:
         since = time.monotonic()
         asked = calls.extend(held.reservation, costs, hold, self._health)
-        extended: Extended = yield from asked
+        extended: ExtendAnswer = yield from asked
         self._is_lost = self._is_lost or extended.expired or extended.settled is not None
         self._hold(extended.held, since)
         return extended
@@ -130,7 +130,7 @@ class Work:
             return None
         return max((self._ends - time.monotonic()) / 3, _PAUSE_SECONDS_MIN)
 
-    def _hold(self, held: Held | None, since: float) -> None:
+    def _hold(self, held: HeldReservation | None, since: float) -> None:
         if held is not None:
             # Whole seconds, rounded down; an end never moves to an earlier time.
             self._held, self._ends = held, max(self._ends, since + held.expires_in)
@@ -164,7 +164,7 @@ class Reservation(Work):
         self._run = run
         self._ended = threading.Event()
 
-    def extend(self, costs: Costs | None = None, *, hold: str | None = None) -> Extended:
+    def extend(self, costs: Costs | None = None, *, hold: str | None = None) -> ExtendAnswer:
         """Reserves more, or to a later end; not `allowed`, the reservation stays as it was."""
         return self._run(self._extend(costs, hold))
 
@@ -200,7 +200,7 @@ class AsyncReservation(Work):
         self._run = run
         self._keeper: asyncio.Task[None] | None = None
 
-    async def extend(self, costs: Costs | None = None, *, hold: str | None = None) -> Extended:
+    async def extend(self, costs: Costs | None = None, *, hold: str | None = None) -> ExtendAnswer:
         """Reserves more, or to a later end; not `allowed`, the reservation stays as it was."""
         return await self._run(self._extend(costs, hold))
 

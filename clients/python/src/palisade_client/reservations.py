@@ -18,7 +18,7 @@ Costs = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldReservation:
     """A reservation that is held. `reservation` is the sealed token: any node takes it."""
 
     reservation: str = field(repr=False)
@@ -28,31 +28,31 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class ReserveAnswer:
     """The decision about a reservation, and what is held if it was allowed.
 
     `held` is also `None` if Palisade could not be asked and `on_unavailable` let it through.
     """
 
     answer: Answer
-    held: Held | None = None
+    held: HeldReservation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extended:
+class ExtendAnswer:
     """The answer to an extension. If it is not `allowed`, the reservation stays as it was,
     unless it has `expired` or was `settled` before."""
 
     allowed: bool
     expired: bool = False
-    held: Held | None = None
+    held: HeldReservation | None = None
     retry_after: int | None = None
     error: str | None = None
-    settled: Settled | None = None
+    settled: Settlement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settlement:
     """The answer to a settle or a release; a second one gets the first answer again."""
 
     recorded: bool
@@ -84,7 +84,7 @@ class Terms:
 
 def reserve(
     facts: RequestFacts | JobFacts, terms: Terms, choice: OnUnavailable, health: Health
-) -> Steps[Reserved]:
+) -> Steps[ReserveAnswer]:
     """Asks for a reservation; `choice` decides if there is no answer."""
     require_choice(choice)
     # The server answers a repeated id with the reservation that it gave before. One request
@@ -99,20 +99,20 @@ def reserve(
         value = yield from ask(call, health)
         answer = known(parse(value, own.request_id), own, "class_")
     except Unavailable:
-        return Reserved(answer=decide(choice, own))
-    return Reserved(answer=answer, held=_held(value) if answer.allowed else None)
+        return ReserveAnswer(answer=decide(choice, own))
+    return ReserveAnswer(answer=answer, held=_held(value) if answer.allowed else None)
 
 
 def extend(
     reservation: str, costs: Costs | None, hold: str | None, health: Health
-) -> Steps[Extended]:
+) -> Steps[ExtendAnswer]:
     """Asks for more cost, a later end, or both; raises `Unavailable` if there is no answer."""
     more = Terms(costs, hold, at_most=False).wire()
     value = yield from _follow_up(_call("extend", reservation, more), health)
     decision, settled = value.get("decision"), value.get("settled")
     if decision not in ("allow", "deny"):
         raise Unavailable("the answer has no decision")
-    return Extended(
+    return ExtendAnswer(
         allowed=decision == "allow",
         expired=value.get("expired") is True,
         held=_held(value),
@@ -122,18 +122,18 @@ def extend(
     )
 
 
-def settle(reservation: str, costs: Costs, health: Health) -> Steps[Settled]:
+def settle(reservation: str, costs: Costs, health: Health) -> Steps[Settlement]:
     """Says what was used; raises `Unavailable` if there is no answer."""
     call = _call("settle", reservation, {"costs": dict(costs)})
     return _settled((yield from _follow_up(call, health)))
 
 
-def release(reservation: str, health: Health) -> Steps[Settled]:
+def release(reservation: str, health: Health) -> Steps[Settlement]:
     """Says that nothing was used; raises `Unavailable` if there is no answer."""
     return _settled((yield from _follow_up(_call("release", reservation, {}), health)))
 
 
-def end(reservation: str, costs: Costs | None, health: Health) -> Steps[Settled | None]:
+def end(reservation: str, costs: Costs | None, health: Health) -> Steps[Settlement | None]:
     """Settles, or releases without costs: twice if it must and the deadline of the first try
     allows. The second time changes nothing where the first one arrived. `None` if it could
     not be said, which is logged: work that has been done must not fail for it."""
@@ -165,12 +165,12 @@ def _follow_up(call: Call, health: Health) -> Steps[dict[str, Any]]:
     return value
 
 
-def _held(value: object) -> Held | None:
+def _held(value: object) -> HeldReservation | None:
     found = value if isinstance(value, dict) else {}
     reservation, seconds = text(found.get("reservation")), count(found.get("expires_in"))
     if not reservation or seconds is None:
         return None
-    return Held(
+    return HeldReservation(
         reservation=reservation,
         expires_in=seconds,
         expires_at=text(found.get("expires_at")),
@@ -178,10 +178,10 @@ def _held(value: object) -> Held | None:
     )
 
 
-def _settled(value: dict[str, Any]) -> Settled:
+def _settled(value: dict[str, Any]) -> Settlement:
     if not isinstance(value.get("recorded"), bool):
         raise Unavailable("the answer is not that of a settle")
-    return Settled(
+    return Settlement(
         recorded=value["recorded"],
         late=value.get("late") is True,
         used=_costs(value.get("used")),
