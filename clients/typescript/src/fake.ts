@@ -52,12 +52,13 @@ export class FakeReservations {
     const costs = facts["costs"] as Amounts | undefined;
     const units = Object.entries(kept?.reserved ?? {});
     const used = units.map(([unit, most]) => [unit, costs === undefined ? 0 : (costs[unit] ?? most), most] as const);
+    const over = used.filter(([, each, most]) => each > most);
     const first = kept?.settled ?? {
       recorded: true,
       late: false,
       used: Object.fromEntries(used),
       reserved: Object.fromEntries(units),
-      over: Object.fromEntries(used.filter(([, each, most]) => each > most).map(([unit, each, most]) => [unit, each - most])),
+      over: Object.fromEntries(over.map(([unit, each, most]) => [unit, each - most])),
     };
     if (kept !== undefined) kept.settled = first;
     return { ...first, request_id: facts["request_id"] };

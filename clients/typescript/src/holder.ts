@@ -2,8 +2,8 @@ import { orThrow, type Answer } from "./answer.js";
 import type { Palisade } from "./client.js";
 import { BadFacts, Unavailable } from "./errors.js";
 import { ofCheck, type CheckFacts } from "./facts.js";
-import { end, extend, type Costs, type ExtendAnswer, type HeldReservation, type More, type ReserveAnswer } from "./reservations.js";
-import type { Settlement, Terms } from "./reservations.js";
+import { end, extend } from "./reservations.js";
+import type { Costs, ExtendAnswer, HeldReservation, More, ReserveAnswer, Settlement, Terms } from "./reservations.js";
 import { decide, type OnUnavailable } from "./unavailable.js";
 
 const AMOUNT_MAX = 2 ** 47;
