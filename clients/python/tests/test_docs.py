@@ -99,6 +99,10 @@ def test_jobs(page: tuple[Path, Server]) -> None:
     assert says(page, "jobs.py").startswith("5 queued, come back in ")
 
 
+def test_chat(page: tuple[Path, Server]) -> None:
+    assert says(page, "chat.py") == "HELLO 812\n429 rate_limit_exceeded\n"
+
+
 def test_doubles(page: tuple[Path, Server]) -> None:
     folder, _ = page
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_login.py"]

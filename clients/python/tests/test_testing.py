@@ -75,3 +75,50 @@ def test_a_double_that_has_gone_away_leaves_it_to_the_choice() -> None:
         return [closed.status, opened.status, len(back)]
 
     assert asyncio.run(play()) == [503, 200, 2]
+
+
+CHAT = RequestFacts(ip="203.0.113.5", method="POST", path="/v1/chat", org="acme")
+COSTS = {"requests": 1, "tokens": 4000}
+
+
+def test_a_double_reserves_extends_and_settles() -> None:
+    fake = FakePalisade()
+    with fake.reserve(CHAT, costs=COSTS, hold="90s", on_unavailable="closed") as r:
+        assert r.extend({"tokens": 500}).allowed and r.reserved["tokens"] == 4500
+        r.used(tokens=5000)
+    assert r.settled and r.settled.over == {"tokens": 500} and not r.expired
+    assert fake.ops() == ["reserve", "extend", "settle"]
+    assert fake.asked[0].facts["costs"] == COSTS and fake.asked[0].facts["hold"] == "90s"
+    assert fake.asked[2].facts["costs"] == {"tokens": 5000}
+    with fake.reserve(CHAT, on_unavailable="closed") as r:
+        r.release()
+    assert fake.ops()[-1] == "release" and r.settled and r.settled.used == {"requests": 0}
+    only = fake.reserve_only(CHAT, hold="2min", on_unavailable="closed")
+    assert only.held and only.held.expires_in == 120
+    first = fake.settle(only.held.reservation, {"requests": 1})
+    assert fake.release(only.held.reservation) == first
+    assert fake.extend(only.held.reservation).settled == first
+
+
+def test_a_double_refuses_reservations_and_loses_their_places() -> None:
+    async def play() -> list[str]:
+        fake = FakeAsyncPalisade()
+        fake.refuse("extend", retry_after=7)
+        async with fake.reserve(CHAT, hold="60s", on_unavailable="closed") as r:
+            refused = await r.extend({"requests": 1})
+            assert not refused.allowed and refused.retry_after == 7 and not r.expired
+            fake.expire()
+            assert (await r.extend()).expired and r.expired
+        fake.refuse("reserve", org="acme", retry_after=30)
+        with pytest.raises(Blocked) as caught:
+            async with fake.reserve(CHAT, on_unavailable="closed"):
+                raise AssertionError("worked")
+        assert caught.value.answer.headers["Retry-After"] == "30"
+        fake.go_away()
+        async with fake.reserve(CHAT, on_unavailable="open") as r:
+            pass
+        with pytest.raises(ValueError, match="op"):
+            fake.refuse("settle")
+        return [*fake.ops()]
+
+    assert asyncio.run(play()) == ["reserve", "extend", "extend", "settle", "reserve"]

@@ -43,10 +43,10 @@ export interface Answer {
 
 type Json = Record<string, unknown>;
 
-const isObject = (value: unknown): value is Json =>
+export const isObject = (value: unknown): value is Json =>
   typeof value === "object" && value !== null && !Array.isArray(value);
-const text = (value: unknown) => (typeof value === "string" ? value : null);
-const whole = (value: unknown) => (Number.isSafeInteger(value) ? (value as number) : null);
+export const text = (value: unknown) => (typeof value === "string" ? value : null);
+export const whole = (value: unknown) => (Number.isSafeInteger(value) ? (value as number) : null);
 const list = (value: unknown) => (Array.isArray(value) ? value.filter(isObject) : []);
 
 /**

@@ -4,6 +4,9 @@ import { isFromClient, longest, notUnicode } from "./fields.js";
 import { newRequestId, ofCheck, ofHit, ofJob } from "./facts.js";
 import type { CheckFacts, HitFacts, JobFacts, Question } from "./facts.js";
 import { Guard } from "./guard.js";
+import { Reservation } from "./holder.js";
+import { extend, heldOf, ofTerms, release, settle } from "./reservations.js";
+import type { Costs, ExtendAnswer, More, ReserveAnswer, Settlement, Terms } from "./reservations.js";
 import { Slots } from "./slots.js";
 import { decide, requireChoice, type OnUnavailable } from "./unavailable.js";
 
@@ -128,6 +131,62 @@ export class Palisade {
     }
   }
 
+  /** Only reserves, for a host that extends and settles by itself. */
+  reserve(facts: CheckFacts, terms: Terms & Choice): Promise<ReserveAnswer>;
+  /**
+   * Reserves what `work` may cost, extends by itself while it runs, and settles at its end by what
+   * `reservation.used(…)` said. Throws `Blocked` if it is refused.
+   */
+  reserve<T>(
+    facts: CheckFacts,
+    terms: Terms & Choice,
+    work: (reservation: Reservation) => Promise<T> | T,
+  ): Promise<T>;
+  async reserve<T>(
+    facts: CheckFacts,
+    { onUnavailable, ...terms }: Terms & Choice,
+    work?: (reservation: Reservation) => Promise<T> | T,
+  ): Promise<ReserveAnswer | T> {
+    const since = performance.now();
+    const reserved = await this.#reserve(facts, terms, onUnavailable);
+    if (work === undefined) return reserved;
+    return new Reservation(this, [facts, terms, onUnavailable], reserved, since).during(work);
+  }
+
+  /** Reserves more, or to a later end. Throws `Unavailable` if nobody could be asked. */
+  extend(reservation: string, more: More = {}): Promise<ExtendAnswer> {
+    return extend(this, reservation, more);
+  }
+
+  /**
+   * Says what was used; a unit that is not named was used as reserved. Throws `Unavailable` if
+   * nobody could be asked.
+   */
+  settle(reservation: string, costs: Costs): Promise<Settlement> {
+    return settle(this, reservation, costs);
+  }
+
+  /** Says that nothing was used. Throws `Unavailable` if nobody could be asked. */
+  release(reservation: string): Promise<Settlement> {
+    return release(this, reservation);
+  }
+
+  async #reserve(facts: CheckFacts, terms: Terms, onUnavailable: OnUnavailable): Promise<ReserveAnswer> {
+    const choice = requireChoice(onUnavailable);
+    // The server answers a repeated id with the reservation that it gave before. One request may
+    // reserve more than once, so each reservation has an id of its own.
+    const correlationId = facts.correlationId ?? facts.requestId;
+    const question = ofCheck({ ...facts, requestId: newRequestId(), correlationId });
+    try {
+      const value = await this.ask("POST", "/v1/reserve", { ...question.wire, ...ofTerms(terms) });
+      const answer = known(parse(value, question.requestId), question.wire, "class");
+      return { answer, held: answer.allowed ? heldOf(value) : null };
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      return { answer: decide(choice, question), held: null };
+    }
+  }
+
   /** Asks for a decision; the choice decides if there is none. */
   async decide(path: string, question: Question, onUnavailable: OnUnavailable): Promise<Answer> {
     const choice = requireChoice(onUnavailable);
@@ -161,6 +220,11 @@ export class Palisade {
   /** An outcome was lost: said, without naming anybody. */
   unreported(flow: string, outcome: string): void {
     this.#log(`the ${outcome} of a ${flow} attempt could not be reported`);
+  }
+
+  /** A settle was lost, or an extension was refused as a mistake: said, without naming anybody. */
+  unkept(what: "settled" | "extended", why: unknown): void {
+    this.#log(`a reservation could not be ${what} (${why instanceof Error ? why.message : "unknown"})`);
   }
 
   #lost(why: Unavailable): void {
@@ -225,7 +289,8 @@ function json(text: string): unknown {
 }
 
 function read(status: number, value: unknown, facts: object): unknown {
-  if (status === 200) return value;
+  // 202: a settle that the server repeats by itself.
+  if (status === 200 || status === 202) return value;
   const problem = (value ?? {}) as { detail?: unknown; field?: unknown };
   const detail = typeof problem.detail === "string" ? problem.detail : undefined;
   if (status === 413) {

@@ -7,11 +7,15 @@
 
 import type { Decision } from "./answer.js";
 import { Palisade } from "./client.js";
+import { FakeReservations, type Facts } from "./fake.js";
 
-/** What is asked: a request, a job, a step of an attempt, a call of a heavy endpoint. */
-export type Op = "request" | "job.enqueue" | "api.hit" | `${"login" | "otp"}.${"check" | "failure" | "success"}`;
-
-type Facts = Readonly<Record<string, unknown>>;
+/**
+ * What is asked: a request, a job, a step of an attempt, a call of a heavy endpoint, a step of a
+ * reservation.
+ */
+export type Op =
+  | ("request" | "job.enqueue" | "api.hit" | "reserve" | "extend" | "settle" | "release")
+  | `${"login" | "otp"}.${"check" | "failure" | "success"}`;
 
 /** One question, with its facts as they are sent. */
 export interface Asked {
@@ -30,9 +34,12 @@ export interface Refusal {
   retryAfter?: number;
 }
 
+type Step = "reserve" | "extend" | "settle" | "release";
+
 class Script {
   readonly asked: Asked[] = [];
   readonly refusals: { op: Op; refusal: Refusal; left: number }[] = [];
+  readonly reservations = new FakeReservations();
   isReachable = true;
 
   readonly fetch: typeof fetch = async (url, init) => {
@@ -45,13 +52,28 @@ class Script {
   #value(path: string, facts: Facts): unknown {
     if (path === "/v1/refund") return { refunded: true };
     if (path === "/v1/guard/sessions") return { session_id: `session-${facts["account"]}`, revoked: 1 };
+    const step = /^\/v1\/(reserve|extend|settle|release)$/.exec(path)?.[1];
+    if (step !== undefined) return this.#followed(step as Step, facts);
     if (path !== "/v1/batch") return this.#decided(path, facts);
     return { answers: (facts["checks"] as Facts[]).map((each) => this.#decided("/v1/check", each)) };
   }
 
+  #followed(step: Step, facts: Facts): Facts {
+    if (step === "settle" || step === "release") {
+      this.asked.push({ op: step, facts });
+      return this.reservations.settle(facts);
+    }
+    const answer = this.#answer(step, facts);
+    if (step === "extend") return this.reservations.extend(facts, answer);
+    return answer["decision"] === "allow" ? { ...answer, ...this.reservations.take(facts) } : answer;
+  }
+
   #decided(path: string, facts: Facts): Facts {
     const guard = /^\/v1\/guard\/(\w+)\/(\w+)$/.exec(path);
-    const op = (guard === null ? (facts["op"] ?? "request") : `${guard[1]}.${guard[2]}`) as Op;
+    return this.#answer((guard === null ? (facts["op"] ?? "request") : `${guard[1]}.${guard[2]}`) as Op, facts);
+  }
+
+  #answer(op: Op, facts: Facts): Facts {
     this.asked.push({ op, facts });
     // Every refusal counts the question, the first one that refuses it answers.
     const [refusing] = this.refusals.filter((each) => takes(each, op, facts));
@@ -107,8 +129,13 @@ export class FakePalisade extends Palisade {
   }
 
   /** From now on refuses questions of this kind, with 429. */
-  refuse(op: Op, refusal: Refusal = {}): void {
+  refuse(op: Exclude<Op, "settle" | "release">, refusal: Refusal = {}): void {
     this.#script.refusals.push({ op, refusal, left: refusal.after ?? 0 });
+  }
+
+  /** From now on what is reserved so far has ended: extensions say so. */
+  expire(): void {
+    this.#script.reservations.expire();
   }
 
   /** From now on nobody answers: `onUnavailable` decides. */

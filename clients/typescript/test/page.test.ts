@@ -22,6 +22,14 @@ test("ask", async () => {
   assert.equal(stdout, "allow 200 9\n");
 });
 
+test("chat", async () => {
+  const server = await Server.start(policy);
+  const { stdout } = await promisify(execFile)(process.execPath, [compiled("chat")], {
+    env: environment(server),
+  });
+  assert.equal(stdout, "HELLO\n429 rate_limit_exceeded\n");
+});
+
 test("doubles", async () => {
   // Otherwise it would report to the runner of this file.
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;

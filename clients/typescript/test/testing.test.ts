@@ -51,3 +51,48 @@ test("a double that has gone away leaves it to the choice", async () => {
   fake.comeBack();
   assert.equal((await fake.check(page, CLOSED)).decidedBy, "palisade");
 });
+
+const chat = { ip: "203.0.113.5", method: "POST", path: "/v1/chat", org: "acme" };
+const costs = { requests: 1, tokens: 4000 };
+
+test("a double reserves, extends and settles", async () => {
+  const fake = new FakePalisade();
+  const r = await fake.reserve(chat, { costs, hold: "90s", ...CLOSED }, async (r) => {
+    assert.ok((await r.extend({ costs: { tokens: 500 } })).allowed && r.reserved["tokens"] === 4500);
+    r.used({ tokens: 5000 });
+    return r;
+  });
+  assert.deepEqual(r.settled?.over, { tokens: 500 });
+  assert.deepEqual(fake.ops, ["reserve", "extend", "settle"]);
+  assert.deepEqual(fake.asked[0]?.facts["costs"], costs);
+  assert.equal(fake.asked[0]?.facts["hold"], "90s");
+  assert.deepEqual(fake.asked[2]?.facts["costs"], { tokens: 5000 });
+  const released = await fake.reserve(chat, CLOSED, (r) => {
+    r.release();
+    return r;
+  });
+  assert.deepEqual([fake.ops.at(-1), released.settled?.used], ["release", { requests: 0 }]);
+  const { held } = await fake.reserve(chat, { hold: "2min", ...CLOSED });
+  assert.equal(held?.expiresIn, 120);
+  const first = await fake.settle(held.reservation, { requests: 1 });
+  assert.deepEqual(await fake.release(held.reservation), first);
+  assert.deepEqual((await fake.extend(held.reservation)).settled, first);
+});
+
+test("a double refuses reservations and loses their places", async () => {
+  const fake = new FakePalisade();
+  fake.refuse("extend", { retryAfter: 7 });
+  await fake.reserve(chat, CLOSED, async (r) => {
+    const refused = await r.extend({ costs: { requests: 1 } });
+    assert.ok(!refused.allowed && refused.retryAfter === 7 && !r.expired);
+    fake.expire();
+    assert.ok((await r.extend()).expired && r.expired);
+  });
+  fake.refuse("reserve", { facts: { org: "acme" }, retryAfter: 30 });
+  await assert.rejects(fake.reserve(chat, CLOSED, () => assert.fail("worked")), Blocked);
+  fake.goAway();
+  await fake.reserve(chat, { onUnavailable: "open" }, () => undefined);
+  // @ts-expect-error a settle is never refused
+  assert.doesNotThrow(() => fake.refuse("settle"));
+  assert.deepEqual(fake.ops, ["reserve", "extend", "extend", "settle", "reserve"]);
+});

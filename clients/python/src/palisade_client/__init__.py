@@ -11,12 +11,15 @@ from .client import AsyncPalisade, Palisade
 from .errors import BadFacts, BadInput, Blocked, Misconfigured, PalisadeError, Unavailable
 from .facts import AttemptFacts, Device, HitFacts, JobFacts, OAuthClient, RequestFacts
 from .guard import AsyncGuard, Attempt, Guard
+from .holder import AsyncReservation, Reservation
+from .reservations import ExtendAnswer, HeldReservation, ReserveAnswer, Settlement
 from .unavailable import Caps, OnUnavailable
 
 __all__ = [
     "Answer",
     "AsyncGuard",
     "AsyncPalisade",
+    "AsyncReservation",
     "Attempt",
     "AttemptFacts",
     "BadFacts",
@@ -24,7 +27,9 @@ __all__ = [
     "Blocked",
     "Caps",
     "Device",
+    "ExtendAnswer",
     "Guard",
+    "HeldReservation",
     "HitFacts",
     "JobFacts",
     "Misconfigured",
@@ -34,6 +39,9 @@ __all__ = [
     "PalisadeError",
     "Reading",
     "RequestFacts",
+    "Reservation",
+    "ReserveAnswer",
+    "Settlement",
     "TrustedProxies",
     "Unavailable",
 ]

@@ -78,14 +78,14 @@ def parse(value: object, request_id: str) -> Answer:
         status=status,
         request_id=request_id,
         mode=cast(Mode, value.get("mode")) if value.get("mode") in get_args(Mode) else "normal",
-        level=_text(value.get("level")),
-        rule=_text(value.get("rule")),
-        error=_text(value.get("error")),
-        retry_after=_whole(value.get("retry_after")),
-        delay_ms=_whole(value.get("delay_ms")),
-        challenge=_text(value.get("challenge")),
-        receipt=_text(value.get("receipt")),
-        lockout=_text(value.get("lockout")),
+        level=text(value.get("level")),
+        rule=text(value.get("rule")),
+        error=text(value.get("error")),
+        retry_after=count(value.get("retry_after")),
+        delay_ms=count(value.get("delay_ms")),
+        challenge=text(value.get("challenge")),
+        receipt=text(value.get("receipt")),
+        lockout=text(value.get("lockout")),
         shadow=shadow if isinstance(shadow, dict) else None,
         headers=_headers(value.get("headers")),
         body=body if isinstance(body, dict) else None,
@@ -94,11 +94,13 @@ def parse(value: object, request_id: str) -> Answer:
     )
 
 
-def _text(value: object) -> str | None:
+def text(value: object) -> str | None:
+    """The member if it is text."""
     return value if isinstance(value, str) else None
 
 
-def _whole(value: object) -> int | None:
+def count(value: object) -> int | None:
+    """The member if it is a whole number."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -112,15 +114,15 @@ def _readings(value: object) -> Iterable[Reading]:
     for each in value if isinstance(value, list) else ():
         if not isinstance(each, dict) or each.get("shadow"):
             continue
-        limit, remaining = _whole(each.get("limit")), _whole(each.get("remaining"))
+        limit, remaining = count(each.get("limit")), count(each.get("remaining"))
         if limit is not None and remaining is not None:
             yield Reading(
                 name=str(each.get("name", "")),
                 scope=str(each.get("scope", "")),
                 limit=limit,
                 remaining=remaining,
-                reset=_whole(each.get("reset")) or 0,
-                retry_after=_whole(each.get("retry_after")),
+                reset=count(each.get("reset")) or 0,
+                retry_after=count(each.get("retry_after")),
             )
 
 

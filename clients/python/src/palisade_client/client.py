@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, Self, TypeVar
 
-from . import steps
+from . import reservations, steps
 from .answer import Answer
 from .errors import PalisadeError
 from .facts import HitFacts, JobFacts, RequestFacts
 from .guard import AsyncGuard, Guard
+from .holder import AsyncReservation, Reservation
 from .http import Call, Reply, Target
+from .reservations import Costs, ExtendAnswer, ReserveAnswer, Settlement, Terms
 from .transport import AsyncTransport, SyncTransport
 from .unavailable import OnUnavailable, require_choice
 
@@ -100,6 +102,49 @@ class Palisade:
                 self.refund(answer.receipt)
             except PalisadeError:
                 return
+
+    def reserve(
+        self,
+        facts: RequestFacts | JobFacts,
+        *,
+        costs: Costs | None = None,
+        hold: str | None = None,
+        at_most: bool = False,
+        on_unavailable: OnUnavailable,
+    ) -> Reservation:
+        """`with palisade.reserve(…) as r:` reserves what the block may cost, extends by
+        itself while it runs, and settles at its end by what `r.used(…)` said. Raises
+        `Blocked` if it is refused. `at_most` takes what is left instead."""
+        choice = require_choice(on_unavailable)
+        return Reservation(self.run, facts, Terms(costs, hold, at_most), choice, self._health)
+
+    def reserve_only(
+        self,
+        facts: RequestFacts | JobFacts,
+        *,
+        costs: Costs | None = None,
+        hold: str | None = None,
+        at_most: bool = False,
+        on_unavailable: OnUnavailable,
+    ) -> ReserveAnswer:
+        """Only reserves, for a host that extends and settles by itself."""
+        terms = Terms(costs, hold, at_most)
+        return self.run(reservations.reserve(facts, terms, on_unavailable, self._health))
+
+    def extend(
+        self, reservation: str, costs: Costs | None = None, *, hold: str | None = None
+    ) -> ExtendAnswer:
+        """Reserves more, or to a later end. Raises `Unavailable` if nobody could be asked."""
+        return self.run(reservations.extend(reservation, costs, hold, self._health))
+
+    def settle(self, reservation: str, costs: Costs) -> Settlement:
+        """Says what was used; a unit that is not named was used as reserved. Raises
+        `Unavailable` if nobody could be asked."""
+        return self.run(reservations.settle(reservation, costs, self._health))
+
+    def release(self, reservation: str) -> Settlement:
+        """Says that nothing was used. Raises `Unavailable` if nobody could be asked."""
+        return self.run(reservations.release(reservation, self._health))
 
     def run(self, of: steps.Steps[T]) -> T:
         """Performs the steps of an operation."""
@@ -197,6 +242,49 @@ class AsyncPalisade:
                 await self.refund(answer.receipt)
             except PalisadeError:
                 return
+
+    def reserve(
+        self,
+        facts: RequestFacts | JobFacts,
+        *,
+        costs: Costs | None = None,
+        hold: str | None = None,
+        at_most: bool = False,
+        on_unavailable: OnUnavailable,
+    ) -> AsyncReservation:
+        """`async with palisade.reserve(…) as r:` reserves what the block may cost, extends by
+        itself while it runs, and settles at its end by what `r.used(…)` said. Raises
+        `Blocked` if it is refused. `at_most` takes what is left instead."""
+        choice = require_choice(on_unavailable)
+        return AsyncReservation(self.run, facts, Terms(costs, hold, at_most), choice, self._health)
+
+    async def reserve_only(
+        self,
+        facts: RequestFacts | JobFacts,
+        *,
+        costs: Costs | None = None,
+        hold: str | None = None,
+        at_most: bool = False,
+        on_unavailable: OnUnavailable,
+    ) -> ReserveAnswer:
+        """Only reserves, for a host that extends and settles by itself."""
+        terms = Terms(costs, hold, at_most)
+        return await self.run(reservations.reserve(facts, terms, on_unavailable, self._health))
+
+    async def extend(
+        self, reservation: str, costs: Costs | None = None, *, hold: str | None = None
+    ) -> ExtendAnswer:
+        """Reserves more, or to a later end. Raises `Unavailable` if nobody could be asked."""
+        return await self.run(reservations.extend(reservation, costs, hold, self._health))
+
+    async def settle(self, reservation: str, costs: Costs) -> Settlement:
+        """Says what was used; a unit that is not named was used as reserved. Raises
+        `Unavailable` if nobody could be asked."""
+        return await self.run(reservations.settle(reservation, costs, self._health))
+
+    async def release(self, reservation: str) -> Settlement:
+        """Says that nothing was used. Raises `Unavailable` if nobody could be asked."""
+        return await self.run(reservations.release(reservation, self._health))
 
     async def run(self, of: steps.Steps[T]) -> T:
         """Performs the steps of an operation."""

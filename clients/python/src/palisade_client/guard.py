@@ -21,11 +21,11 @@ from .unavailable import OnUnavailable
 T = TypeVar("T")
 
 
-class _Run(Protocol):
+class Run(Protocol):
     def __call__(self, of: steps.Steps[T]) -> T: ...
 
 
-class _RunAsync(Protocol):
+class RunAsync(Protocol):
     def __call__(self, of: steps.Steps[T]) -> Awaitable[T]: ...
 
 
@@ -60,7 +60,7 @@ class Guard:
     """For threads. `with guard.login(facts) as attempt:` raises `Blocked` if the attempt
     may not be verified, and reports the outcome at the end of the block."""
 
-    def __init__(self, run: _Run, health: steps.Health, on_unavailable: OnUnavailable) -> None:
+    def __init__(self, run: Run, health: steps.Health, on_unavailable: OnUnavailable) -> None:
         self._run, self._health, self._choice = run, health, on_unavailable
 
     @contextmanager
@@ -111,7 +111,7 @@ class AsyncGuard:
     """For asyncio. `async with guard.login(facts) as attempt:` raises `Blocked` if the
     attempt may not be verified, and reports the outcome at the end of the block."""
 
-    def __init__(self, run: _RunAsync, health: steps.Health, on_unavailable: OnUnavailable) -> None:
+    def __init__(self, run: RunAsync, health: steps.Health, on_unavailable: OnUnavailable) -> None:
         self._run, self._health, self._choice = run, health, on_unavailable
 
     @asynccontextmanager
@@ -135,7 +135,7 @@ class AsyncGuard:
         finally:
             if attempt.outcome != "abandoned":
                 leaving = steps.leave(flow, attempt.outcome, facts, self._health)
-                attempt.reported = await _to_the_end(self._run(leaving))
+                attempt.reported = await to_the_end(self._run(leaving))
 
     async def check(self, flow: steps.Flow, facts: AttemptFacts) -> Answer:
         """Only the check, for a host that spreads an attempt over two requests. It sends
@@ -160,7 +160,7 @@ class AsyncGuard:
 _reports: set[asyncio.Future[Any]] = set()
 
 
-async def _to_the_end(report: Awaitable[T]) -> T:
+async def to_the_end(report: Awaitable[T]) -> T:
     """A client that hangs up cancels its request, not the report of its failure."""
     task = asyncio.ensure_future(report)
     _reports.add(task)

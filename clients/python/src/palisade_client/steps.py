@@ -86,6 +86,14 @@ class Health:
         """An outcome was lost."""
         self._log.error("the %s of a %s attempt could not be reported", outcome, flow)
 
+    def unsettled(self, why: PalisadeError | None) -> None:
+        """A settle was lost: the reservation counts as used in full."""
+        self._log.error("a reservation could not be settled (%s)", why)
+
+    def unextended(self, why: PalisadeError) -> None:
+        """An extension was refused as a mistake: the place of what is in progress ends."""
+        self._log.error("a reservation could not be extended (%s)", why)
+
 
 def ask(call: Call, health: Health) -> Steps[object]:
     """One question; what is no answer to it is raised."""
@@ -103,7 +111,8 @@ def ask(call: Call, health: Health) -> Steps[object]:
 
 
 def _read(reply: Reply, call: Call) -> object:
-    if reply.status == 200:
+    # 202: a settle that the server repeats by itself.
+    if reply.status in (200, 202):
         return reply.value
     problem = reply.value if isinstance(reply.value, dict) else {}
     detail, field = str(problem.get("detail", "")), problem.get("field")
@@ -125,7 +134,7 @@ def _refused(call: Call, detail: str, field: str | None) -> BadFacts:
     return BadInput(detail, field, bad_request(request_id, detail, field))
 
 
-def _known(answer: Answer, facts: Facts, field: str) -> Answer:
+def known(answer: Answer, facts: Facts, field: str) -> Answer:
     """Refuses a class that no limit covers, by the field's name. Palisade denies such a
     request with 503; where the application has named the class itself it is misspelt, or
     missing in the policy."""
@@ -139,7 +148,7 @@ def decision(path: str, facts: Facts, choice: OnUnavailable, health: Health) -> 
     require_choice(choice)
     try:
         value = yield from ask(Call("POST", path, facts.wire()), health)
-        return _known(parse(value, facts.request_id), facts, "class_")
+        return known(parse(value, facts.request_id), facts, "class_")
     except Unavailable:
         return decide(choice, facts)
 
@@ -156,7 +165,7 @@ def batch(
         if not isinstance(answers, list) or len(answers) != len(checks):
             raise Unavailable("the answer has not one member for each check")
         return [
-            _known(parse(answer, facts.request_id), facts, f"checks[{index}].class_")
+            known(parse(answer, facts.request_id), facts, f"checks[{index}].class_")
             for index, (answer, facts) in enumerate(zip(answers, checks, strict=True))
         ]
     except Unavailable:

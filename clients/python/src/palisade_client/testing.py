@@ -19,6 +19,7 @@ from typing import Any, Literal, cast, get_args
 from .answer import Decision
 from .client import AsyncPalisade, Palisade
 from .errors import Unavailable
+from .fake import Reservations
 from .http import Call, Reply
 
 Op = Literal[
@@ -31,10 +32,17 @@ Op = Literal[
     "otp.failure",
     "otp.success",
     "api.hit",
+    "reserve",
+    "extend",
+    "settle",
+    "release",
 ]
-"""What is asked: a request, a job, a step of an attempt, a call of a heavy endpoint."""
+"""What is asked: a request, a job, a step of an attempt, a call of a heavy endpoint, a step of
+a reservation."""
 
 _GUARD = "/v1/guard/"
+_STEPS = ("reserve", "extend", "settle", "release")
+_NEVER_REFUSED = ("settle", "release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,7 @@ class Script:
         """Every question, in its order."""
         self._refusals: list[_Refusal] = []
         self._reachable = True
+        self._reservations = Reservations()
 
     def ops(self) -> list[Op]:
         """What was asked, without the facts."""
@@ -86,8 +95,10 @@ class Script:
     ) -> None:
         """From now on refuses questions of this kind whose facts have these values, with
         429. The first `after` of them pass. Facts are named as on the wire."""
-        if op not in get_args(Op) or decision not in get_args(Decision) or decision == "allow":
-            raise ValueError("`op` or `decision` is not one that can be refused")
+        if op not in get_args(Op) or op in _NEVER_REFUSED:
+            raise ValueError("`op` is not one that can be refused")
+        if decision not in get_args(Decision) or decision == "allow":
+            raise ValueError("`decision` is not one that refuses")
         self._refusals.append(_Refusal(op, facts, decision, retry_after, after))
 
     def go_away(self) -> None:
@@ -97,6 +108,10 @@ class Script:
     def come_back(self) -> None:
         """From now on questions are answered again."""
         self._reachable = True
+
+    def expire(self) -> None:
+        """From now on what is reserved so far has ended: extensions say so."""
+        self._reservations.expire()
 
     def reply(self, call: Call) -> Reply:
         """The answer to one call of the client."""
@@ -114,7 +129,15 @@ class Script:
             return {"refunded": True}
         if call.path == "/v1/guard/sessions":
             return {"session_id": f"session-{facts['account']}", "revoked": 1}
-        return self._decided(_op(call.path, facts), facts)
+        op = _op(call.path, facts)
+        if op in _NEVER_REFUSED:
+            self.asked.append(Asked(op, facts))
+            return self._reservations.settle(facts)
+        answer = self._decided(op, facts)
+        if op == "extend":
+            return self._reservations.extend(facts, answer)
+        held = op == "reserve" and answer["decision"] == "allow"
+        return answer | (self._reservations.take(facts) if held else {})
 
     def _decided(self, op: Op, facts: dict[str, Any]) -> dict[str, Any]:
         asked = Asked(op, facts)
@@ -128,8 +151,10 @@ class Script:
 
 
 def _op(path: str, facts: Mapping[str, Any]) -> Op:
-    named = path.removeprefix(_GUARD).replace("/", ".") if path.startswith(_GUARD) else None
-    return cast(Op, named or facts.get("op", "request"))
+    if path.startswith(_GUARD):
+        return cast(Op, path.removeprefix(_GUARD).replace("/", "."))
+    step = path.removeprefix("/v1/")
+    return cast(Op, step if step in _STEPS else facts.get("op", "request"))
 
 
 def _refused(refusal: _Refusal, request_id: str) -> dict[str, Any]:
