@@ -25,8 +25,11 @@ fn holds(store: &str) {
     // Twice as many in twice the time: what was used stays used.
     let other = b.ask("CL.THROTTLE ann 4 1 3600 2");
     assert!(other.starts_with("0 5 0 -1 1"), "{other}");
+    // Under figures that forget sooner nobody waits longer than they remember (F-CLOCK): what
+    // was used beyond that fills the bucket and no more.
     let shorter = a.ask("CL.THROTTLE ann 99 1 60 0");
-    assert!(shorter.starts_with("1 100 0 "), "{shorter}");
+    assert!(shorter.starts_with("0 100 0 -1 "), "{shorter}");
+    assert!(a.ask("PEEK ann 99 1 60").starts_with("1 100 0 "));
     assert_eq!(a.ask("RESET ann"), "+OK");
     assert_eq!(b.ask("CL.THROTTLE ann 2 1 3600 0"), "0 3 3 -1 0");
 
