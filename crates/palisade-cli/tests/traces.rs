@@ -17,7 +17,7 @@ mod scan;
 
 use std::net::TcpListener;
 
-use collector::{Collector, holds};
+use collector::Collector;
 use common::{Options, PATIENCE, Server};
 use scan::{Canary, Scanner};
 use serde_json::json;
@@ -107,4 +107,8 @@ fn traces_refuse_a_collector_that_they_cannot_reach_by_design() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{said}");
+}
+
+fn holds(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|part| part == text)
 }

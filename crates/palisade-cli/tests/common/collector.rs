@@ -50,7 +50,3 @@ fn take(stream: TcpStream) -> Option<(String, Vec<u8>)> {
     reader.get_mut().write_all(answer.as_bytes()).ok()?;
     Some((path, body))
 }
-
-pub(crate) fn holds(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|part| part == text)
-}
