@@ -446,7 +446,7 @@ def test_a_refused_settle_or_extension_is_logged_and_not_raised(
         while True:
             facts = read_request(connection)
             if "path" in facts:
-                connection.sendall(http_answer(held_by(facts, seconds=1)))
+                connection.sendall(http_answer(held_by(facts, seconds=3)))
             else:
                 connection.sendall(http_answer({"detail": "no", "field": "x"}, status=status))
 

@@ -244,7 +244,7 @@ fn the_lockout_refuses_while_the_guard_allows_and_the_stricter_answer_wins() {
         10s    check a=z d=z+known user=bob  => deny 890s A-WINDOW
         11s x3/0 fail a=z d=z+known user=bob => deny
         12s    fail a=z d=z+known user=bob   => hard L2 891s +A-WINDOW
-        13s    check a=z d=z+known user=bob  => hard L2 890s +A-WINDOW delay=1000
+        13s    check a=z d=z+known user=bob  => hard L2 891s +A-WINDOW delay=1000
     ";
     check(&mut World::default(), script).unwrap();
 }

@@ -121,8 +121,9 @@ class Work:
         except Unavailable:
             return
         except PalisadeError as refused:
-            self._is_lost = True
+            # Said first: whoever sees the loss finds the reason in the log.
             self._health.unextended(refused)
+            self._is_lost = True
 
     def _pause(self) -> float | None:
         """Seconds to the next extension: a third of what is left. `None` after the end."""

@@ -2,10 +2,11 @@
 //!
 //! A call on a dead server fails at once, or when its deadline comes. A connection that
 //! closes is noticed when it closes and made anew at once, so that the next call finds
-//! another one; further attempts are made only when somebody calls, one at a time, with
-//! growing pauses: an outage is not answered with a storm. An attempt has a time of its own and goes on when those who
-//! waited for it have left: a path on which connecting takes longer than a call may take is
-//! slow once, not down for ever.
+//! another one; should that fail, calls wait for a second attempt after a short pause, and
+//! none fails because a server restarted. Further attempts are made only when somebody calls,
+//! one at a time, with growing pauses: an outage is not answered with a storm. An attempt has
+//! a time of its own and goes on when those who waited for it have left: a path on which
+//! connecting takes longer than a call may take is slow once, not down for ever.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -43,6 +44,9 @@ enum Phase {
     Up(MultiplexedConnection, u64),
     /// The last attempt failed, for this reason; the next one is not due yet.
     Pausing(Fault),
+    /// The first attempt to replace a connection that had worked failed: calls wait for the
+    /// second one, because a server that restarts is often back by then.
+    Hoping,
 }
 
 /// What a node is to the slot of a call.
@@ -63,6 +67,8 @@ pub(super) struct Link {
     next: AtomicU64,
     failures: AtomicU32,
     silences: AtomicU32,
+    /// True from the loss of a connection that had worked until one attempt to replace it failed.
+    has_hope: AtomicBool,
 }
 
 impl Link {
@@ -79,6 +85,7 @@ impl Link {
             next: AtomicU64::new(0),
             failures: AtomicU32::new(0),
             silences: AtomicU32::new(0),
+            has_hope: AtomicBool::new(false),
         }))
     }
 
@@ -241,7 +248,7 @@ impl Link {
                 Phase::Connecting(since) if deadline::now() >= *since + patience => {
                     return Err(Fault::Down);
                 }
-                Phase::Connecting(_) | Phase::Idle => {}
+                Phase::Connecting(_) | Phase::Hoping | Phase::Idle => {}
             }
             self.begin();
             match timeout_at(due, phase.changed()).await {
@@ -337,6 +344,7 @@ impl Link {
             (true, true) => {
                 // Should it break again before it has answered, there is a pause.
                 self.failures.store(1, Relaxed);
+                self.has_hope.store(true, Relaxed);
                 self.begin();
             }
             (true, false) => _ = tokio::spawn(Attempt(Arc::clone(self)).pause_and_connect()),
@@ -345,9 +353,13 @@ impl Link {
     }
 
     async fn pause(&self, why: Fault) {
-        self.phase.send_replace(Phase::Pausing(why));
+        let has_hope = self.has_hope.swap(false, Relaxed);
+        self.phase.send_replace(match has_hope {
+            true => Phase::Hoping,
+            false => Phase::Pausing(why),
+        });
         let failures = self.failures.fetch_add(1, Relaxed);
-        let pause = PAUSE_MIN * 2_u32.pow(failures.min(8));
+        let pause = PAUSE_MIN * 2_u32.pow(failures.saturating_sub(1).min(8));
         let spread = rand::random_range(0.8..1.2);
         tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
         self.phase.send_replace(Phase::Idle);
@@ -385,7 +397,10 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         self.0.phase.send_if_modified(|phase| {
-            let unfinished = matches!(phase, Phase::Connecting(_) | Phase::Pausing(_));
+            let unfinished = matches!(
+                phase,
+                Phase::Connecting(_) | Phase::Pausing(_) | Phase::Hoping
+            );
             if unfinished {
                 *phase = Phase::Idle;
             }
