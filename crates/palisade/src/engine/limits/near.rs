@@ -187,7 +187,8 @@ impl Counters<'_> {
                 }
                 Held::Store(charge, spec, at) => {
                     let charge = with_spec(&charge, &spec, charge.cost);
-                    self.tidy(&[Taken { charge, at }], ends).await;
+                    // Boxed: requests that give nothing back would carry its state.
+                    Box::pin(self.tidy(&[Taken { charge, at }], ends)).await;
                 }
             }
         }
