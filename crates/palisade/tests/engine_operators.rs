@@ -52,6 +52,7 @@ impl Observer for Heard {
             Change::ApiKey { what, .. } => format!("key {what:?}"),
             Change::Client { is_added, .. } => format!("client {is_added}"),
             Change::CacheInvalidated => "invalidated".to_owned(),
+            Change::ReservationReleased { .. } => "released".to_owned(),
             Change::BlockLifted { .. } => "lifted".to_owned(),
         });
     }

@@ -32,7 +32,7 @@ use guard::Guard;
 use limits::Limits;
 use link::Link;
 use operators::Registries;
-use reservations::Retries;
+use reservations::{Register, Retries};
 use seldom::Seldom;
 
 pub use candidate::{
@@ -53,8 +53,9 @@ pub use operators::{
     CREDENTIALS_PAGE_MAX, CalledBucket, ClientPage, ClientView, Explanation, Finding, IssuedKey,
     KEYS_MAX, KeyPage, KeyView, LastMonth, LiftSubject, LiftTarget, Lifted, LookedUp,
     NewAllowlistEntry, NewApiKey, OVERLAP_DEFAULT, OVERLAP_MAX, QUOTAS_PAGE_MAX, QuotaPage,
-    QuotaUsage, ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought,
-    SourceCredentials, Standing, meaning,
+    QuotaUsage, RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView, ReservedLimit,
+    ResetLine, ResetSelector, SELECTORS_MAX, Score, ScoreView, Sought, SourceCredentials, Standing,
+    meaning,
 };
 pub use ports::{
     Administered, Change, InstanceFailure, KeyChange, ModeChange, NoObserver, NoTenants, Observer,
@@ -153,6 +154,7 @@ pub struct Engine {
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
     retries: Retries,
+    register: Register,
 }
 
 impl Engine {
@@ -180,6 +182,7 @@ impl Engine {
             guard: Guard::default(),
             candidate: Seldom::default(),
             retries: Retries::default(),
+            register: Register::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

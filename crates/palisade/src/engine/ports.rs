@@ -374,6 +374,13 @@ pub enum Change<'a> {
     },
     /// Cached policies were dropped.
     CacheInvalidated,
+    /// A reservation was released.
+    ReservationReleased {
+        /// The reservation's id.
+        id: &'a str,
+        /// The operator's reason.
+        reason: &'a str,
+    },
     /// Blocks were lifted.
     BlockLifted {
         /// The digest of the record, or of the subject that was named.

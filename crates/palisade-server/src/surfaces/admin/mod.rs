@@ -16,6 +16,7 @@ mod keys;
 mod lookup;
 mod quota;
 pub(crate) mod refusal;
+mod reservations;
 mod reset;
 
 #[cfg(test)]
@@ -288,6 +289,11 @@ fn administration() -> Router<Operations> {
         .route("/debug/cache/{tenant}", get(cache::show))
         .route("/admin/blocks", get(blocks::list).delete(blocks::lift))
         .route("/admin/explain", post(explain::explain))
+        .route("/admin/reservations", get(reservations::list))
+        .route(
+            "/admin/reservations/{id}/release",
+            post(reservations::release),
+        )
         .route("/admin/candidate", get(candidate::show))
         .route("/admin/lookup", post(lookup::look_up))
 }

@@ -12,6 +12,7 @@ mod lookup;
 mod overage;
 mod quotas;
 mod registries;
+mod reservations;
 mod resets;
 mod spellings;
 
@@ -34,6 +35,7 @@ pub use lookup::{BUCKETS_READ_MAX, BucketView, Sought, Standing};
 pub use overage::LastMonth;
 pub use quotas::{QUOTAS_PAGE_MAX, QuotaPage, QuotaUsage};
 pub(super) use registries::Registries;
+pub use reservations::{RESERVATIONS_LISTED_MAX, ReservationPage, ReservationView, ReservedLimit};
 pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};
 pub use spellings::LookedUp;
 

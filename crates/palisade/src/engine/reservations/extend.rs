@@ -151,6 +151,7 @@ impl Engine {
             return Ok(ExtendAttempt::LostRace);
         }
         self.undo(policy, &held, &made.freed, ends).await;
+        self.register.remember(&extended, now);
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(
             answer.unwrap_or(ExtendAnswer::Expired),

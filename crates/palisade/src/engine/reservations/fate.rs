@@ -2,7 +2,7 @@
 
 use palisade_core::budget::{Fate, Reservation};
 use palisade_core::receipt::Place;
-use palisade_core::record::{RecordKey, RecordKind, RecordWrite};
+use palisade_core::record::{Record, RecordKey, RecordKind, RecordWrite};
 use palisade_core::time::{MINUTE, Micros};
 use palisade_store::{Commit, Records, StoreError};
 use tokio::time::Instant;
@@ -17,6 +17,9 @@ const LIMITS: For = For::Decision(Policy::Limits);
 /// Clocks of nodes and of the store differ by less than this; fates are kept so much longer
 /// than anybody may ask for them.
 pub(super) const SKEW_US: u64 = MINUTE;
+
+/// Most fates that one call reads.
+const LOADED_AT_ONCE: usize = 100;
 
 /// A fate as it was found.
 pub(super) struct FoundFate {
@@ -40,6 +43,13 @@ const fn key(reservation: &Reservation) -> RecordKey {
     }
 }
 
+fn decoded(record: Option<Record>) -> Result<Option<Fate>, StoreError> {
+    let unread = || StoreError::Corrupt("a reservation's fate".to_owned());
+    record
+        .map(|record| Fate::decode(&record.bytes).ok_or_else(unread))
+        .transpose()
+}
+
 impl Engine {
     /// The recorded fate of a reservation.
     pub(super) async fn fate_of(
@@ -57,19 +67,38 @@ impl Engine {
         };
         let record = loaded.records.pop().flatten();
         let revision = record.as_ref().map_or(0, |record| record.revision);
-        let fate = match record {
-            None => None,
-            Some(record) => {
-                let unread = || StoreError::Corrupt("a reservation's fate".to_owned());
-                let decoded = Fate::decode(&record.bytes).ok_or_else(unread);
-                Some(decoded.map_err(NoAnswer::Failed)?)
-            }
-        };
         Ok(FoundFate {
-            fate,
+            fate: decoded(record).map_err(NoAnswer::Failed)?,
             revision,
             now: loaded.now,
         })
+    }
+
+    /// The recorded fates of several reservations, in their order.
+    pub(in crate::engine) async fn fates_of(
+        &self,
+        reservations: &[Reservation],
+    ) -> Result<Vec<Option<Fate>>, StoreError> {
+        let mut fates = vec![None; reservations.len()];
+        let (here, stored): (Vec<usize>, Vec<usize>) =
+            (0..reservations.len()).partition(|one| is_here(&reservations[*one]));
+        let keys_of = |which: &[usize]| -> Vec<RecordKey> {
+            which.iter().map(|one| key(&reservations[*one])).collect()
+        };
+        // Few in one call, so that none of them takes long.
+        for which in stored.chunks(LOADED_AT_ONCE) {
+            let keys = keys_of(which);
+            let loaded = self.link.operate(|store| store.load(&keys)).await?;
+            for (one, record) in which.iter().zip(loaded.records) {
+                fates[*one] = decoded(record)?;
+            }
+        }
+        let keys = keys_of(&here);
+        let loaded = self.limits.local().load(&keys).await?;
+        for (one, record) in here.iter().zip(loaded.records) {
+            fates[*one] = decoded(record)?;
+        }
+        Ok(fates)
     }
 
     /// Writes what becomes of it, if nobody has since `revision`; false if somebody has.

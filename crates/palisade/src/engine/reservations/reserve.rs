@@ -84,6 +84,9 @@ impl Engine {
         if held.is_some() {
             self.retries.tally.count(Outcome::Reserved);
         }
+        if let Some(reservation) = reservation.filter(|_| held.is_some()) {
+            self.register.remember(reservation, now);
+        }
         let answer = RequestAnswer {
             decision: attempt.decision,
             policy,

@@ -78,7 +78,7 @@ impl Engine {
         Ok(self.settle_reservation(reservation, None).await)
     }
 
-    async fn settle_reservation(
+    pub(in crate::engine) async fn settle_reservation(
         &self,
         reservation: Reservation,
         used: Option<Costs>,
@@ -125,6 +125,7 @@ impl Engine {
                 revision = found.revision;
                 match found.fate {
                     Some(Fate::Settled(first)) if first.by != settling.by => {
+                        self.register.forget(reservation.id);
                         return Ok(done(first.units));
                     }
                     Some(Fate::Settled(own)) => {
@@ -162,6 +163,7 @@ impl Engine {
         let policy = self.policy();
         let used: Vec<u64> = units.iter().map(|unit| unit.used).collect();
         let Corrections { back, more } = held.corrections(&used);
+        self.register.forget(held.id);
         self.retries.tally.count(Outcome::Settled);
         self.retries.tally.count_overdraft(&units);
         let mut settlement = done(units);

@@ -166,6 +166,8 @@ kinds! {
     OriginRefused = "origin_refused", Warning, Ordinary;
     /// An operator dropped cached policies.
     CacheInvalidated = "policy_cache_invalidated", Info, Security;
+    /// An operator released a reservation; its id is the subject.
+    ReservationReleased = "reservation_released", Info, Security;
     /// An operator lifted a block of the guard.
     BlockLifted = "guard.block_lifted", Info, Security;
 }

@@ -408,6 +408,12 @@ fn changed(change: Change<'_>, at: Micros) -> Event {
             event
         }
         Change::CacheInvalidated => Event::new(EventKind::CacheInvalidated, at),
+        Change::ReservationReleased { id, reason } => {
+            let mut event = Event::new(EventKind::ReservationReleased, at);
+            event.subject = Some(id.into());
+            event.reason = Some(reason.into());
+            event
+        }
         Change::BlockLifted { id, score, reason } => {
             let mut event = Event::new(EventKind::BlockLifted, at);
             event.subject = Some(id.into());

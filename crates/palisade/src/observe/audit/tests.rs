@@ -387,6 +387,10 @@ fn audit_records_what_operators_change() {
             reason: Some("upgrade"),
         },
         Change::CacheInvalidated,
+        Change::ReservationReleased {
+            id: "89ab",
+            reason: "stuck job",
+        },
         Change::BlockLifted {
             id: "4567",
             score: Score::Forget,
@@ -414,6 +418,7 @@ fn audit_records_what_operators_change() {
             "rate_limit_reset",
             "quota_tier_changed",
             "policy_cache_invalidated",
+            "reservation_released",
             "guard.block_lifted"
         ]
     );
