@@ -45,6 +45,10 @@ pub struct ReservedLimit {
     /// The bucket's subject: digests such as `org:0f3a…`, joined by commas. Empty if all callers
     /// share the bucket.
     pub subject: String,
+    /// The bucket's digest.
+    pub bucket: String,
+    /// What is reserved of it.
+    pub amount: u64,
     /// Whether it holds a slot of a concurrency limit.
     pub slot: bool,
 }
@@ -98,14 +102,17 @@ impl Engine {
             ReservedLimit {
                 name: limit.map_or_else(String::new, |limit| limit.name.to_string()),
                 subject: subject.join(","),
+                bucket: part.line.id.hex(),
+                amount: part.line.cost.into(),
                 slot: part.counts == Counts::Slot,
             }
         });
         let mut shown: Vec<ReservedLimit> = Vec::new();
-        // An extension adds a part of a bucket that is there already.
+        // An extension adds another part to a bucket.
         for limit in limits {
-            if !shown.contains(&limit) {
-                shown.push(limit);
+            match shown.iter_mut().find(|one| one.bucket == limit.bucket) {
+                Some(known) => known.amount += limit.amount,
+                None => shown.push(limit),
             }
         }
         let amounts = held.amounts.iter();

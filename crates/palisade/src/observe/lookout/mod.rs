@@ -5,6 +5,7 @@
 //! and classes. Everything else happens once a second, for all viewers together. Nobody is named:
 //! subjects are the digests that the audit shows too.
 
+mod budgets;
 mod counts;
 mod durations;
 mod history;
@@ -29,6 +30,7 @@ use serde::Serialize;
 use super::classes::{KnownClasses, flow_name};
 use super::who::{Who, log_digest};
 use crate::engine::{HealthReport, KeyedAnswer, ModeChange, Seen, Subject};
+use budgets::Budgets;
 use counts::Counts;
 use durations::Histogram;
 use history::{History, Read};
@@ -36,6 +38,7 @@ use journal::Journal;
 use quotas::Quotas;
 use top::Top;
 
+pub use budgets::FilledBudget;
 pub use history::{Columns, MINUTES_KEPT, SECONDS_KEPT};
 pub use journal::{Note, PolicyChanges, PolicyNote};
 pub use quotas::NearQuota;
@@ -56,6 +59,7 @@ pub struct Lookout {
     classes: KnownClasses,
     tops: Mutex<Tops>,
     quotas: Mutex<Quotas>,
+    budgets: Mutex<Budgets>,
     journal: Mutex<Journal>,
     history: Mutex<History>,
 }
@@ -107,6 +111,8 @@ pub struct Outlook {
     pub shadow: Vec<Frequent>,
     /// API keys near the end of their quota.
     pub quotas: Vec<NearQuota>,
+    /// Budgets in units of the policy's own, the fullest first.
+    pub budgets: Vec<FilledBudget>,
     /// Changes of breakers and modes, the newest first.
     pub notes: Vec<Note>,
     /// Policies that came into force, the newest first.
@@ -131,6 +137,7 @@ impl Lookout {
             classes: KnownClasses::default(),
             tops: Mutex::default(),
             quotas: Mutex::default(),
+            budgets: Mutex::default(),
             journal: Mutex::default(),
             history: Mutex::default(),
         }
@@ -174,12 +181,20 @@ impl Lookout {
 
     /// True if [`Lookout::record`] needs the subject's digests.
     pub(super) fn concerns(seen: &Seen<'_>) -> bool {
-        !seen.decision.is_allowed()
+        let decision = seen.decision;
+        !decision.is_allowed() || decision.limits.iter().any(budgets::is_budget)
     }
 
-    /// Remembers the refused subject, and the limit or rule that refused it.
+    /// Remembers the budgets of a subject and, if it was refused, the limit or rule that refused
+    /// it.
     pub(super) fn record(&self, seen: &Seen<'_>, who: &Who) {
         let decision = seen.decision;
+        for reading in decision.limits.iter().filter(|one| budgets::is_budget(one)) {
+            self.budgets.lock().saw(reading, who.named(reading.scope));
+        }
+        if decision.is_allowed() {
+            return;
+        }
         let class = match seen.subject {
             Subject::Guard(op, _) => flow_name(op.flow()).into(),
             Subject::Request(_) | Subject::Descriptors(..) => {
@@ -284,6 +299,7 @@ impl Lookout {
             subjects: subjects.into_iter().map(FrequentSubject::from).collect(),
             shadow: frequent(shadow),
             quotas: self.quotas.lock().read(TOP_SHOWN, now),
+            budgets: self.budgets.lock().read(TOP_SHOWN, now),
             notes: journal.notes(NOTES_SHOWN),
             policies: journal.policies(),
         }

@@ -48,6 +48,7 @@ async fn b_fail_reservations_are_listed_by_digest_the_oldest_first() {
     assert_eq!(listed[1]["since"], "2026-01-01T00:00:10.000Z");
     assert_eq!(listed[0]["reserved"], json!({"requests": 1}));
     assert_eq!(listed[0]["limits"][1]["name"], "org");
+    assert_eq!(listed[0]["limits"][1]["amount"], 1);
     let subject = listed[0]["limits"][1]["subject"].as_str().unwrap();
     assert!(
         subject.starts_with("org:") && subject.len() == 36,
