@@ -34,7 +34,8 @@ pub fn decide(quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) ->
     decision
 }
 
-/// [`decide`], built in place in a box, for callers that pass the decision on: it is large.
+/// Builds [`decide`]'s result directly in a box: a decision is large, and callers that pass it on
+/// would copy it.
 #[must_use]
 pub fn decide_boxed(
     quota: Option<QuotaPlan>,
@@ -48,6 +49,7 @@ pub fn decide_boxed(
 
 /// Turns an allowing decision into the one that the readings demand.
 fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
+    // // Most requests have one bucket: no array to fill, nothing to sort.
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
         return tell(decision, &[Found { charge, reading }], quota, class, judged);
     }

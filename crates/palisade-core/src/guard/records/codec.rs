@@ -18,20 +18,22 @@ use crate::guard::policy::SET_MAX;
 /// A record that cannot be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Its bytes make no sense (F-CORRUPT).
+    /// The bytes make no sense (F-CORRUPT).
     #[error("the record is corrupt")]
     Corrupt,
-    /// A newer version wrote it (F-VERSION).
+    /// A newer version wrote the record (F-VERSION).
     #[error("the record was written by a newer version; upgrade this node")]
     NewerVersion,
 }
 
 type Read<T> = Result<T, DecodeError>;
 
+/// Largest distance of most instants from the record's own: with a sign, six groups of seven bits.
 const NEAR: u64 = (1 << 41) - 1;
+/// Largest distance for sessions and known devices: with a sign, seven groups of seven bits.
 const FAR: u64 = (1 << 48) - 1;
 
-/// Rules that records name. A code is never reused.
+/// Rules that records name, by code. A code is never reused.
 const RULES: [(u8, Rule); 17] = [
     (1, Rule::G_THRESHOLD),
     (2, Rule::G_BUDGET),
@@ -52,6 +54,7 @@ const RULES: [(u8, Rule); 17] = [
     (17, Rule::A_CAPTCHA),
 ];
 
+/// Records name a key by its position here: append only.
 const KEYS: [KeyKind; 7] = [
     KeyKind::Prefix,
     KeyKind::PrefixAgent,
@@ -62,6 +65,7 @@ const KEYS: [KeyKind; 7] = [
     KeyKind::Lockout,
 ];
 
+/// Records name an outcome by its position here.
 const OUTCOMES: [Outcome; 4] = [
     Outcome::Allow,
     Outcome::SoftBlock,
@@ -237,7 +241,7 @@ impl Writer {
     }
 }
 
-/// The bits of up to eight flags, the first one lowest.
+/// Packs up to eight flags into a byte, the first one lowest.
 pub(crate) fn pack(flags: &[bool]) -> u8 {
     flags
         .iter()
