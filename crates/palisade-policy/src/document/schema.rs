@@ -43,7 +43,7 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// Least and largest value, written as in a variable.
     pub bounds: Option<(&'static str, &'static str)>,
-    /// Names it had before.
+    /// Former names of the key.
     pub formerly: &'static [&'static str],
     /// Whether the written value may be a secret or an identifier.
     pub private: bool,
@@ -72,7 +72,7 @@ pub struct Rule {
     pub default: Option<&'static str>,
     /// Least and largest.
     pub bounds: Option<(&'static str, &'static str)>,
-    /// Names it had before.
+    /// Former names of the key.
     pub formerly: &'static [&'static str],
 }
 

@@ -121,7 +121,7 @@ struct State<C> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     file: Option<u64>,
-    /// Of all other files together.
+    /// Digest of all other files together.
     beside: u64,
 }
 
