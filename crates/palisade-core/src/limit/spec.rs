@@ -214,7 +214,8 @@ impl BucketSpec {
         }
     }
 
-    /// Longest wait of a request, in microseconds, if no use lies in the future.
+    /// The longest that a request can have to wait, in microseconds, if no use lies in the
+    /// future.
     #[must_use]
     pub const fn longest_wait_us(&self) -> u64 {
         self.memory_us().saturating_add(self.slot_us)
