@@ -49,7 +49,7 @@ pub fn decide_boxed(
 
 /// Turns an allowing decision into the one that the readings demand.
 fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, judged: Judged<'_>) {
-    // // Most requests have one bucket: no array to fill, nothing to sort.
+    // Most requests have one bucket: no array to fill, nothing to sort.
     if let ([charge], [reading]) = (judged.charges, judged.readings) {
         return tell(decision, &[Found { charge, reading }], quota, class, judged);
     }
@@ -64,6 +64,7 @@ fn fill(decision: &mut Decision, quota: Option<QuotaPlan>, class: &Arc<str>, jud
         many.extend(each);
         many.as_mut_slice()
     };
+    // Stable: equal buckets stay in the order of the layers.
     found.sort_by(Found::order);
     tell(decision, found, quota, class, judged);
 }
@@ -184,6 +185,7 @@ impl Found<'_> {
         let share = |one: &Self, by: &Self| {
             u128::from(one.reading.remaining) * u128::from(by.charge.spec.capacity())
         };
+        // a/b < c/d as a·d < c·b, without rounding or division.
         share(self, other).cmp(&share(other, self))
     }
 

@@ -82,7 +82,6 @@ impl fmt::Debug for Id {
 /// Refuses empty, over-long and control-character text.
 ///
 /// # Errors
-///
 /// Text that is empty, too long or contains control characters; the error names `field`.
 pub fn bounded(field: &'static str, text: &str, bytes_max: usize) -> Result<(), FieldError> {
     if text.is_empty() {
@@ -412,7 +411,6 @@ impl GuardFacts {
     /// Refuses facts that `op` cannot be judged by.
     ///
     /// # Errors
-    ///
     /// A login or OTP command without an account; `trusted` without a session id or a fingerprint
     /// of HIGH confidence.
     pub fn validate(&self, op: GuardOp) -> Result<(), FieldError> {

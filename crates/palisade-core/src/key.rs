@@ -383,6 +383,7 @@ impl Subkeys {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(SecretTooShort);
         }
+        // Each use of the secret gets a key of its own, expanded under a label.
         let root = keyed(secret);
         let sip: Zeroizing<[u8; 16]> = Zeroizing::new(expand(&root, b"palisade/v1/limits", 0));
         let guard = Zeroizing::new([
@@ -391,7 +392,7 @@ impl Subkeys {
         ]);
         let mut mix = [0; MIX];
         for (index, slot) in (0_u8..).zip(&mut mix) {
-            // // Odd: multiplying by it modulo 2¹²⁸ is invertible, so no two digests become one.
+            // Odd: multiplying by it modulo 2¹²⁸ is invertible, so no two digests become one.
             *slot = u128::from_be_bytes(expand(&root, b"palisade/v1/mix", index)) | 1;
         }
         let kinds = std::array::from_fn(|kind| u8::try_from(kind).unwrap_or(u8::MAX));
@@ -408,6 +409,7 @@ impl Subkeys {
     /// its length.
     #[inline]
     fn name(&self, kind: u8, parts: &[&[u8]]) -> Digest {
+        // Nearly every name has one part: its head has been hashed in advance.
         match (parts, self.single.get(usize::from(kind))) {
             ([part], Some(seeded)) => Digest(seeded.finish(part)),
             _ => self.name_of_several(kind, parts),

@@ -223,6 +223,7 @@ impl Lockout {
     /// When the window has room for another failure.
     fn window_frees_at(&self, policy: &LockoutPolicy) -> Micros {
         let allowed = policy.window_failures as usize;
+        // The failure that has to leave; there are more than allowed if the policy was tightened.
         let index = self.window.len().checked_sub(allowed);
         index
             .and_then(|index| self.window.get(index))
@@ -295,6 +296,7 @@ impl Lockout {
     }
 
     fn lock(&mut self, policy: &LockoutPolicy, now: Micros) {
+        // The next lock needs as many new failures.
         self.day.clear();
         self.locked_until = self.locked_until.max(now.plus(policy.lock));
         self.locks.push(now);

@@ -124,7 +124,6 @@ pub fn normalise(path: &[u8], slash: EncodedSlash) -> Result<NormalPath<'_>, Fie
 /// [`normalise`] for a path that is known to be text, as most are.
 ///
 /// # Errors
-///
 /// Those of [`normalise`].
 pub fn normalise_text(path: &str, slash: EncodedSlash) -> Result<NormalPath<'_>, FieldError> {
     match path.len() <= PATH_BYTES_MAX && is_normal(path.as_bytes()) {
@@ -236,6 +235,7 @@ fn resolved(segments: &[Segment]) -> (String, String) {
         match segment.dots() {
             Some(Dots::Same) => {}
             Some(Dots::Parent) => {
+                // At the root, `..` stays at the root, as RFC 3986 says.
                 kept.pop();
             }
             None if segment.is_empty() => {}

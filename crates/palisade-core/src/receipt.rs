@@ -184,6 +184,7 @@ impl Receipt {
             .ok_or(ReceiptError)?;
         let seal = Digest(u128::from_be_bytes(*seal));
         let ours = seal_of(keyring, said);
+        // During a rotation, the previous secret may have sealed it.
         if ours.current != seal && ours.previous != Some(seal) {
             return Err(ReceiptError);
         }

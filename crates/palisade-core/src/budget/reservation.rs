@@ -126,8 +126,7 @@ impl Reservation {
     /// Adds the corrections of one bucket; `first` is the position of the first part charged to
     /// it.
     fn correct(&self, first: usize, target: u64, corrections: &mut Corrections) {
-        // // An extension charges the bucket of an earlier part again: correct the sum of both
-        // once.
+        // An extension charges the bucket of an earlier part again: correct the sum of both once.
         let own = || {
             self.parts[first..]
                 .iter()
@@ -169,6 +168,7 @@ impl Reservation {
             .ok_or(ReceiptError)?;
         let seal = Digest(u128::from_be_bytes(*seal));
         let ours = seal_of(keyring, said);
+        // During a rotation, the previous secret may have sealed it.
         if ours.current != seal && ours.previous != Some(seal) {
             return Err(ReceiptError);
         }
@@ -222,6 +222,7 @@ impl Reservation {
         let [process, at, ends, hold_us, life_us] = figures;
         let class = reader.text()?.into();
         let mut amounts = Vec::new();
+        // Never more amounts than units are allowed, whatever the bytes say.
         for _ in 0..reader.number()?.min(SLOT) {
             let unit = reader.text()?;
             let reserved = reader.number()?;

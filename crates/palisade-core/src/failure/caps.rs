@@ -119,6 +119,8 @@ impl DegradedCaps {
         if is_outcome && self.follows_a_check(keys, now) {
             return Exceeded::new();
         }
+        // All counters are asked before any counts: an attempt over one cap must not use up the
+        // others.
         let mut full = Exceeded::new();
         for (kind, scope, key) in self.applying(keys) {
             if !scope.has_room(key, now) {
@@ -242,6 +244,8 @@ impl Scope {
             return log.running(floor, now) < floor.count;
         }
         if self.logs.len() < self.keys_max {
+            // The key is about to get a counter of its own, which takes over its hits in the
+            // shared one.
             return self.overflowed(key).count() < floor.count;
         }
         self.overflow.len() < floor.count

@@ -100,7 +100,6 @@ impl LocalCap {
     /// The cap of one address on health, metrics and exempt routes: 60 requests in any minute.
     ///
     /// # Errors
-    ///
     /// None: 60 is a valid limit.
     pub fn exempt() -> Result<Self, SpecError> {
         Self::new(NonZeroU32::MIN.saturating_add(59), None)
@@ -207,6 +206,7 @@ impl FallbackPolicy {
     pub fn select(&self, request: Affected<'_>, outage: Outage) -> FallbackRule {
         let closes = request.prolonged == WhenProlonged::Closed;
         match request.class {
+            // First: a health check must be answered however long the outage lasts.
             ClassKind::Ordinary if self.is_exempt(request) => FallbackRule::Exempt,
             _ if closes && outage == Outage::Prolonged => FallbackRule::Closed,
             ClassKind::Admin => FallbackRule::Closed,

@@ -146,6 +146,7 @@ impl Health {
     pub fn quantile(&self, permille: u16, now: Micros) -> Option<u64> {
         let mut recent: Vec<u64> = self.recent(now).collect();
         let rank = (recent.len() * usize::from(permille.min(1_000))).div_ceil(1_000);
+        // The nearest rank, without interpolation.
         let place = rank.saturating_sub(1);
         (place < recent.len()).then(|| *recent.select_nth_unstable(place).1)
     }

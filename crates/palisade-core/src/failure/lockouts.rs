@@ -92,7 +92,7 @@ impl LockoutCache {
                 outcome: Outcome::Deny,
                 level: None,
                 retry_after: match rule {
-                    // // Waiting does not help against a challenge: the wait is nominal.
+                    // Waiting does not help against a challenge: the wait is nominal.
                     Rule::A_CAPTCHA => 1,
                     _ => retry_after_seconds(until.since(now)),
                 },
@@ -149,6 +149,7 @@ impl LockoutCache {
     }
 
     fn put(&mut self, name: Digest, ends: Ends, now: Micros) {
+        // Removed first, because `by_end` has the name under its old end.
         self.lift(name);
         if ends.last() <= now {
             return;

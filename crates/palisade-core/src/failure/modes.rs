@@ -122,6 +122,7 @@ impl DegradedGuard {
         if let Some(refusal) = self.seen(attempt, keys, mode, now) {
             return refusal;
         }
+        // A success is not counted: the caps bound guesses.
         if attempt == Attempt::Success {
             self.passed(keys, now);
             return allowed(mode, now);
@@ -148,6 +149,7 @@ impl DegradedGuard {
         mode: Mode,
         now: Micros,
     ) -> Option<Decision> {
+        // Before the lookup: this request must not meet the challenge that it has passed.
         if keys.challenge_passed {
             self.passed(keys, now);
         }

@@ -129,6 +129,8 @@ impl GuardModes {
                 Event::DegradedExited | Event::ReentryEnded => {
                     self.release_at = Some(now.plus(COUNTERS_OUTLIVE));
                 }
+                // A new outage goes on with the old counters: a recovery in between is no fresh
+                // budget.
                 Event::DegradedEntered | Event::ReentryGuard { .. } => self.release_at = None,
                 _ => {}
             }
@@ -287,6 +289,8 @@ impl NodeModes {
         now: Micros,
     ) -> Decision {
         let is_open = self.mode(Policy::from(flow), now) != PolicyMode::Normal;
+        // Heavy endpoints, and flows whose circuit is open, are decided by local caps as in any
+        // outage.
         if flow != Flow::Api && !is_open {
             return fail_closed(rule, now);
         }
@@ -377,6 +381,7 @@ impl NodeModes {
         let probe = self
             .next_probe_at()
             .map(|(policy, at)| (at, Due::Probe(policy)));
+        // `min_by_key` returns the first of several minima: advances come before probes.
         [advance, probe]
             .into_iter()
             .flatten()

@@ -94,6 +94,7 @@ impl SecurityBreaker {
         self.failures.retain(|at| now.since(*at) < TRIP_WINDOW);
         self.failures.push(now);
         self.known += 1;
+        // The array has room for exactly as many failures as trip the breaker.
         if self.failures.is_full() {
             self.trust(events);
             self.open(now, events);
@@ -135,7 +136,7 @@ impl SecurityBreaker {
             events.push(Event::DegradedEntered);
             return;
         }
-        // // The refusal clears the history: entries after it are counted afresh.
+        // The refusal clears the history: entries after it are counted afresh.
         self.entered = None;
         self.reentries.clear();
         let until = now.plus(REENTRY_FAIL_CLOSED);
@@ -161,7 +162,7 @@ impl SecurityBreaker {
     fn close(&mut self, events: &mut Events) {
         self.state = State::Closed;
         events.push(Event::Closed);
-        // // While the re-entry guard refuses, degraded mode was never entered: there is none to
+        // While the re-entry guard refuses, degraded mode was never entered: there is none to
         // leave.
         if self.refuse_until.is_none() {
             events.push(Event::DegradedExited);

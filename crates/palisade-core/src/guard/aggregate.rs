@@ -112,9 +112,10 @@ impl Answer {
             return Self::allow();
         };
         let winners = || candidates.iter().filter(|c| c.outcome == outcome);
-        // // `max_by_key` returns the last of several maxima: in reverse, that is the first
+        // `max_by_key` returns the last of several maxima: in reverse, that is the first
         // candidate.
         let leader = winners().rev().max_by_key(|c| c.strength());
+        // Apart, because the strictest outcome of one must not hide the wait of the other.
         let (locks, others): (Vec<_>, Vec<_>) = candidates.iter().partition(|c| c.is_lockout());
         Self {
             outcome,

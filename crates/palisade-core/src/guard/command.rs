@@ -72,6 +72,7 @@ impl<'a> Command<'a> {
             confidence: Confidence::High,
             source: Source::Session,
         });
+        // A session of this account says more about the device than any other id that came along.
         let fingerprint = of_session.or(signals.fingerprint);
         let trusted = session.is_some() || signals.trusted;
         let remembered = fingerprint.is_some_and(|found| account.knows(policy, &found.digest, now));
@@ -207,6 +208,7 @@ impl<'a> Command<'a> {
             true => Kin::Familiar,
             false => Kin::Stranger,
         };
+        // Only G-EPHEMERAL gives strangers a place: their failures must not.
         if !self.known && self.account.device(&who).is_none() {
             return None;
         }

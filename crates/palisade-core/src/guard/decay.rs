@@ -38,8 +38,8 @@ impl KeyState {
     /// Subtracts the points whose intervals are over. A partial interval stays under way, and keeps
     /// the length that it started with.
     pub(super) fn settle(&mut self, policy: &GuardPolicy, interval: u64, now: Micros) {
-        // // One interval at a time, without a division: a point less may mean another length for
-        // the next.
+        // One interval at a time, without a division: a point less may mean another length for the
+        // next.
         while self.score > 0 {
             let due = self.due(interval);
             if due > now {
@@ -59,6 +59,7 @@ impl KeyState {
     pub(super) fn add(&mut self, policy: &GuardPolicy, interval: u64, points: u8, now: Micros) {
         self.settle(policy, interval, now);
         if self.score == 0 {
+            // In a pause, decay begins at its end.
             self.anchor = now.max(self.paused_until);
             self.slow = self.is_slow(policy, now);
         }
@@ -76,6 +77,7 @@ impl KeyState {
             return;
         }
         let until = now.plus(policy.decay.pause);
+        // Only the time that no earlier pause covers makes the interval longer.
         let longer = until.since(self.paused_until.max(now));
         self.paused_until = self.paused_until.max(until);
         if self.score > 0 {

@@ -130,6 +130,7 @@ pub fn active_hard_block(
     now: Micros,
 ) -> Option<Candidate> {
     let policy = guard.flow(flow).filter(|policy| policy.enabled)?;
+    // A copy, because a command borrows its records for changes; this one makes none.
     let mut records = records.clone();
     let command = Command::new(&RULES, guard, policy, attempt, signals, &mut records, now);
     running::hard_block(&command, attempt)

@@ -129,6 +129,7 @@ impl Evaluation {
         now: Micros,
     ) {
         let guard = policies.guard;
+        // A command that changes nothing need not be remembered: neither does its retry.
         let request = signals.request.as_ref().filter(|_| self.changed.any());
         if let Some(request) = request {
             self.records.account.once.note(request, &self.answer, now);

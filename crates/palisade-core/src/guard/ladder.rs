@@ -152,7 +152,7 @@ impl KeyState {
     /// When the remembered level is wholly forgotten.
     pub(super) fn forgotten_at(&self, policy: &GuardPolicy) -> Micros {
         self.remembered.map_or(Micros(0), |kept| {
-            // // Ln takes 2^(n-1) quiet intervals, and then the levels below it: 2^n - 1 in all.
+            // Ln takes 2^(n-1) quiet intervals, and then the levels below it: 2^n - 1 in all.
             let intervals = (1_u64 << kept.level.number()) - 1;
             kept.since
                 .plus(policy.ladder.forget.saturating_mul(intervals))
@@ -171,6 +171,7 @@ impl KeyState {
     pub fn gives_way_to(&self, class: Class, level: Level, now: Micros) -> bool {
         match self.running(now) {
             None => true,
+            // A running HARD block is never replaced: its end was already announced.
             Some(block) if block.class == Class::Hard => false,
             Some(block) => class == Class::Hard || level > block.level,
         }

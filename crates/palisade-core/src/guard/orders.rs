@@ -56,6 +56,7 @@ impl Command<'_> {
             issuer,
         };
         self.orders.push((key, order));
+        // A block that does not bind this command is ordered all the same: it binds others.
         if self.is_bound(key, issuer) {
             let candidate = self.candidate(key, class, level, rule);
             self.trace.candidates.push(candidate);

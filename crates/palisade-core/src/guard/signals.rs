@@ -103,6 +103,8 @@ impl Signals {
                 .username
                 .as_ref()
                 .map(|name| username_digest(keyring, name.as_str(), prefix)),
+            // With the command's name, because a check and its outcome share an id and are two
+            // requests.
             request: attempt
                 .map(|id| keyring.hmac(Domain::Request, &[op.name().as_bytes(), id.as_bytes()])),
             attempt_id: attempt.map(|id| keyring.hmac(Domain::Request, &[id.as_bytes()])),

@@ -98,6 +98,7 @@ fn add(slots: &mut [u32], slot: u64) {
 }
 
 fn forget(slots: &mut [u32], from: u64, to: u64) {
+    // After a long silence each slot is cleared once, however many minutes have passed.
     let gone = to.saturating_sub(from).min(slots.len() as u64);
     for slot in 1..=gone {
         let index = index(from.wrapping_add(slot), slots.len());

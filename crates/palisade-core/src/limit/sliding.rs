@@ -68,6 +68,7 @@ impl Hits {
             return;
         }
         self.total += u64::from(cost);
+        // A clock that has stepped back must not put a hit before an older one.
         let at = at.max(self.newest());
         match self.entries.back_mut() {
             Some((last, count)) if *last == at && count.checked_add(cost).is_some() => {
@@ -154,7 +155,9 @@ impl Hits {
     }
 
     pub(super) fn fits(&self, spec: &BucketSpec, now: Micros, cost: u32) -> Option<Micros> {
+        // No underflow: costs above the capacity were refused before.
         let room = u64::from(spec.capacity()) - u64::from(cost);
+        // With the expired hits: if there is room even so, no entry need be looked at.
         let mut held = self.total;
         if held <= room {
             return None;

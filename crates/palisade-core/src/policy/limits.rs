@@ -75,7 +75,7 @@ impl Scope {
     /// The layer of a limit that counts by `by`.
     #[must_use]
     pub fn of(by: &[Dimension]) -> Self {
-        // // Of several dimensions the most specific one decides.
+        // Of several dimensions the most specific one decides.
         const ORDER: [(Dimension, Scope); 5] = [
             (Dimension::ApiKey, Scope::ApiKey),
             (Dimension::User, Scope::User),
@@ -321,6 +321,7 @@ impl Limit {
             Scope::of(&def.by)
         };
         let class = match def.classes.as_slice() {
+            // A limit on several classes counts them in one bucket, so its key names none.
             [class] => format!(":class:{}", escape(class)),
             _ => String::new(),
         };

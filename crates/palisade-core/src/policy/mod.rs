@@ -198,7 +198,7 @@ impl PolicySet {
         }
         for list in self.by_class.values_mut() {
             list.extend(&self.unclassed);
-            // // Limits are sorted by layer: in the order of positions, the merged list is too.
+            // Limits are sorted by layer: in the order of positions, the merged list is too.
             list.sort_unstable();
         }
     }

@@ -169,7 +169,7 @@ fn keep_layers(plan: &mut Plan<'_>, facts: &RequestFacts) {
     plan.idle.retain(|charge| is_at_the_edge(charge) == is_edge);
     plan.not_asked
         .retain(|limit| (limit.scope <= Scope::Client) == is_edge);
-    // // The quota is the last charge of a plan: it has moved if charges before it were cut.
+    // The quota is the last charge of a plan: it has moved if charges before it were cut.
     let last = plan.charges.len().checked_sub(1);
     plan.quota = plan.quota.and_then(|quota| {
         let is_kept = facts.layers == Layers::Identity;
@@ -236,6 +236,7 @@ fn charge_limits<'p>(
     let most = candidates.size_hint().0.min(CHARGES_AT_FIRST);
     plan.charges.reserve_exact(most);
     for limit in candidates {
+        // T-JOBS: a background job counts for its organisation and token only.
         let in_kind =
             facts.kind == RequestKind::Http || matches!(limit.scope, Scope::Org | Scope::Token);
         if in_kind && limit.applies_to(class, operation) {
@@ -343,6 +344,7 @@ fn charge_guess<'p>(
             plan.charges.push(charge);
         }
     }
+    // Stable: the added buckets go to their layers, and the rest keeps its order (L-ORDER).
     plan.charges.sort_by_key(|charge| charge.limit.scope);
 }
 

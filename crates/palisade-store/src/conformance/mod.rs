@@ -116,7 +116,6 @@ pub async fn run<S: Store>(make: impl Make<S>) {
 /// Like [`run`], for a store that follows other changes of a limit exactly.
 ///
 /// # Panics
-///
 /// Like [`run`].
 pub async fn run_with<S: Store>(make: impl Make<S>, conversions: Conversions) {
     run_as(make, conversions, Commits::Together).await;
@@ -135,7 +134,6 @@ pub enum Commits {
 /// Like [`run_with`], for a store whose commits are of another kind.
 ///
 /// # Panics
-///
 /// Like [`run`].
 pub async fn run_as<S: Store>(make: impl Make<S>, conversions: Conversions, commits: Commits) {
     buckets::run(&make).await;

@@ -16,7 +16,6 @@ use crate::{Store, Take};
 /// own.
 ///
 /// # Panics
-///
 /// If the store answers otherwise than the script says.
 pub async fn play<S: Store>(
     store: &S,

@@ -55,7 +55,6 @@ pub enum BackupError {
 /// The files are readable by this user alone, and are on disk when this returns.
 ///
 /// # Errors
-///
 /// [`BackupError`]. Files that were written until then stay, and are not taken for a whole copy.
 pub fn copy(data: &Path, into: &Path) -> Result<Copied, BackupError> {
     let parts = files::opened(&Directory::look(data))?;
@@ -70,7 +69,7 @@ pub fn copy(data: &Path, into: &Path) -> Result<Copied, BackupError> {
     File::open(into)
         .and_then(|directory| directory.sync_all())
         .map_err(BackupError::Copy)?;
-    // // Read back, to find a bad copy now and not when it is needed.
+    // Read back, to find a bad copy now and not when it is needed.
     let found = check(into)?;
     Ok(Copied {
         skipped_frames: copied.skipped_frames,
@@ -176,7 +175,6 @@ pub fn prepare(data: &Path) -> Result<(), BackupError> {
 /// folder of that directory. Returns the folder, or `None` if there was nothing to move.
 ///
 /// # Errors
-///
 /// [`BackupError`]; files that were moved until then stay moved.
 pub fn set_aside(
     data: &Path,
@@ -207,6 +205,8 @@ pub fn set_aside(
 
 fn place(from: &Path, directory: &Directory, name: &str) -> Result<(), BackupError> {
     let mut file = File::open(from).map_err(BackupError::Copy)?;
+    // Under another name until it is whole and on disk: after a crash, no part of it passes for
+    // state.
     let unfinished = format!("{name}.tmp");
     let mut sink = directory.create(&unfinished).map_err(OpenError::from)?;
     pour(&mut file, &mut *sink)?;

@@ -143,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         if stuck.is_empty() {
             return charged;
         }
-        // // F-CLOCK: these buckets refuse only because the clock stepped back.
+        // F-CLOCK: these buckets refuse only because the clock stepped back.
         self.inner.step_back.say(charged.now);
         self.change(&stuck, |_, charge, state, now| {
             charge.spec.pull_to_now(state, now);

@@ -102,6 +102,7 @@ impl Records {
     }
 
     fn shard_of(&self, digest: Digest) -> usize {
+        // With a single shard the shift would be by all 128 bits, which is not a shift.
         let shard = digest.0.checked_shr(128 - self.bits).unwrap_or(0);
         usize::try_from(shard).unwrap_or(0)
     }
@@ -127,6 +128,7 @@ impl Records {
                 .shard(self.shard_of(write.key.digest))
                 .and_then(|shard| shard.live(&write.key, now))
                 .map_or(0, |record| record.revision);
+            // All are compared before any is written.
             if revision != write.expect {
                 return Ok(Commit::Conflict);
             }

@@ -246,6 +246,7 @@ impl Segment {
     /// Ends [`Segment::take`] with a new state.
     pub(crate) fn put(&self, body: &mut Body, taken: (&Slot, Word), kept: Kept) {
         let (slot, word) = taken;
+        // One mark is enough: the log gets the state of the time when it is written.
         let is_new_to_log = kept.family == Durability::Dirty && !body.is_dirty(word);
         if is_new_to_log {
             body.dirty.push(kept.id);
@@ -360,6 +361,7 @@ impl Segment {
         }
         body.slab.clear();
         body.vacant.clear();
+        // The list is filled again as the buckets get their new places.
         body.dirty.clear();
         moved
     }
@@ -369,6 +371,7 @@ impl Segment {
         body.len = moved.len();
         let soonest = moved.iter().map(|one| one.expires_at(self.origin)).min();
         body.next_expiry = soonest.unwrap_or(Micros(u64::MAX));
+        // Arranged first, so that each slot changes only once.
         let mut places: Vec<Option<Moved>> = (0..SLOTS).map(|_| None).collect();
         for one in moved {
             let mut at = start(one.tag);
@@ -475,6 +478,7 @@ impl Segment {
 
     /// Yields the buckets that have changed since they were last written, or all durable ones.
     pub(crate) fn collect_durable(&self, which: Which, mut each: impl FnMut(&Kept)) {
+        // Cleared before the lock is taken: a later change sets it again.
         if which == Which::Dirty && !self.has_dirty.swap(false, Ordering::AcqRel) {
             return;
         }

@@ -128,6 +128,7 @@ impl Table {
             let Taken::Admitted(after) = taken else {
                 return Some(taken);
             };
+            // Fails if another thread was faster: then judge again on what it left.
             if slot.swap(word, word.with_ticks(self.origin.ticks(after)).ok()?) {
                 return Some(taken);
             }
@@ -169,6 +170,7 @@ impl Table {
             self.drop_spent(segment, &mut body, now);
         }
         if is_full(&body) {
+            // The directory has no further bit to split by.
             if body.depth == self.bits {
                 return Room::Full;
             }
@@ -176,6 +178,7 @@ impl Table {
         }
         drop(body);
         if is_at_bound() {
+            // After the lock is released: this takes the locks of other segments.
             self.sweep_some(SWEEP_AT_BOUND, now);
         }
         if is_at_bound() {

@@ -209,6 +209,7 @@ impl Known {
     }
 
     fn place(&self, key: &str) -> (u64, Option<&AtomicU64>) {
+        // Never 0, which stands for an empty place.
         let hash = self.hasher.hash_one(key) | 1;
         let index = usize::try_from(hash >> 40).unwrap_or(0) % KNOWN_PLACES;
         (hash, self.places.get(index))

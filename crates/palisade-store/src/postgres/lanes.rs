@@ -128,6 +128,8 @@ impl Lanes {
             let mut held = self.connections.checkout(&phases).await?;
             for attempt in 1.. {
                 let mut batch = Batch::new(jobs.iter().map(|job| &job.ask), self.now());
+                // A repeated transaction trusts nothing: expiry may have removed the buckets that
+                // were known.
                 if attempt == 1 {
                     batch.trust(&self.known);
                 }

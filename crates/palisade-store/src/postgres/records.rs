@@ -138,6 +138,7 @@ impl Connections {
         let after = cursor
             .and_then(Digest::from_hex)
             .map_or(Vec::new(), |digest| digest.to_bytes().to_vec());
+        // One more than a page holds, to learn whether there is another page.
         let limit = i64::try_from(count_max).unwrap_or(i64::MAX - 1) + 1;
         let rows = self
             .query_in_bulk(SCAN, &[&now, &kind_code(kind), &after, &limit])

@@ -69,6 +69,7 @@ impl Queue {
             decisions += job.decisions.len();
             keys += job.keys();
             let is_full = decisions > DECISIONS_MAX || keys > KEYS_MAX;
+            // A job that exceeds the bounds alone goes alone.
             if is_full && !taken.is_empty() {
                 self.jobs.push_front(job);
                 break;
@@ -229,6 +230,7 @@ impl Lane {
 
 async fn run(link: &Arc<Link>, options: &Options, jobs: Vec<Job>) {
     let mut waiting = Vec::with_capacity(jobs.len());
+    // One write among the decisions is enough for the replicas to have to confirm the call.
     let effect = jobs.iter().map(|job| job.effect).max();
     let mut decisions = Vec::with_capacity(jobs.len());
     for job in jobs {

@@ -167,6 +167,8 @@ impl Cluster {
             Known::Map(map) => return Ok(Arc::clone(map)),
             Known::Nothing(failed) => *failed,
         };
+        // The last fetch failed, and the next is in progress or in its pause: calls do not wait
+        // for it.
         if failed > 0 && self.looking.load(SeqCst) {
             return Err(Fault::Down);
         }
@@ -217,6 +219,7 @@ impl Cluster {
                 return;
             }
         }
+        // Wakes the calls that wait for a first map. A known map stays in use, however old.
         self.known.send_if_modified(|known| match known {
             Known::Nothing(failed) => {
                 *failed += 1;
@@ -227,6 +230,7 @@ impl Cluster {
     }
 
     fn learn(&self, map: Map) {
+        // Seeds stay: they lead back to the cluster if all of its masters change.
         let mut kept = self.seed_addresses();
         kept.extend(map.masters());
         self.links

@@ -279,6 +279,7 @@ impl Link {
         let is_closed = Arc::new(AtomicBool::new(false));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
+            // Every call has a deadline of its own.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
             .set_push_sender(self.watcher(number, &is_closed));
@@ -361,6 +362,7 @@ impl Link {
         });
         let failures = self.failures.fetch_add(1, Relaxed);
         let pause = PAUSE_MIN * 2_u32.pow(failures.saturating_sub(1).min(8));
+        // Spread, so that the nodes of a fleet do not all connect at once.
         let spread = rand::random_range(0.8..1.2);
         tokio::time::sleep(pause.min(PAUSE_MAX).mul_f64(spread)).await;
         self.phase.send_replace(Phase::Idle);

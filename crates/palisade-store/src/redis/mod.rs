@@ -332,7 +332,7 @@ impl Buckets for RedisStore {
             if stuck.is_empty() {
                 return Ok(charged);
             }
-            // // F-CLOCK: these refuse only because the clock stepped back.
+            // F-CLOCK: these refuse only because the clock stepped back.
             Box::pin(self.shared.pull_to_now(&stuck, &charged)).await?;
             Box::pin(self.shared.decide(&summed, asked)).await
         })
@@ -399,6 +399,7 @@ impl Buckets for RedisStore {
                 }
             }
             match failed {
+                // An error only if nothing was done: otherwise the caller must learn what was.
                 Some(error) if !done.contains(&true) => Err(error),
                 _ => Ok(ResetDone { done }),
             }

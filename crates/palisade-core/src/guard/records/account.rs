@@ -204,12 +204,14 @@ impl Account {
         let index = match found {
             Some(index) if kin == Kin::Stranger || self.devices[index].kin == kin => index,
             Some(index) => {
+                // A stranger that has become familiar moves to a place of its new kind.
                 let entry = self.devices.remove(index);
                 self.admit(DeviceEntry { kin, ..entry }, now)?
             }
             None => self.admit(DeviceEntry::new(who.current, kin, now), now)?,
         };
         let entry = self.devices.get_mut(index)?;
+        // After a rotation of the secret, the entry continues under the new digest.
         entry.id = who.current;
         entry.last_seen = now;
         Some(entry)
@@ -235,6 +237,7 @@ impl Account {
             .iter()
             .enumerate()
             .filter(|(_, d)| d.kin == kin && (kin == Kin::Familiar || !blocked(d)))
+            // Devices with a block, and those that a success proved, are dropped last.
             .min_by_key(|(_, d)| (blocked(d), d.known, d.last_seen))
             .map(|(index, _)| index)
     }
@@ -344,6 +347,8 @@ impl Account {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        // The oldest version that can hold the record: nodes of older versions can then still read
+        // it.
         let version = if !self.unknown.is_empty() {
             VERSION
         } else if self.once.names(Rule::A_CAPTCHA) {
@@ -374,8 +379,8 @@ impl Account {
         writer.times(&self.episodes);
         self.once.encode(&mut writer);
         self.pending.encode(&mut writer);
-        // // The issuers stand apart from their blocks: version 1 has none, and its fields keep
-        // their places.
+        // The issuers stand apart from their blocks: version 1 has none, and its fields keep their
+        // places.
         let familiar = |soft: &SoftIssue| soft.issuer == Issuer::Familiar;
         writer.list(&self.soft_blocks, |w, soft| {
             w.byte(u8::from(familiar(soft)))

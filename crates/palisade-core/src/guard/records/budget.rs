@@ -88,8 +88,7 @@ impl Budget {
             self.held = true;
             return Counted::Recovered;
         }
-        // // The day began with the first failure counted, not with the one that met the
-        // threshold.
+        // The day began with the first failure counted, not with the one that met the threshold.
         self.epoch = self.times.first().copied();
         self.times.clear();
         self.held = false;

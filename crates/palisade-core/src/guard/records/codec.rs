@@ -132,6 +132,7 @@ impl Writer {
     fn instant(&mut self, at: Micros, reach: u64) {
         let past = self.base.since(at).min(reach);
         let ahead = at.since(self.base).min(reach);
+        // The sign is the lowest bit, so that small distances take few bytes.
         self.number(if past > 0 { past << 1 | 1 } else { ahead << 1 });
     }
 
@@ -223,6 +224,7 @@ impl Writer {
             Some(Challenge::OutOfBand) => 2,
         };
         self.byte(challenge << 2 | index_of(&OUTCOMES, &answer.outcome));
+        // 0 stands for no delay, so delays are one more.
         self.number(answer.delay_ms.map_or(0, |ms| u64::from(ms) + 1));
         self.byte(level_code(answer.level));
         if answer.outcome != Outcome::Allow {
@@ -302,6 +304,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn number(&mut self) -> Read<u64> {
         let mut value = 0_u64;
+        // Nine groups of seven bits: a longer number was not written by us.
         for shift in (0..63).step_by(7) {
             let byte = self.byte()?;
             value |= u64::from(byte & 0x7f) << shift;
@@ -404,6 +407,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn key_state(&mut self) -> Read<KeyState> {
         let flags = self.byte()?;
         let has = |bit: u8| flags & (1 << bit) != 0;
+        // No version that is read here sets the other two bits.
         if flags >= 1 << 6 {
             return Err(DecodeError::Corrupt);
         }

@@ -78,6 +78,7 @@ impl Device {
         if window == self.window {
             return;
         }
+        // Only the window directly before counts.
         self.met_before = self.met && self.window.checked_add(1) == Some(window);
         self.met = false;
         self.prefixes.clear();
@@ -144,7 +145,7 @@ impl Device {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new(VERSION, self.touched);
         writer.byte(pack(&[self.met, self.met_before]));
-        // // Readers take 63 bits.
+        // Readers take 63 bits.
         writer.number(self.window & (u64::MAX >> 1));
         writer.list(&self.prefixes, |w, prefix| w.short(*prefix));
         writer.watch(self.watch);

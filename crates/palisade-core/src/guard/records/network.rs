@@ -99,6 +99,7 @@ impl Network {
                 self.agents.remove(victim);
             }
         }
+        // As if the idle entry had been dropped: the next fingerprint is no change.
         if now.since(agent.last_seen) >= AGENT_IDLE {
             agent.last = None;
         }
@@ -185,6 +186,7 @@ impl Network {
             }
             let before = self.visitors.len();
             self.visitors
+                // A block stays: it has an end of its own.
                 .retain(|visitor| visitor.block.is_some() || !visitor.id.is(fingerprint));
             changed |= self.visitors.len() != before;
         }

@@ -89,6 +89,8 @@ impl SlidingSet {
         let place = self.0.iter().position(|member| member.who.is(who));
         let before = place.map(|index| self.0.remove(index));
         if self.0.len() >= SET_MAX {
+            // The members are in the order of their last sight: the first was not seen for
+            // longest.
             self.0.remove(0);
         }
         self.0.push(Member {

@@ -288,7 +288,7 @@ fn changes(payload: &[u8], each: &mut impl FnMut(Change)) -> Option<()> {
     while !cursor.0.is_empty() {
         read.push(cursor.change()?);
     }
-    // // Only now, so that a frame is applied whole or not at all.
+    // Only now, so that a frame is applied whole or not at all.
     read.into_iter().for_each(each);
     Some(())
 }

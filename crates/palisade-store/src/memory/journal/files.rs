@@ -142,7 +142,6 @@ const LOOKS_MAX: usize = 100;
 /// writing: read to their ends, they hold what a crash at this moment would have left.
 ///
 /// # Errors
-///
 /// [`OpenError`]; also if the files are replaced at every attempt.
 pub(crate) fn opened(disk: &dyn Disk) -> Result<Vec<Part>, OpenError> {
     for _ in 0..LOOKS_MAX {
@@ -245,6 +244,7 @@ impl Files {
             torn_bytes += through.torn;
             skipped += through.skipped;
             files.log_bytes += through.good;
+            // A new log for each run: nothing is appended to one that a crash may have torn.
             files.number = number + 1;
         }
         report.torn_bytes = torn_bytes;
@@ -304,6 +304,7 @@ impl Files {
         };
         sink.append(&codec::trailer())?;
         sink.sync()?;
+        // Only now: under this name, the file must be whole.
         self.disk.rename(&unfinished, BURST)?;
         self.disk.sync()
     }
@@ -415,6 +416,7 @@ impl Files {
         snapshot.append(&codec::trailer())?;
         snapshot.sink.sync()?;
         let name = snapshot_name(snapshot.number);
+        // Only now: under this name, the snapshot replaces the logs.
         self.disk.rename(&(name.clone() + UNFINISHED), &name)?;
         self.disk.sync()?;
         self.first = snapshot.number;

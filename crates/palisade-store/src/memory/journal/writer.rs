@@ -87,11 +87,11 @@ impl Writer {
     /// Wakes the thread after a durable change.
     pub(crate) fn note_change(&self) {
         let shared = &*self.shared;
-        // // Most calls find the flag set: reading it first spares them a write to a shared line.
+        // Most calls find the flag set: reading it first spares them a write to a shared line.
         if !shared.has_changes.load(Ordering::Acquire)
             && !shared.has_changes.swap(true, Ordering::AcqRel)
         {
-            // // With the lock, so that the signal cannot fall between the thread's check and its
+            // With the lock, so that the signal cannot fall between the thread's check and its
             // wait.
             let _asked = shared.asked.lock();
             shared.changed.notify_all();
@@ -190,7 +190,7 @@ impl Turns {
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
-        // // Cleared first: a change that comes while these are collected sets the flag again.
+        // Cleared first: a change that comes while these are collected sets the flag again.
         self.shared.has_changes.store(false, Ordering::Release);
         let mut batch = Batch::default();
         self.source.collect_changed(&mut batch);
@@ -209,6 +209,7 @@ impl Turns {
                 Ok(())
             }
             Err(error) => {
+                // Dirty again: the next attempt writes their state of that time.
                 self.source.mark_changed(names);
                 self.shared.has_changes.store(true, Ordering::Release);
                 Err(self.note_failure(&error))
@@ -256,6 +257,7 @@ impl Turns {
     /// Writes a snapshot a few parts at a time, so that commits are not held up.
     fn compact(&mut self) {
         let step = match self.snapshot.take() {
+            // Not while the disk fails: a snapshot would only write more.
             None if self.pause.is_zero() && self.files.is_long() => {
                 self.files.begin_snapshot().map(|new| Some((new, 0)))
             }
