@@ -66,7 +66,7 @@ impl Id {
         &self.0
     }
 
-    /// Its bytes.
+    /// Bytes of the identifier.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
@@ -241,7 +241,7 @@ pub struct RequestFacts {
     pub api_key: Option<Id>,
     /// Cost given by the caller.
     pub cost: Option<NonZeroU32>,
-    /// Costs by unit (B-UNIT), instead of `cost`; without them it is one request.
+    /// Costs by unit (B-UNIT), instead of `cost`; without either, the request costs one.
     pub costs: Option<Box<Costs>>,
     /// Requests a slot of every limit on what is in progress (B-SLOT): the caller then reports when
     /// the request has ended.

@@ -10,11 +10,11 @@ use crate::time::{DAY, MINUTE, Micros, retry_after_seconds};
 
 const VERSION: u8 = 1;
 
-/// Most failures within the window that a policy may allow.
+/// Largest number of failures that `window_failures` may be.
 pub const WINDOW_MAX: usize = 16;
-/// Most failures within a day that a policy may require for a lock.
+/// Largest number of failures that `hard_failures` may be.
 pub const HARD_MAX: usize = 32;
-/// Most lockouts that a policy may require for a challenge.
+/// Largest number of lockouts that `captcha_lockouts` may be.
 pub const LOCKOUTS_MAX: usize = 8;
 
 /// Effect of an outstanding challenge on a check (A-CAPTCHA).

@@ -110,7 +110,7 @@ impl RecordKind {
 /// Name of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordKey {
-    /// Its kind.
+    /// Kind of the record.
     pub kind: RecordKind,
     /// Subject of the record, as a keyed digest.
     pub digest: Digest,
@@ -119,7 +119,7 @@ pub struct RecordKey {
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its bytes.
+    /// Bytes of the record.
     pub bytes: Vec<u8>,
     /// Revision of the record: 1 when created, one more with each commit.
     pub revision: u64,

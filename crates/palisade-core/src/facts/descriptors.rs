@@ -54,7 +54,7 @@ impl fmt::Debug for DescriptorEntry<'_> {
 /// One descriptor of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// Its entries, in order.
+    /// Entries of the descriptor, in order.
     pub entries: Vec<DescriptorEntry<'a>>,
     /// Requested operation; the call's hits if the descriptor states none.
     pub hits: Option<Hits>,

@@ -29,9 +29,9 @@ const ORDER: [KeyKind; 6] = [
 pub struct SeenBlock {
     /// The rule that issued it.
     pub rule: Rule,
-    /// Its level.
+    /// Level of the block.
     pub level: Level,
-    /// Its end.
+    /// End of the block.
     pub until: Micros,
 }
 

@@ -37,7 +37,7 @@ impl Share {
         self.0
     }
 
-    /// This share of `limit`, rounded down, at least 1.
+    /// Returns this share of `limit`, rounded down, at least 1.
     #[must_use]
     pub fn of(self, limit: u32) -> NonZeroU32 {
         let share = u64::from(limit) * u64::from(self.0) / 100;
@@ -136,9 +136,9 @@ pub struct Affected<'a> {
     pub class: ClassKind,
     /// The behaviour of its class when the store stays down.
     pub prolonged: WhenProlonged,
-    /// Its method.
+    /// Method of the request.
     pub method: &'a str,
-    /// Its path.
+    /// Path of the request.
     pub path: &'a str,
     /// The caller.
     pub caller: Caller,

@@ -141,7 +141,7 @@ impl Answer {
         }
     }
 
-    /// The decision that a caller gets.
+    /// Turns the answer into a decision, with its error and status.
     #[must_use]
     pub fn decision(&self, at: Micros) -> Decision {
         Decision {

@@ -18,9 +18,9 @@ pub struct ActiveBlock {
     pub rule: Rule,
     /// SOFT or HARD.
     pub outcome: Outcome,
-    /// Its level.
+    /// Level of the block.
     pub level: Level,
-    /// When it ends.
+    /// When the block ends.
     pub until: Micros,
 }
 

@@ -174,7 +174,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Returns the state of one of the command's own keys for a change. Creates the entry of the
+    /// Returns the state of one of the command's own keys, to be changed. Creates the entry of the
     /// user agent or of a familiar device if need be, but not that of a stranger: only `ephemeral`
     /// gives it a place.
     pub(super) fn state_for_change(&mut self, key: KeyKind) -> Option<&mut KeyState> {

@@ -15,13 +15,13 @@ use super::signals::Signals;
 /// Records that must be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// The account's record.
+    /// True if the account's record must be written.
     pub account: bool,
-    /// The network's record.
+    /// True if the network's record must be written.
     pub network: bool,
-    /// The device's record.
+    /// True if the device's record must be written.
     pub device: bool,
-    /// The lockout's record.
+    /// True if the lockout's record must be written.
     pub lockout: bool,
 }
 

@@ -50,11 +50,11 @@ pub enum Memory {
 pub struct Block {
     /// SOFT or HARD.
     pub class: Class,
-    /// Its step of the ladder.
+    /// Level of the block.
     pub level: Level,
     /// The rule that issued it.
     pub rule: Rule,
-    /// When it ends.
+    /// When the block ends.
     pub until: Micros,
     /// Issuer of the block.
     pub issuer: Issuer,
@@ -65,7 +65,7 @@ pub struct Block {
 pub struct Order {
     /// SOFT or HARD.
     pub class: Class,
-    /// Its step of the ladder.
+    /// Level of the block.
     pub level: Level,
     /// The rule that asks for it.
     pub rule: Rule,
@@ -78,7 +78,7 @@ pub struct Order {
 /// The level of the last remembered HARD block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// Its level.
+    /// Level of that block.
     pub level: Level,
     /// The end of that block: quiet intervals count from here.
     pub since: Micros,

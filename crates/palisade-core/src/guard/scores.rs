@@ -17,9 +17,9 @@ pub struct StandingScore {
     pub member: Option<String>,
     /// Points now.
     pub score: u8,
-    /// When it falls by a point.
+    /// When the score falls by a point.
     pub falls_at: Micros,
-    /// When it is zero.
+    /// When the score is zero.
     pub gone_at: Micros,
 }
 

@@ -29,11 +29,11 @@ pub enum Source {
 /// A device, as far as it can be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// Its digest.
+    /// Digest of the device's id.
     pub digest: Rotating,
     /// Confidence that the fingerprint identifies one device.
     pub confidence: Confidence,
-    /// Where it comes from.
+    /// Origin of the fingerprint.
     pub source: Source,
 }
 

@@ -51,7 +51,7 @@ impl ValueMatch {
 pub struct EntryMatch {
     /// The key.
     pub key: Box<str>,
-    /// Its values.
+    /// The values that match.
     pub value: ValueMatch,
 }
 

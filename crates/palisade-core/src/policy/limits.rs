@@ -298,7 +298,7 @@ pub struct Limit {
     pub name: Arc<str>,
     /// The definition.
     pub def: LimitDef,
-    /// Its layer.
+    /// Layer that the limit belongs to.
     pub scope: Scope,
     /// Burst limit or quota.
     pub family: Family,
@@ -349,13 +349,13 @@ impl Limit {
             && is_local(self) == is_local(before)
     }
 
-    /// Whether it applies to requests, and not to descriptors of a domain.
+    /// Whether the limit applies to requests, and not to descriptors of a domain.
     #[must_use]
     pub const fn is_of_requests(&self) -> bool {
         self.def.descriptor.is_none()
     }
 
-    /// Whether it admits nothing at all (R-ZERO).
+    /// Whether the limit admits nothing at all (R-ZERO).
     #[must_use]
     pub fn denies_all(&self) -> bool {
         let rule = self.def.descriptor.as_ref();
@@ -379,7 +379,7 @@ impl Limit {
         }
     }
 
-    /// Whether it counts requests of any class and operation.
+    /// Whether the limit counts requests of any class and operation.
     pub(crate) fn covers_everything(&self) -> bool {
         self.def.classes.is_empty() && self.def.operations.is_empty()
     }

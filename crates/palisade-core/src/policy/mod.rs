@@ -250,7 +250,7 @@ impl PolicySet {
         known.unwrap_or(ClientType::Public)
     }
 
-    /// This policy with keys and clients from outside its file.
+    /// Returns this policy with keys and clients from outside its file.
     #[must_use]
     pub fn with_registered(&self, registered: Arc<Registered>) -> Self {
         Self {

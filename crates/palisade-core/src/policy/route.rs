@@ -11,7 +11,7 @@ use crate::path::{has_escaped_slash, normalise_pattern};
 /// The reason why a pattern is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It does not start at the root.
+    /// The pattern does not start at the root.
     #[error("a path must start with `/`")]
     NotAbsolute,
     /// A `*` that is not the last character.

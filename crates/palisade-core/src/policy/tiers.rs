@@ -20,7 +20,7 @@ pub enum Overage {
 /// A tier of API-key quotas.
 #[derive(Clone, Debug)]
 pub struct Tier {
-    /// Its name.
+    /// Name of the tier.
     pub name: Arc<str>,
     /// Monthly quota; `None` is unlimited.
     pub quota: Option<NonZeroU32>,

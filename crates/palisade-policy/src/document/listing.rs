@@ -9,9 +9,9 @@ use super::tree::{Node, Table, Value, lookup};
 pub struct Figure {
     /// `table.key`.
     pub key: String,
-    /// As it would stand in the file; `…` if it may be a secret.
+    /// The value as it would stand in the file; `…` if it may be a secret.
     pub value: Option<String>,
-    /// Where it was written; nowhere if it is the default.
+    /// Where the value was written; nowhere if it is the default.
     pub place: Place,
 }
 

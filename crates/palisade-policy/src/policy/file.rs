@@ -32,7 +32,7 @@ pub enum Reload {
     Unchanged,
     /// A new policy is in force.
     Replaced {
-        /// Its revision.
+        /// Revision of the new policy.
         revision: u64,
         /// Tables that also changed but only take effect at a start.
         needs_restart: Vec<&'static str>,

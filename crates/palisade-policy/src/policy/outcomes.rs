@@ -153,7 +153,7 @@ pub enum UsernameSource {
 }
 
 impl UsernameSource {
-    /// True if it is in the body.
+    /// True if the user name is in the body.
     #[must_use]
     pub const fn is_in_body(&self) -> bool {
         matches!(self, Self::Form(_) | Self::Json(_))

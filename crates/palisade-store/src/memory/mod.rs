@@ -73,9 +73,9 @@ impl Default for MemoryConfig {
 /// Whether quotas, records and registries outlive the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
-    /// They end with the process.
+    /// Until the process ends.
     Process,
-    /// They are kept in a directory.
+    /// As long as the directory that keeps them.
     Durable,
 }
 

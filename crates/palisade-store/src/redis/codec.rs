@@ -91,7 +91,7 @@ pub(super) struct Bucket {
     pub(super) limit: Limit,
     on_exceed: OnExceed,
     cost: u32,
-    /// When it was taken, if it is given back.
+    /// When the charge was made, if it is given back.
     taken_at: Micros,
 }
 

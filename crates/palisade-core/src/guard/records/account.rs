@@ -55,7 +55,7 @@ pub struct DeviceEntry {
     pub(in crate::guard) known: bool,
     pub(in crate::guard) last_seen: Micros,
     pub(in crate::guard) key: KeyState,
-    /// Its failures while it was known, for the micro-cap; oldest first.
+    /// Failures of the device while it was known, for the micro-cap; oldest first.
     pub(in crate::guard) failures: Vec<Micros>,
 }
 

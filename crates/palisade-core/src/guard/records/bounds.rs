@@ -14,7 +14,7 @@ use crate::guard::aggregate::{Answer, Candidate, REASONS_MAX};
 use crate::guard::ladder::{Block, Class, Issuer, KeyState, Remembered};
 use crate::guard::policy::{FINGERPRINTS_MAX, SET_MAX};
 
-/// As far from the record's own instant as an instant can be.
+/// An instant as far from the record's own as an instant can be.
 pub(super) const FAR_OFF: Micros = Micros(u64::MAX);
 
 pub(super) fn full_key() -> KeyState {
