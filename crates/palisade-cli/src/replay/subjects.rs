@@ -1,5 +1,5 @@
 //! The busiest subjects, told apart by keyed hashes and named by the line they first came in. Only
-//! the file tells who a subject is.
+//! the recording itself shows who a subject is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

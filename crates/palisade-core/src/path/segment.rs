@@ -19,8 +19,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Appends what `raw` holds: one segment, or several where escaped slashes
-    /// separate.
+    /// Appends the segments that `raw` holds: one, or several where escaped slashes separate.
     pub(super) fn parse(
         raw: &[u8],
         slash: EncodedSlash,
@@ -63,9 +62,8 @@ impl Segment {
         Self { text, name_end }
     }
 
-    /// Refuses dot segments and empty ones that come with an escaped slash or parameters. Servers
-    /// differ on whether they split there before or after they resolve dots and drop empty
-    /// segments.
+    /// Refuses dot segments and empty ones that come with an escaped slash or parameters: some
+    /// servers split there before they resolve dots and drop empty segments, some after.
     fn none_hidden(parsed: &[Self]) -> Result<(), FieldError> {
         let several = parsed.len() > 1;
         for segment in parsed {
@@ -77,12 +75,12 @@ impl Segment {
         Ok(())
     }
 
-    /// Without parameters.
+    /// Text of the segment without parameters.
     pub(super) fn names(&self) -> &str {
         self.text.get(..self.name_end).unwrap_or_default()
     }
 
-    /// With parameters.
+    /// Text of the segment with parameters.
     pub(super) fn whole(&self) -> &str {
         &self.text
     }
@@ -100,7 +98,7 @@ impl Segment {
     }
 }
 
-/// The bytes that a segment spells, and whether each was escaped.
+/// Bytes that a segment spells, each with whether it was escaped.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl Iterator for Bytes<'_> {

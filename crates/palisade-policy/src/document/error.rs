@@ -161,7 +161,7 @@ impl ConfigErrors {
         (!errors.is_empty()).then_some(Self(errors))
     }
 
-    /// The errors, taken out.
+    /// Returns the errors as a list.
     #[must_use]
     pub fn into_list(self) -> Vec<ConfigError> {
         self.0

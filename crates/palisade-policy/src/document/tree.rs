@@ -15,7 +15,7 @@ use crate::document::error::{Origin, Sink};
 pub struct Node {
     /// The value.
     pub value: Value,
-    /// Where it was written.
+    /// Where the value was written.
     pub origin: Origin,
 }
 
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// Its text, if it is one.
+    /// Text of the node, if it is a text.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {

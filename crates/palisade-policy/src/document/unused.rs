@@ -51,7 +51,7 @@ mod tests {
     crate::section! {
         /// A kettle.
         struct Kettle(Table "kettle") {
-            /// How hot it gets, in degrees.
+            /// Temperature that it heats to, in degrees.
             degrees: u8 = "100" where "40"..="100";
             /// Whether it whistles. Not used yet: it has no pipe.
             whistles: bool = "false";

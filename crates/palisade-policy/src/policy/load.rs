@@ -48,7 +48,7 @@ pub struct PolicyBundle {
 /// promoted.
 #[derive(Clone)]
 pub struct CandidateBundle {
-    /// Routes, limits and figures.
+    /// Routes, limits and settings.
     pub policy: Arc<PolicySet>,
     /// Tenants of its own file; `None` where tenants come from elsewhere.
     pub tenants: Option<Arc<FileTenants>>,

@@ -82,8 +82,8 @@ impl Outcomes {
         Self(routes)
     }
 
-    /// The route by which a request is a login, if it is one. Letters of the path may be of either
-    /// case.
+    /// Finds the route by which a request is a login, if it is one. Letters of the path may be of
+    /// either case.
     ///
     /// `host` chooses among routes but exempts from none: otherwise an application that answers to
     /// every host could be guessed at under another name. A route of a script is also about paths
@@ -99,7 +99,7 @@ impl Outcomes {
             .or_else(|| self.0.iter().find(behind_script))
     }
 
-    /// All of them.
+    /// All routes, the most specific first.
     #[must_use]
     pub fn all(&self) -> &[OutcomeRoute] {
         &self.0
@@ -153,7 +153,7 @@ pub enum UsernameSource {
 }
 
 impl UsernameSource {
-    /// True if it is in the body.
+    /// True if the user name is in the body.
     #[must_use]
     pub const fn is_in_body(&self) -> bool {
         matches!(self, Self::Form(_) | Self::Json(_))
@@ -265,7 +265,7 @@ impl Decode for CookieName {
     }
 }
 
-/// RFC 9110 §5.6.2.
+/// True for a token as RFC 9110 §5.6.2 defines it.
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(fits)

@@ -40,7 +40,8 @@ fn nothing_is_limited(document: &mut Document<'_>, policy: &PolicySet) {
     }
 }
 
-/// A code of six digits is easier to guess than a password.
+/// Warns of one-time codes that are guarded less strictly than passwords: a code of six digits is
+/// easier to guess.
 fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicySet) {
     let guard = &policy.settings.guard;
     let (login, otp) = (&guard.login, &guard.otp);
@@ -65,7 +66,8 @@ fn codes_are_guarded_as_logins_are(document: &mut Document<'_>, policy: &PolicyS
     }
 }
 
-/// L-GIVE-BACK: an Envoy's negative hits do not say when they were taken.
+/// L-GIVE-BACK: warns of refunds, because Envoy's negative hits do not say when the hits were
+/// taken.
 fn refunds_name_no_charge(document: &mut Document<'_>, policy: &PolicySet) {
     if policy.settings.rls.refunds {
         document.warn(

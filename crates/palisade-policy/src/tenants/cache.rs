@@ -29,7 +29,7 @@ const SHARDS_MAX: u32 = 64;
 /// Most tenants whose refusals are kept for display.
 const REFUSALS_MAX: usize = 1_000;
 
-/// Figures of a cache.
+/// Settings of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Age at which a policy is too old. It is fetched again before that.
@@ -68,7 +68,7 @@ impl CacheState {
 /// The cached state of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedTenant {
-    /// Time since the source confirmed it.
+    /// Time since the source confirmed the state.
     pub age: Duration,
     /// The source's version; `None` while the default policy stands in.
     pub version: Option<u64>,
@@ -113,8 +113,8 @@ pub struct TenantCache {
 }
 
 impl TenantCache {
-    /// An empty cache of what `source` (its name, for operators) holds, whose
-    /// documents override `base`.
+    /// An empty cache of documents that override `base`; `source` is the name of their source, for
+    /// operators.
     pub fn new(
         source: &'static str,
         settings: CacheSettings,
@@ -300,14 +300,14 @@ impl TenantCache {
         Some(call)
     }
 
-    /// Returns how long no call is due, if no lookup changes that.
+    /// Returns the time until a call is due, unless a lookup changes that.
     pub(super) fn pause(&self) -> Duration {
         let now = self.clock.now();
         self.line.lock().pause(now)
     }
 
-    /// Queues tenants that were used and are due, so that a tenant with rare requests does not meet
-    /// an old policy either.
+    /// Queues tenants that were used and are due, so that a tenant with rare requests is not
+    /// served an old policy either.
     fn sweep(&self, now: Micros) {
         for shard in &self.shards {
             let due: Vec<Box<str>> = shard

@@ -96,7 +96,7 @@ impl Line {
         Some(Call::Tenants(self.wanted.drain(..count).collect()))
     }
 
-    /// The source answered; true if it had been down.
+    /// Notes that the source answered; true if it had been down.
     pub(super) fn answered(&mut self, now: Micros) -> bool {
         self.first = None;
         self.call_by = now.plus(self.ttl_us);
@@ -104,7 +104,7 @@ impl Line {
         before != Link::Up
     }
 
-    /// The source did not answer; true if it had been up.
+    /// Notes that the source did not answer; true if it had been up.
     pub(super) fn failed(&mut self, call: Call, error: &'static str, now: Micros) -> bool {
         let (since, failures) = match self.link {
             Link::Up => (now, 0),
