@@ -1,4 +1,4 @@
-//! Administration in somebody's name: what changes is audited with who did it.
+//! Administration on behalf of an operator. Every change is audited under the operator's name.
 
 mod aggregate;
 mod allowlist;
@@ -37,7 +37,7 @@ pub(super) use registries::Registries;
 pub use resets::{ResetLine, ResetSelector, SELECTORS_MAX};
 pub use spellings::LookedUp;
 
-/// Why an operator's request was refused. No value is echoed.
+/// Error of an operator's request. It echoes no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
     /// A field is not valid.
@@ -65,7 +65,7 @@ impl From<AllowlistError> for AdminError {
     }
 }
 
-/// An operator at work.
+/// The administrative interface of an engine, on behalf of one operator.
 pub struct Admin<'e> {
     pub(super) engine: &'e Engine,
     by: Operator,
@@ -73,7 +73,7 @@ pub struct Admin<'e> {
 }
 
 impl Engine {
-    /// Begins to administer in the name of `by`.
+    /// Starts administration on behalf of `by`.
     pub fn administer(&self, by: Operator, request_id: Option<&str>) -> Admin<'_> {
         Admin {
             engine: self,
@@ -84,7 +84,7 @@ impl Engine {
 }
 
 impl Admin<'_> {
-    /// Tells observers what was done.
+    /// Reports a change to the observer.
     pub fn record(&self, change: Change<'_>) {
         self.engine.observer().administered(&Administered {
             by: &self.by,
@@ -129,7 +129,7 @@ impl Admin<'_> {
     /// Lifts the blocks of one record.
     ///
     /// # Errors
-    /// No block of it is running, or the store's.
+    /// No active block, or the store's.
     pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
         let lifted = self.engine.lift(target).await?;
         if let Some(candidate) = self.engine.beside() {
@@ -139,10 +139,10 @@ impl Admin<'_> {
         self.lifted(lifted, &id, target.score, reason)
     }
 
-    /// Lifts the blocks of a subject that a person names.
+    /// Lifts the blocks of a subject that an operator names.
     ///
     /// # Errors
-    /// Nobody is named, nothing is known of them or nothing blocks them, or the store's.
+    /// A subject that names nobody, has no records or no block, or the store's.
     pub async fn lift_of(
         &self,
         subject: &LiftSubject,
@@ -184,12 +184,12 @@ impl Admin<'_> {
         Ok(lifted)
     }
 
-    /// Asks the source again about a tenant's policy, or about all; true if something
-    /// was cached here. The other nodes hear of it within a second and ask again about every
-    /// tenant that they know: a name is nothing to be told in a store.
+    /// Makes the cache ask the source again for one tenant's policy, or for all; true if something
+    /// was cached here. Other nodes learn of it within a second and ask again for every tenant they
+    /// know, because a tenant's name must not be written to the store.
     ///
     /// # Errors
-    /// The store's: other nodes may not have heard. This one asks again all the same.
+    /// The store's: other nodes may not have been told, although this one asks again.
     pub async fn invalidate_cache(&self, org: Option<&str>) -> Result<bool, AdminError> {
         let dropped = self.engine.tenants.invalidate(org);
         self.record(Change::CacheInvalidated);

@@ -150,7 +150,7 @@ pub(super) const fn as_f64(count: u64) -> f64 {
 }
 
 impl Admin<'_> {
-    /// Sets a key's usage of this month back to zero.
+    /// Resets the use of an API key in this month to zero.
     ///
     /// # Errors
     /// No such key, no reason, or the store's.
@@ -176,8 +176,8 @@ impl Admin<'_> {
         engine.usage(tier, hash).await
     }
 
-    /// Puts a key on another tier: at once here, within a second elsewhere. What was
-    /// used stays used.
+    /// Moves a key to another tier, at once on this node and within a second on the others. Its use
+    /// so far is kept.
     ///
     /// # Errors
     /// No such key or tier, or the store's.
@@ -216,7 +216,7 @@ impl Admin<'_> {
     }
 }
 
-/// A reason is for people who read the audit: it must say something.
+/// Checks a reason. People read it in the audit, so it must not be empty.
 pub(super) fn check_reason(reason: &str) -> Result<(), AdminError> {
     if reason.trim().is_empty() || reason.len() > 500 {
         return Err(AdminError::Invalid {

@@ -68,7 +68,7 @@ const fn word(kind: ClientType) -> &'static str {
     }
 }
 
-/// The name of a client's entry: registries have no identifiers for names.
+/// Id of a client's registry entry. It is a hash, because ids in registries are never identifiers.
 fn entry_id(id: &str) -> String {
     hash_api_key(id)
 }
@@ -91,7 +91,7 @@ impl Engine {
                 page.next = last.map(str::to_owned);
                 break;
             }
-            // Origins are in the order in which they bind.
+            // Origins sort by precedence: the first one of an id is in force.
             page.clients.push(ClientView {
                 id: id.to_owned(),
                 kind: word(kind),

@@ -1,5 +1,5 @@
-//! API keys made, replaced and revoked by operators. The key itself is shown once, to
-//! whoever asked for it; only its hash is kept.
+//! API keys that operators create, rotate and revoke. The secret is returned once; only its hash is
+//! kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::CREDENTIALS_PAGE_MAX;
 
 /// Most keys that the admin API keeps.
 pub const KEYS_MAX: usize = 10_000;
-/// For how long a replaced key stays valid unless the operator says otherwise.
+/// Time for which a replaced secret stays valid unless the operator chooses another.
 pub const OVERLAP_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest overlap.
 pub const OVERLAP_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -28,16 +28,17 @@ const SCOPES_MAX: usize = 32;
 const SCOPE_BYTES_MAX: usize = 64;
 /// Bytes of randomness in a key.
 const KEY_BYTES: usize = 32;
-/// Marks our keys for people and secret scanners.
+/// Lets people and secret scanners recognise our keys.
 const KEY_PREFIX: &str = "pal_";
 const REVOKED_PREFIX: &str = "revoked:";
-/// A rotation under way on another node when a key is revoked has ended by then.
+/// Lifetime of the mark of a revoked admin-API key: long enough for a rotation on another node that
+/// was in progress at the time.
 const REVOCATION_KEPT_US: u64 = HOUR;
 
 /// A key to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewApiKey {
-    /// For people: whose it is, or what for.
+    /// Description for people: whose key it is, or its purpose.
     pub name: String,
     /// A tier of the policy.
     pub tier: String,
@@ -59,7 +60,7 @@ pub(super) struct KeyEntry {
     pub(super) secrets: Vec<SecretHash>,
 }
 
-/// The hash of one secret, and until when it is valid.
+/// The hash of one secret, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SecretHash {
     hash: String,
@@ -188,7 +189,7 @@ impl Engine {
         KeyPage { keys, next }
     }
 
-    /// A key as operators see it, by its hash or the one it is named by.
+    /// A key as operators see it, found by its id or by the hash of one of its secrets.
     fn key_view(&self, policy: &PolicySet, hash: &str) -> Option<KeyView> {
         let found = policy.key_registration(hash)?;
         let tier = self.tier_of(policy, found.usage);
@@ -315,8 +316,8 @@ impl Admin<'_> {
         let found = policy.key_registration(key);
         let found = found.ok_or(AdminError::NotFound("API key"))?;
         let is_own = found.origin == Origin::Admin;
-        // A key of the admin API goes by what names it, any other by the hash itself: that
-        // is what its file or source goes on registering.
+        // A key of the admin API is revoked under its id, any other under the hash itself, because
+        // its file or source will go on registering that hash.
         let id = if is_own { found.usage } else { found.hash };
         let expires_at = is_own.then(|| Micros(engine.now().0 + REVOCATION_KEPT_US));
         let revocation = Entry {
@@ -364,7 +365,7 @@ impl Admin<'_> {
 }
 
 impl Engine {
-    /// A key that the admin API made, with what names it.
+    /// A key that the admin API made, with its id.
     fn own_key(&self, key: &str) -> Result<(String, KeyEntry), AdminError> {
         let policy = self.policy.load_full();
         let found = policy.key_registration(key);
