@@ -1,5 +1,4 @@
-//! Decision → HTTP: the status, headers and body that an enforcing surface answers with,
-//! whichever it is.
+//! Renders a decision as HTTP: status, headers and body, the same for every enforcing surface.
 
 mod lasting;
 

@@ -10,8 +10,8 @@ use crate::failure::Failure;
 /// Interval of the checks for an outage, whose limit is in minutes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Waits until the store has been away for longer than the process should live
-/// without it; for ever if it should always.
+/// Waits until the store has been away for `exit_after`, and returns the failure to end with.
+/// Without a limit it waits forever.
 pub(super) async fn outlasts(engine: &Engine, exit_after: Option<Duration>) -> Failure {
     let Some(longest) = exit_after else {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! Facts that can be read from a request at once: nothing here costs more than a lookup (I-COST).
+//! Facts that can be read at once: nothing here costs more than a lookup (I-COST).
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ use super::jwt::Claims;
 use super::path::PathCase;
 use super::{EdgeConfig, EdgeRequest, api_key, client_ip, forward_auth, host, path, request_id};
 
-/// A request that was refused before it had facts, with the address to charge for it.
+/// A request that was refused before its facts were complete, with the address to charge for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: ExtractError,
-    /// Address of the client, or of the peer where the client's cannot be told.
+    /// Address of the client, or of the peer if the client's is not known.
     pub ip: IpAddr,
 }
 
@@ -29,21 +29,21 @@ pub struct Refused {
 pub struct Arrived<'a> {
     /// Address, method, path, user agent and ids; no identity yet.
     pub facts: RequestFacts,
-    /// The path to forward to the application, if the client spelt it otherwise.
+    /// The path to forward to the application, if the client wrote it in another way.
     pub forward_path: Option<Box<str>>,
     /// True if the request holds a token that must be verified before it is believed.
     pub unknown_token: bool,
     /// True if the request's body may name the client: a surface that streams bodies buffers this
     /// one, up to [`super::client_id::FORM_BYTES_MAX`].
     pub reads_body: bool,
-    /// Claims of a token that was verified before.
+    /// Claims of a token that was verified earlier.
     pub(super) recalled: Option<Claims>,
     pub(super) query: Option<&'a [u8]>,
     pub(super) authorization: Authorization<'a>,
 }
 
 impl Arrived<'_> {
-    /// A request of which nothing but its peer is known, to be read by [`arrive_at`].
+    /// A request of which only the peer is known, to be filled by [`arrive_at`].
     #[inline]
     pub(crate) fn from_peer(peer: IpAddr) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Arrived<'_> {
     }
 }
 
-/// The request line that is judged.
+/// The request line that is used for the decision.
 struct Line<'a> {
     method: &'a str,
     /// The authority that the line names, read only where routes name hosts.
@@ -116,8 +116,8 @@ pub(crate) enum Agent {
     NotAsked,
 }
 
-/// [`arrive`] in place, with a choice about the user agent. In place because a request is large:
-/// moving it costs more than most of what is read.
+/// Like [`arrive`], but in place and with a choice about the user agent. In place, because moving a
+/// large request costs more than most of the work here.
 pub(crate) fn arrive_at<'a>(
     arrived: &mut Arrived<'a>,
     agent: Agent,
@@ -142,8 +142,8 @@ pub(crate) fn arrive_at<'a>(
 /// Reads the original request that a proxy asks about. The proxy forwards it as it came.
 ///
 /// # Errors
-/// As [`arrive`]; also a peer that is no trusted proxy, and headers that do not say, or
-/// disagree on, which request it is.
+/// As [`arrive`]; also a peer that is not a trusted proxy, and headers that do not identify the
+/// request or contradict each other.
 pub fn arrive_forward_auth<'a>(
     config: &EdgeConfig,
     request: EdgeRequest<'a>,
@@ -206,7 +206,7 @@ fn read<'a>(
     look_at(agent, config, request, arrived, now).map_err(refused)
 }
 
-/// Reads the headers, as far as a lookup suffices.
+/// Reads those headers that need no more than a lookup.
 fn look_at<'a>(
     agent: Agent,
     config: &EdgeConfig,
@@ -316,7 +316,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The method in capitals; most are known and need no copy.
+/// The method in capitals. Most methods are known and need no copy.
 fn method_of(method: &str) -> Result<Cow<'static, str>, FieldError> {
     match usual_method(method) {
         Some(usual) => Ok(Cow::Borrowed(usual)),

@@ -1,4 +1,4 @@
-//! Requests that are marked as bots (I-BOT).
+//! Recognition of bots by their user agent (I-BOT).
 
 use palisade_core::FieldError;
 
@@ -66,9 +66,9 @@ impl Beginnings {
         (hash / 64 % Self::WORDS, 1 << (hash % 64))
     }
 
-    /// False only if no pattern can be in `text`, whatever the case of its letters.
+    /// False only if no pattern can occur in `text` in any letter case.
     fn may_be_in(&self, text: &str) -> bool {
-        // The lower case of a letter beyond ASCII may be an ASCII letter.
+        // Some characters beyond ASCII have an ASCII letter as their lower case (the Kelvin sign).
         !text.is_ascii()
             || text.as_bytes().windows(3).any(|three| {
                 let &[a, b, c] = three else { return false };
@@ -85,13 +85,13 @@ enum Pattern {
     Glob(Box<str>),
 }
 
-/// Meaning of a request without a user agent.
+/// Treatment of a request without a user agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingUserAgent {
     /// On surfaces that see the client's own request: a bot.
     #[default]
     Marks,
-    /// On surfaces that are given facts by a caller: the caller just did not say.
+    /// On surfaces that get facts from a caller: nothing, because the caller may have left it out.
     SaysNothing,
 }
 
@@ -164,8 +164,8 @@ impl Pattern {
     }
 }
 
-/// Greedy matching that only ever returns to the last star: at most
-/// `glob × text` steps.
+/// Greedy matching that backtracks to the last star only, so that it takes at most `glob × text`
+/// steps.
 fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut g, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

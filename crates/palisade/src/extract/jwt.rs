@@ -59,7 +59,7 @@ impl Default for JwtRules {
     }
 }
 
-/// Why a token was not accepted; the request is then unauthenticated.
+/// Reason why a token was not accepted. The request is then unauthenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRefusal {
     /// Longer than [`TOKEN_BYTES_MAX`].
@@ -76,7 +76,7 @@ pub enum TokenRefusal {
     Signature,
     /// `exp` has passed, or is missing where it is required.
     Expired,
-    /// `nbf` has not come.
+    /// `nbf` lies in the future.
     NotYetValid,
     /// Another issuer.
     Issuer,
@@ -112,7 +112,7 @@ impl From<Unusable> for TokenRefusal {
     }
 }
 
-/// When a token is valid.
+/// The times between which a token is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     expires: Option<Micros>,
@@ -155,7 +155,7 @@ impl TokenVerifier {
     /// The claims of a token that is genuine and valid at `now`.
     ///
     /// # Errors
-    /// Why it is not; the signature is judged before any claim.
+    /// The reason why it is not. The signature is checked before any claim.
     pub fn verify(&self, token: &str, now: Micros) -> Result<Claims, TokenRefusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::TooLong);

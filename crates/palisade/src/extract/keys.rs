@@ -174,7 +174,7 @@ impl JwtKeys {
         Ok(Self::fixed(algorithm, key))
     }
 
-    /// The keys of a JWKS file that fit the algorithm; others are passed over.
+    /// The keys of a JWKS file that fit the algorithm. Other keys are ignored.
     ///
     /// # Errors
     /// Not a key set, no fitting key, a repeated `kid`, or a fitting key that is
@@ -208,7 +208,7 @@ impl JwtKeys {
         }
     }
 
-    /// The one algorithm these keys verify.
+    /// The only algorithm that these keys verify.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm

@@ -149,8 +149,8 @@ impl Default for EdgeConfig {
 /// A request as a surface received it.
 #[derive(Clone, Copy)]
 pub struct EdgeRequest<'a> {
-    /// The policy in force: its routes must match whichever way an application reads the path, and
-    /// it says where API keys are needed.
+    /// The policy in force: its routes must match however an application reads the path, and it
+    /// says where API keys are needed.
     pub policy: &'a PolicySet,
     /// Address of the other end of the connection.
     pub peer: IpAddr,

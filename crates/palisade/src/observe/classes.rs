@@ -1,5 +1,5 @@
-//! Classes that the policy itself names. A class that only a caller names could be anything, an
-//! identifier too: it is shown as `other`.
+//! The class names of the policy. A class that only a caller names may be any text, even an
+//! identifier, and is shown as `other`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

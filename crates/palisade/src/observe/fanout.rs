@@ -1,4 +1,4 @@
-//! One observer in front of all others: digests are computed once, and only when one of them needs
+//! One observer in front of all others. It computes digests once, and only if one of them needs
 //! them.
 
 use std::net::IpAddr;

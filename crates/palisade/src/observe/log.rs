@@ -1,5 +1,5 @@
-//! One structured line per denial, and one when the store is not available.
-//! Sampling is allowed here, and only here.
+//! A log line for each denial and for each change of the store's state. Only these lines may be
+//! sampled.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -211,7 +211,8 @@ const fn line_of(event: Event, policy: Policy) -> Option<Line> {
     })
 }
 
-/// Returns the limits of the new policy that forget the usage counted under the same name.
+/// Returns the limits of the new policy that cannot keep the use counted so far under the same
+/// name.
 fn starting_anew<'p>(
     before: &'p PolicySet,
     policy: &'p PolicySet,

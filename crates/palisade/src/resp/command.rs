@@ -13,7 +13,7 @@ pub enum Command<'a> {
     Reset(&'a [u8]),
     /// `RESET`: the connection begins anew.
     ResetConnection,
-    /// `PING`, with a text to send back.
+    /// `RESET`: the connection starts over.
     Ping(Option<&'a [u8]>),
     /// `ECHO`.
     Echo(&'a [u8]),
@@ -29,7 +29,7 @@ pub enum Command<'a> {
     List(List<'a>),
     /// `INFO`.
     Info,
-    /// `MODE`: how the last decision of this connection was found.
+    /// `MODE`: the mode of this connection's last decision.
     Mode,
     /// `QUIT`.
     Quit,
@@ -66,7 +66,7 @@ pub enum List<'a> {
     Docs,
 }
 
-/// A command that was not understood. The connection goes on.
+/// A command that was not understood. The connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// No such command.

@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub bytes: usize,
 }
 
-/// Input after which nothing can be read: the connection ends.
+/// Input after which nothing can be read. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// An array whose length is no number, or too large.

@@ -1,5 +1,4 @@
-//! Heavy-API hits: three sliding counters in the store, the block in the network
-//! record.
+//! Heavy-API hits: three sliding counters in the store, and the block in the network record.
 
 use palisade_core::decision::Outcome;
 use palisade_core::guard::{
@@ -46,7 +45,7 @@ impl Command<'_> {
             if let Some(answer) = replayed_hit(guard, signals, &network, loaded.now) {
                 return Ok(replayed(&loaded, &answer));
             }
-            // A hit is counted once, however often the record has to be written.
+            // A lost swap repeats the write of the record, not the count of the hit.
             let counted = match readings {
                 Some(counted) => counted,
                 None => self.count_hit(calls, signals).await?,
@@ -104,7 +103,8 @@ impl Command<'_> {
     }
 }
 
-/// A counter of hits: it counts on when it is full, the rules decide what follows.
+/// A charge that counts a hit even if the counter is full, because the rules decide what follows
+/// from the count.
 fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Charge<'_> {
     Charge {
         limit,
@@ -117,7 +117,8 @@ fn charge(limit: &Limit, name: BucketName, previous: Option<BucketName>) -> Char
     }
 }
 
-/// The name of one of the three counters. All of one prefix share a hash tag.
+/// The name of one of the three counters. Counters under the same prefix share a hash tag, so that
+/// a cluster keeps them in one slot.
 fn name(
     limit: &Limit,
     names: &ApiCounters,

@@ -16,13 +16,13 @@ use super::command::{RETRIES_MAX, Unusable};
 use super::records::{Loaded, load, unreadable};
 use crate::deadline::until;
 
-/// Sessions count in both flows: a device that is trusted at login is so at the
+/// Sessions are recorded in both flows, so that a device trusted at login is also trusted at the
 /// one-time code.
 const FLOWS: [Flow; 2] = [Flow::Login, Flow::Otp];
 
 impl Engine {
-    /// Issues a session id for an account: 256 random bits, of which only a keyed
-    /// digest is kept. The oldest of more than 20 stops being trusted.
+    /// Issues a session id for an account: 256 random bits, of which only a keyed digest is stored.
+    /// An account has at most 20 sessions; a further one ends the oldest.
     ///
     /// # Errors
     /// The store's.
@@ -50,7 +50,7 @@ impl Engine {
         .await
     }
 
-    /// Revokes one session of an account, or all; says how many there were.
+    /// Revokes one session of an account, or all of them, and returns how many there were.
     ///
     /// # Errors
     /// The store's.

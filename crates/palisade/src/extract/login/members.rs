@@ -1,4 +1,4 @@
-//! A member of a JSON body, at any depth, with a value that is the same to every reader.
+//! Finds a member of a JSON body, at any depth, whose value is the same to every reader.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ const FIELD: &str = "username";
 /// a name that C cuts at its NUL.
 pub(super) fn text(body: &[u8], path: &[String]) -> Result<String, FieldError> {
     let wrong = |problem| FieldError::new(FIELD, problem);
-    // The parser does not look at text that it skips; other readers stumble over it.
+    // The parser does not validate text that it skips; other readers reject such a body.
     let Ok(body) = std::str::from_utf8(body) else {
         return Err(wrong("cannot be read: the body is not UTF-8"));
     };
@@ -91,7 +91,7 @@ impl<'p> Seek<'p> {
         }
     }
 
-    /// A search off the path.
+    /// The search below a value that is not on the path.
     const fn elsewhere(&self) -> Self {
         Self {
             path: self.path,

@@ -1,4 +1,4 @@
-//! A field of a `multipart/form-data` body (RFC 7578) with a value that is the same to every
+//! Finds a field of a `multipart/form-data` body (RFC 7578) whose value is the same to every
 //! reader.
 //!
 //! Readers differ widely: in what ends a line, in the headers that they heed, in how they unquote.
@@ -75,7 +75,7 @@ pub(super) fn only(body: &[u8], boundary: &[u8], name: &str) -> Result<String, F
 struct Part<'a> {
     name: String,
     value: &'a [u8],
-    /// True if the field is no file and of no other charset.
+    /// True if the field is not a file and is in UTF-8.
     is_text: bool,
 }
 

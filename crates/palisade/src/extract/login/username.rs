@@ -18,7 +18,7 @@ const FIELD: &str = "username";
 const VARIABLES: &str = "variables";
 const DOCUMENT: &str = "query";
 
-/// A reason why the user name of an attempt cannot be read.
+/// Reason why the user name of an attempt cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The name is missing, sent twice, or not valid.
@@ -152,7 +152,7 @@ fn is_disguised(headers: &HeaderMap, name: &http::HeaderName) -> bool {
     names.any(|other| other != name && plain(other.as_str()) == own)
 }
 
-/// Returns a name as it is counted, however it was typed.
+/// Returns a name in the form in which it is counted, however it was typed.
 ///
 /// # Errors
 /// Empty, too long, or with control characters.

@@ -1,4 +1,4 @@
-//! Answers of 401 and 403 that one actor or address collects.
+//! Counts answers of 401 and 403 for each actor and address.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use crate::observe::who::log_digest;
 /// Most actors and addresses that are counted at once.
 const FOLLOWED_MAX: usize = 10_000;
 
-/// Actors and addresses that may look for a way in: those with `threshold` refusals within the
-/// window.
+/// Actors and addresses that may be probing: they are reported after `threshold` refusals within
+/// the window.
 pub(super) struct Probes {
     threshold: usize,
     window_us: u64,

@@ -62,7 +62,7 @@ pub struct FileSink {
     bytes_max: u64,
     keep: u32,
     file: File,
-    /// Length of the whole lines in the file.
+    /// Length of the file up to the last whole line.
     len: u64,
     keeps: Keeps,
 }

@@ -47,7 +47,7 @@ const NOTES_SHOWN: usize = 50;
 /// Digits of a pseudonym: enough to tell a few thousand apart, and to find it in the audit.
 const PSEUDONYM_DIGITS: usize = 12;
 
-/// Collects figures about the decisions of one process, for people.
+/// Collects the numbers behind the dashboard, about the decisions of one process.
 pub struct Lookout {
     keyring: Arc<Keyring>,
     started: Micros,
@@ -161,7 +161,7 @@ impl Lookout {
         }
     }
 
-    /// Counts the answers to callers that define their buckets themselves.
+    /// Counts the answers to a caller that chose the limits of its buckets itself.
     pub(super) fn keyed(&self, answers: &[KeyedAnswer]) {
         for answer in answers {
             let outcome = match answer.admitted {

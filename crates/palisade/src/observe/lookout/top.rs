@@ -1,4 +1,4 @@
-//! The most frequent of something in the last ten minutes: a bounded sketch.
+//! A bounded sketch of the most frequent keys in the last ten minutes.
 //!
 //! The algorithm is Space-Saving: a newcomer takes the place and the count of the least frequent
 //! one. So nothing with a share above one in `PLACES` is missed, and counts are never too low.
