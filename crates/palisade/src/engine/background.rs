@@ -40,6 +40,7 @@ impl Engine {
     /// Does everything that is due at `now`: probes and expiries, one at a time.
     pub async fn run_due(&self, now: Micros) {
         loop {
+            // Each step may make another one due.
             let next = self.link.modes().next_due();
             match next {
                 Some((at, due)) if at <= now => self.link.run(due, now).await,
@@ -107,6 +108,7 @@ impl Engine {
     async fn reach(&self) {
         self.connect().await;
         let _ = self.link.look().await;
+        // Made like decisions, so that failures open the breaker, which ends this loop.
         while !self.link.is_reached() && !self.link.is_cut_off(Policy::Limits) {
             let ends = self.link.request_ends();
             let whom = For::Decision(Policy::Limits);

@@ -89,6 +89,7 @@ impl Engine {
         let level = modes.level(source, now);
         let health = modes.health();
         HealthReport {
+            // Either the store has answered, or limits are decided without it.
             ready: modes.is_ready(now) && (is_reached || is_cut_off(&modes)),
             degradation_level: level.number(),
             store: DependencyReport {

@@ -37,6 +37,7 @@ impl<T> Seldom<T> {
     }
 
     pub(in crate::engine) fn put(&self, value: Arc<T>) {
+        // The value comes first, so that a reader that sees the flag finds it.
         self.held.store(Some(value));
         self.is_there.store(true, Ordering::Release);
     }

@@ -125,6 +125,7 @@ pub(crate) fn arrive_at<'a>(
     request: EdgeRequest<'a>,
     now: Micros,
 ) -> Result<(), Refused> {
+    // Read only if a route names a host, because other requests need not have a readable one.
     let host = match request.policy.routes().has_hosts() {
         true => host::of_request(request.uri, request.headers),
         false => Ok(None),
@@ -224,6 +225,7 @@ fn look_at<'a>(
     if let (Some(verifier), Authorization::Bearer(token)) = (&config.jwt, arrived.authorization) {
         arrived.recalled = verifier.recall(token, now);
         arrived.unknown_token = arrived.recalled.is_none();
+        // Counts as a guess until its signature is verified (I-COST).
         facts.guess = arrived.unknown_token;
     }
     if sent.api_key && asks_for_api_keys(request.policy, facts) {
@@ -237,6 +239,7 @@ fn look_at<'a>(
             .marks(facts.user_agent.as_deref(), config.missing_user_agent);
     }
     if sent.ids {
+        // Anybody else may choose ids at will (I-ID).
         if config.trusted_proxies.contains(request.peer) {
             facts.request_id = request_id::sent_id(headers);
         }
@@ -275,6 +278,8 @@ impl<'a> Place<'a> {
     fn of(config: &EdgeConfig, policy: &PolicySet, line: Line<'a>) -> Result<Self, FieldError> {
         let method = method_of(line.method)?;
         let path = line.path.normal(config.encoded_slash)?;
+        // A request that is forwarded as it was written is read by the application from the
+        // client's bytes, any other from our normalised path.
         let readings = if line.as_written {
             path.readings()
         } else {

@@ -137,6 +137,7 @@ impl BotPatterns {
         let Some(text) = user_agent.filter(|text| !text.trim().is_empty()) else {
             return missing == MissingUserAgent::Marks;
         };
+        // Excludes most user agents before the text is copied and searched.
         let beginnings = self.beginnings.as_ref();
         if beginnings.is_some_and(|beginnings| !beginnings.may_be_in(text)) {
             return false;
@@ -183,6 +184,7 @@ fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
                 let Some((at, from)) = star else {
                     return false;
                 };
+                // Let the last star match one more byte.
                 star = Some((at, from + 1));
                 (g, t) = (at + 1, from + 1);
             }

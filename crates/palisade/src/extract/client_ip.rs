@@ -163,6 +163,7 @@ fn behind_proxies(
     }
     let found = match spelling {
         Spelling::XForwardedFor => {
+            // Each hop appends, so lines and their elements are read from the end.
             let hops = lines.iter().rev().flat_map(|line| elements(line));
             first_untrusted(hops.map(address), trusted)
         }

@@ -302,6 +302,7 @@ fn identity_of(
         });
     }
     let identity = match &config.identity_headers {
+        // From any other peer these headers are the client's own claim.
         Some(names) if config.trusted_proxies.contains(request.peer) => {
             Some(names.read(request.headers)?)
         }

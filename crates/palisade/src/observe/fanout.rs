@@ -90,6 +90,7 @@ impl Observer for Fanout {
         if !log && audit.is_none() && lookout.is_none() {
             return;
         }
+        // Digests are HMACs, so they are computed once for all observers.
         let who = Who::of(&self.keyring, seen.subject);
         if log {
             self.log.record(seen, &who);

@@ -256,6 +256,7 @@ impl Engine {
     ) -> Option<Box<CandidateAnswer>> {
         let candidate = self.candidate.get()?;
         let mut would_be = candidate.request(facts).await;
+        // If both allowed, a refund of the live charge must reach the candidate's buckets, too.
         if let (Some(live), Some(own)) = (&decision.receipt, would_be.receipt.take()) {
             candidate.receipts.note(live, own);
         }

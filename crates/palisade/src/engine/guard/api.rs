@@ -30,6 +30,8 @@ impl Command<'_> {
             ..
         } = *self;
         let guard = &policy.settings.guard;
+        // Sessions are in the account's login record, which is loaded only for requests that have a
+        // session.
         let session = signals.session.and(signals.keys(Flow::Login).account);
         let mut readings = None;
         for _ in 0..=RETRIES_MAX {
@@ -53,6 +55,7 @@ impl Command<'_> {
             readings = Some(counted);
             let found = evaluate_hit(guard, signals, network, counted, loaded.now);
             let writes = writes(policy, &loaded, &found);
+            // Futures are lazy: without a write nothing is sent.
             let commit = calls.make(|store| store.commit(&writes));
             if writes.is_empty() || commit.await? == Commit::Done {
                 return Ok(applied(signals, &loaded, &writes, found));
@@ -79,6 +82,8 @@ impl Command<'_> {
             let previous = previous.as_ref().and_then(|old| name(limit, old, pick));
             Some(charge(limit, name(limit, &counters, pick)?, previous))
         };
+        // In the order of the readings below. The moderate counter comes last because it may be
+        // missing.
         let charges: Vec<Charge<'_>> = [
             of(minor, |names| Some(names.minor)),
             of(severe, |names| Some(names.severe)),

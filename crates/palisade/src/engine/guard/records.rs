@@ -47,6 +47,7 @@ impl Loaded {
         let Some(stored) = found.record() else {
             return Ok(T::default());
         };
+        // During a rotation of the secret, a record may exist under its previous key only.
         let place = match &found.current {
             Some(_) => keys.current,
             None => keys.previous.unwrap_or(keys.current),

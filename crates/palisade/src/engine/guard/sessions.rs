@@ -96,6 +96,7 @@ impl Engine {
         for _ in 0..=RETRIES_MAX {
             let loaded = load(calls, pairs).await?;
             let (count, writes) = self.changed_sessions(calls, &loaded, &change).await?;
+            // Futures are lazy: without a change nothing is sent.
             let commit = calls.make(|store| store.commit(&writes));
             if count == 0 || commit.await? == Commit::Done {
                 return Ok(count);
@@ -118,6 +119,7 @@ impl Engine {
                 Ok(record) => record,
                 Err(failed) => return Err(cannot_read(calls, failed).await),
             };
+            // A session is recorded in both flows, and counts once.
             most = change(&mut record, loaded.now).max(most);
             if let Some(flow) = guard.flow(flow) {
                 let until = record.expires_at(guard, flow);
@@ -128,6 +130,7 @@ impl Engine {
     }
 
     fn account_records(&self, account: &Id) -> [Option<KeyPair>; 2] {
+        // An account's keys do not depend on the address.
         let mut facts = GuardFacts::new(std::net::IpAddr::from([0, 0, 0, 0]));
         facts.account = Some(account.clone());
         let signals = Signals::resolve(&self.keyring, GuardOp::LoginCheck, &facts);

@@ -139,6 +139,7 @@ impl Drop for Waiting<'_> {
 
 impl Stripe {
     async fn take(&self) -> MutexGuard<'_, Last> {
+        // A command that gets the lock at once does not count as waiting.
         let mut last = match self.last.try_lock() {
             Ok(last) => last,
             Err(_) => {
@@ -170,9 +171,11 @@ impl Turns {
                 held.push((stripe, stripe.take().await));
             }
         }
+        // Taken even if it does not fit: this turn makes it out of date for everybody else.
         let left = held.first_mut().and_then(|(_, last)| last.left.take());
         let is_last = |left: &Left| {
             let turns = held.iter().map(|(_, last)| last.turns);
+            // Since then each lock was taken exactly once, by this command.
             left.pairs == *pairs && left.turns.iter().map(|turn| turn + 1).eq(turns)
         };
         let known = left.filter(|left| is_last(left)).map(|left| left.known);

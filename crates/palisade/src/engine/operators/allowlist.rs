@@ -162,6 +162,7 @@ impl Copy {
             IpAddr::V4(_) => &self.v4_lengths,
             IpAddr::V6(_) => &self.v6_lengths,
         };
+        // One lookup for each prefix length in use, the longest first.
         lengths.iter().rev().find_map(|length| {
             let net = IpNet::new(ip, *length).ok()?.trunc();
             self.live(net_digest(keyring, net), now)
@@ -290,6 +291,7 @@ impl Engine {
                 problem: "must be 1 to 500 characters",
             });
         }
+        // The future by the store's clock, which also ends the entry.
         if let Some(until) = new.expires_at
             && until <= self.link.operate(Vitals::probe).await?
         {

@@ -185,6 +185,7 @@ impl HeardAnnouncements {
     /// announcement.
     pub(super) fn take(&mut self, found: Option<Entries>, now: Micros) -> (News, bool) {
         let is_first = self.version.is_none();
+        // Announcements may have expired before this node has seen them.
         let was_away = now.since(self.at) > UNHEARD;
         self.at = now;
         let Some(all) = found else {
@@ -204,6 +205,7 @@ impl HeardAnnouncements {
         let known = std::mem::take(&mut self.single);
         let mut reopened = HashSet::new();
         let (mut is_all_known, mut has_cleared, mut policies) = (true, false, false);
+        // The bound on memory. Without the old counts it is not known which refunds are new.
         if self.refunds.len() > NODES_MAX {
             self.refunds.clear();
             is_all_known = false;

@@ -127,6 +127,7 @@ impl Engine {
                     .link
                     .operate(|store| store.scan(kind, cursor.as_deref(), PAGE))
                     .await?;
+                // Blocks end by the store's clock.
                 let now = self.link.operate(Vitals::probe).await?;
                 for listed in &page.records {
                     if let Some(record) = Aggregate::decode(kind, &listed.record.bytes) {

@@ -158,6 +158,7 @@ impl Engine {
                 return Ok(Lifted::default());
             };
             let writes = [write];
+            // A record without a block need not be written again.
             let nothing_to_write = blocks == 0 && target.score == Score::Keep;
             let commit = calls.make(|store| store.commit(&writes));
             if nothing_to_write || commit.await? == Commit::Done {

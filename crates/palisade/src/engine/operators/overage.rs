@@ -124,6 +124,7 @@ impl Engine {
     pub async fn settle_overage(&self) -> Result<(), StoreError> {
         let now = self.now();
         let own = self.registries.overages.all();
+        // Nearly always there is nothing to share or to settle, and no reason for a store call.
         if own.is_empty() && !is_near_turn(now) {
             return Ok(());
         }
@@ -173,6 +174,7 @@ impl Engine {
             overage: total.overage(),
             at: now,
         });
+        // Marked after it was reported: a crash in between reports it twice rather than never.
         let settled = true;
         self.share(id, &Total { settled, ..total }).await
     }

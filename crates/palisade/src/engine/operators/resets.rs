@@ -174,6 +174,7 @@ impl Engine {
     ) -> Result<Vec<bool>, StoreError> {
         let is_local = |charge: &&Charge<'_>| self.limits.is_local(charge);
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
+        // The same buckets may also be counted in this process.
         self.limits.local().reset(&local).await?;
         self.link.stand_in().reset(charges).await?;
         let reset = self.link.operate(|store| both_names::reset(store, charges));

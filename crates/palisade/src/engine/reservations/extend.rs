@@ -92,6 +92,7 @@ impl Engine {
         if reservation.parts.is_empty() {
             return Ok(self.extend_nothing(reservation, asked));
         }
+        // The token may be older than the last extension: the recorded state is what counts.
         let found = self.fate_of(reservation, ends).await?;
         let held = match found.fate {
             None => reservation.clone(),
@@ -111,6 +112,7 @@ impl Engine {
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
         };
         let plan = self.planned(policy, &held, asked, &anchor);
+        // No wait would make such a cost fit.
         if plan.iter().any(PlannedCharge::is_too_dear) {
             let class: Arc<str> = (*held.class).into();
             let refused = refuse(Refusal::TooDear, &class, found.now);
@@ -137,6 +139,7 @@ impl Engine {
             return Ok(ExtendAttempt::Answer(denied(&held, &plan, &readings, now)));
         }
         let made = ChargedExtension::new(&held, &plan, &readings, &instants);
+        // Others have taken the slot in the meantime, so the holder must stop.
         if made.has_lost_slot {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::Answer(ExtendAnswer::Expired));
@@ -150,6 +153,8 @@ impl Engine {
             self.undo(policy, &held, &made.taken, ends).await;
             return Ok(ExtendAttempt::LostRace);
         }
+        // Freed last: a crash before this leaves a slot taken twice until its window has passed,
+        // and never one too few.
         self.undo(policy, &held, &made.freed, ends).await;
         let answer = self.held(&extended, now).map(ExtendAnswer::Held);
         Ok(ExtendAttempt::Answer(
@@ -192,6 +197,8 @@ impl Engine {
                 }
                 _ => continue,
             };
+            // Charged whether or not it fits, because a slot's old hit may still fill its bucket.
+            // For more cost the limit decides, as set below.
             let mut charge = part.line.charge(limit);
             match what {
                 What::More(_, unit) => {
@@ -291,6 +298,8 @@ impl ChargedExtension {
         };
         for ((one, reading), at) in plan.iter().zip(readings).zip(instants) {
             let was_full = reading.retry_at.is_some();
+            // `Report` takes nothing from a full bucket: a limit in shadow mode, or an anchor that
+            // still exists.
             if was_full && one.charge.on_exceed == OnExceed::Report {
                 continue;
             }
@@ -299,6 +308,7 @@ impl ChargedExtension {
                 What::Anchor => {}
                 What::Slot(position) => {
                     let part = &held.parts[position];
+                    // The bucket may be full, as long as the slot's old hit is part of it.
                     let is_alive = is_anchored(&one.charge) && part.line.counts_at(*at);
                     made.has_lost_slot |= was_full && !is_alive;
                     made.taken.push(new(part));
@@ -308,6 +318,7 @@ impl ChargedExtension {
                 What::More(position, _) => {
                     let part = &held.parts[position];
                     made.taken.push(new(part));
+                    // Charged at an instant of its own, so it is returned as a part of its own.
                     made.parts.push(Part {
                         line: new(part),
                         ..part.clone()
@@ -344,6 +355,8 @@ fn later_end(held: &Reservation, hold_us: Option<u64>, now: Micros) -> Micros {
     held.ends.max(now.plus(hold_us).min(latest))
 }
 
+/// Whether a part is the first of those that share its bucket, so that more cost is charged only
+/// once.
 fn is_first_of_bucket(held: &Reservation, position: usize) -> bool {
     let part = &held.parts[position];
     held.parts[..position]

@@ -82,6 +82,7 @@ impl Engine {
         let Some(bytes) = fate.encode() else {
             return Ok(false);
         };
+        // The record must outlive every token of the reservation.
         let lasts = match fate {
             Fate::Held(held) => held.ends.max(reservation.ends),
             Fate::Settled(_) => reservation.ends,

@@ -119,6 +119,7 @@ impl Engine {
         let mut plan = self.plan(policy, tenant.as_deref(), facts);
         let own = plan.charges.len();
         self.add_anchors(&mut plan, anchor.as_ref());
+        // If the store is not called, no charge of unknown outcome can result.
         let was_asked = plan.charges.len() > own && !self.link.is_cut_off(Policy::Limits);
         let (mut decision, bypassed) = self.decide_plan(policy, &plan, facts).await;
         let made = self.made(facts, &decision, (id, hold_us, life_us));
@@ -129,6 +130,7 @@ impl Engine {
                 ..made.clone()
             });
         }
+        // The anchor has room for one, so it denies a repeated request.
         let is_repeated = without_anchors(&mut decision);
         if is_repeated
             && let Some(anchor) = &anchor
@@ -256,6 +258,7 @@ impl Engine {
                 .map(|(_, at)| *at)
         };
         let mut again = made.clone();
+        // In a cluster the anchors may have been charged at slightly different instants.
         again.at = instants.iter().copied().min()?;
         for charge in plan.charges.iter().take(own) {
             let line = at_of(charge).and_then(|at| self.told_line(charge, at));
@@ -265,7 +268,9 @@ impl Engine {
         again.ends = again.at.plus(slots_hold(&again.parts, again.hold_us));
         let known = self.fate_of(&again, ends).await.ok()?;
         match known.fate {
+            // It was released as a charge of unknown outcome.
             Some(Fate::Settled(settled)) if settled.units.is_empty() => None,
+            // The holder learns of the settlement at its next call.
             Some(Fate::Settled(_)) => Some(again),
             Some(Fate::Held(held)) => Some(*held),
             // Marks it as owned, so that it is no longer released as a charge of unknown outcome.
@@ -307,6 +312,7 @@ impl Engine {
                 .map_or("", |one| one.id.as_str())
                 .to_owned(),
         );
+        // A repetition with other costs is another reservation.
         for (unit, amount) in facts.costs.iter().flat_map(|costs| costs.iter()) {
             said.push(format!("{unit}={amount}"));
         }
@@ -339,8 +345,10 @@ impl Engine {
                 |one: &&LimitReading| one.name == charge.limit.name && one.retry_after.is_some();
             let left = match denied.limits.iter().find(is_denied) {
                 Some(reading) => reading.remaining,
+                // This limit has not denied, but the cost may be more than it ever holds.
                 None => u64::from(charge.spec.capacity()),
             };
+            // A charge multiplies the cost by the route's weight.
             let weight = u64::from(weight_in(charge.limit, &plan.route).get());
             let left = left / weight;
             if amount > left && left > 0 {
@@ -356,6 +364,7 @@ impl Engine {
 /// The facts of a reservation: costs by unit, a slot, and a receipt for what is charged.
 fn asking(facts: &RequestFacts, policy: &PolicySet) -> Result<RequestFacts, FieldError> {
     let mut facts = facts.clone();
+    // A plain cost counts as requests and, if a limit counts bytes, as bytes.
     if facts.costs.is_none() {
         let cost = u64::from(facts.cost.map_or(1, std::num::NonZeroU32::get));
         let bytes = Costs::new([("content-bytes", cost)])?;

@@ -97,12 +97,14 @@ impl Engine {
 
     /// Does the tasks that wait for the store, until a call fails.
     pub async fn retry_settles(&self) {
+        // Tasks that are added meanwhile wait for the next round.
         let count = self.waiting_settles();
         for _ in 0..count {
             let Some(task) = self.retries.next() else {
                 return;
             };
             if let Err(task) = self.retry(task).await {
+                // The store does not answer: the tasks keep their order and wait.
                 self.retries.put_back(task);
                 return;
             }
@@ -124,6 +126,7 @@ impl Engine {
             Task::Orphan(reservation, asked) => {
                 let now = self.now();
                 if now.since(asked) < SETTLES_AFTER_US {
+                    // The call may still be on its way to the store.
                     return Err(Task::Orphan(reservation, asked));
                 }
                 match self.release_orphan(&reservation).await {
@@ -165,6 +168,8 @@ impl Engine {
                 Some(part.line.charged(part.line.cost, at))
             })
             .collect();
+        // A settlement without units marks a released charge, which a repeated request can no
+        // longer claim.
         let nobodys = Fate::Settled(Settled::default());
         if made.is_empty() || !self.seal_fate(reservation, (&nobodys, 0), ends).await? {
             return Ok(());

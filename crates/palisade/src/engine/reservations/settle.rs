@@ -124,9 +124,11 @@ impl Engine {
                 let found = self.fate_of(reservation, ends).await?;
                 revision = found.revision;
                 match found.fate {
+                    // Another settle came first: repeat its answer.
                     Some(Fate::Settled(first)) if first.by != settling.by => {
                         return Ok(done(first.units));
                     }
+                    // An earlier try of this settle has written the fate, and its answer was lost.
                     Some(Fate::Settled(own)) => {
                         return self.correct(&held, own.units, ends).await;
                     }
@@ -145,6 +147,7 @@ impl Engine {
             if self.seal_fate(&held, (&fate, revision), ends).await? {
                 return self.correct(&held, units, ends).await;
             }
+            // A fate was written concurrently: read it.
             must_look = true;
         }
         Err(NoAnswer::OutOfTime)
@@ -165,6 +168,8 @@ impl Engine {
         self.retries.tally.count(Outcome::Settled);
         self.retries.tally.count_overdraft(&units);
         let mut settlement = done(units);
+        // The surplus comes first, so that a crash in between leaves too much counted and not too
+        // little.
         match self.charge_surplus(&policy, held, &more, ends).await {
             Ok(limits) => settlement.limits.extend(limits),
             Err(_) => self.retries.note_dropped(),

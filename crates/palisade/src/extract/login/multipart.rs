@@ -156,6 +156,7 @@ fn disposed(said: &str) -> Option<(String, bool)> {
         let (value, after) = match value.strip_prefix('"') {
             Some(quoted) => quoted
                 .split_once('"')
+                // Readers disagree about escapes in quoted names.
                 .filter(|(inner, _)| !inner.contains('\\')),
             None => bare(value),
         }?;

@@ -61,6 +61,7 @@ pub fn username(
         return found;
     }
     let names = |value: &[u8]| counted(&form::plain_text(value, FIELD).ok()?).ok();
+    // A name in the query is accepted only if it is the one that is counted.
     let same = found
         .ok()
         .flatten()
@@ -177,6 +178,7 @@ pub(in crate::extract) fn plain(
         ));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
+    // Two content types are read as none, which every check of the type refuses.
     let only = types.next().filter(|_| types.next().is_none());
     let mut parts = only
         .map_or(&b""[..], |value| value.as_bytes())

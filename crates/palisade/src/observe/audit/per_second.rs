@@ -126,6 +126,7 @@ impl Tally {
             self.request_ids.extend(request_id);
         }
         if let Some(earlier) = self.last.take() {
+            // Network and correlation id are kept only as long as all events share them.
             let network = event.ip_prefix;
             event.ip_prefix = network.filter(|_| network == earlier.ip_prefix);
             let call = event.correlation_id.take();

@@ -141,6 +141,7 @@ impl Audit {
     /// that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
+            // Counted without digests, which would cost more than the decision to shed the request.
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
             event.rule = Some(Rule::L_GLOBAL);
             event.code = Some("throttling.rate_limit_exceeded");
@@ -156,6 +157,7 @@ impl Audit {
             .guard
             .map_or((false, false), |notes| (notes.replayed, notes.locked));
         let refused = !seen.decision.is_allowed() || seen.decision.would_refuse();
+        // A repeated answer was recorded when it was first given.
         !replayed && (locked || seen.bypassed.is_some() || refused)
     }
 

@@ -91,12 +91,14 @@ impl FileSink {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        // `sync` reaches the current file only.
         self.file.sync_data()?;
         let numbered = |number: u32| {
             let mut name = self.path.clone().into_os_string();
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
+        // From the highest number down, so that only the oldest file is overwritten.
         for number in (1..self.keep).rev() {
             rename_if_there(&numbered(number), &numbered(number + 1))?;
         }

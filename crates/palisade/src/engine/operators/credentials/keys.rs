@@ -236,6 +236,7 @@ impl Admin<'_> {
         if engine.policy.load().tier(&new.tier).is_none() {
             return Err(invalid("tier", "is not a tier of this policy"));
         }
+        // Read first, so that keys made on other nodes are counted as well.
         engine.refresh_credentials().await?;
         if engine.registries.credentials.held.lock().keys.len() >= KEYS_MAX {
             return Err(invalid(
@@ -280,6 +281,7 @@ impl Admin<'_> {
         let (id, mut entry) = engine.own_key(key)?;
         let now = engine.now();
         let (api_key, hash) = make_secret();
+        // At most one replaced secret stays valid.
         entry.secrets.truncate(1);
         for before in &mut entry.secrets {
             let overlap = u64::try_from(overlap.as_micros()).unwrap_or(u64::MAX);
@@ -325,6 +327,7 @@ impl Admin<'_> {
             bytes: Vec::new(),
             expires_at,
         };
+        // Written before the key is removed, so that `rotate_key` on another node cannot miss it.
         engine
             .link
             .operate(|store| store.put_entry(Registry::ApiKeys, revocation))
