@@ -209,6 +209,7 @@ fn certificates(config: &Config) -> Result<Certificates, Failure> {
     let proxy = match own {
         Some(own) => Some(own),
         None if tls.client_ca.is_none() || proxy.upstream.is_none() => callers.clone(),
+        // The proxy's clients may be anybody, so no certificate is required of them.
         None => load(shared_keys, shared, None)?,
     };
     Ok(Certificates { callers, proxy })

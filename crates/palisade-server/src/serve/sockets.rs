@@ -61,6 +61,7 @@ impl Accepting {
         Poll::Ready(Ok(match self {
             Self::Network(socket) => {
                 let (stream, peer) = ready!(socket.poll_accept(cx))?;
+                // Answers are written whole, so waiting for more bytes would only delay them.
                 let _ = stream.set_nodelay(true);
                 (Stream::Plain(stream), peer)
             }
@@ -153,6 +154,7 @@ fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     socket.set_reuse_port(sharing == Sharing::Workers)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    // The other kind of socket only tests whether the address is free.
     if sharing == Sharing::Workers {
         socket.listen(BACKLOG)?;
     }

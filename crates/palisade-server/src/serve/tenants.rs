@@ -207,6 +207,7 @@ async fn cache(
     };
     let base = Arc::clone(config.policy());
     let cache = Arc::new(TenantCache::new(name, settings, base, clock, watch));
+    // A weak reference, so that the task ends with the cache.
     task::spawn(follow(Arc::downgrade(&cache), source));
     cache.started().await;
     cache

@@ -54,6 +54,7 @@ fn is_read_as(key: &str, wanted: &str) -> bool {
         return true;
     }
     let key_words = words(&key);
+    // A field `user` may be read as the one that holds `user[email]`.
     let holder = |(at, _)| {
         let holder = words(&wanted[..at]);
         !holder.is_empty() && key_words == holder

@@ -168,6 +168,7 @@ impl TokenVerifier {
             return claims;
         }
         let accepted = self.accept(token)?;
+        // Only a token that is valid now is cached.
         self.judge_times(accepted.times, now)?;
         let claims = accepted.claims.clone();
         self.known.insert(token, accepted);
@@ -206,6 +207,7 @@ impl TokenVerifier {
     fn verify_signature(&self, token: &str, parts: &Parts<'_>) -> Result<(), TokenRefusal> {
         let pinned = self.keys.algorithm();
         let header = decode_header(token).map_err(|_| unreadable_header(parts.header))?;
+        // Pinned by the configuration: a token must not choose its own algorithm.
         if header.alg != pinned {
             return Err(TokenRefusal::Algorithm);
         }

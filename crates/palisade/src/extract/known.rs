@@ -74,9 +74,11 @@ impl KnownTokens {
             (found?, young.is_some())
         };
         if found.digest != digest(token) {
+            // Another token has the same short hash.
             return None;
         }
         let read = read(&found.accepted);
+        // A token that is in use moves to the young generation.
         if !is_young {
             self.generations.write().insert(place, found);
         }

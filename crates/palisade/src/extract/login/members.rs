@@ -80,6 +80,7 @@ impl<'p> Seek<'p> {
         let alike = |at: &usize| self.path.get(*at).is_some_and(|name| is_alike(name, key));
         let exact = self.exact.filter(|at| is(*at)).map(|at| at + 1);
         let here = self.exact.into_iter().chain(self.loose.iter().copied());
+        // Lenient readers may begin the path at any member.
         let mut loose: Vec<usize> = here.chain([0]).filter(alike).map(|at| at + 1).collect();
         loose.sort_unstable();
         loose.dedup();
@@ -164,6 +165,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Found, A::Error> {
         let mut found = self.no_text();
+        // The path does not continue within a list.
         while let Some(inner) = items.next_element_seed(self.elsewhere())? {
             found = found.and(inner);
         }
