@@ -1,8 +1,8 @@
-//! The configuration: the service's own tables beside the policy's.
+//! The configuration: the tables of the service and of the policy.
 //!
-//! sections (the declarations) → draft (what can be read) → agree (tables that must fit each
-//! other) → ready (what a service is made of before it touches anything) → examined (all that
-//! is wrong with any of it).
+//! `sections` declares the tables, `draft` reads as much as possible, `agree` checks tables that
+//! must fit each other, `ready` builds the parts of a service before it touches anything, and
+//! `examined` reports everything that is wrong with any of it.
 
 mod agree;
 mod draft;

@@ -284,7 +284,7 @@ impl Secured {
         let handshake = acceptor.accept(stream);
         match activity.unless_told(Verdict::Close, handshake).await? {
             Ok(stream) => {
-                // The handshake had the time for a head. The first head gets that time anew.
+                // The handshake used up the time for a head. The first head gets that time again.
                 activity.begin();
                 Some(Stream::Secure(Box::new(stream)))
             }

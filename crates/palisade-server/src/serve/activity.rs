@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
     End,
 }
 
-/// The first phase. A client that sends nothing has the time for a head, and no more.
+/// The first phase. A client that sends nothing gets the time for a head, and no more.
 const RECEIVING: u8 = 0;
 const IDLE: u8 = 1;
 const ANSWERING: u8 = 2;

@@ -122,8 +122,8 @@ fn bind_file(path: &Path, count: usize) -> io::Result<Bound> {
     })
 }
 
-/// Shares a passed socket, on which the workers take turns. Its file is removed by whoever opened
-/// it.
+/// Shares a passed socket, on which the workers take turns. The process that opened it removes its
+/// file.
 fn share(passed: PassedSocket, count: usize) -> io::Result<Bound> {
     let same = (0..count).map(|_| {
         Ok(match &passed.socket {

@@ -123,7 +123,7 @@ impl Tenants for Policies {
     }
 }
 
-/// The source of tenants' policies beside the file, as configured and not queried yet.
+/// The source of tenants' policies other than the file, configured and not queried yet.
 pub enum Elsewhere {
     /// No other source than the file.
     Nowhere,

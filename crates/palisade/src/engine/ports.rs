@@ -94,7 +94,7 @@ pub enum TenantSeen<'a> {
     Refused {
         /// The tenant; only its digest is recorded.
         org: &'a palisade_core::Id,
-        /// Which field, and why. Names nobody.
+        /// The field and the reason. It names nobody.
         why: &'a str,
     },
     /// The source failed, with the reason, or answers again (`None`).
@@ -276,7 +276,7 @@ pub struct OverageSeen<'a> {
     pub month: Option<&'a str>,
     /// Requests beyond the quota.
     pub overage: u64,
-    /// When.
+    /// The instant.
     pub at: Micros,
 }
 
@@ -285,7 +285,7 @@ pub struct OverageSeen<'a> {
 pub struct ModeChange<'a> {
     /// The failure policy that it concerns.
     pub policy: Policy,
-    /// What changed, in order.
+    /// The changes, in order.
     pub events: &'a Events,
     /// The store's failure that caused it, if one did.
     pub reason: Option<&'a StoreError>,
@@ -302,7 +302,7 @@ pub struct Administered<'a> {
     pub change: Change<'a>,
     /// The operator's request id.
     pub request_id: Option<&'a str>,
-    /// When.
+    /// The instant.
     pub at: Micros,
 }
 

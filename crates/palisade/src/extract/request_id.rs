@@ -1,10 +1,10 @@
 //! Request and correlation ids that arrive with a request.
 //!
-//! A request has one id (I-ID). `X-Request-Id` is believed from a trusted proxy or an
-//! authenticated backend; every other request gets a new id. Even a believed id may have
-//! been chosen by an end user, so it never tells a retry from a new attempt: a surface that
-//! reports to the guard on a client's behalf makes an `attempt_id` of its own, or a client
-//! could repeat one id and have every failure after the first ignored (G-ONCE).
+//! A request has one id (I-ID). `X-Request-Id` is believed from a trusted proxy or an authenticated
+//! backend; every other request gets a new id. Even a believed id may have been chosen by an end
+//! user, so it does not distinguish a retry from a new attempt: a surface that reports to the guard
+//! on a client's behalf makes an `attempt_id` of its own. Otherwise a client could repeat one id
+//! and have every failure after the first ignored (G-ONCE).
 
 use http::{HeaderMap, HeaderName};
 use palisade_core::Id;

@@ -139,7 +139,7 @@ impl<'a> RawRequest<'a> {
     /// Returns the charge that a refund is about: named by a receipt alone, or by facts.
     ///
     /// # Errors
-    /// A receipt beside facts.
+    /// A receipt together with facts.
     pub fn into_refund(self) -> Result<Refund<'a>, FieldError> {
         let has_facts = self.ip.is_some() || self.path.is_some() || self.op.is_some();
         match self.receipt {

@@ -55,7 +55,7 @@ pub(crate) struct Board {
     engine: Arc<Engine>,
     lookout: Arc<Lookout>,
     frames: watch::Sender<Bytes>,
-    /// The histories of the current second, once somebody has asked for them.
+    /// The histories of the current second, built at the first request.
     histories: Mutex<[Option<Bytes>; 2]>,
 }
 

@@ -76,7 +76,7 @@ pub enum AllowlistError {
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is wrong.
+        /// The problem with the field.
         problem: &'static str,
     },
     /// The store could not take it.

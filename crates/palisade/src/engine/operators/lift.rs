@@ -25,7 +25,7 @@ pub struct LiftTarget {
     pub record: RecordKey,
     /// Only the block on this key and member; `None` lifts all of the record.
     pub only: Option<(KeyKind, Option<String>)>,
-    /// What becomes of the score that led to the block.
+    /// Treatment of the score that led to the block.
     pub score: Score,
 }
 

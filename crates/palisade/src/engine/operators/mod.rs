@@ -45,7 +45,7 @@ pub enum AdminError {
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem with the field.
         problem: &'static str,
     },
     /// There is no such thing.

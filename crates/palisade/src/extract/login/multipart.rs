@@ -79,8 +79,8 @@ struct Part<'a> {
     is_text: bool,
 }
 
-/// Returns every field, if all of the body can be read. The boundary must stand nowhere but between
-/// the fields: a less strict reader would cut there too.
+/// Returns every field, if all of the body can be read. The boundary must not occur within a field,
+/// because a less strict reader would cut there, too.
 fn parts<'a>(body: &'a [u8], boundary: &[u8]) -> Option<Vec<Part<'a>>> {
     let delimiter = [b"--", boundary].concat();
     let mut rest = body.strip_prefix(&*delimiter)?;

@@ -38,8 +38,8 @@ impl From<FieldError> for Unreadable {
 /// invisible characters). `None` if the request carries no credential that the route knows of.
 ///
 /// # Errors
-/// The user name cannot be told. Also if the query names another user: many readers of forms and
-/// JSON look there too.
+/// The user name cannot be determined. Also if the query names another user, because many readers
+/// of forms and JSON look there, too.
 pub fn username(
     source: &UsernameSource,
     query: Option<&str>,

@@ -17,7 +17,7 @@ pub enum Severity {
     Info,
     /// Worth a look.
     Warning,
-    /// Worth waking somebody.
+    /// Worth waking an operator.
     Critical,
 }
 
@@ -156,8 +156,8 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
-    /// An actor or an address was answered 401 or 403 many times, here or by the application
-    /// behind the proxy: somebody looks for a way in.
+    /// An actor or an address was answered 401 or 403 many times, here or by the application behind
+    /// the proxy: a sign of probing.
     PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;

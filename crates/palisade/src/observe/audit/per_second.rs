@@ -2,9 +2,9 @@
 //! events out of the audit.
 //!
 //! The first refusal of a bucket in a second is written at once, under its request's id. The others
-//! of that second are one event, with their number and the first of their ids. The number of
-//! buckets that are told apart in a second is bounded. Beyond the bound refusals are counted by
-//! limit, and beyond a bound of limits by kind of event.
+//! of that second become one event, with their number and the first of their ids. The number of
+//! buckets that are counted separately is bounded. Beyond the bound refusals are counted by limit,
+//! and beyond a bound of limits by kind of event.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

@@ -34,7 +34,7 @@ impl Probes {
     }
 
     /// Counts a refusal of an address and, if there is one, of an actor. True if either has reached
-    /// the threshold and is to be reported; its count then starts anew.
+    /// the threshold and is to be reported; its count then restarts.
     pub(super) fn refused(
         &self,
         keyring: &Keyring,

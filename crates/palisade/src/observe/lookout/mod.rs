@@ -2,8 +2,8 @@
 //! bounded memory.
 //!
 //! A decision adds to a few totals. A refusal adds to a sketch of the most refused subjects, limits
-//! and classes. Everything else happens once a second, for all viewers together. Nobody is named:
-//! subjects are the digests that the audit shows too.
+//! and classes. Everything else happens once a second, for all viewers together. No subject is
+//! named: the digests are those of the audit.
 
 mod counts;
 mod durations;
@@ -44,7 +44,7 @@ pub use quotas::NearQuota;
 const TOP_SHOWN: usize = 20;
 /// Notes that are shown.
 const NOTES_SHOWN: usize = 50;
-/// Digits of a pseudonym: enough to tell a few thousand apart, and to find it in the audit.
+/// Digits of a pseudonym: enough to distinguish a few thousand, and to find it in the audit.
 const PSEUDONYM_DIGITS: usize = 12;
 
 /// Collects the numbers behind the dashboard, about the decisions of one process.

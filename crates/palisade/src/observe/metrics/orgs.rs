@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 
 use crate::observe::who::log_digest;
 
-/// Hexadecimal digits of a label: enough to tell a few thousand apart.
+/// Hexadecimal digits of a label: enough to distinguish a few thousand.
 const LABEL_DIGITS: usize = 16;
 
 /// One of this many requests by unknown organisations is considered for a place, so that a crowd of
