@@ -1,7 +1,7 @@
 //! Three nodes on one real Redis, Redis Cluster or Postgres.
 //!
-//! Five seconds of load offer at least 10,000 decisions a second to each store through
-//! three nodes, and fail if one too many was admitted, or if less was offered. For longer:
+//! A flood of five seconds offers at least 10,000 decisions a second to each store through three
+//! nodes. It fails if one request too many was admitted, or if less was offered. For a longer one:
 //! `PALISADE_LOAD_SECONDS=30 cargo test --release -p palisade --test engine_nodes load --
 //! --nocapture`.
 #![allow(

@@ -66,7 +66,7 @@ pub(super) enum Admitted<'a> {
 pub(super) struct Decided {
     pub(super) answer: RequestAnswer,
     pub(super) forward_path: Option<Box<str>>,
-    /// The policy it was decided by.
+    /// The facts by which it was decided.
     pub(super) facts: RequestFacts,
 }
 

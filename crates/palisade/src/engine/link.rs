@@ -142,8 +142,8 @@ impl<'l> Calls<'l> {
         self.ends - GRACE
     }
 
-    /// Start of the current series of calls: the request's arrival, unless the series was restarted
-    /// by [`Self::anew`].
+    /// Start of the current series of calls: the request's arrival, unless `anew` has restarted the
+    /// series.
     pub(super) const fn began(self) -> Instant {
         self.began
     }
@@ -360,9 +360,9 @@ impl Link {
         result.map_err(NoAnswer::Failed)
     }
 
-    /// Whether to make a call without asking the breaker and with nothing but a count in its
-    /// report. True of most limit calls of a synchronous store that has not failed, where both
-    /// would cost more than the call.
+    /// Whether to make a call without the breaker's permission and report it with a bare count.
+    /// True of most limit calls of a synchronous store that has not failed, for which permission
+    /// and full report would cost more than the call.
     fn skips_breaker(&self, whom: For) -> bool {
         self.answers_at_once
             && whom == For::Decision(Policy::Limits)

@@ -111,7 +111,7 @@ pub fn arrive<'a>(
 pub(crate) enum Agent {
     /// The user agent is read, and a bot is marked.
     Asked,
-    /// The user agent and the mark of a bot are no facts.
+    /// The user agent is left out of the facts, and bots are not marked.
     #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "a layer's"))]
     NotAsked,
 }

@@ -34,8 +34,8 @@ const SCANNERS: [&str; 18] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BotPatterns {
     patterns: Vec<Pattern>,
-    /// First bytes of all patterns: most user agents contain none of them. `None` if that test
-    /// cannot be used.
+    /// A quick test on the first bytes of the patterns, which most user agents fail; `None` if the
+    /// patterns do not permit it.
     beginnings: Option<Beginnings>,
 }
 

@@ -94,9 +94,9 @@ pub struct JwtKeys {
 }
 
 enum Keys {
-    /// The token's `kid` does not matter.
+    /// One key, whatever the token's `kid`.
     Static(DecodingKey),
-    /// The token's `kid` chooses.
+    /// A key set, in which the token's `kid` chooses.
     Set(Vec<SetKey>),
 }
 

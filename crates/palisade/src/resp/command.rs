@@ -81,7 +81,7 @@ pub enum Refused {
     /// An argument that is not valid.
     #[error("ERR `{0}` {1}")]
     Field(&'static str, &'static str),
-    /// There is one database.
+    /// A database other than 0, the only one.
     #[error("ERR DB index is out of range")]
     Database,
 }

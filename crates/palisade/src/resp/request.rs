@@ -33,7 +33,7 @@ pub enum Malformed {
     /// An array whose length is no number, or too large.
     #[error("Protocol error: invalid multibulk length")]
     ArrayLength,
-    /// A string whose length is no number, or too large, or not its own.
+    /// A string whose length is no number, too large, or not that of its bytes.
     #[error("Protocol error: invalid bulk length")]
     BulkLength,
     /// An element that is no string.

@@ -176,8 +176,8 @@ impl Engine {
         let _ = self.return_lines(policy, held, lines, ends).await;
     }
 
-    /// The charges of an extension: the slots anew, each bucket of a unit that costs more, and the
-    /// anchors, which show whether the store still has what is held.
+    /// The charges of an extension: a new hit for each slot, more for each bucket of a unit that
+    /// costs more, and the anchors, which show whether the store still has what is held.
     fn planned<'p>(
         &self,
         policy: &'p PolicySet,
@@ -240,9 +240,9 @@ impl Engine {
 /// Purpose of a charge of an extension.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// The slot of the part at this position, held anew.
+    /// A new hit for the slot of the part at this position.
     Slot(usize),
-    /// More of the part's unit.
+    /// More cost for the part at this position, in the unit at that one.
     More(usize, usize),
     Anchor,
 }
@@ -264,7 +264,7 @@ impl PlannedCharge<'_> {
 struct ChargedExtension {
     /// All lines that were charged, without anchors.
     taken: Vec<Line>,
-    /// Old hits of slots that were taken anew, to be returned.
+    /// Old hits of slots that got a new one, to be returned.
     freed: Vec<Line>,
     /// The parts of the reservation after the extension.
     parts: Vec<Part>,

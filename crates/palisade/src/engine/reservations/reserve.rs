@@ -218,8 +218,8 @@ impl Engine {
             .collect()
     }
 
-    /// The line of a charge whose instant is that of its anchor: it was made in the store and in
-    /// the same step, if it was made at all.
+    /// The line of a charge at the instant of its anchor; `None` if the anchor does not vouch for
+    /// it, because it is not made in the store and in the anchor's step.
     fn told_line(&self, charge: &Charge<'_>, at: Micros) -> Option<Line> {
         let line = self.limits.idle_line(charge, at);
         let is_told = line.place == Place::Store

@@ -60,8 +60,8 @@ struct Seek<'p> {
     path: &'p [String],
     /// Length of the path that leads here; `None` off the path.
     exact: Option<usize>,
-    /// Lengths of the path that lead here for readers that begin at another member, or read names
-    /// loosely.
+    /// Numbers of path elements that have been matched here by readers that begin at another
+    /// member, or that read names loosely.
     loose: Vec<usize>,
 }
 

@@ -306,7 +306,7 @@ impl Admin<'_> {
         self.issued(KeyChange::Rotated, api_key, &id, reason)
     }
 
-    /// Ends a key with all its secrets, whoever registered it.
+    /// Revokes a key with all its secrets, whatever its origin.
     ///
     /// # Errors
     /// No such key, or the store's.
