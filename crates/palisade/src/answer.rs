@@ -47,6 +47,7 @@ pub fn apply_headers(target: &mut HeaderMap, answer: &RequestAnswer) {
         each_header(&answer.decision, families, &mut headers);
         TEXT.set(headers.text);
     });
+    // Depends on the request, so it is not among the remembered values.
     if let Some((name, value)) = candidate(answer) {
         target.insert(name, value);
     }

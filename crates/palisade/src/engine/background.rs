@@ -65,6 +65,7 @@ impl Engine {
     /// end, after the last request.
     ///
     /// # Errors
+    /// The store could not be flushed: what was counted in the last moments may be lost.
     pub async fn finish(&self) -> Result<(), StoreError> {
         self.return_leases().await;
         self.retry_settles().await;

@@ -161,6 +161,7 @@ impl Run<'_> {
             .into_iter()
             .partition(|line| line.expires_at > self.now);
         self.done.expired.records += ended.len() as u64;
+        // Revision zero: a write succeeds only where the store has no record.
         let mut writes: Vec<RecordWrite> = live.into_iter().map(|line| write(line, 0)).collect();
         let stand = match self.store.commit(&writes).await? {
             Commit::Done => writes.len(),
@@ -180,6 +181,7 @@ impl Run<'_> {
                 self.done.written.records += 1;
                 return Ok(());
             }
+            // The store has a record: keep it, or replace exactly this revision of it.
             let loaded = self.store.load(&[write.key]).await?.records;
             let held = loaded.into_iter().next().flatten();
             if held.is_some() && self.existing == Existing::Keep {

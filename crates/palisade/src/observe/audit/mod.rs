@@ -142,6 +142,7 @@ impl Shared {
         let Some(first) = queues.next() else {
             return;
         };
+        // The first queue gets the event itself, so that nothing is copied for a single sink.
         for queue in queues {
             self.push_to(queue, event.clone());
         }

@@ -204,6 +204,7 @@ impl Lookout {
         };
         match seen.subject {
             Subject::Guard(_, facts) => {
+                // A block on a network is reported under the address, any other under the account.
                 let key = seen.decision.reasons.iter().find_map(|reason| reason.key);
                 let is_of_network = matches!(
                     key,

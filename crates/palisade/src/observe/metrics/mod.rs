@@ -324,6 +324,7 @@ impl Observer for Metrics {
     }
 
     fn keyed(&self, answers: &[KeyedAnswer]) {
+        // Adjacent equal answers are counted in one step.
         for run in answers.chunk_by(|one, next| said(one) == said(next)) {
             let (Some(first), count) = (run.first(), run.len() as u64) else {
                 continue;

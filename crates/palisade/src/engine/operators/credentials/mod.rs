@@ -105,6 +105,7 @@ impl Held {
         all.clients = clients
             .map(|entry| (entry.id.as_str().into(), (entry.kind(), Origin::Admin)))
             .collect();
+        // Inserted last, so that an entry of the source replaces one of the admin API.
         for (hash, key) in &self.source.api_keys {
             if let Some(usage) = &key.usage_of {
                 all.newest.insert(usage.clone(), hash.clone());
@@ -142,6 +143,8 @@ impl Engine {
             let held = credentials.held.lock();
             (held.keys_seen, held.clients_seen)
         };
+        // Both lists are read before an error is returned, so that one of them can be updated
+        // without the other.
         let keys = self.changed_entries(Registry::ApiKeys, keys_seen).await;
         let clients = self.changed_entries(Registry::Clients, clients_seen).await;
         let mut has_changed = false;
@@ -155,6 +158,7 @@ impl Engine {
                 held.take_clients(all);
                 has_changed = true;
             }
+            // A replaced secret must expire even if nothing has changed in the store.
             has_changed |= held.is_due(self.now());
         }
         if has_changed {
