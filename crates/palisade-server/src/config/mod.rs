@@ -109,7 +109,7 @@ impl Config {
 /// the file over the defaults.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its place.
+/// Every error of the configuration, each with its place.
 pub fn load(path: Option<&Path>, env: &Env, flags: &Overrides) -> Result<Config, ConfigErrors> {
     draft(path, env, flags)?.whole()
 }

@@ -35,7 +35,7 @@ impl Ready {
     /// Builds all parts. Reads files and variables but opens no connection. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Everything that `serve` would refuse, each error with its place.
+    /// One error for each part of the configuration that `serve` would refuse, with its place.
     pub async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
         let (ready, refused) = Self::try_of(config, env, &[]).await;
         match (ready, ConfigErrors::from_list(refused)) {

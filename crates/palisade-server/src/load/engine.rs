@@ -45,7 +45,7 @@ pub struct Load {
 /// that it is compiled here and not where it is called.
 ///
 /// # Errors
-/// Says what cannot be opened or removed.
+/// A message that names what could not be opened or removed.
 pub fn run(load: &Load) -> Pin<Box<dyn Future<Output = Result<Report, Failure>> + Send + '_>> {
     Box::pin(measured(load))
 }

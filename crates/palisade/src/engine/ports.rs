@@ -320,7 +320,7 @@ pub enum Operator {
 /// A change of an API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// It was made.
+    /// The key was created.
     Created,
     /// Its secret was replaced.
     Rotated,

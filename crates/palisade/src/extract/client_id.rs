@@ -43,10 +43,10 @@ impl Default for OAuthRoutes {
 }
 
 impl OAuthRoutes {
-    /// Routes as an operator spelt them, normalised like the requests' paths.
+    /// Normalises the paths from the configuration in the same way as the paths of requests.
     ///
     /// # Errors
-    /// A path that no request could have.
+    /// A path that is refused in requests, too, so that the route could never match.
     pub fn new<S: AsRef<str>>(
         authorize: &[S],
         credentials: &[S],

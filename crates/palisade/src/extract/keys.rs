@@ -82,7 +82,7 @@ pub enum KeyError {
 /// Reads the configured algorithm's name.
 ///
 /// # Errors
-/// Anything but the supported signature algorithms; `none` too.
+/// The name is not that of a supported signature algorithm; `none` is not supported.
 pub fn parse_algorithm(name: &str) -> Result<Algorithm, KeyError> {
     name.parse().map_err(|_| KeyError::Algorithm)
 }

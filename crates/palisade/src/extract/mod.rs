@@ -326,7 +326,7 @@ impl From<jwt::Claims> for Identity {
 /// The method in capitals.
 ///
 /// # Errors
-/// Empty, over [`METHOD_BYTES_MAX`], or with characters no method has.
+/// The method is empty, longer than [`METHOD_BYTES_MAX`], or has characters that no method has.
 pub fn normalise_method(method: &str) -> Result<Cow<'_, str>, FieldError> {
     if let Some(usual) = usual_method(method) {
         return Ok(Cow::Borrowed(usual));

@@ -79,7 +79,8 @@ impl DenialLog {
         number.is_multiple_of(self.one_in.get())
     }
 
-    /// Returns a class as it may be shown: callers may name any.
+    /// Returns the name of a class if the policy has it, otherwise a fixed word: callers may send
+    /// any name, and each would become a new label.
     pub(super) fn shown_class(&self, class: &str) -> Arc<str> {
         self.classes.shown(class)
     }

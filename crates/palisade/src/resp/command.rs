@@ -11,9 +11,9 @@ pub enum Command<'a> {
     Throttle(Throttle<'a>),
     /// `RESET key`: forgets what a key has used.
     Reset(&'a [u8]),
-    /// `RESET`: the connection begins anew.
+    /// `RESET`: the connection returns to the state of a new one.
     ResetConnection,
-    /// `RESET`: the connection starts over.
+    /// `PING`, with a text to send back.
     Ping(Option<&'a [u8]>),
     /// `ECHO`.
     Echo(&'a [u8]),
@@ -112,7 +112,7 @@ impl<'a> Command<'a> {
     /// Parses `args`, whose first is the name of the command.
     ///
     /// # Errors
-    /// [`Refused`], which names no value.
+    /// [`Refused`]; its message contains no argument of the client.
     pub fn of(args: &[&'a [u8]]) -> Result<Self, Refused> {
         let (name, rest) = args.split_first().ok_or(Refused::Unknown)?;
         let is_named = |(known, _): &&(&str, i64)| name.eq_ignore_ascii_case(known.as_bytes());

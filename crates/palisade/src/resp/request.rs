@@ -56,7 +56,7 @@ pub enum Malformed {
 /// Returns the request that `input` begins with; `None` if it is not complete yet.
 ///
 /// # Errors
-/// [`Malformed`] if it can never become one.
+/// [`Malformed`] if no further bytes can make `input` a request.
 pub fn read(input: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     let request = match input.first() {
         None => return Ok(None),

@@ -29,7 +29,7 @@ pub fn create_data_dir(directory: &Path) -> Result<()> {
 /// file would fit on a full disk, so bytes are written and synced.
 ///
 /// # Errors
-/// Nothing can be written there.
+/// No file can be created in the directory, or not all bytes can be written.
 pub fn try_write(directory: &Path) -> Result<()> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
     let mut file = std::fs::File::create(&probe)?;
@@ -75,7 +75,7 @@ pub fn starting_secret(
 /// The secret of a data directory. The first call creates it, readable by this user only.
 ///
 /// # Errors
-/// It cannot be read or written, or is too short to be one.
+/// The secret cannot be read or written, or the file is too short to be a secret.
 fn kept_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
     match read_secret(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => create_secret(directory),
@@ -86,7 +86,7 @@ fn kept_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
 /// The secret of a data directory, if there is one.
 ///
 /// # Errors
-/// It cannot be read, or is too short to be one.
+/// The secret cannot be read, or the file is too short to be a secret.
 pub fn read_secret(directory: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let mut secret = Zeroizing::new(Vec::new());
     std::fs::File::open(directory.join(SECRET_FILE))?

@@ -84,6 +84,7 @@ pub(super) struct Command<'e> {
 impl Engine {
     /// Decides a guard command.
     ///
+    /// # Errors
     /// A field that is missing or not valid for this command; nothing is counted then.
     pub async fn guard(
         &self,

@@ -25,7 +25,7 @@ impl Engine {
     /// An account has at most 20 sessions; a further one ends the oldest.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn issue_session(&self, account: &Id) -> Result<String, StoreError> {
         let mut bytes = [0; 32];
         rand::rng().fill_bytes(&mut bytes);
@@ -53,7 +53,7 @@ impl Engine {
     /// Revokes one session of an account, or all of them, and returns how many there were.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn revoke_sessions(
         &self,
         account: &Id,

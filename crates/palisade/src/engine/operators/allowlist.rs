@@ -279,7 +279,7 @@ impl Engine {
     /// Adds an entry. It binds here at once, on other nodes within a second.
     ///
     /// # Errors
-    /// A field that is not valid, or the store's.
+    /// A field that is not valid, or an error of the store.
     pub async fn allowlist_add(
         &self,
         new: NewAllowlistEntry,
@@ -326,7 +326,7 @@ impl Engine {
     /// was none.
     ///
     /// # Errors
-    /// An identifier that is not valid, or the store's.
+    /// An identifier that is not valid, or an error of the store.
     pub async fn allowlist_remove(
         &self,
         kind: AllowlistKind,
@@ -353,7 +353,7 @@ impl Engine {
     /// Every live entry.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn allowlist(&self) -> Result<Vec<AllowlistEntry>, StoreError> {
         let found = self
             .link
@@ -365,7 +365,7 @@ impl Engine {
     /// Copies the list if it has changed. Called at least once a second.
     ///
     /// # Errors
-    /// The store's; the copy stays as it was.
+    /// An error of the store; the copy stays as it was.
     pub async fn refresh_allowlist(&self) -> Result<(), StoreError> {
         let allowlist = &self.registries.allowlist;
         let seen = match allowlist.version.load(Ordering::Acquire) {

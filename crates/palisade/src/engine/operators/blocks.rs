@@ -116,7 +116,7 @@ impl Engine {
     /// Lists active blocks, at most [`BLOCKS_LISTED_MAX`]; true if there are more.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn blocks(&self) -> Result<(Vec<BlockView>, bool), StoreError> {
         let policy = self.policy.load_full();
         let mut found = Vec::new();
@@ -152,7 +152,7 @@ impl Engine {
     /// name a next one.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn blocks_after(
         &self,
         after: Option<&BlockCursor>,
@@ -200,7 +200,7 @@ impl Engine {
     /// Active blocks of a subject in any flow, found without a scan of the store.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn blocks_of(&self, facts: &GuardFacts) -> Result<Vec<BlockView>, StoreError> {
         let (blocks, _) = self.seen_in(&self.records_of(facts)).await?;
         Ok(blocks)

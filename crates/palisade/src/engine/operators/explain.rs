@@ -89,7 +89,7 @@ impl Engine {
     /// without an address ([`NO_ADDRESS`]) is explained by its account alone. Nothing is counted.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn explain(
         &self,
         request: Option<&RequestFacts>,

@@ -82,7 +82,7 @@ impl Engine {
     /// Lifts the blocks on all records of a subject.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn lift_of(&self, subject: &LiftSubject, score: Score) -> Result<Lifted, StoreError> {
         let mut lifted = Lifted::default();
         for record in self.records_named(subject) {
@@ -138,7 +138,7 @@ impl Engine {
     /// their next command.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn lift(&self, target: &LiftTarget) -> Result<Lifted, StoreError> {
         let policy = self.policy.load_full();
         let which = match &target.only {

@@ -111,7 +111,7 @@ impl Engine {
     /// Looks up the current state of a subject. Nothing is counted.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn look_up(&self, sought: &Sought) -> Result<Standing, StoreError> {
         let (blocks, scores) = self.records_seen(&sought.subject()).await?;
         let policy = self.policy.load_full();

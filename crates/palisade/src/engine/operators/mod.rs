@@ -97,7 +97,7 @@ impl Admin<'_> {
     /// Adds an allowlist entry.
     ///
     /// # Errors
-    /// A field that is not valid, or the store's.
+    /// A field that is not valid, or an error of the store.
     pub async fn allowlist_add(
         &self,
         new: NewAllowlistEntry,
@@ -110,7 +110,7 @@ impl Admin<'_> {
     /// Removes an allowlist entry.
     ///
     /// # Errors
-    /// An identifier that is not valid or not in the list, or the store's.
+    /// An identifier that is not valid or not in the list, or an error of the store.
     pub async fn allowlist_remove(
         &self,
         kind: AllowlistKind,
@@ -129,7 +129,7 @@ impl Admin<'_> {
     /// Lifts the blocks of one record.
     ///
     /// # Errors
-    /// No active block, or the store's.
+    /// No active block, or an error of the store.
     pub async fn lift(&self, target: &LiftTarget, reason: &str) -> Result<Lifted, AdminError> {
         let lifted = self.engine.lift(target).await?;
         if let Some(candidate) = self.engine.beside() {
@@ -142,7 +142,8 @@ impl Admin<'_> {
     /// Lifts the blocks of a subject that an operator names.
     ///
     /// # Errors
-    /// A subject that names nobody, has no records or no block, or the store's.
+    /// A subject without any selector, without records or without a block, or an error of the
+    /// store.
     pub async fn lift_of(
         &self,
         subject: &LiftSubject,
@@ -189,7 +190,7 @@ impl Admin<'_> {
     /// know, because a tenant's name must not be written to the store.
     ///
     /// # Errors
-    /// The store's: other nodes may not have been told, although this one asks again.
+    /// An error of the store: other nodes may not have been told, although this one asks again.
     pub async fn invalidate_cache(&self, org: Option<&str>) -> Result<bool, AdminError> {
         let dropped = self.engine.tenants.invalidate(org);
         self.record(Change::CacheInvalidated);

@@ -120,7 +120,7 @@ impl Engine {
     /// few seconds and before the process ends.
     ///
     /// # Errors
-    /// The store's; what was not shared is tried again.
+    /// An error of the store; what was not shared is tried again.
     pub async fn settle_overage(&self) -> Result<(), StoreError> {
         let now = self.now();
         let own = self.registries.overages.all();

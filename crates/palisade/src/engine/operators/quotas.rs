@@ -49,10 +49,10 @@ pub struct QuotaPage {
 }
 
 impl Engine {
-    /// Usage of the API key with this hash.
+    /// Returns the usage of the API key with this hash.
     ///
     /// # Errors
-    /// No such key, or the store's.
+    /// There is no such key, or an error of the store.
     pub async fn quota(&self, hash: &str) -> Result<QuotaUsage, AdminError> {
         let policy = self.policy.load_full();
         let (tier, hash) = self.tier_in_force(&policy, hash)?;
@@ -64,7 +64,7 @@ impl Engine {
     /// Usage of registered API keys after `after`, in the order of their hashes.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn quotas(
         &self,
         after: Option<&str>,
@@ -153,7 +153,7 @@ impl Admin<'_> {
     /// Resets the use of an API key in this month to zero.
     ///
     /// # Errors
-    /// No such key, no reason, or the store's.
+    /// No such key, no reason, or an error of the store.
     pub async fn quota_reset(&self, hash: &str, reason: &str) -> Result<QuotaUsage, AdminError> {
         check_reason(reason)?;
         let engine = self.engine;
@@ -180,7 +180,7 @@ impl Admin<'_> {
     /// so far is kept.
     ///
     /// # Errors
-    /// No such key or tier, or the store's.
+    /// No such key or tier, or an error of the store.
     pub async fn change_tier(
         &self,
         hash: &str,

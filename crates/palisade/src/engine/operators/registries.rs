@@ -42,7 +42,7 @@ impl Engine {
     /// Copies the tiers that operators have changed.
     ///
     /// # Errors
-    /// The store's; the copy stays as it was.
+    /// An error of the store; the copy stays as it was.
     pub async fn refresh_tiers(&self) -> Result<(), StoreError> {
         let found = self
             .link
@@ -62,7 +62,7 @@ impl Engine {
     /// refreshes tenants' policies if another node has announced it.
     ///
     /// # Errors
-    /// The store's; what is remembered stays until the next read.
+    /// An error of the store; what is remembered stays until the next read.
     pub async fn refresh_resets(&self) -> Result<(), StoreError> {
         let seen = self.registries.heard.lock().version();
         let found = self
@@ -99,7 +99,7 @@ impl Engine {
     /// Announces this node's refunds since the last announcement, if there are any.
     ///
     /// # Errors
-    /// The store's; the refunds stay in the next announcement.
+    /// An error of the store; the refunds stay in the next announcement.
     pub async fn announce_refunds(&self) -> Result<(), StoreError> {
         let refunds = &self.registries.refunds;
         let Some((entry, count)) = refunds.untold() else {

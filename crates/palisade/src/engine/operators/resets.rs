@@ -191,7 +191,7 @@ impl Engine {
     /// Clears every bucket that a request with these facts would be charged to.
     ///
     /// # Errors
-    /// The store's.
+    /// An error of the store.
     pub async fn reset(&self, facts: &RequestFacts) -> Result<Vec<(Arc<str>, bool)>, StoreError> {
         let cleared = self.clear(facts).await?;
         self.announce_reset().await?;
@@ -267,7 +267,8 @@ impl Admin<'_> {
     /// Clears every bucket of the named subjects at once.
     ///
     /// # Errors
-    /// A selector without buckets, too many selectors or buckets, no reason, or the store's.
+    /// A selector without buckets, too many selectors or buckets, no reason, or an error of the
+    /// store.
     pub async fn reset(
         &self,
         selectors: &[ResetSelector],

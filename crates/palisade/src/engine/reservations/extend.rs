@@ -45,7 +45,8 @@ impl Engine {
     /// stays valid.
     ///
     /// # Errors
-    /// A token that is not ours, a unit that was never reserved, or a hold outside its bounds.
+    /// A token that this deployment did not issue, a unit that was never reserved, or a hold
+    /// outside its bounds.
     pub async fn extend(
         &self,
         token: &str,

@@ -57,7 +57,7 @@ impl Engine {
     /// nothing and gets the first answer.
     ///
     /// # Errors
-    /// A token that is not ours, or a unit that was never reserved.
+    /// A token that this deployment did not issue, or a unit that was never reserved.
     pub async fn settle(&self, token: &str, used: &Costs) -> Result<Settlement, ReservationError> {
         let reservation = self.open_reservation(token)?;
         if reservation.used(used).is_none() {
@@ -72,7 +72,7 @@ impl Engine {
     /// Releases a reservation: all of it is returned.
     ///
     /// # Errors
-    /// A token that is not ours.
+    /// A token that this deployment did not issue.
     pub async fn release(&self, token: &str) -> Result<Settlement, ReservationError> {
         let reservation = self.open_reservation(token)?;
         Ok(self.settle_reservation(reservation, None).await)

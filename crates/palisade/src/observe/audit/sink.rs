@@ -34,7 +34,7 @@ pub trait Sink: Send + 'static {
     /// Makes what was written durable.
     ///
     /// # Errors
-    /// It could not be.
+    /// The lines could not be made durable.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }

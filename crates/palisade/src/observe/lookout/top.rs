@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use palisade_core::time::{MINUTE, Micros};
 
-/// Different keys that are counted in one minute.
+/// Most keys with a count of their own in one minute.
 const PLACES: usize = 256;
 /// Minutes that count.
 const MINUTES: u64 = 10;

@@ -108,7 +108,7 @@ impl Admin<'_> {
     /// Registers an OAuth client, or changes the type of one that the admin API registered.
     ///
     /// # Errors
-    /// A client that the file or the source registers, too many clients, or the store's.
+    /// A client that the file or the source registers, too many clients, or an error of the store.
     pub async fn add_client(
         &self,
         id: &Id,
@@ -163,7 +163,7 @@ impl Admin<'_> {
     /// Removes an OAuth client that the admin API registered.
     ///
     /// # Errors
-    /// No such client, or the store's.
+    /// No such client, or an error of the store.
     pub async fn remove_client(&self, id: &Id, reason: Option<&str>) -> Result<(), AdminError> {
         reason.map_or(Ok(()), check_reason)?;
         let entry = entry_id(id.as_str());

@@ -227,7 +227,7 @@ impl Admin<'_> {
     /// Makes an API key. It is valid here at once, on other nodes within a second.
     ///
     /// # Errors
-    /// A field that is not valid, too many keys, or the store's.
+    /// A field that is not valid, too many keys, or an error of the store.
     pub async fn create_key(&self, new: NewApiKey) -> Result<IssuedKey, AdminError> {
         let engine = self.engine;
         check_name(&new.name)?;
@@ -264,8 +264,8 @@ impl Admin<'_> {
     /// replaced earlier ends at once. What was used stays used.
     ///
     /// # Errors
-    /// No such key, one that is not the admin API's, an overlap that is too long, or the
-    /// store's.
+    /// No such key, a key that was not created over the admin API, an overlap that is too long, or
+    /// an error of the store.
     pub async fn rotate_key(
         &self,
         key: &str,
@@ -309,7 +309,7 @@ impl Admin<'_> {
     /// Revokes a key with all its secrets, whatever its origin.
     ///
     /// # Errors
-    /// No such key, or the store's.
+    /// No such key, or an error of the store.
     pub async fn revoke_key(&self, key: &str, reason: &str) -> Result<(), AdminError> {
         check_reason(reason)?;
         let engine = self.engine;

@@ -136,7 +136,7 @@ impl Engine {
     /// that have expired.
     ///
     /// # Errors
-    /// The store's; the copy stays as it was, but secrets still expire.
+    /// An error of the store; the copy stays as it was, but secrets still expire.
     pub async fn refresh_credentials(&self) -> Result<(), StoreError> {
         let credentials = &self.registries.credentials;
         let (keys_seen, clients_seen) = {
@@ -210,7 +210,7 @@ impl Engine {
 /// Attaches the keys of a store to a policy, for use without an engine.
 ///
 /// # Errors
-/// The store's.
+/// An error of the store.
 pub(crate) async fn attach_stored(
     store: &dyn Store,
     policy: &PolicySet,
