@@ -38,7 +38,7 @@ by = ["user"]
 rate = "10/min"
 "#;
 
-/// Builds the application. In axum the layer that is added last is the outermost.
+/// The application. In axum the layer that is added last comes first.
 pub(crate) async fn application() -> Result<Router, Failure> {
     let palisade = Palisade::builder().policy(POLICY).start().await?;
     let gate = Gate::new(palisade.engine())
@@ -54,7 +54,7 @@ pub(crate) async fn application() -> Result<Router, Failure> {
     Ok(reports.merge(login).layer(EdgeLayer::new(&gate)))
 }
 
-/// Stands for your own authentication. It tells the inner layer who the user is.
+/// Your own authentication. It tells the layer within who asks.
 async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let user = request.headers().get("x-user");
     let user = user.and_then(|user| user.to_str().ok());
@@ -65,7 +65,7 @@ async fn authenticate(mut request: Request, next: Next) -> Result<Response, Stat
     Ok(next.run(request).await)
 }
 
-/// The account of a login. In this example a header contains the name.
+/// The account that a login is for: here its name stands in a header.
 async fn attempt(request: Request) -> Result<(Request, Option<Attempt>), FieldError> {
     let name = request.headers().get("x-login");
     let name = name.map_or("", |name| name.to_str().unwrap_or_default());

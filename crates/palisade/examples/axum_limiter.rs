@@ -16,7 +16,7 @@ use palisade::{Limiter, Quota};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Allows five requests a second for each address, and two concurrent exports.
+/// Five requests a second for each address, and two exports of each at once.
 pub(crate) fn application() -> Result<Router, Failure> {
     let limiter = Limiter::new(Quota::sliding(5, Duration::from_secs(1))?);
     let gate = Gate::limited("per-address", limiter)

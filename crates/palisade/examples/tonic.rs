@@ -14,8 +14,7 @@ use tower::layer::util::{Identity, Stack};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Limited = Router<Stack<EdgeLayer<OneLimit>, Identity>>;
 
-/// Allows five requests a minute for each address. The service is the health check that every gRPC
-/// server has.
+/// Five requests a minute for each address. The service is the health check of every gRPC server.
 pub(crate) fn application() -> Result<Limited, Failure> {
     let (_reporter, health) = tonic_health::server::health_reporter();
     let limiter = Limiter::new(Quota::sliding(5, Duration::from_secs(60))?);

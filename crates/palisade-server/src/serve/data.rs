@@ -54,7 +54,7 @@ fn unusable(directory: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// The secrets of all digests.
+/// The secrets that key all digests.
 pub struct Secrets {
     current: Zeroizing<Vec<u8>>,
     previous: Option<Secret>,

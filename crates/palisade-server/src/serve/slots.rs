@@ -22,8 +22,8 @@ use super::log::LogLimit;
 
 /// One address has at most one in this many slots.
 const SHARE: usize = 2;
-/// When all slots are taken, one in this many makes room at once. So a flood of connections has the
-/// listener search for idle ones now and then, and not with every attempt.
+/// When all slots are taken, one in this many is freed at once. In a flood of connections the
+/// listener then searches for idle ones only now and then, and not at every attempt.
 const ROOM: usize = 128;
 /// Time until idle connections are looked for again, if no slot became free.
 const RETRY: Duration = Duration::from_millis(100);

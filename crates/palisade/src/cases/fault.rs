@@ -14,7 +14,7 @@ pub struct FaultStore {
 }
 
 impl FaultStore {
-    /// A store that is up.
+    /// Wraps `inner`. The store is up until [`Self::set`] says otherwise.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
             inner,

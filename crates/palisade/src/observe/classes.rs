@@ -52,7 +52,7 @@ impl KnownClasses {
         self.0.store(Arc::new(known));
     }
 
-    /// Returns the name of the class if the policy has it, otherwise [`OTHER`].
+    /// Returns the name of the class if the policy has it, otherwise `other`.
     pub(super) fn shown(&self, class: &str) -> Arc<str> {
         let known = self.0.load();
         let shown = known.get_key_value(class).map(|(name, _)| Arc::clone(name));

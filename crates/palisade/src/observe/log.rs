@@ -79,8 +79,8 @@ impl DenialLog {
         number.is_multiple_of(self.one_in.get())
     }
 
-    /// Returns the name of a class if the policy has it, otherwise a fixed word: callers may send
-    /// any name, and each would become a new label.
+    /// Returns the name of a class if the policy has it, otherwise a fixed word: a name that only
+    /// a caller uses may be any text, even an identifier.
     pub(super) fn shown_class(&self, class: &str) -> Arc<str> {
         self.classes.shown(class)
     }

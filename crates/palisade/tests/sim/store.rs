@@ -381,7 +381,8 @@ fn commit(
     }
 }
 
-/// Restarts the series of calls.
+/// Starts a new series of calls, with a deadline of its own, because the command reads and decides
+/// again after a swap that failed.
 fn lost_swap(command: Option<&Command>) {
     if let Some(command) = command {
         command.log.lock().began = None;

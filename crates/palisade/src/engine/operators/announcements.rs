@@ -1,5 +1,5 @@
-//! Announcements of nodes to each other: that buckets were cleared, that something was given back
-//! to some buckets, that cached policies are out of date. Each is an entry of
+//! Announcements of nodes to each other: that buckets were cleared, that charges were refunded,
+//! that cached policies are out of date. Each is an entry of
 //! [`Registry::Resets`](palisade_store::Registry::Resets), which every node reads twice a second.
 //!
 //! A node has a single entry for all of its refunds, however many there are: the latest buckets and
@@ -155,7 +155,7 @@ impl RefundNotice {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Nothing,
-    /// The memory of these buckets, to which something was given back.
+    /// Forget what is remembered of these buckets, whose charges were refunded.
     Refunds(HashSet<Digest>),
     /// The memory of all buckets: some were cleared, or it is not known what happened.
     Everything,

@@ -260,8 +260,8 @@ impl Admin<'_> {
         self.issued(KeyChange::Created, api_key, &hash, new.reason.as_deref())
     }
 
-    /// Replaces a key's secret. The one before stays valid for `overlap`, and one that was
-    /// replaced earlier ends at once. What was used stays used.
+    /// Replaces a key's secret. The previous secret stays valid for `overlap`; one that was
+    /// replaced earlier ends at once. The use counted so far is kept.
     ///
     /// # Errors
     /// No such key, a key that was not created over the admin API, an overlap that is too long, or
