@@ -67,7 +67,7 @@ pub struct Config {
     pub log: Log,
     /// `[metrics]`.
     pub metrics: Metrics,
-    /// Where every key was written.
+    /// The place of every key that was given: file and line, variable or flag.
     pub places: Places,
     /// Settings that work but are risky.
     pub warnings: Vec<ConfigError>,

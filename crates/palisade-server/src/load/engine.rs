@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Parameters of a load on an engine.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Its store's URL.
+    /// URL of the store.
     pub store: String,
     /// Distinct callers.
     pub keys: u32,

@@ -24,11 +24,11 @@ const NAMED_MAX: usize = 100_000;
 /// A line that makes a reservation.
 #[derive(Clone, Debug)]
 pub struct NamedReserve {
-    /// Its name in later lines.
+    /// Name by which later lines refer to the reservation.
     pub name: Option<String>,
-    /// The facts.
+    /// Facts of the request that the reservation is for.
     pub facts: RequestFacts,
-    /// Its duration, and whether less is accepted.
+    /// Duration of the reservation, and whether a smaller one is accepted.
     pub hold: Hold,
 }
 

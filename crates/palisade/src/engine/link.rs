@@ -36,13 +36,13 @@ thread_local! {
     static TURN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// State of `told` while the store answers.
+/// Value of `Link::told` while the store answers; other values are kinds of failures.
 const ANSWERS: u8 = u8::MAX;
 
 /// Most local counters of each kind. Further keys share one strict counter.
 const LOCAL_KEYS_MAX: u64 = 1_000_000;
 
-/// A deadline that never passes.
+/// Distance of a deadline that never passes: no process lives this long.
 const FAR_OFF: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// Empty local counters.

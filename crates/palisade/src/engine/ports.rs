@@ -242,11 +242,11 @@ pub trait Observer: Send + Sync + 'static {
 /// Reason why an instance of the application behind the proxy gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceFailure {
-    /// There was no connection to it.
+    /// No connection to the instance could be made.
     Unreachable,
-    /// It broke off before the head of its answer.
+    /// The connection broke before the head of the answer was complete.
     Broken,
-    /// It took too long. It may still be healthy, so it stays in use.
+    /// The answer took too long. The instance may still be healthy, so it stays in use.
     Late,
     /// Its health check failed or was not answered.
     Unwell,
@@ -270,7 +270,7 @@ impl InstanceFailure {
 pub struct OverageSeen<'a> {
     /// The key's hash.
     pub api_key: &'a str,
-    /// Its tier.
+    /// The key's tier.
     pub tier: &'a str,
     /// The month that is over; `None` if the overage begins now.
     pub month: Option<&'a str>,
@@ -289,7 +289,7 @@ pub struct ModeChange<'a> {
     pub events: &'a Events,
     /// The store's failure that caused it, if one did.
     pub reason: Option<&'a StoreError>,
-    /// When, by this node's clock.
+    /// The instant, by this node's clock.
     pub at: Micros,
 }
 
@@ -322,9 +322,9 @@ pub enum Operator {
 pub enum KeyChange {
     /// The key was created.
     Created,
-    /// Its secret was replaced.
+    /// The key's secret was replaced.
     Rotated,
-    /// It was ended.
+    /// The key was revoked.
     Revoked,
 }
 

@@ -23,9 +23,9 @@ const FIELD: &str = "client_id";
 /// The routes on which a client names itself, as normalised paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthRoutes {
-    /// In the query, or in the body when posted.
+    /// Paths on which the id is in the query or, in a POST, in the body.
     pub authorize: Vec<Box<str>>,
-    /// In the Basic header or in the body: token, revoke, introspect.
+    /// Paths on which the id is in Basic credentials or in the body: token, revoke, introspect.
     pub credentials: Vec<Box<str>>,
 }
 

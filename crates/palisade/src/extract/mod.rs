@@ -167,9 +167,9 @@ pub struct EdgeRequest<'a> {
 /// The result of checking the bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
-    /// None was sent, or no keys are configured to judge it.
+    /// No token was sent, or no keys are configured to verify one.
     Absent,
-    /// Genuine and valid.
+    /// The signature is genuine, and the claims are valid now.
     Verified,
     /// Not accepted: the request is unauthenticated and counts in the auth class
     /// of its address besides its own, so that guessing tokens is limited like
@@ -177,7 +177,7 @@ pub enum TokenStatus {
     Unverified(TokenRefusal),
 }
 
-/// Facts of a request, and what else the surface needs.
+/// Facts of a request, and values that the surface needs to answer it.
 #[derive(Clone, Debug)]
 pub struct Extracted {
     /// The facts; `bot` is set here (I-BOT).

@@ -7,7 +7,7 @@ use super::throttle::{Throttle, checked_key};
 /// A command of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// `CL.THROTTLE`, `THROTTLE`, `PEEK`.
+    /// `CL.THROTTLE` and `THROTTLE`, which charge a key, and `PEEK`, which only reads it.
     Throttle(Throttle<'a>),
     /// `RESET key`: forgets what a key has used.
     Reset(&'a [u8]),
@@ -47,7 +47,7 @@ pub struct Hello<'a> {
 /// `CLIENT`: statements of a client about itself, and questions about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// A name or a version: accepted, not kept.
+    /// `SETNAME` or `SETINFO`: the name or version is accepted and not kept.
     Heard,
     /// `GETNAME`.
     Name,
@@ -58,7 +58,7 @@ pub enum Client {
 /// A subcommand of `COMMAND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List<'a> {
-    /// All, or one by its name.
+    /// `INFO`, or no subcommand: all commands, or the one of this name.
     Info(Option<&'a [u8]>),
     /// The number of commands.
     Count,
@@ -69,10 +69,10 @@ pub enum List<'a> {
 /// A command that was not understood. The connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// No such command.
+    /// The command does not exist.
     #[error("ERR unknown command; `COMMAND` lists what there is")]
     Unknown,
-    /// No such part of a command.
+    /// The command has no such subcommand.
     #[error("ERR unknown subcommand of '{0}'")]
     Subcommand(&'static str),
     /// Too few arguments, or too many.

@@ -26,7 +26,7 @@ const TRIES: usize = 10;
 pub enum Existing {
     /// The store's item stays, because it is newer than the file.
     Keep,
-    /// The file's item replaces it.
+    /// The file's item replaces that of the store.
     Replace,
 }
 

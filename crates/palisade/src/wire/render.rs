@@ -154,7 +154,7 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<()> {
 /// The kinds of characters in a text that JSON has to escape.
 struct Seen {
     quotes: bool,
-    /// Backslashes and control characters.
+    /// The text contains backslashes or control characters.
     others: bool,
 }
 

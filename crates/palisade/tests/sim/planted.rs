@@ -19,7 +19,7 @@ pub(crate) enum Planted {
     ForgetsCommits,
     /// The store keeps every record that was replaced.
     Hoards,
-    /// The engine waits for three times its deadline.
+    /// The engine waits for three times the deadline of a store call.
     Patient,
     /// The engine gives up after half the deadline and blames the store.
     Impatient,
@@ -27,7 +27,7 @@ pub(crate) enum Planted {
     NeverSuspects,
     /// The engine's clock runs twice as fast as time.
     HastyClock,
-    /// It runs half as fast.
+    /// The engine's clock runs half as fast as time.
     LazyClock,
     /// The breaker of limits does not open, so that requests reach the store in an outage.
     NeverOpens,

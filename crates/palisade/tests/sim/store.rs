@@ -32,9 +32,9 @@ pub(crate) struct SimStore {
 /// Kind of a call, for the properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// Its result counts for the breaker.
+    /// The result of the call counts for the breaker.
     Breaking,
-    /// It returns something, and no request waits for it.
+    /// The call refunds something, and no request waits for it.
     Tidying,
 }
 

@@ -47,7 +47,7 @@ pub struct NewAllowlistEntry {
 /// An entry as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowlistEntry {
-    /// Its digest.
+    /// The digest that identifies the entry.
     pub id: String,
     /// Kind of identifier that it names.
     #[serde(rename = "type")]
@@ -79,7 +79,7 @@ pub enum AllowlistError {
         /// The problem with the field.
         problem: &'static str,
     },
-    /// The store could not take it.
+    /// A store call failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -18,10 +18,10 @@ use super::super::link::For;
 use super::aggregate::Aggregate;
 use super::{LookedUp, spellings};
 
-/// Which block to lift.
+/// A block to lift, or all blocks of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiftTarget {
-    /// The record.
+    /// The record that contains the block.
     pub record: RecordKey,
     /// Only the block on this key and member; `None` lifts all of the record.
     pub only: Option<(KeyKind, Option<String>)>,
@@ -32,7 +32,7 @@ pub struct LiftTarget {
 /// Whether lifting a block also forgives what led to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Score {
-    /// The score stays: the next failure meets it.
+    /// The score stays, and the next failure adds to it.
     #[default]
     Keep,
     /// An account's or a name's score is forgotten: the next failure is a first one.

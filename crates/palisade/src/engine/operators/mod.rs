@@ -48,10 +48,10 @@ pub enum AdminError {
         /// The problem with the field.
         problem: &'static str,
     },
-    /// There is no such thing.
+    /// Nothing of this kind exists under the given id.
     #[error("{0} not found")]
     NotFound(&'static str),
-    /// The store could not do it.
+    /// A store call failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

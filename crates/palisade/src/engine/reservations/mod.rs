@@ -101,13 +101,13 @@ pub struct ReserveAnswer {
 /// The answer to an extension.
 #[derive(Clone, Debug)]
 pub enum ExtendAnswer {
-    /// It was extended.
+    /// The reservation was extended.
     Held(Held),
     /// There is no room for the additional cost: the reservation stays as it was.
     Denied(Box<Decision>),
     /// The reservation has ended, or its slot was lost and is taken: the holder must stop.
     Expired,
-    /// It was settled before.
+    /// The reservation was settled before, with this answer.
     Settled(Settlement),
     /// The store could not be called; the reservation stays as it was.
     Unavailable,
@@ -116,7 +116,7 @@ pub enum ExtendAnswer {
 /// The answer to a settle or a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settlement {
-    /// It came too late to change anything.
+    /// Whether the call came so long after the end of the reservation that it changed nothing.
     pub late: bool,
     /// False while the store cannot be called; the settle is then tried again in the background.
     pub recorded: bool,
@@ -129,7 +129,7 @@ pub struct Settlement {
 /// Reason to refuse a call on a reservation before the store is called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
-    /// It was not issued here, or was changed.
+    /// The token was not issued by this deployment, or was changed.
     #[error("`reservation` is not a reservation that was issued here, or was changed")]
     Foreign,
     /// Another field is not valid.

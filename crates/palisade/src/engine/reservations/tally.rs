@@ -14,11 +14,11 @@ const UNITS_MAX: usize = 64;
 pub(super) enum Outcome {
     Reserved,
     Settled,
-    /// Settled too late to change anything.
+    /// A settle came too late to change anything.
     Late,
-    /// Extended after its end, or when its place was gone.
+    /// An extension was refused, because the reservation had ended or its slot was taken.
     Expired,
-    /// A correction that was lost.
+    /// A settle or a refund was given up, so its buckets stay as they were charged.
     Dropped,
 }
 

@@ -11,7 +11,7 @@ use super::proof::{is_proven, set};
 pub enum Ended {
     /// The credential was right.
     Success,
-    /// It was wrong.
+    /// The credential was wrong.
     Failure,
     /// The application failed, or its answer means neither.
     Unknown,

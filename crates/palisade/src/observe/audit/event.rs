@@ -24,7 +24,7 @@ pub enum Severity {
 /// The priority of an event when the buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Many and alike: a limit was exceeded.
+    /// Refusals by limits, of which there may be very many: dropped first.
     Ordinary,
     /// Security and administration: dropped last.
     Security,

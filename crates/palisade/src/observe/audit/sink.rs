@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The events that a sink takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeps {
-    /// All of them.
+    /// All events.
     #[default]
     Everything,
     /// Security events that requests cause: blocks, lockouts, probing. An attacker makes
