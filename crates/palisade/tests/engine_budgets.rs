@@ -1,5 +1,5 @@
-//! Budgets: costs in units of the policy's own, what is reserved and settled, and limits on
-//! what is in progress.
+//! Budgets: costs in units that the policy names, reservations and their settlement, and limits on
+//! concurrent work.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +36,7 @@ use palisade::{Engine, EngineConfig, VirtualClock};
 use palisade_policy::Env;
 use serde_json::Value;
 
-/// Engines that share a store, and one clock for all.
+/// Engines that share a store and a clock.
 struct Nodes {
     engines: Vec<Engine>,
     clock: Arc<VirtualClock>,
@@ -109,7 +109,7 @@ impl Nodes {
         extended.await.unwrap()
     }
 
-    /// What is left of a limit in `unit`, by a look that takes nothing.
+    /// Remaining units of a limit in `unit`, found by a peek.
     async fn left(&self, node: usize, limit: &str, unit: &str) -> u64 {
         let found = self.engines[node].peek(&asking(&[(unit, 1)])).await;
         let mut limits = found.decision.limits.iter();
@@ -128,7 +128,7 @@ fn asking(amounts: &[(&str, u64)]) -> RequestFacts {
     facts
 }
 
-/// A minute of requests and of tokens for each organisation.
+/// Limits of requests and of tokens per minute, for each organisation.
 const POLICY: &str = r#"
 [[limit]]
 name = "requests-per-org"

@@ -35,7 +35,7 @@ impl Ready {
     /// Builds all parts. Reads files and variables but opens no connection. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Everything that `serve` would refuse, each error with its place.
+    /// One error for each part of the configuration that `serve` would refuse, with its place.
     pub async fn of(config: &Config, env: &Env) -> Result<Self, ConfigErrors> {
         let (ready, refused) = Self::try_of(config, env, &[]).await;
         match (ready, ConfigErrors::from_list(refused)) {
@@ -209,6 +209,7 @@ fn certificates(config: &Config) -> Result<Certificates, Failure> {
     let proxy = match own {
         Some(own) => Some(own),
         None if tls.client_ca.is_none() || proxy.upstream.is_none() => callers.clone(),
+        // The proxy's clients may be anybody, so no certificate is required of them.
         None => load(shared_keys, shared, None)?,
     };
     Ok(Certificates { callers, proxy })

@@ -198,8 +198,10 @@ impl<H: Handler> Exchange<H> {
         // Pinned on the stack: moving the future would copy kilobytes with every request.
         let answering = pin!(self.handler.answer(&self.client, request));
         let mut response = trace::run(span, answering).await;
+        // Interim answers that still wait are too late now.
         self.client.activity.interim.ends();
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        // On HTTP/2 a GOAWAY frame does this.
         if one_at_a_time && self.stop.is_leaving() && !switches {
             response
                 .headers_mut()

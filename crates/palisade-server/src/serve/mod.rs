@@ -325,13 +325,13 @@ fn bound(given: &Given<'_>, workers: usize, mut passed: Passed) -> Result<Bound,
 
 type Bound = (Vec<Box<dyn Surface>>, Box<dyn Surface>);
 
-/// What `/metrics` shows.
+/// Renders `/metrics`.
 fn metrics(engine: &Arc<Engine>, observers: &Observers) -> Metrics {
     let (engine, metrics) = (Arc::clone(engine), Arc::clone(&observers.metrics));
     Arc::new(move || metrics.render(&engine.figures()))
 }
 
-/// What runs beside requests for as long as the service does.
+/// Runs the background work of the engine and the dashboard for as long as the service runs.
 async fn background(engine: Arc<Engine>, board: Arc<Board>) {
     tokio::join!(engine.run_forever(), board.sample_forever());
 }

@@ -50,7 +50,7 @@ impl Lasting {
         }
     }
 
-    /// Forgets the value of another reset.
+    /// Makes this the entry of `reset`, without the value of an earlier one.
     fn at(&mut self, reset: u64) -> &mut Self {
         if self.reset_at != reset {
             (self.reset_at, self.reset) = (reset, None);

@@ -51,7 +51,7 @@ fn last_comma(line: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where the quoted string that was closed just after `line` opens.
+/// Position at which the quoted string opens whose closing quote is just behind `line`.
 fn opening_quote(line: &[u8]) -> Option<usize> {
     let mut end = line.len();
     loop {

@@ -1,4 +1,4 @@
-//! One observer in front of all others: digests are computed once, and only when one of them needs
+//! One observer in front of all others. It computes digests once, and only if one of them needs
 //! them.
 
 use std::net::IpAddr;
@@ -90,6 +90,7 @@ impl Observer for Fanout {
         if !log && audit.is_none() && lookout.is_none() {
             return;
         }
+        // Digests are HMACs, so they are computed once for all observers.
         let who = Who::of(&self.keyring, seen.subject);
         if log {
             self.log.record(seen, &who);

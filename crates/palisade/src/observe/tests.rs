@@ -1,5 +1,5 @@
 //! An engine with all of its observers, and the rule that all of them must keep: no identifier
-//! leaves.
+//! leaves the process.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -55,7 +55,7 @@ impl MemorySink {
     }
 }
 
-/// An engine, and everything that observed it.
+/// An engine with everything that observes it.
 pub(super) struct Watched {
     pub(super) engine: Engine,
     pub(super) clock: Arc<VirtualClock>,

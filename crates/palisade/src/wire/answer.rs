@@ -1,4 +1,4 @@
-//! The decision API's JSON for a decision.
+//! JSON form of a decision in the decision API.
 
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{

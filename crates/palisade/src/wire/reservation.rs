@@ -16,7 +16,7 @@ use crate::engine::{ExtendAnswer, Held, Hold, ReserveAnswer, Settlement};
 
 /// A request's facts, and the terms of its reservation.
 pub struct ReserveCall {
-    /// The facts.
+    /// Facts of the request that the reservation is for.
     pub facts: RequestFacts,
     /// Hold of the reservation, and the other terms.
     pub hold: Hold,

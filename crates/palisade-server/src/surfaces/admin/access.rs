@@ -184,6 +184,7 @@ impl Access {
         let Some(caller) = &self.caller else {
             return Ok(());
         };
+        // A token that cannot be guessed is accepted even if no guess is left.
         let is_limited = self.guesses.is_exhausted(peer) && !caller.is_strong();
         if !is_limited && caller.admits(headers, Place::HeaderOrBearer) {
             return Ok(());

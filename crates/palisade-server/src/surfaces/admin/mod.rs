@@ -144,7 +144,7 @@ pub(crate) fn viewer_token(admin: &config::Admin, env: &Env) -> Result<Option<Se
 /// Routes on an address.
 struct Routed {
     router: Router,
-    /// Time until an answer begins. The rest of it is ready by then, but for the event stream.
+    /// Time until an answer begins. Only the event stream goes on after that.
     answer_timeout: Duration,
 }
 

@@ -82,7 +82,7 @@ impl Refusal {
         }
     }
 
-    /// Fields are not valid.
+    /// Refuses a request with invalid fields; `details` maps each of them to its problem.
     pub(super) fn invalid(
         message: &'static str,
         details: BTreeMap<&'static str, &'static str>,

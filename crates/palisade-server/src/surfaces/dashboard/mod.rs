@@ -130,6 +130,7 @@ async fn sign_in(State(dashboard): State<Dashboard>, request: Request) -> Respon
         },
         body,
     ) = request.into_parts();
+    // A page of another site must not sign a browser in.
     let is_own_page = headers
         .get(SEC_FETCH_SITE)
         .is_none_or(|site| site == "same-origin" || site == "none");

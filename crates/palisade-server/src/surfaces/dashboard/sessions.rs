@@ -113,6 +113,7 @@ impl Sessions {
             seen: now,
         };
         let mut table = self.table.lock();
+        // Sessions that are over make room first.
         table.retain(|_, session| !session.is_over(now));
         if table.len() >= SESSIONS_MAX {
             leave_quietest(&mut table);

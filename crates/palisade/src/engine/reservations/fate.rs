@@ -1,4 +1,4 @@
-//! The fate of a reservation as a record: read, and written by compare-and-swap (B-ONCE).
+//! The fate of a reservation, kept as a record and written by compare-and-swap (B-ONCE).
 
 use palisade_core::budget::{Fate, Reservation};
 use palisade_core::receipt::Place;
@@ -14,23 +14,23 @@ use palisade_core::failure::Policy;
 
 const LIMITS: For = For::Decision(Policy::Limits);
 
-/// Clocks of nodes and of the store differ by less than this; fates are kept so much longer
-/// than anybody may ask for them.
+/// Bound on the difference between the clocks of nodes and store. Fates are kept this much longer
+/// than they can be needed.
 pub(super) const SKEW_US: u64 = MINUTE;
 
 /// Most fates that one call reads.
 const LOADED_AT_ONCE: usize = 100;
 
-/// A fate as it was found.
+/// The fate of a reservation as it was read.
 pub(super) struct FoundFate {
     pub(super) fate: Option<Fate>,
-    /// Zero if there is none.
+    /// Revision of the record; zero if there is none.
     pub(super) revision: u64,
-    /// The clock of where it is kept.
+    /// Time by the clock of the store that keeps the record.
     pub(super) now: Micros,
 }
 
-/// Where the fate of a reservation is kept: in the store, unless only this process counts it.
+/// Whether the fate is kept in this process, because no bucket of the reservation is in the store.
 fn is_here(reservation: &Reservation) -> bool {
     let mut parts = reservation.parts.iter();
     parts.all(|part| part.line.place == Place::Process)
@@ -101,7 +101,7 @@ impl Engine {
         Ok(fates)
     }
 
-    /// Writes what becomes of it, if nobody has since `revision`; false if somebody has.
+    /// Writes the fate unless it has changed since `revision`; returns false if it has.
     pub(super) async fn seal_fate(
         &self,
         reservation: &Reservation,
@@ -111,6 +111,7 @@ impl Engine {
         let Some(bytes) = fate.encode() else {
             return Ok(false);
         };
+        // The record must outlive every token of the reservation.
         let lasts = match fate {
             Fate::Held(held) => held.ends.max(reservation.ends),
             Fate::Settled(_) => reservation.ends,

@@ -1,7 +1,7 @@
-//! Reservations (B-…): what a piece of work may cost is charged before it begins, and
-//! corrected when it has ended.
+//! Reservations (B-…): the likely cost of a piece of work is charged before it begins and corrected
+//! when it has ended.
 //!
-//! No store knows of reservations. They are made of what checks have already:
+//! Stores do not know reservations, which are made of the operations that checks use:
 //!
 //! - **A reservation is a receipt with an end.** [`reserve`] decides and charges like a check
 //!   and seals what was charged, where and when, into a token that its holder carries and any
@@ -49,21 +49,22 @@ pub(super) use register::Register;
 pub(super) use retry::Retries;
 pub use tally::ReservationFigures;
 
-/// So long after its end a reservation may still be settled, and its fate is kept.
+/// Time after its end within which a reservation may still be settled, and for which its fate is
+/// kept.
 const SETTLED_FOR_US: u64 = 600 * SECOND;
 
 /// Default lifetime of a reservation.
 pub const HOLD_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Terms of a reservation that is asked for.
+/// Terms of a new reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Its lifetime unless it is extended: a second to an hour.
+    /// Lifetime unless it is extended: a second to an hour.
     pub hold: Duration,
-    /// Whether what is left is granted where not everything is.
+    /// Whether to reserve what is left if the whole cost does not fit.
     pub at_most: bool,
-    /// Whether the same request, by its `request_id`, facts and costs, gets the same
-    /// reservation again (B-ID).
+    /// Whether a repeated request (equal `request_id`, facts and costs) gets the same reservation
+    /// again (B-ID).
     pub once: bool,
 }
 
@@ -82,15 +83,15 @@ impl Default for Hold {
 pub struct Held {
     /// The sealed reservation.
     pub token: Box<str>,
-    /// When it ends, by the clock that judged it.
+    /// Instant of its end, by the clock that decided it.
     pub expires_at: Micros,
-    /// In how long, in microseconds.
+    /// Microseconds until then.
     pub expires_in_us: u64,
     /// Reserved amounts by unit.
     pub reserved: Vec<(Box<str>, u64)>,
 }
 
-/// The answer to a reservation that was asked for.
+/// The answer to a request for a reservation.
 #[derive(Clone, Debug)]
 pub struct ReserveAnswer {
     /// The decision.
@@ -102,24 +103,24 @@ pub struct ReserveAnswer {
 /// The answer to an extension.
 #[derive(Clone, Debug)]
 pub enum ExtendAnswer {
-    /// It was extended.
+    /// The reservation was extended.
     Held(Held),
     /// There is no room for the additional cost: the reservation stays as it was.
     Denied(Box<Decision>),
-    /// It has ended, or its place was lost and is taken: its holder is to stop.
+    /// The reservation has ended, or its slot was lost and is taken: the holder must stop.
     Expired,
-    /// It was settled before.
+    /// The reservation was settled before, with this answer.
     Settled(Settlement),
-    /// The store could not be asked: it stays as it was.
+    /// The store could not be called; the reservation stays as it was.
     Unavailable,
 }
 
 /// The answer to a settle or a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settlement {
-    /// It came too late to change anything.
+    /// Whether the call came so long after the end of the reservation that it changed nothing.
     pub late: bool,
-    /// False while the store cannot be asked: it is tried again in the background.
+    /// False while the store cannot be called; the settle is then tried again in the background.
     pub recorded: bool,
     /// Reserved and used amounts by unit.
     pub units: Vec<SettledUnit>,
@@ -127,13 +128,13 @@ pub struct Settlement {
     pub limits: Vec<LimitReading>,
 }
 
-/// Why a reservation was refused before anything was asked.
+/// Reason to refuse a call on a reservation before the store is called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
-    /// It was not issued here, or was changed.
+    /// The token was not issued by this deployment, or was changed.
     #[error("`reservation` is not a reservation that was issued here, or was changed")]
     Foreign,
-    /// A field beside it.
+    /// Another field is not valid.
     #[error(transparent)]
     Field(#[from] FieldError),
 }
@@ -145,7 +146,7 @@ impl From<ReceiptError> for ReservationError {
 }
 
 impl Engine {
-    /// Opens a reservation as its holder sends it.
+    /// Opens the token of a reservation.
     fn open_reservation(&self, token: &str) -> Result<Reservation, ReservationError> {
         if token.len() > RECEIPT_BYTES_MAX.div_ceil(3) * 4 {
             return Err(ReservationError::Foreign);
@@ -154,7 +155,7 @@ impl Engine {
         Ok(Reservation::open(&self.keyring, &sealed)?)
     }
 
-    /// A reservation as its holder sees it; `None` if there is too much to say.
+    /// A reservation in the form that its holder gets; `None` if it is too large for a token.
     fn held(&self, reservation: &Reservation, now: Micros) -> Option<Held> {
         let sealed = reservation.seal(&self.keyring)?;
         let reserved = |one: &palisade_core::budget::Amount| (one.unit.clone(), one.reserved);
@@ -166,7 +167,8 @@ impl Engine {
         })
     }
 
-    /// Whether the bucket of a part can be touched here: local ones only where they are.
+    /// Whether this process can touch the bucket of a part. A local bucket exists only in the
+    /// process that charged it.
     fn is_reachable(&self, reservation: &Reservation, part: &Part) -> bool {
         part.line.place == Place::Store || reservation.process == self.limits.process()
     }

@@ -1,4 +1,4 @@
-//! Audit events: a kind, and fields that name nobody.
+//! Audit events: a kind, and fields without anybody's name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ pub enum Severity {
     Info,
     /// Worth a look.
     Warning,
-    /// Worth waking somebody.
+    /// Worth waking an operator.
     Critical,
 }
 
 /// The priority of an event when the buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Many and alike: a limit was exceeded.
+    /// Refusals by limits, of which there may be very many: dropped first.
     Ordinary,
-    /// Security and administration: the last to go.
+    /// Security and administration: dropped last.
     Security,
 }
 
-/// Priority of an event where not all can be kept, the least first.
+/// Rank of an event for the choice of what to drop, the least important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A limit refused a request.
@@ -39,7 +39,7 @@ pub(super) enum Rank {
     AuthRefusal,
     /// Security, caused by requests: an attacker makes many of them.
     Attack,
-    /// Changes by operators and events of the node: few, and nobody else's doing.
+    /// Changes by operators and events of the node: few, and not caused by requests.
     Change,
 }
 
@@ -133,12 +133,12 @@ kinds! {
     /// A store call failed: until a probe succeeds or the breaker opens, attempts whose
     /// calls fail are refused. In a prolonged outage: classes that are to close then are closed.
     FailClosedEntered = "fail_closed_entered", Warning, Security;
-    /// That is over.
+    /// The state that began with `FailClosedEntered` has ended.
     FailClosedEnded = "fail_closed_ended", Info, Security;
     /// A store call of the heavy API failed: requests whose calls fail pass behind local
     /// caps.
     FailOpenEntered = "fail_open_entered", Warning, Security;
-    /// That is over.
+    /// The state that began with `FailOpenEntered` has ended.
     FailOpenEnded = "fail_open_ended", Info, Security;
     /// A breaker opened: the store is not called for its policy.
     BreakerOpened = "breaker_opened", Warning, Security;
@@ -156,13 +156,12 @@ kinds! {
     DefaultDeny = "default_deny", Critical, Security;
     /// An authenticated actor was refused many times in a row.
     RepeatedThrottling = "repeated_throttling", Warning, Security;
-    /// An actor or an address was answered 401 or 403 many times, here or by the application
-    /// behind the proxy: somebody looks for a way in.
+    /// An actor or an address was answered 401 or 403 many times, here or by the application behind
+    /// the proxy: a sign of probing.
     PrivilegeProbing = "privilege_probing", Warning, Security;
     /// An unreadable bucket was rebuilt, or a record set aside.
     StateRebuilt = "state_rebuilt", Critical, Security;
-    /// Requests whose origin could not be believed were refused; one event a second,
-    /// with a count.
+    /// Requests whose origin could not be trusted were refused; one event a second, with a count.
     OriginRefused = "origin_refused", Warning, Ordinary;
     /// An operator dropped cached policies.
     CacheInvalidated = "policy_cache_invalidated", Info, Security;
@@ -276,7 +275,7 @@ pub(super) struct Event {
     pub(super) bucket: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<Rule>,
-    /// The lockout's rule, where the guard refuses the same attempt.
+    /// The lockout's rule, if the guard refuses the same attempt by another rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lockout_rule: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]

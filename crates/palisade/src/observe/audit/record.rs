@@ -141,6 +141,7 @@ impl Audit {
     /// that is shed.
     pub(in crate::observe) fn concerns(&self, seen: &Seen<'_>) -> bool {
         if seen.decision.rule == Some(Rule::L_GLOBAL) {
+            // Counted without digests, which would cost more than the decision to shed the request.
             let mut event = Event::new(EventKind::GlobalThrottleExceeded, seen.decision.at);
             event.rule = Some(Rule::L_GLOBAL);
             event.code = Some("throttling.rate_limit_exceeded");
@@ -156,6 +157,7 @@ impl Audit {
             .guard
             .map_or((false, false), |notes| (notes.replayed, notes.locked));
         let refused = !seen.decision.is_allowed() || seen.decision.would_refuse();
+        // A repeated answer was recorded when it was first given.
         !replayed && (locked || seen.bypassed.is_some() || refused)
     }
 
@@ -288,7 +290,7 @@ pub(super) fn with_decision(mut event: Event, decision: &Decision) -> Event {
     event
 }
 
-/// Returns the lockout's rule where the answer's rule is one of the guard (D37).
+/// Returns the lockout's rule if the answer's own rule is one of the guard (D37).
 fn lockout_beside_guard(decision: &Decision) -> Option<Rule> {
     let is_lockout = |rule: &Rule| matches!(*rule, Rule::A_HARD | Rule::A_WINDOW);
     let mut rules = decision.reasons.iter().map(|reason| reason.rule);
@@ -307,7 +309,7 @@ const fn lacks_right(decision: &Decision) -> bool {
     )
 }
 
-/// Returns the kind of event for a refusal. A refusal because the store is away has none: the
+/// Returns the kind of event for a refusal. Refusals because of an outage have none, because the
 /// outage has an event of its own.
 fn kind_of_refusal(decision: &Decision) -> Option<EventKind> {
     match decision.error {

@@ -2,8 +2,8 @@
 //! bounded memory.
 //!
 //! A decision adds to a few totals. A refusal adds to a sketch of the most refused subjects, limits
-//! and classes. Everything else happens once a second, for all viewers together. Nobody is named:
-//! subjects are the digests that the audit shows too.
+//! and classes. Everything else happens once a second, for all viewers together. No subject is
+//! named: the digests are those of the audit.
 
 mod budgets;
 mod counts;
@@ -47,10 +47,10 @@ pub use quotas::NearQuota;
 const TOP_SHOWN: usize = 20;
 /// Notes that are shown.
 const NOTES_SHOWN: usize = 50;
-/// Digits of a pseudonym: enough to tell a few thousand apart, and to find it in the audit.
+/// Digits of a pseudonym: enough to distinguish a few thousand, and to find it in the audit.
 const PSEUDONYM_DIGITS: usize = 12;
 
-/// Collects figures about the decisions of one process, for people.
+/// Collects the numbers behind the dashboard, about the decisions of one process.
 pub struct Lookout {
     keyring: Arc<Keyring>,
     started: Micros,
@@ -168,7 +168,7 @@ impl Lookout {
         }
     }
 
-    /// Counts the answers to callers that define their buckets themselves.
+    /// Counts the answers to a caller that chose the limits of its buckets itself.
     pub(super) fn keyed(&self, answers: &[KeyedAnswer]) {
         for answer in answers {
             let outcome = match answer.admitted {
@@ -219,6 +219,7 @@ impl Lookout {
         };
         match seen.subject {
             Subject::Guard(_, facts) => {
+                // A block on a network is reported under the address, any other under the account.
                 let key = seen.decision.reasons.iter().find_map(|reason| reason.key);
                 let is_of_network = matches!(
                     key,

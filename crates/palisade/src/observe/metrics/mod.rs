@@ -48,7 +48,7 @@ pub struct Metrics {
     orgs: orgs::Orgs,
     is_redis: bool,
     risks: AtomicU64,
-    /// Unix second of the last one.
+    /// Unix second of the last request that was denied by default.
     default_deny_last: AtomicU64,
     last_backup: OnceLock<LastBackup>,
     latency: histogram::Histogram<8>,
@@ -181,8 +181,8 @@ impl Metrics {
         self
     }
 
-    /// Returns the reason why a fallback began. For Redis only two reasons are told apart: a call
-    /// was late, or Redis was not there.
+    /// Returns the reason why a fallback began. Redis has two reasons only: a call was late, or
+    /// Redis could not be reached.
     fn fallback_reason(&self, error: Option<&StoreError>) -> &'static str {
         let Some(kind) = error.map(StoreError::kind) else {
             return "other";
@@ -251,7 +251,7 @@ impl Metrics {
     }
 }
 
-/// Returns the labels for the answer about a bucket that a caller defines itself.
+/// Returns the labels for an answer about a bucket whose limit the caller chose itself.
 const fn said(answer: &KeyedAnswer) -> (&'static str, Mode) {
     match answer.admitted {
         true => ("allow", answer.mode),
@@ -324,6 +324,7 @@ impl Observer for Metrics {
     }
 
     fn keyed(&self, answers: &[KeyedAnswer]) {
+        // Adjacent equal answers are counted in one step.
         for run in answers.chunk_by(|one, next| said(one) == said(next)) {
             let (Some(first), count) = (run.first(), run.len() as u64) else {
                 continue;

@@ -71,7 +71,7 @@ fn encode_number(kind: Kind, number: u64, encoder: &mut MetricEncoder<'_>) -> fm
 }
 
 impl Metrics {
-    /// Returns the text of `/metrics`: the counters, and the engine's current figures.
+    /// Returns the text of `/metrics`: the counters, and the engine's current gauges.
     pub fn render(&self, figures: &Figures) -> String {
         let snapshot = Snapshot(
             names::ALL

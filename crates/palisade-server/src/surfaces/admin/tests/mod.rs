@@ -1,4 +1,4 @@
-//! The administration as an operator meets it.
+//! The administration as an operator uses it.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -312,7 +312,7 @@ impl Desk {
         status.as_u16()
     }
 
-    /// Guesses until guesses are refused unread, and returns how many were read.
+    /// Makes guesses until they are refused unread, and returns how many were read.
     async fn guess(&self) -> usize {
         let mut read = 0;
         for number in 0..5_000 {
@@ -462,7 +462,7 @@ async fn admin_tokens_that_prove_nothing_are_refused() {
             assert_eq!(status, StatusCode::FORBIDDEN, "{roles}: {method} {path}");
         }
     }
-    // The token holder's credential means nothing where none is configured.
+    // The token is worthless where none is configured.
     let (status, _) = desk.ask(Some(TOKEN), "GET", ALLOWLIST, "").await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
 }

@@ -93,6 +93,7 @@ fn member(
     }
     let (mut facts, hold) = if is_reserve {
         let ReserveCall { facts, mut hold } = ReserveCall::of(fields, decide.encoded_slash())?;
+        // Without an id from the caller, equal members are separate reservations.
         hold.once = facts.request_id.is_some();
         (facts, Some(hold))
     } else {
