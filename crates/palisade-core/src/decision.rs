@@ -430,6 +430,8 @@ pub struct Decision {
     /// Names of the limits on requests in progress that apply but were not charged, because the
     /// request asked for no slot (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
+    /// Limits that have reached a threshold (B-WARN).
+    pub warnings: Option<Box<[Warning]>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
@@ -442,6 +444,24 @@ pub struct Decision {
     pub revisions: Vec<(&'static str, u64)>,
     /// The answer that a flow of the guard in shadow mode would have given.
     pub shadow: Option<Box<ShadowAnswer>>,
+}
+
+/// A limit that has reached a threshold (B-WARN).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Warning {
+    /// The limit's name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub limit: Arc<str>,
+    /// The highest share in `warn_at` that is used, for example 0.8.
+    #[serde(serialize_with = "as_fraction", rename = "share")]
+    #[cfg_attr(feature = "openapi", schema(value_type = f64))]
+    pub share_permille: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn as_fraction<S: serde::Serializer>(permille: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(f64::from(*permille) / 1000.0)
 }
 
 /// What a flow of the guard would have answered if it were not in shadow mode.
@@ -493,6 +513,7 @@ impl Decision {
             lockout: None,
             receipt: None,
             not_asked: None,
+            warnings: None,
             quota: None,
             enforcement: Enforcement::Full,
             class: None,

@@ -249,6 +249,8 @@ pub struct LimitDef {
     /// with as many hits as there are slots, whose window is the longest time that a slot lasts
     /// without an extension (B-SLOT).
     pub concurrency: bool,
+    /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
+    pub warn_at: Vec<u16>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
     pub descriptor: Option<DescriptorRule>,
 }
@@ -273,6 +275,7 @@ impl LimitDef {
             family: Family::Limit,
             unit: QuotaUnit::Requests,
             concurrency: false,
+            warn_at: Vec::new(),
             descriptor: None,
         }
     }

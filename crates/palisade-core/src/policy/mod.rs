@@ -88,6 +88,8 @@ pub struct PolicySet {
     bot_patterns: Vec<String>,
     /// True if some limit is for bots only.
     asks_for_agents: bool,
+    /// True if some limit has thresholds.
+    has_thresholds: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -168,6 +170,7 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            has_thresholds: false,
             api_limits: None,
         }
     }
@@ -175,6 +178,7 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -207,6 +211,12 @@ impl PolicySet {
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// True if some limit has thresholds (B-WARN).
+    #[must_use]
+    pub const fn has_thresholds(&self) -> bool {
+        self.has_thresholds
     }
 
     /// The limit with this name.

@@ -139,6 +139,10 @@ impl Checker<'_> {
             let problem = "never applies to an Envoy domain";
             self.refuse("throttle", problem, "leave it out, or `domain`");
         }
+        if table.throttle && table.warn_at.is_some() {
+            let problem = "never applies to the global throttle";
+            self.refuse("warn_at", problem, "leave it out, or `throttle`");
+        }
         self.descriptor(table);
     }
 
@@ -331,6 +335,7 @@ fn define(table: LimitTable, by: Vec<Dimension>, spec: BucketSpec, standing: Sta
         on_store_failure: table.failure,
         family,
         unit: table.unit,
+        warn_at: table.warn_at.map(|shares| shares.0).unwrap_or_default(),
         ..LimitDef::new(&table.name, by, spec)
     }
 }

@@ -58,6 +58,7 @@ impl Engine {
             self.refill_forever(),
             self.settle_forever(),
             self.settle_reservations_forever(),
+            self.tell_thresholds_forever(),
         );
     }
 
@@ -69,6 +70,7 @@ impl Engine {
     pub async fn finish(&self) -> Result<(), StoreError> {
         self.return_leases().await;
         self.retry_settles().await;
+        self.tell_thresholds().await;
         if self.settle_overage().await.is_err() {
             tracing::warn!(
                 "what API keys used beyond their quotas in the last seconds is not kept"

@@ -16,6 +16,7 @@ mod ports;
 mod reservations;
 mod seldom;
 mod stand_in;
+mod thresholds;
 mod timing;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use link::Link;
 use operators::Registries;
 use reservations::{Register, Retries};
 use seldom::Seldom;
+use thresholds::Thresholds;
 
 pub use candidate::{
     CandidateAnswer, CandidateReport, CandidateSeen, Cause, CauseCounts, Comparison,
@@ -66,6 +68,7 @@ pub use reservations::{
     ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
     Settlement,
 };
+pub use thresholds::ReachedThreshold;
 
 /// The parts of an engine.
 ///
@@ -155,6 +158,7 @@ pub struct Engine {
     candidate: Seldom<Candidate>,
     retries: Retries,
     register: Register,
+    thresholds: Thresholds,
 }
 
 impl Engine {
@@ -184,6 +188,7 @@ impl Engine {
             candidate: Seldom::default(),
             retries: Retries::default(),
             register: Register::default(),
+            thresholds: Thresholds::default(),
             policy: ArcSwap::new(registries.credentials.attach(policy)),
             registries,
             keyring,

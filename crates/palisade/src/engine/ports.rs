@@ -11,7 +11,7 @@ use palisade_core::time::Micros;
 use palisade_policy::tenants::{CachedTenant, SourceReport};
 use palisade_store::{StoreError, StoreRisks};
 
-use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, Score};
+use super::{AllowlistEntry, CandidateSeen, GuardNotes, KeyedAnswer, ReachedThreshold, Score};
 
 /// Source of tenants' own policies. A lookup never waits: a policy that is not known yet is `None`
 /// and is fetched in the background.
@@ -216,6 +216,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// An API key went beyond its quota, or a month in which it did is over.
     fn overage(&self, _seen: &OverageSeen<'_>) {}
+
+    /// A share of a limit is used, for the first time in its bucket's window (B-WARN).
+    fn threshold(&self, _reached: &ReachedThreshold) {}
 
     /// The outcome of an attempt is unknown: the attempt stays open until the guard ends it
     /// (G-PENDING).

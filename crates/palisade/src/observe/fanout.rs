@@ -17,7 +17,7 @@ use super::who::Who;
 use super::{Audit, DenialLog, Lookout, Metrics};
 use crate::engine::{
     Administered, CandidateSeen, InstanceFailure, KeyedAnswer, ModeChange, Observer, OverageSeen,
-    Seen, TenantSeen,
+    ReachedThreshold, Seen, TenantSeen,
 };
 
 /// Metrics, log, audit and lookout of one process.
@@ -183,6 +183,10 @@ impl Observer for Fanout {
 
     fn overage(&self, seen: &OverageSeen<'_>) {
         self.each().for_each(|one| one.overage(seen));
+    }
+
+    fn threshold(&self, reached: &ReachedThreshold) {
+        self.each().for_each(|one| one.threshold(reached));
     }
 
     fn candidate_differs(&self, seen: &CandidateSeen<'_>) {

@@ -69,6 +69,15 @@ impl Who {
     }
 }
 
+/// Returns the digest of the subject that a bucket of this scope counts by.
+pub(crate) fn subject_of(
+    keyring: &Keyring,
+    subject: Subject<'_>,
+    scope: &str,
+) -> Option<(&'static str, Digest)> {
+    Who::of(keyring, subject).named(scope)
+}
+
 /// Returns the digest that identifies a subject in reports: that of its most personal name,
 /// otherwise of its organisation.
 pub(crate) fn pseudonym(keyring: &Keyring, subject: Subject<'_>) -> Option<Digest> {

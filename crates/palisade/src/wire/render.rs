@@ -60,6 +60,10 @@ impl Answer<'_> {
             raw(out, ",\"not_asked\":");
             serde_json::to_writer(&mut *out, self.not_asked)?;
         }
+        if !self.warnings.is_empty() {
+            raw(out, ",\"warnings\":");
+            serde_json::to_writer(&mut *out, self.warnings)?;
+        }
         raw(out, ",\"headers\":{");
         separated(out, &self.headers, |out, (name, value)| {
             raw(out, "\"");
@@ -261,6 +265,10 @@ mod tests {
             retry_after: Some(300),
         }];
         refused.not_asked = Some(["per-key".into()].into());
+        refused.warnings = Some(Box::new([palisade_core::decision::Warning {
+            limit: "a\"b".into(),
+            share_permille: 800,
+        }]));
         let mut shadow = reading("shadow", "all");
         shadow.unit = QuotaUnit::Named("tokens".into());
         shadow.shadow = true;

@@ -31,7 +31,7 @@ pub(super) struct Listing {
 /// Size of the listing.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
-pub(super) struct Paging {
+pub(super) struct PageSize {
     /// Reservations in the answer, 1 to 1000, 100 if left out: the oldest.
     limit: Option<usize>,
 }
@@ -65,14 +65,14 @@ fn refusal(error: &AdminError) -> Refusal {
 #[cfg_attr(test, utoipa::path(
     get,
     path = "/admin/reservations",
-    params(Paging),
+    params(PageSize),
     responses((status = 200, body = Listing), (status = 400, body = Refusal))
 ))]
 pub(super) async fn list(
     State(operations): State<Operations>,
-    paging: Result<Query<Paging>, axum::extract::rejection::QueryRejection>,
+    page: Result<Query<PageSize>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Listing>, Refusal> {
-    let count = paging.map(|Query(paging)| paging.limit.unwrap_or(LISTED_DEFAULT));
+    let count = page.map(|Query(page)| page.limit.unwrap_or(LISTED_DEFAULT));
     let count = count
         .ok()
         .filter(|count| (1..=RESERVATIONS_LISTED_MAX).contains(count))

@@ -47,7 +47,7 @@ pub struct ReservedLimit {
     pub subject: String,
     /// The bucket's digest.
     pub bucket: String,
-    /// What is reserved of it.
+    /// Reserved amount of it.
     pub amount: u64,
     /// Whether it holds a slot of a concurrency limit.
     pub slot: bool,

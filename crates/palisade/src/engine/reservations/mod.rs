@@ -39,7 +39,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::FieldError;
 use palisade_core::budget::{Counts, Part, Reservation, SettledUnit};
-use palisade_core::decision::{Decision, LimitReading};
+use palisade_core::decision::{Decision, LimitReading, Warning};
 use palisade_core::receipt::{Place, RECEIPT_BYTES_MAX, ReceiptError};
 use palisade_core::time::{Micros, SECOND};
 
@@ -126,6 +126,8 @@ pub struct Settlement {
     pub units: Vec<SettledUnit>,
     /// The corrected buckets as they are now.
     pub limits: Vec<LimitReading>,
+    /// Limits that have reached a threshold (B-WARN).
+    pub warnings: Option<Box<[Warning]>>,
 }
 
 /// Reason to refuse a call on a reservation before the store is called.

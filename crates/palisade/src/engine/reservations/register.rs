@@ -17,10 +17,10 @@ const SWEPT_EVERY_US: u64 = SECOND;
 
 /// The reservations that this node knows of.
 #[derive(Default)]
-pub(in crate::engine) struct Register(Mutex<Remembered>);
+pub(in crate::engine) struct Register(Mutex<Entries>);
 
 #[derive(Default)]
-struct Remembered {
+struct Entries {
     held: HashMap<Digest, Reservation>,
     swept_at: Micros,
 }
@@ -31,8 +31,8 @@ impl Register {
         if reservation.parts.is_empty() {
             return;
         }
-        let mut remembered = self.0.lock();
-        let Remembered { held, swept_at } = &mut *remembered;
+        let mut entries = self.0.lock();
+        let Entries { held, swept_at } = &mut *entries;
         let is_full = held.len() >= REMEMBERED_MAX && !held.contains_key(&reservation.id);
         // A sweep looks at every entry, so a register that stays full must not sweep each time.
         if is_full && now.since(*swept_at) >= SWEPT_EVERY_US {
@@ -56,9 +56,9 @@ impl Register {
 
     /// The oldest reservations that have not ended, and the number of all.
     pub(in crate::engine) fn oldest(&self, now: Micros, count: usize) -> (Vec<Reservation>, usize) {
-        let mut remembered = self.0.lock();
-        remembered.held.retain(|_, one| one.ends > now);
-        let mut all: Vec<&Reservation> = remembered.held.values().collect();
+        let mut entries = self.0.lock();
+        entries.held.retain(|_, one| one.ends > now);
+        let mut all: Vec<&Reservation> = entries.held.values().collect();
         all.sort_unstable_by_key(|one| (one.at, one.id.0));
         let oldest = all.iter().take(count).copied().cloned().collect();
         (oldest, all.len())

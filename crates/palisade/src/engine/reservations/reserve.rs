@@ -14,6 +14,7 @@ use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Digest, FieldError};
 
 use super::super::limits::limit_named;
+use super::super::thresholds::warnings;
 use super::super::{Engine, RequestAnswer};
 use super::anchor::{Anchor, NAME};
 use super::tally::Outcome;
@@ -87,6 +88,7 @@ impl Engine {
         if let Some(reservation) = reservation.filter(|_| held.is_some()) {
             self.register.remember(reservation, now);
         }
+        attempt.decision.warnings = warnings(&policy, &attempt.decision.limits);
         let answer = RequestAnswer {
             decision: attempt.decision,
             policy,

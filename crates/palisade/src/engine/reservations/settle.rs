@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::super::Engine;
 use super::super::limits::{limit_named, readings_of};
 use super::super::link::NoAnswer;
+use super::super::thresholds::warnings;
 use super::fate::SKEW_US;
 use super::tally::Outcome;
 use super::{ReservationError, SETTLED_FOR_US, Settlement};
@@ -180,6 +181,12 @@ impl Engine {
             Ok(limits) => settlement.limits.extend(limits),
             Err(_) => self.retries.note_dropped(),
         }
+        settlement.warnings = warnings(&policy, &settlement.limits);
+        if settlement.warnings.is_some() {
+            for reading in &settlement.limits {
+                self.note_reading(&policy, reading, None);
+            }
+        }
         Ok(settlement)
     }
 
@@ -285,6 +292,7 @@ fn done(units: Vec<SettledUnit>) -> Settlement {
         recorded: true,
         units,
         limits: Vec::new(),
+        warnings: None,
     }
 }
 

@@ -97,6 +97,9 @@ kinds! {
     /// An API key went beyond its quota, with its first request over it; or a month is
     /// over, with the total.
     QuotaOverage = "quota_overage", Info, Security;
+    /// A share of a limit is used, for the first time in its window; `subject` is whose
+    /// bucket it is, `to` the share and `count` what is used.
+    BudgetThreshold = "budget_threshold", Warning, Security;
     /// The lockout refused an attempt.
     Lockout = "auth.lockout", Warning, Security;
     /// The guard blocked an attempt.

@@ -17,7 +17,7 @@ use super::per_second::Telling;
 use super::{Audit, Severity};
 use crate::engine::{
     Administered, CandidateSeen, Change, KeyChange, ModeChange, Observer, Operator, OverageSeen,
-    Score, Seen, Subject, TenantSeen,
+    ReachedThreshold, Score, Seen, Subject, TenantSeen,
 };
 use crate::observe::classes::flow_name;
 use crate::observe::who::{Who, log_digest};
@@ -112,6 +112,15 @@ impl Observer for Audit {
         event.bucket = Some(seen.tier.into());
         event.from = seen.month.map(Into::into);
         event.count = Some(seen.overage);
+        self.shared.push(event);
+    }
+
+    fn threshold(&self, reached: &ReachedThreshold) {
+        let mut event = Event::new(EventKind::BudgetThreshold, reached.at);
+        event.subject = Some(reached.subject.hex().into());
+        event.bucket = Some(Arc::clone(&reached.limit));
+        event.to = Some(reached.share().into());
+        event.count = Some(reached.used);
         self.shared.push(event);
     }
 

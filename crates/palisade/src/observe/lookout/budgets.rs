@@ -18,7 +18,7 @@ const BUCKETS_MAX: usize = 256;
 pub struct FilledBudget {
     /// The limit.
     pub limit: Arc<str>,
-    /// What it counts by, for example `org`.
+    /// Dimension that the limit counts by, for example `org`.
     pub kind: &'static str,
     /// First digits of the subject's digest, the same as in the audit; of the bucket's digest
     /// where the subject is no one caller.

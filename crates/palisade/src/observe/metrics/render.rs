@@ -132,6 +132,14 @@ impl Metrics {
                 let named = units.map(|(unit, over)| (vec![unit.to_string()], *over));
                 Value::Series(named.collect())
             }
+            names::THRESHOLDS => {
+                let thresholds = self.thresholds.lock();
+                let counts = thresholds.iter();
+                let named = counts.map(|((limit, share), count)| {
+                    (vec![limit.to_string(), share.clone()], *count)
+                });
+                Value::Series(named.collect())
+            }
             names::UPSTREAM_UP => labelled(self.instances.up()),
             names::UPSTREAM_FAILURES => series(self.instances.failures()),
             names::GUARD_ONLY_SUCCESSES => labelled(self.only_successes.read()),
