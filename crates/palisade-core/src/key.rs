@@ -238,9 +238,9 @@ pub enum Domain {
 /// A digest under the current secret and, while a rotation lasts, the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotating {
-    /// Under the current secret; this form is written.
+    /// Digest under the current secret; this form is written.
     pub current: Digest,
-    /// Under the previous secret; a read may still find this form.
+    /// Digest under the previous secret; a read may still find this form.
     pub previous: Option<Digest>,
 }
 

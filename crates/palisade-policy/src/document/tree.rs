@@ -119,11 +119,13 @@ pub(crate) fn parse(
 /// Where the key at `span` was written before, in the same table.
 fn written_before(text: &str, span: &std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
     let key = text.get(span.clone())?;
+    // All syntax errors have a span: only one that is a key can mean a repeated key.
     let is_key = !key.is_empty()
         && key
             .chars()
             .all(|c| c.is_alphanumeric() || "_-.\"'".contains(c));
     let above = text.get(..span.start).filter(|_| is_key)?;
+    // A key may be repeated in another table, so the search starts at the nearest table header.
     let table = above.rfind("\n[").map_or(0, |at| at + 1);
     let mut at = table;
     for line in above[table..].split_inclusive('\n') {
@@ -230,8 +232,11 @@ fn merge_entry(name: &str, old: &mut Entry, new: Entry) {
                 .iter()
                 .filter_map(|member| identity::identity(name, member))
                 .collect();
+            // A member is replaced whole: keys that the new one leaves out do not come from the
+            // old one.
             members.retain(|member| {
                 let id = identity::identity(name, member);
+                // A member without an identity cannot be replaced: it stays.
                 id.is_none_or(|id| !replaced.contains(&id))
             });
             members.extend(over);

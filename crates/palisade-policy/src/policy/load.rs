@@ -169,6 +169,7 @@ pub fn read_file(path: &Path) -> Result<String, ConfigErrors> {
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that the file is too large without reading all of it.
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
@@ -220,6 +221,7 @@ impl Document<'_> {
             ..settings
         });
         let bundle = self.enforced(revision, source.as_ref(), settings);
+        // Only now, so that errors in the rest of the document were reported too.
         candidate?;
         Some(PolicyBundle {
             candidate: beside,

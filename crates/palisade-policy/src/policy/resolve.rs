@@ -158,6 +158,7 @@ fn report_heavy_routes(
     let all = Routes::new(routes.to_vec());
     for (route, origin) in heavy {
         let host = route.host.as_ref().map(HostPattern::example);
+        // A route without a method matches every method; `POST` stands for them all.
         let method = route.method.as_deref().unwrap_or("POST");
         let path = route.pattern().trim_end_matches('*');
         let found = all.find(method, host.as_ref(), path);
@@ -167,6 +168,8 @@ fn report_heavy_routes(
                 || value.is_some_and(|value| filter.iter().any(|one| **one == **value))
         };
         let refuses = |limit: &&LimitDef| {
+            // Only limits that certainly apply to every request of the route: one that depends on
+            // the caller refuses some of them, and that may be intended.
             let of_everybody = limit.client_type.is_none() && !limit.bots_only;
             of_everybody
                 && covers(&limit.classes, found.class)

@@ -49,7 +49,7 @@ impl Overflow {
         self.live_until.load(Ordering::Acquire) > now.0
     }
 
-    /// [`States::seed`], which takes no lock as long as no shared bucket counts.
+    /// As [`States::seed`], but takes no lock as long as no shared bucket counts.
     pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
         if self.is_live(now) {
             self.lock().seed(shared, now)
