@@ -1,5 +1,5 @@
-//! Facts → keys. Every identifier becomes a keyed 128-bit digest here; nothing
-//! raw leaves this module.
+//! Turns facts into keys. Every identifier becomes a keyed 128-bit digest here; no raw identifier
+//! leaves this module.
 //!
 //! Two constructions, one secret:
 //! * limit buckets use SipHash-1-3 with 128-bit output, a keyed function fast

@@ -1,5 +1,5 @@
-//! Facts → signals: the account, network and device that a command is about, as keyed digests
-//! only.
+//! Turns facts into signals: the account, network and device that a command is about, as keyed
+//! digests only.
 
 use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
 use crate::key::{Domain, Keyring, Prefix, Rotating};

@@ -1,4 +1,4 @@
-//! Route → class and operation. The most specific pattern wins.
+//! Routes, which give a request its class and operation. The most specific pattern wins.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

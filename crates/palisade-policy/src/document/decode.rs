@@ -1,5 +1,5 @@
-//! Nodes → values. A decoder reports the problem and what would be right; it never repeats what was
-//! written.
+//! Decodes nodes into values. A decoder reports the problem and what would be right; it never
+//! repeats what was written.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -282,7 +282,7 @@ pub(crate) fn meant_unit(written: &str) -> Option<&'static str> {
     })
 }
 
-/// `15min` → microseconds.
+/// Converts a text such as `15min` into microseconds.
 pub(crate) fn duration_micros(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '_')?;
     let (count, unit) = text.split_at(split);

@@ -92,6 +92,8 @@ impl<'a> Document<'a> {
             sink,
             builtin: "",
         };
+        // After a syntax error keys may be missing or belong to another table: further errors
+        // would mislead.
         if !document.sink.is_empty() {
             return Err(document.into_errors());
         }

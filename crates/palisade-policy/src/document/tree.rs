@@ -159,6 +159,7 @@ fn node(from: Spanned<DeValue<'_>>, origin: fn(std::ops::Range<usize>) -> Origin
             .map_or(Value::Other, Value::Integer),
         DeValue::Float(number) => number.as_str().parse().map_or(Value::Other, Value::Float),
         DeValue::Boolean(flag) => Value::Boolean(flag),
+        // Not an error yet: the decoder of the key reports it, in the words of that key.
         DeValue::Datetime(_) => Value::Other,
         DeValue::Array(items) => {
             Value::Array(items.into_iter().map(|item| node(item, origin)).collect())

@@ -1,4 +1,4 @@
-//! `[[limit]]` → [`LimitDef`]: the meaning of one limit, and whether it can ever match.
+//! Reads `[[limit]]` into [`LimitDef`]: the meaning of one limit, and whether it can ever match.
 
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};

@@ -1,4 +1,4 @@
-//! Input → [`PolicyBundle`].
+//! Loads the whole policy, with the candidate if there is one, into a [`PolicyBundle`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};

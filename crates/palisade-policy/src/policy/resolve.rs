@@ -1,5 +1,5 @@
-//! Routes, classes, limits, clients, keys and tiers → [`PolicyParts`], with every
-//! check that needs to see more than one of them.
+//! Reads routes, classes, limits, clients, keys and tiers into [`PolicyParts`], with every check
+//! that needs to see more than one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -106,6 +106,7 @@ fn routes(root: &Table, slash: EncodedSlash, sink: &mut Sink) -> RouteTables {
         route.host = table.host.as_ref().map(|host| host.0.clone());
         route.cost = table.cost;
         route.exempt = table.exempt;
+        // Reported here and not by the schema, which sees one key at a time.
         report_idle_exemption(&table, item, sink);
         route.class = table.class.as_deref().map(Into::into);
         route.operation = table.operation.as_deref().map(Into::into);
