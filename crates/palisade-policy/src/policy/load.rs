@@ -239,7 +239,7 @@ impl Document<'_> {
         let enabled = switches::enabled(self);
         let bots = self.table::<Bots>();
         let (root, sink) = (&self.root, &mut self.sink);
-        // Limits are checked even if a figure elsewhere is wrong: all errors at once.
+        // Limits are checked even if a value elsewhere is wrong: all errors at once.
         let class = source.and_then(|source| source.default_class.as_deref());
         let patterns = bots.clone().unwrap_or(NO_BOTS);
         let complete = settings.is_some();
