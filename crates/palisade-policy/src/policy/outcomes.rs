@@ -89,8 +89,8 @@ impl Outcomes {
     /// either case.
     ///
     /// `host` chooses among routes but exempts from none: otherwise an application that answers to
-    /// every host could be guessed at under another name. A route of a script is also about paths
-    /// that go on behind it, unless another route covers them.
+    /// every host could be guessed at under another name. The route of a script such as
+    /// `/login.php` also covers `/login.php/7`, unless another route does.
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> Option<&OutcomeRoute> {
         let covers = |route: &&OutcomeRoute| route.route.covers_any_case(method, host, path);
