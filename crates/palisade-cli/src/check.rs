@@ -1,4 +1,4 @@
-//! `palisade check`.
+//! `palisade check`: checks a configuration and policy file.
 
 use std::path::PathBuf;
 use std::sync::Arc;

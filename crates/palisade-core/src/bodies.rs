@@ -1,5 +1,5 @@
-//! Decision → response body. No body ever contains an address or an identifier of
-//! a client.
+//! Turns a decision into a response body. No body ever contains an address or an identifier of a
+//! client.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! Readings → decision: which bucket speaks for all (L-CONSTRAINT).
+//! Turns the readings of all buckets into one decision: which bucket speaks for all
+//! (L-CONSTRAINT).
 
 use std::cmp::Ordering;
 use std::sync::Arc;

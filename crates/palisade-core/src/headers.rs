@@ -1,4 +1,4 @@
-//! Decision → response headers, in the families that the configuration selects.
+//! Turns a decision into response headers, in the families that the configuration selects.
 
 use crate::decision::{Decision, Enforcement, LimitReading};
 use crate::policy::QuotaUnit;

@@ -1,5 +1,5 @@
-//! Facts → keys. Every identifier becomes a keyed 128-bit digest here; nothing
-//! raw leaves this module.
+//! Turns facts into keys. Every identifier becomes a keyed 128-bit digest here; no raw identifier
+//! leaves this module.
 //!
 //! Two constructions, one secret:
 //! * limit buckets use SipHash-1-3 with 128-bit output, a keyed function fast
@@ -238,9 +238,9 @@ pub enum Domain {
 /// A digest under the current secret and, while a rotation lasts, the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotating {
-    /// Under the current secret; this form is written.
+    /// Digest under the current secret; this form is written.
     pub current: Digest,
-    /// Under the previous secret; a read may still find this form.
+    /// Digest under the previous secret; a read may still find this form.
     pub previous: Option<Digest>,
 }
 

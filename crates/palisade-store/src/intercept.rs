@@ -77,6 +77,7 @@ fn after<'a, T: Send + Unpin>(
     call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
 ) -> Answer<'a, T> {
     match before {
+        // Nothing has to be waited for: the inner store's answer is passed on without a future.
         Answer::Ready(Ok(())) => call(),
         Answer::Ready(Err(error)) => Answer::Ready(Err(error)),
         Answer::Later(before) => Answer::later(async move {

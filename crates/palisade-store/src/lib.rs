@@ -146,8 +146,8 @@ pub enum Commit {
     Done,
     /// A record had changed; nothing was written.
     Conflict,
-    /// A record had changed, and the store cannot undo writes (Redis Cluster): this many of them,
-    /// from the first on, stand.
+    /// A record had changed, and the store cannot undo writes (Redis Cluster): the first writes
+    /// were made, as many as this number says.
     Part(usize),
 }
 

@@ -99,7 +99,7 @@ pub struct DegradedCaps {
 }
 
 impl DegradedCaps {
-    /// Empty counters with the figures of `table`.
+    /// Empty counters with the caps of `table`.
     #[must_use]
     pub fn new(table: CapTable) -> Self {
         let scope = |cap| Scope::new(cap, table.keys_max);

@@ -1,4 +1,4 @@
-//! Candidates → one answer (G-AGGREGATE).
+//! Combines the candidates of all rules into one answer (G-AGGREGATE).
 
 use crate::decision::{Challenge, Decision, ErrorCode, KeyKind, Level, Outcome, Reason};
 use crate::rule::Rule;

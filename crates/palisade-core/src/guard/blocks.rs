@@ -10,7 +10,7 @@ use super::records::{Account, Device, Network};
 /// A block that runs now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveBlock {
-    /// The key it is on.
+    /// Kind of the blocked key.
     pub key: KeyKind,
     /// User agent or device within the record, as a digest; `None` for the record itself.
     pub member: Option<String>,

@@ -39,7 +39,7 @@ pub struct Rules {
     pub exemptions: Cow<'static, [Exemption]>,
     /// Rules that score a failure, also under a running HARD block.
     pub scores: Cow<'static, [Step]>,
-    /// Rules that judge a check or a failure unless a HARD block ends it.
+    /// Rules that judge a check or a failure, unless a HARD block ends the evaluation.
     pub judges: Cow<'static, [Step]>,
     /// Decides how an outcome counts that the application does not know (G-UNKNOWN).
     pub unknown: fn(&mut Command<'_>) -> Attempt,

@@ -204,17 +204,18 @@ impl FlowPolicy {
 /// Points that a failure adds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorePolicy {
-    /// To K5, from a known device (G-SCORE-KNOWN).
+    /// Added to K5 by a failure of a known device (G-SCORE-KNOWN).
     pub known: u8,
-    /// To K4, from a device that is not known (G-SCORE-NEW).
+    /// Added to K4 by a failure of a device that is not known (G-SCORE-NEW).
     pub new: u8,
-    /// To K2, without a fingerprint (G-SCORE-MISSING).
+    /// Added to K2 by a failure without a fingerprint (G-SCORE-MISSING).
     pub missing: u8,
-    /// To K4, when the account's previous failure had none either (G-SCORE-REPEAT-MISSING).
+    /// Added to K4 as well if the account's previous failure had no fingerprint either
+    /// (G-SCORE-REPEAT-MISSING).
     pub repeat_missing: u8,
     /// Longest time since that previous failure, in microseconds.
     pub repeat_missing_window: u64,
-    /// To K1, when a spray block is issued (G-SCORE-SPRAY).
+    /// Added to K1 when a spray block is issued (G-SCORE-SPRAY).
     pub spray: u8,
 }
 

@@ -1,5 +1,5 @@
-//! Facts → signals: the account, network and device that a command is about, as keyed digests
-//! only.
+//! Turns facts into signals: the account, network and device that a command is about, as keyed
+//! digests only.
 
 use crate::facts::{Confidence, GuardFacts, GuardOp, Id};
 use crate::key::{Domain, Keyring, Prefix, Rotating};
@@ -43,7 +43,7 @@ pub struct Fingerprint {
 pub struct SessionSignal {
     /// Digest of the session bound to the account: the form that the account's record keeps.
     pub bound: Rotating,
-    /// The device that the session stands for if it belongs to the account.
+    /// The device of the session, provided that the session belongs to the account.
     pub device: Rotating,
 }
 

@@ -141,6 +141,7 @@ impl BucketSpec {
             _ => gcra::ticks(span, limit, limit).unwrap_or((u64::MAX / 3, u64::MAX / 3)),
         };
         let slot_us = match algorithm {
+            // Rounded up, so that all slots together cover the window.
             Algorithm::SlidingWheel => span.div_ceil(WHEEL_SLOTS),
             _ => 1,
         };

@@ -34,7 +34,7 @@ fn joined(segments: &[String]) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Splits a segment at escaped slashes where they separate; otherwise it stays one.
+/// Splits a segment at escaped slashes if they separate segments; otherwise returns it whole.
 fn separated(segment: &[u8], slash: EncodedSlash) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut rest = segment;

@@ -42,6 +42,7 @@ impl Segment {
                 b'/' | b'\\' if slash == EncodedSlash::Separator && escaped => {
                     into.push(Self::new(std::mem::take(&mut text), name_end.take()));
                 }
+                // A plain slash ends the segment before, so an unescaped byte here is a backslash.
                 b'/' | b'\\' if slash == EncodedSlash::Refused || !escaped => {
                     return Err(refused("must not contain a backslash or an escaped slash"));
                 }

@@ -1,4 +1,5 @@
-//! Domain and descriptors → plan: the limit that answers each descriptor of a call, and its charge.
+//! Resolves a domain and descriptors into a plan: the limit that answers each descriptor of a
+//! call, and its charge.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Facts → plan, in the order of L-ORDER.
+//! Resolves facts into a plan, in the order of L-ORDER.
 
 mod amount;
 

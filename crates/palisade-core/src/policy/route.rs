@@ -1,4 +1,4 @@
-//! Route → class and operation. The most specific pattern wins.
+//! Routes, which give a request its class and operation. The most specific pattern wins.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -74,6 +74,7 @@ impl Route {
         }
         let (literal, open) = match pattern.strip_suffix('*') {
             Some(prefix) => (prefix, true),
+            // In `/` alone the slash is the root, and not a trailing one.
             None if pattern.len() > 1 => (pattern.strip_suffix('/').unwrap_or(pattern), false),
             None => (pattern, false),
         };
@@ -293,6 +294,7 @@ impl Routes {
     /// than `path` leads. Routes that are written in both cases are told apart.
     #[must_use]
     pub fn differ_by_case(&self, method: &str, host: Option<&Host>, path: &str) -> bool {
+        // Without any capitals both readings are the same, and nothing has to be compared.
         if !self.has_capitals && !has_capitals(path) {
             return false;
         }
@@ -306,6 +308,8 @@ impl Routes {
     #[must_use]
     pub fn find(&self, method: &str, host: Option<&Host>, path: &str) -> RouteMatch<'_> {
         let mut found = RouteMatch::default();
+        // Exact routes outrank open ones, and both lists are sorted: the most specific comes
+        // first.
         for route in self.exact.get(path).map_or(&[][..], Vec::as_slice) {
             if route.covers_method(method) && route.covers_host(host) {
                 found.follow(route);
@@ -334,6 +338,8 @@ impl<'p> RouteMatch<'p> {
     #[inline]
     fn follow(&mut self, route: &'p Route) {
         if self.pattern.is_none() {
+            // From the most specific route alone: an exemption, for example, must not spread from
+            // a wider pattern.
             self.pattern = Some(&route.pattern);
             self.scope = route.scope.as_deref();
             self.api_key_required = route.api_key_required;

@@ -33,7 +33,7 @@ pub struct Key {
     pub name: &'static str,
     /// Description of the key, for the reference.
     pub doc: &'static [&'static str],
-    /// Name of its type in the reference.
+    /// Name of the value's type in the reference.
     pub kind: fn() -> String,
     /// Formats the default as it would stand in the file.
     pub show: fn(&str) -> String,
@@ -84,7 +84,7 @@ pub trait Field: Sized {
     /// Whether the written value may be a secret or an identifier.
     const PRIVATE: bool;
 
-    /// Returns the name of its type in the reference.
+    /// Returns the name of this type in the reference.
     fn kind() -> String;
 
     /// Formats a default as it would stand in the file.

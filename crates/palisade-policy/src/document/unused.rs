@@ -12,7 +12,7 @@ pub(crate) fn is_unused(key: &Key) -> bool {
     key.doc.join(" ").contains(UNUSED)
 }
 
-/// Warns of every such key that is set.
+/// Warns of every key that is set and has no effect yet.
 pub(super) fn warn(root: &Table, tables: &[Schema], sink: &mut Sink) {
     for schema in tables {
         match (schema.shape, lookup(root, schema.path)) {

@@ -289,6 +289,7 @@ async fn follow<L: Loader>(
             () = tokio::time::sleep(poll) => {}
         }
         tokio::time::sleep(SETTLE).await;
+        // One save causes several events: a single reload serves them all.
         while events.try_recv().is_ok() {}
         let Some(source) = source.upgrade() else {
             return;

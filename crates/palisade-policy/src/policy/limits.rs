@@ -1,4 +1,4 @@
-//! `[[limit]]` → [`LimitDef`]: the meaning of one limit, and whether it can ever match.
+//! Reads `[[limit]]` into [`LimitDef`]: the meaning of one limit, and whether it can ever match.
 
 use palisade_core::key::SEGMENTS_MAX;
 use palisade_core::limit::{Algorithm, BucketSpec, SpecError, Window};
@@ -27,7 +27,7 @@ const RESERVED: [&str; 4] = [
 ];
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// A window for limits that do not count.
+/// A window for limits that do not count: they need one, and none of its effects.
 const A_SECOND: Window = Window::Span(1_000_000);
 
 /// Reads all limits; those with an error are reported and left out.

@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::document::error::Origin;
 use crate::document::tree::{Node, Value, lookup, member_origin};
 
-/// Warns of every such risk.
+/// Runs all checks of this module.
 pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     nothing_is_limited(document, policy);
     codes_are_guarded_as_logins_are(document, policy);
@@ -175,6 +175,7 @@ fn is_full_first(other: &Limit, limit: &Limit) -> bool {
 }
 
 fn length(spec: &BucketSpec) -> Duration {
+    // The shortest possible lengths: no warning is given where the order is in doubt.
     const MONTH: Duration = Duration::from_secs(28 * 24 * 3600);
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     match spec.window() {

@@ -149,11 +149,14 @@ impl TenantCache {
             let table = self.shard(hash).read();
             if let Some(entry) = table.get(hash, tenant) {
                 entry.set_used(true);
+                // Of all lookups that find the entry due, the one that moves it to `Queued` adds
+                // the tenant to the queue: a busy tenant stands in it once.
                 let claimed = entry.is_due(now) && entry.advance(Flight::Idle, Flight::Queued);
                 let policy = match &entry.known {
                     Known::Policy(policy) => Some(Arc::clone(policy)),
                     Known::Never | Known::Absent => None,
                 };
+                // `want` locks the queue, and `report` locks shards while it holds the queue.
                 drop(table);
                 if claimed {
                     self.want(tenant.into());
@@ -167,6 +170,8 @@ impl TenantCache {
 
     /// Adds a tenant that is not in the cache.
     fn meet(&self, hash: u64, tenant: &str) {
+        // Clients choose these names. No source has a document under such a name, so an entry
+        // would only take space from tenants that exist.
         if tenant.len() > ID_BYTES_MAX || tenant.contains('\0') {
             return;
         }
@@ -196,6 +201,8 @@ impl TenantCache {
     pub fn set_base(&self, base: Arc<PolicySet>) {
         self.base.store(base);
         for shard in &self.shards {
+            // Only due, not queued: `sweep` queues the tenants that were used, and the others wait
+            // for their next lookup.
             for entry in shard.read().entries() {
                 entry.set_due(Micros(0));
             }
@@ -350,6 +357,8 @@ impl TenantCache {
     fn fail(&self, call: Call, error: &SourceError, now: Micros) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         for tenant in call.tenants() {
+            // Not `Idle`: `Line::failed` puts these tenants back into the queue, where a lookup
+            // must not add them a second time.
             self.with(tenant, |entry| entry.set_flight(Flight::Queued));
         }
         let lost = self.line.lock().failed(call, error.kind(), now);
@@ -364,6 +373,7 @@ impl TenantCache {
             let met = {
                 let mut table = self.shard(hash).write();
                 let met = table.get_or_insert(hash, &document.tenant, self.shard_max);
+                // A tenant in the queue gets its own answer, which is newer than this one.
                 met.is_some_and(|(entry, _)| entry.flight() == Flight::Idle)
             };
             if met {
@@ -376,6 +386,7 @@ impl TenantCache {
         let mut found: HashMap<&str, &Document> = HashMap::with_capacity(documents.len());
         for document in documents {
             let slot = found.entry(&document.tenant).or_insert(document);
+            // A source may return several documents of one tenant: the newest one counts.
             if document.stated_version() > slot.stated_version() {
                 *slot = document;
             }
@@ -442,6 +453,7 @@ impl TenantCache {
             Known::Never | Known::Absent => self.settings.negative_ttl,
         };
         let is_same = self.with(tenant, |entry| entry.known == known);
+        // A document that has not changed needs no write lock, which lookups would wait for.
         if is_same == Some(false) {
             self.replace(tenant, known);
         }
@@ -473,6 +485,7 @@ impl TenantCache {
         });
         let mut refusals = self.refusals.lock();
         let is_new = refusals.get(tenant) != Some(refused);
+        // A full map still updates the tenants that it has; others are only counted and logged.
         if refusals.len() < REFUSALS_MAX || refusals.contains_key(tenant) {
             refusals.insert(tenant.into(), refused.clone());
         }

@@ -89,6 +89,7 @@ impl<C: Clock> Inner<C> {
         let now = self.clock.now();
         let durability = match source {
             Source::Journal => Durability::Saved,
+            // The journal does not keep these short windows: only a graceful shutdown writes them.
             Source::Burst => Durability::Volatile,
         };
         match change {
@@ -99,6 +100,7 @@ impl<C: Clock> Inner<C> {
     }
 }
 
+/// Returns the state to write; `None` for an empty bucket, which a restart need not restore.
 fn present(kept: &Kept) -> Option<(&State, palisade_core::time::Micros)> {
     (kept.state != State::Empty).then_some((&kept.state, kept.expires_at))
 }

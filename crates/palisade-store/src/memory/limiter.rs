@@ -113,6 +113,8 @@ impl<C: Clock> Limiter<C> {
             return Checked { reading, now };
         }
         let verdict = self.take(id, 1, now);
+        // Another thread may have charged the bucket since: when to retry is what the decision
+        // said.
         let mut reading = table.read_one(self.limit, id, &self.spec, 1, now);
         reading.retry_at = match verdict {
             Verdict::Admitted => None,

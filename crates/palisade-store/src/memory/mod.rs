@@ -105,6 +105,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn start(inner: Arc<Inner<C>>, writer: Option<Writer>, config: &MemoryConfig) -> Self {
+        // Weak, so that the thread of the sweeper does not keep a dropped store alive.
         let weak = Arc::downgrade(&inner);
         let sweeper = Sweeper::start(config.sweep_every, move || {
             weak.upgrade()

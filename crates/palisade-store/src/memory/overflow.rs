@@ -49,7 +49,7 @@ impl Overflow {
         self.live_until.load(Ordering::Acquire) > now.0
     }
 
-    /// [`States::seed`], which takes no lock as long as no shared bucket counts.
+    /// As [`States::seed`], but takes no lock as long as no shared bucket counts.
     pub(crate) fn seed(&self, shared: &Shared, now: Micros) -> State {
         if self.is_live(now) {
             self.lock().seed(shared, now)
@@ -61,6 +61,7 @@ impl Overflow {
     /// Stores the new state of a shared bucket.
     pub(crate) fn keep(&self, states: &mut States, shared: Shared, state: State) {
         let until = shared.1.expires_at(&state);
+        // Before the state is stored, so that `seed` never takes a live bucket for an expired one.
         self.live_until.fetch_max(until.0, Ordering::AcqRel);
         states.0.insert(shared, (state, until));
     }
@@ -87,6 +88,7 @@ impl States {
         if let Some((state, _)) = self.0.get(shared) {
             return Some(state.clone());
         }
+        // Expired states are removed only when room is needed.
         if self.0.len() >= SHARED_MAX {
             self.0.retain(|_, (_, until)| *until > now);
         }

@@ -37,6 +37,7 @@ impl Registries {
     }
 
     fn of(&self, registry: Registry) -> &RwLock<List> {
+        // Taken apart by name: a new registry does not compile until it has a list.
         let [allowlist, tiers, resets, overages, api_keys, clients] = &self.lists;
         match registry {
             Registry::Allowlist => allowlist,

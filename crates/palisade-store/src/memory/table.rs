@@ -47,9 +47,9 @@ pub(crate) struct Table {
 /// Whether there is room for a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is room now: look again.
+    /// There is room now: try again.
     Made,
-    /// There is none: use the shared bucket.
+    /// There is no room: use the shared bucket.
     Full,
 }
 

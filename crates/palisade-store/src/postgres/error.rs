@@ -1,5 +1,5 @@
-//! The server's errors → the engine's errors. Messages carry no address, key or value: only the
-//! class of the failure.
+//! Translates the server's errors. Messages carry no address, key or value: only the class of the
+//! failure.
 
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::Error;

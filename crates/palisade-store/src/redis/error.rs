@@ -1,5 +1,5 @@
-//! The driver's errors → the engine's errors. Messages are our own: a driver's may hold an
-//! address, a key or a credential.
+//! Translates the driver's errors. Messages are our own: those of the driver may hold an address,
+//! a key or a credential.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 

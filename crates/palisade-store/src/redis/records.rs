@@ -13,7 +13,7 @@ use super::script::{COMMIT, Call, LOAD};
 use crate::{Loaded, Record, StoreError};
 
 const HEADER_BYTES: usize = 14;
-/// Last instant that a script can hold.
+/// Last instant that a script can hold: Lua's numbers are floating-point.
 const AT_MAX: u64 = 1 << 53;
 /// Keys that one step of a listing examines.
 const SCAN_STEP: usize = 1_000;
@@ -145,6 +145,8 @@ impl Position {
     /// Takes as many of a step's records as there is room for, and moves on behind them.
     pub(super) fn take(&mut self, step: Step, room: usize) -> Vec<Digest> {
         let mut found = step.found;
+        // `SCAN` may return a key twice, and in another order when a step is repeated: sorting
+        // makes `after` a position in it.
         found.sort_unstable();
         found.dedup();
         found.retain(|digest| self.after.is_none_or(|after| *digest > after));
@@ -152,6 +154,8 @@ impl Position {
             found.truncate(room);
             self.after = found.last().copied().or(self.after);
         } else {
+            // All of this step fitted: go on at its cursor, or on the next server if it was the
+            // last step.
             self.after = None;
             self.cursor = step.cursor;
             self.server += usize::from(step.cursor == 0);

@@ -46,8 +46,8 @@ impl RiskWatch {
         self.summary.lock().risks
     }
 
-    /// Commands that ask a server for its risks. A server that has refused to show its settings is
-    /// not asked for them again: each refusal would be a line in its ACL log.
+    /// Commands that ask a server about its risks. After a server has refused to show its
+    /// settings, the commands leave them out: each refusal would be a line in its ACL log.
     pub(super) fn question(&self) -> Pipeline {
         let mut pipe = Pipeline::with_capacity(2);
         pipe.cmd("INFO");

@@ -12,8 +12,8 @@ use crate::{Charged, StoreError};
 const TICKS: u64 = 1 << 12;
 
 impl Shared {
-    /// Counts uses of these buckets that lie in the future as of now; `charged` is the outcome
-    /// that showed them.
+    /// Counts uses of these buckets that lie in the future as if they were made now. `charged` is
+    /// the outcome that revealed them.
     pub(super) async fn pull_to_now(
         &self,
         stuck: &[Charge<'_>],

@@ -85,6 +85,7 @@ impl Network {
         now: Micros,
     ) -> &mut Agent {
         let found = self.agents.iter().position(|a| a.id.is(user_agent));
+        // Taken out of the list first, so that making room cannot drop it.
         let mut agent = match found {
             Some(index) => self.agents.remove(index),
             None => Agent::new(Short::of(user_agent.current)),
@@ -119,6 +120,7 @@ impl Network {
         now: Micros,
     ) -> bool {
         self.prune_visitors(policy, now);
+        // The entry may have been named under the previous secret: write it under the current one.
         if let Some(visitor) = self.visitors.iter_mut().find(|v| v.id.is(fingerprint)) {
             visitor.id = Short::of(fingerprint.current);
             visitor.last = now;

@@ -174,6 +174,7 @@ impl Hit<'_> {
         if placed {
             self.issued.push(candidate);
         }
+        // If an older block stays, it answers for itself: see `active_hard` and `running_soft`.
         let fresh = placed || self.issued.iter().any(|issued| issued.key == key);
         if fresh && self.is_bound(key) {
             self.candidates.push(candidate);

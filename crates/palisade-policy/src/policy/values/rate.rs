@@ -91,6 +91,7 @@ fn parse_window(text: &str) -> Result<Window, Problem> {
         .find(|c: char| !c.is_ascii_digit() && c != '_')
         .unwrap_or(text.len());
     let (count, unit) = text.split_at(split);
+    // Months and years differ in length, so a multiple of them is no span of time.
     let calendar = match unit {
         "month" => Some((
             Window::Month,
