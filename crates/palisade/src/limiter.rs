@@ -69,8 +69,8 @@ impl Quota {
         Self::new(Algorithm::TokenBucket, limit, window, None)
     }
 
-    /// Never more than `limit` in any slice of time as long as `window`. Up to 256 it
-    /// remembers every instant, beyond that it counts in 64 slots of the window.
+    /// Never more than `limit` in any slice of time as long as `window`. A limit of up to 256
+    /// remembers every instant; a larger one counts in 64 slots of the window.
     ///
     /// # Errors
     /// The window is zero or longer than ten years.
