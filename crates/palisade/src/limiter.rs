@@ -303,6 +303,7 @@ impl<C: Clock> Limiter<C> {
     pub async fn until_ready_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<(), NeverFits> {
         // A loop, because another waiter may have taken the units meanwhile.
         while let Verdict::Denied { retry_at } = self.check_n(key.as_ref(), cost) {
+            // This instant stands for never.
             if retry_at == Micros(u64::MAX) {
                 return Err(NeverFits);
             }
