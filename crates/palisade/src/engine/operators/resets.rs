@@ -39,7 +39,7 @@ pub struct ResetSelector {
     pub token: Option<Id>,
     /// An OAuth client.
     pub client: Option<Id>,
-    /// The hash of an API key: its quota.
+    /// The hash of an API key, to clear its quota.
     pub api_key: Option<String>,
     /// For limits by endpoint: only this path or route pattern.
     pub path: Option<String>,
@@ -52,7 +52,7 @@ pub struct ResetSelector {
 /// One bucket of a reset.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ResetLine {
-    /// Position of the selector that asked for it.
+    /// Position, among the selectors of the request, of the one that named the bucket.
     pub selector: usize,
     /// The limit.
     pub limit: Arc<str>,
