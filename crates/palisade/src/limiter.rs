@@ -69,8 +69,8 @@ impl Quota {
         Self::new(Algorithm::TokenBucket, limit, window, None)
     }
 
-    /// Never more than `limit` in any slice of time as long as `window`. Up to 256 it
-    /// remembers every instant, beyond that it counts in 64 slots of the window.
+    /// Never more than `limit` in any slice of time as long as `window`. A limit of up to 256
+    /// remembers every instant; a larger one counts in 64 slots of the window.
     ///
     /// # Errors
     /// The window is zero or longer than ten years.
@@ -303,6 +303,7 @@ impl<C: Clock> Limiter<C> {
     pub async fn until_ready_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<(), NeverFits> {
         // A loop, because another waiter may have taken the units meanwhile.
         while let Verdict::Denied { retry_at } = self.check_n(key.as_ref(), cost) {
+            // This instant stands for never.
             if retry_at == Micros(u64::MAX) {
                 return Err(NeverFits);
             }

@@ -77,6 +77,7 @@ impl Ready {
         let store = refused.keep("store.url", opening(&config.store));
         let tenants = refused.keep("policy.source", Elsewhere::of(&config.source).await);
         let audit_table = refused.keep("audit.postgres", audit_table(config));
+        // Only checked here. The surfaces read these values again when they are built.
         refused.keep("admin.token", admin::token(&config.admin, env));
         refused.keep(
             "admin.viewer_token",
@@ -130,6 +131,7 @@ impl Refused<'_> {
         match made {
             Ok(made) => return Some(made),
             Err(failure) if self.knows(table) => self.errors.push(failure.at(place())),
+            // The table was refused before, so its key is not at fault.
             Err(_) => {}
         }
         None

@@ -24,8 +24,8 @@ use super::streams::{Delivery, Streams};
 use super::surface::Protocol;
 use super::trace;
 
-/// Longest request head of HTTP/1, in bytes. (Answers to pipelined requests are not joined: with
-/// that option hyper answers a head that it cannot parse with nothing.)
+/// Longest request head of HTTP/1, in bytes. (hyper's option to join the answers to pipelined
+/// requests is not used: with it hyper sends no answer to a head that it cannot parse.)
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Longest request head of HTTP/2, in bytes. That protocol counts it in 32 bits.
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;

@@ -68,7 +68,7 @@ impl Tls {
     }
 
     /// Checks the files for as long as the future is polled. Files that cannot be used are reported
-    /// once, and the certificates before them stay in use.
+    /// once, and the previous certificates stay in use.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;

@@ -154,6 +154,7 @@ impl Replayer {
             }
             Operation::Request(facts) => {
                 if let Some(costs) = &facts.costs {
+                    // Refused as in the decision API (B-UNIT).
                     let known = self.engine.with_policy(|policy| policy.knows_units(costs));
                     known.map_err(WireError::from)?;
                 }

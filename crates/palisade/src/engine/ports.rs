@@ -251,7 +251,7 @@ pub enum InstanceFailure {
     Broken,
     /// The answer took too long. The instance may still be healthy, so it stays in use.
     Late,
-    /// Its health check failed or was not answered.
+    /// The health check of the instance failed or was not answered.
     Unwell,
 }
 

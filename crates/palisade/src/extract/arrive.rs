@@ -191,6 +191,7 @@ fn read<'a>(
         config.chain_header,
         config.chain_bytes_max,
     );
+    // Without the client's address the request is charged to the peer.
     let ip = ip.map_err(|error| Refused {
         error,
         ip: request.peer,
@@ -199,6 +200,7 @@ fn read<'a>(
         error: error.into(),
         ip,
     };
+    // An error in the request line is returned only now, together with the client's address.
     let line = line.map_err(refused)?;
     let query = line.query;
     let place = Place::of(config, request.policy, line).map_err(refused)?;

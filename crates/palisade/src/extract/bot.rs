@@ -88,10 +88,11 @@ enum Pattern {
 /// Treatment of a request without a user agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingUserAgent {
-    /// On surfaces that see the client's own request: a bot.
+    /// The request is a bot's. For surfaces that see the client's own request.
     #[default]
     Marks,
-    /// On surfaces that get facts from a caller: nothing, because the caller may have left it out.
+    /// A missing user agent says nothing. For surfaces that get facts from a caller, who may have
+    /// left it out.
     SaysNothing,
 }
 

@@ -131,8 +131,8 @@ fn agree(first: Option<String>, second: Option<String>) -> Result<Option<String>
     }
 }
 
-/// Returns the client in the body. A body of any type but form and JSON, or of none, is read as
-/// either: some servers do.
+/// Returns the client in the body. A body of another type than form or JSON, or without a type, is
+/// read as JSON if it looks like it and otherwise as a form, because some servers do so.
 fn in_body(request: Named<'_>) -> Result<Option<String>, ExtractError> {
     let Some(body) = request.body.filter(|body| !body.is_empty()) else {
         return Ok(None);

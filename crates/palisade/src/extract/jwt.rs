@@ -155,7 +155,7 @@ impl TokenVerifier {
     /// The claims of a token that is genuine and valid at `now`.
     ///
     /// # Errors
-    /// The reason why it is not. The signature is checked before any claim.
+    /// The reason why the token is not accepted. The signature is checked before any claim.
     pub fn verify(&self, token: &str, now: Micros) -> Result<Claims, TokenRefusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::TooLong);

@@ -53,6 +53,8 @@ impl<'a> Throttle<'a> {
         Keyed {
             key: self.key,
             spec: self.spec,
+            // A charge has no cost of zero. A quantity of zero only peeks, so its cost does not
+            // matter.
             cost: self.quantity.max(1),
             take: self.take,
         }

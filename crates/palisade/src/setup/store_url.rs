@@ -47,6 +47,7 @@ fn without_credentials(url: &str) -> String {
     let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let hosts: Vec<&str> = authority
         .split(',')
+        // Credentials end at the last `@`, because a password may contain one.
         .map(|host| host.rsplit('@').next().unwrap_or_default())
         .collect();
     let is_host = |c: char| c.is_ascii_alphanumeric() || ".:-_[]".contains(c);

@@ -41,6 +41,7 @@ pub async fn export(
         records(store, kind, &mut to).await?;
     }
     entries(store, &mut to).await?;
+    // Keys that the admin API has made have quotas, too.
     let policy = attach_stored(store, policy, store.probe().await?).await?;
     quotas(store, &policy, &mut to).await?;
     Ok(to.end()?)
@@ -88,6 +89,7 @@ async fn quotas(
     });
     let mut known: Vec<(&str, Charge<'_>)> = keys.collect();
     known.sort_unstable_by_key(|(hash, _)| *hash);
+    // All secrets of a key share one quota.
     known.dedup_by_key(|(hash, _)| *hash);
     for some in known.chunks(QUOTAS_AT_ONCE) {
         let charges: Vec<Charge<'_>> = some.iter().map(|(_, charge)| charge.clone()).collect();

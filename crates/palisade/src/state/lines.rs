@@ -217,6 +217,7 @@ impl<W: Write> Writer<W> {
     /// Writes the last line and flushes.
     pub(super) fn end(mut self) -> io::Result<Counts> {
         let counts = self.counts;
+        // Taken before the last line is written, which then is not part of the sum.
         let sha256 = hex(self.sum.clone());
         self.line(&Line::End { counts, sha256 })?;
         self.to.flush()?;
@@ -247,6 +248,7 @@ impl<R: BufRead> Reader<R> {
         let mut bytes = Vec::new();
         let mut bounded = (&mut self.from).take(LINE_BYTES_MAX);
         bounded.read_until(b'\n', &mut bytes)?;
+        // A line without its line break was cut off, or is longer than the bound.
         if bytes.pop() != Some(b'\n') {
             return Err(self.damaged());
         }

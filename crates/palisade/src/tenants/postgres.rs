@@ -35,10 +35,13 @@ impl PostgresTenants {
     /// # Errors
     /// TLS is required and cannot be set up.
     pub fn new(config: PostgresConfig, table: TableName) -> Result<Self, StartError> {
+        // The casts permit columns of other types, such as `uuid` and `jsonb`.
         let columns = "tenant_id::text, version::bigint, limits::text";
         let TableName(table) = table;
         Ok(Self {
             errands: Errands::new(config)?,
+            // The table's name is quoted and consists of letters, digits and `_`, so it cannot
+            // change the statement.
             by_name: format!("SELECT {columns} FROM {table} WHERE tenant_id = ANY($1)"),
             any: format!("SELECT {columns} FROM {table} ORDER BY tenant_id LIMIT $1"),
             told: AtomicBool::new(false),
@@ -106,6 +109,7 @@ fn document(row: &Row) -> Result<Document, SourceError> {
     let mut body = Map::new();
     body.insert("version".to_owned(), version.into());
     if let Some(limits) = limits {
+        // A text that is not JSON becomes null, so that only this tenant's document is refused.
         let limits = serde_json::from_str(limits).unwrap_or(Value::Null);
         body.insert("limits".to_owned(), limits);
     }

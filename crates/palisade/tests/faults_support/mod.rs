@@ -29,7 +29,7 @@ pub const DEADLINE: Duration = Duration::from_secs(1);
 /// Delay that a busy machine may add, far below that of a request that hangs.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// What is left of the store's data after an outage.
+/// The fate of the store's data in an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     Kept,

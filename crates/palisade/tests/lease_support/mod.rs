@@ -19,14 +19,14 @@ use tokio::sync::watch;
 
 use super::engine_support::Model;
 
-/// The caller.
+/// The caller of the store: a request, or the task that refills leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Request,
     Task,
 }
 
-/// One bucket and a number of tokens.
+/// A store call about one bucket: its caller, and the number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Charge(By, u32),

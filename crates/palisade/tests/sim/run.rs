@@ -31,14 +31,15 @@ use crate::world::{COMMAND, Command, CommandLog, Link, World};
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 /// Longest time of a request.
 const REQUEST_US_MAX: u64 = 150_000;
-/// Three accounts, networks and names, and five devices, in each of their flows.
+/// Most records of the guard: three accounts, networks and names, and five devices, in each of
+/// their flows.
 const RECORDS_MAX: usize = 2 * 3 + 3 * 3 + 2 * 5 + 3 * 3;
-/// Ten kinds of limits for two callers each, and the counters of heavy endpoints.
+/// Most buckets: ten kinds of limits for two callers each, and the counters of heavy endpoints.
 const BUCKETS_MAX: usize = 10 * 2 + 3 + 3 * (2 + 5 + 1);
 /// The largest limit of the policy.
 const HITS_MAX: usize = 500;
-/// Local buckets, fallback counters, leases and denials, and every counter and block that the guard
-/// can have.
+/// Most keys in the memory of a node: local buckets, fallback counters, leases and denials, and
+/// every counter and block that the guard can have.
 const NODE_KEYS_MAX: u64 = 5 + 12 + 3 + 18 + 21 + 2 * (3 + 15 + 15 + 3 + 6 + 5);
 
 pub(crate) fn keyring() -> Keyring {

@@ -168,6 +168,7 @@ impl Access {
             return self.grant_beyond_guessing(presented, now);
         }
         let grant = self.grant(presented, now);
+        // An expired token, or one without the role, is genuine: it was not guessed.
         if grant == Err(Denied::Unauthenticated) {
             self.guesses.record(peer);
         }
@@ -192,6 +193,7 @@ impl Access {
         if let Some(presented) = bearer(headers) {
             return self.admit(peer, presented, now).map(|_| ());
         }
+        // A request without any token is no guess.
         if !CallerToken::is_shown(headers) {
             return Err(Denied::Unauthenticated);
         }
@@ -251,6 +253,7 @@ impl Access {
             (false, false) => return Err(Denied::WithoutRole),
         };
         Ok(Grant {
+            // The token of a service may have no user: it is then named by its own id.
             operator: Operator::Named(claims.user.unwrap_or(claims.token)),
             role,
         })

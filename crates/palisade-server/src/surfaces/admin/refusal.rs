@@ -104,7 +104,7 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// More requests at once than are served, or more guesses than any person needs.
+    /// Too many concurrent requests, or too many wrong credentials from one address.
     pub(crate) const fn too_many() -> Self {
         Self::new(
             StatusCode::TOO_MANY_REQUESTS,

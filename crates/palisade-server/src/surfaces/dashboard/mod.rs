@@ -175,6 +175,7 @@ async fn session(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Resp
             });
             (NO_STORE, told).into_response()
         }
+        // Not 401: the page asks at every load, and it is no error that nobody is signed in.
         Err(_) => (StatusCode::OK, NO_STORE, Json(NOBODY)).into_response(),
     }
 }

@@ -167,6 +167,7 @@ impl Sessions {
             return Err(Denied::Unauthenticated);
         };
         session.seen = now;
+        // Not limited like a guess, because the credential was admitted when the session began.
         let grant = self.access.grant(&session.credential, self.clock.wall());
         let csrf = session.csrf.clone();
         if grant.is_err() {

@@ -231,6 +231,7 @@ impl Engine {
                 before.succeeded_by(self, bundle);
             }
             _ => {
+                // The size of a store is fixed, so another size needs a new one.
                 let fresh = Candidate::new(self, bundle);
                 self.candidate.put(Arc::new(fresh));
             }

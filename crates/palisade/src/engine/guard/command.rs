@@ -65,6 +65,8 @@ pub(super) enum Unusable {
 impl From<NoAnswer> for Unusable {
     fn from(no_answer: NoAnswer) -> Self {
         match no_answer {
+            // The time was lost to other commands on these records, and says nothing about the
+            // store.
             NoAnswer::OutOfTime => Self::Record(Rule::F_CONFLICT),
             NoAnswer::NotAsked | NoAnswer::Failed(_) => Self::Store(no_answer),
         }
@@ -120,8 +122,10 @@ impl Engine {
             }
             let area = self.watched_area(&policy, op, facts, &mut signals);
             let (mut decision, notes) = self.judge_command(&policy, op, &signals).await;
+            // The lockout counts attempts only, so other commands get no note about it.
             let asked = signals.username.is_some() || op.attempt().is_none();
             decision.lockout = (lockout.enabled && !asked).then_some(LockoutNote::NotAsked);
+            // A repetition of an earlier answer is no second failure (G-ONCE).
             if let Some((area, account)) = area.filter(|_| !notes.replayed) {
                 self.guard.areas.failed(area, account, self.now());
             }
@@ -207,6 +211,7 @@ impl Engine {
         }
         let blocks = modes.guard(flow).blocks();
         for seen in &applied.seen {
+            // A record may have blocks of devices and user agents other than this command's.
             let keys = match (seen.kind, seen.member) {
                 (KeyKind::AccountDevice | KeyKind::PrefixDevice, Some(member)) => DegradedKeys {
                     fingerprint: Some(member),
@@ -263,6 +268,7 @@ fn degraded_keys(policy: &PolicySet, flow: Flow, signals: &Signals) -> DegradedK
         account: signals.account.map(|account| account.current),
         fingerprint: signals.fingerprint.map(|found| found.digest.current),
         lockout: name.filter(|_| lockout.enabled && is_enforced),
+        // Where no challenge is required, its absence must not be held against an attempt.
         challenge_passed: signals.challenge_passed || !is_required,
         trust: if signals.trusted {
             Trust::Trusted

@@ -114,6 +114,7 @@ fn stored(write: &RecordWrite) -> Option<Record> {
     let bytes = write.bytes.clone()?;
     Some(Record {
         bytes,
+        // A commit increases the revision by one.
         revision: write.expect + 1,
     })
 }
@@ -130,6 +131,8 @@ pub(super) async fn load(
     }
     let loaded = calls.make(|store| store.load(&keys)).await?;
     let mut records = loaded.records.into_iter();
+    // The store returns records in the order of `keys`: of each pair the current key, then the
+    // previous one.
     let mut next = || records.next().flatten();
     let slots = pairs.map(|keys| Slot {
         found: keys.map_or_else(Found::default, |pair| Found {

@@ -155,7 +155,7 @@ impl RefundNotice {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Nothing,
-    /// Forget what is remembered of these buckets, whose charges were refunded.
+    /// The memory of these buckets, whose charges were refunded.
     Refunds(HashSet<Digest>),
     /// The memory of all buckets: some were cleared, or it is not known what happened.
     Everything,

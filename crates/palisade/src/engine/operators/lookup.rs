@@ -54,7 +54,7 @@ pub struct Standing {
     pub blocks: Vec<BlockView>,
     /// Current scores, which may lead to the next block.
     pub scores: Vec<ScoreView>,
-    /// Its buckets.
+    /// Buckets of the subject.
     pub buckets: Vec<BucketView>,
     /// Whether there are more buckets than were read.
     pub truncated: bool,

@@ -108,6 +108,7 @@ impl Engine {
     ) -> Result<(&'p Tier, &'p str), AdminError> {
         let found = policy.key_registration(hash);
         let found = found.ok_or(AdminError::NotFound("API key"))?;
+        // The tier that an operator has chosen, if this policy has it.
         let tier = self.tier_of(policy, found.usage);
         let tier = tier.or_else(|| policy.tier(&found.key.tier));
         Ok((tier.ok_or(AdminError::NotFound("tier"))?, found.usage))

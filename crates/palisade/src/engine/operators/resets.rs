@@ -39,7 +39,7 @@ pub struct ResetSelector {
     pub token: Option<Id>,
     /// An OAuth client.
     pub client: Option<Id>,
-    /// The hash of an API key: its quota.
+    /// The hash of an API key, to clear its quota.
     pub api_key: Option<String>,
     /// For limits by endpoint: only this path or route pattern.
     pub path: Option<String>,
@@ -52,7 +52,7 @@ pub struct ResetSelector {
 /// One bucket of a reset.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ResetLine {
-    /// Position of the selector that asked for it.
+    /// Position, among the selectors of the request, of the one that named the bucket.
     pub selector: usize,
     /// The limit.
     pub limit: Arc<str>,
@@ -129,6 +129,7 @@ impl Engine {
         one: &ResetSelector,
     ) -> Vec<Charge<'p>> {
         let endpoints = match &one.path {
+            // Such a limit has one bucket for all paths.
             _ if !limit.def.by.contains(&Dimension::Endpoint) => vec![None],
             Some(path) => patterns_of(policy, path).into_iter().map(Some).collect(),
             None => policy.routes().iter().map(|r| Some(r.pattern())).collect(),
@@ -225,6 +226,7 @@ fn segments_of(
     let by = &limit.def.by;
     let digest = |kind, bytes: &[u8]| keyring.segment(kind, &[bytes]);
     let mut segments = ArrayVec::new();
+    // Users and tokens are counted within their organisation.
     let nests = by.contains(&Dimension::User) || by.contains(&Dimension::Token);
     if by.contains(&Dimension::Org) || nests {
         let org = one.org.as_ref();
@@ -255,6 +257,7 @@ fn patterns_of<'a>(policy: &'a PolicySet, path: &'a str) -> Vec<&'a str> {
     }
     let methods = routes.iter().filter_map(|route| route.method.as_deref());
     let mut found: Vec<&str> = methods
+        // Stands for every method that no route names.
         .chain([""])
         .map(|method| routes.find(method, None, path).pattern.unwrap_or(path))
         .collect();

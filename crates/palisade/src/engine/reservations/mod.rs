@@ -3,26 +3,28 @@
 //!
 //! Stores do not know reservations, which are made of the operations that checks use:
 //!
-//! - **A reservation is a receipt with an end.** [`reserve`] decides and charges like a check
-//!   and seals what was charged, where and when, into a token that its holder carries and any
-//!   node can open. Nothing is kept of one that is never extended nor settled.
-//! - **Settling** gives back what was not used, charge by charge and as far as its bucket
-//!   still counts it (L-GIVE-BACK), or charges the surplus although it does not fit.
+//! - **A reservation is a receipt with an end.** [`reserve`] decides and charges like a check. It
+//!   seals the charges (amounts, buckets and instants) into a token, which the holder keeps and
+//!   which every node can open. The store keeps no record of a reservation that is neither extended
+//!   nor settled.
+//! - **Settling** refunds what was not used, charge by charge and as far as each bucket still
+//!   counts it (L-GIVE-BACK), or charges the surplus even if it does not fit.
 //! - **Once** (B-ONCE): before it touches a bucket, [`settle`] writes the reservation's fate as
-//!   a record by compare-and-swap. Whoever comes second finds the first answer there. An
-//!   extension writes what is held now, so that the first token stays good.
+//!   a record by compare-and-swap. A second settle finds the first one's answer there. An
+//!   extension writes the new state of the reservation there, so that the first token stays valid.
 //! - **A slot** of a concurrency limit is a hit of an exact sliding log whose window is the
-//!   hold. To give it back frees it; a holder that dies frees it when the window has passed.
-//!   [`extend`] takes the new hit before it returns the old one: for an instant one place more
-//!   is taken than is held, never one less.
-//! - **An anchor** is a bucket for one, named after the reservation's id and charged in the
-//!   same step as the others, in the same cluster slot. It says, by the store's own clock,
-//!   whether a charge of unknown outcome was made and when (B-ID), and whether the store still
-//!   has what a slot's holder believes it holds (B-EXACT).
+//!   hold. A refund of the hit frees the slot; if its holder dies, it is free once the window has
+//!   passed. [`extend`] takes the new hit before it refunds the old one, so that for an instant
+//!   one slot too many is taken, and never one too few.
+//! - **An anchor** is a bucket with a capacity of one. It is named after the reservation's id and
+//!   charged in the same step as the other buckets, in the same cluster slot. Its reading shows, by
+//!   the store's clock, whether a charge of unknown outcome was made and when (B-ID), and whether
+//!   the store has lost the slots of a reservation (B-EXACT).
 //!
-//! The order of writes decides what a crash can do. Fate before buckets: what was marked and
-//! not corrected stays counted in full. New hit before old: a slot is taken twice until its
-//! window has passed. Each errs to the side of the limit.
+//! The order of writes decides what a crash can do. The fate is written before the buckets are
+//! corrected: after a crash in between, the whole reservation stays counted. The new hit is taken
+//! before the old one is refunded: after a crash in between, a slot is taken twice until its
+//! window has passed. Both may admit too little and never too much.
 
 mod anchor;
 mod extend;

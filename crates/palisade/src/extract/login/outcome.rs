@@ -95,6 +95,7 @@ pub fn ended(
         return Ended::Failure;
     }
     match route.neither {
+        // A server error says nothing about the credential.
         Neither::Failure if (200..500).contains(&code) => Ended::Failure,
         Neither::Failure | Neither::Unknown => Ended::Unknown,
     }
@@ -133,6 +134,7 @@ fn target(location: &str, path: &str) -> String {
         return after_host(rest);
     }
     match location.split_once("://") {
+        // A `://` behind a slash or a question mark is part of a path or query.
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => after_host(rest),
         _ if location.starts_with('/') => location.to_owned(),
         _ if location.is_empty() || location.starts_with('?') => format!("{path}{location}"),

@@ -38,8 +38,8 @@ impl From<FieldError> for Unreadable {
 /// invisible characters). `None` if the request carries no credential that the route knows of.
 ///
 /// # Errors
-/// The user name cannot be determined. Also if the query names another user, because many readers
-/// of forms and JSON look there, too.
+/// The user name cannot be determined, or the query names another user, whom many readers of forms
+/// and JSON would find.
 pub fn username(
     source: &UsernameSource,
     query: Option<&str>,
@@ -156,7 +156,7 @@ fn is_disguised(headers: &HeaderMap, name: &http::HeaderName) -> bool {
 /// Returns a name in the form in which it is counted, however it was typed.
 ///
 /// # Errors
-/// Empty, too long, or with control characters.
+/// The name is empty, too long, or has control characters.
 pub(crate) fn counted(name: &str) -> Result<Id, FieldError> {
     Id::new(FIELD, &spelling::one(name))
 }

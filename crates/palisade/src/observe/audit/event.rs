@@ -68,7 +68,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// Its importance.
+            /// Importance of the event.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity),* }
@@ -94,8 +94,8 @@ kinds! {
     ClientRateLimitExceeded = "client_rate_limit_exceeded", Warning, Ordinary;
     /// An API key's monthly quota refused a request.
     QuotaExceeded = "quota_exceeded", Warning, Ordinary;
-    /// An API key went beyond its quota, with its first request over it; or a month is
-    /// over, with the total.
+    /// An API key made its first request beyond its quota of this month, or the month is over and
+    /// this is the total.
     QuotaOverage = "quota_overage", Info, Security;
     /// A share of a limit is used, for the first time in its window; `subject` is whose
     /// bucket it is, `to` the share and `count` what is used.

@@ -56,6 +56,7 @@ impl Observer for Audit {
         let mut event = Event::new(EventKind::StateRebuilt, self.clock.now());
         event.subject = Some(what.into());
         event.count = Some(u64::from(count));
+        // A bucket forgets some use, whereas a record forgets blocks.
         if what == "bucket" {
             event.severity = Severity::Warning;
         }
@@ -75,6 +76,7 @@ impl Observer for Audit {
                 "disabled"
             };
             event.reason = Some(format!("enforcement {enforcement}").into());
+            // The kill switch concerns every request.
             event.severity = Severity::Critical;
         }
         self.shared.push(event);

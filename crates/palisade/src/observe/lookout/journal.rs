@@ -99,6 +99,7 @@ impl Journal {
 
     pub(super) fn level(&mut self, level: u8, now: Micros) {
         let before = self.level.replace(level);
+        // The first reading is no change.
         if let Some(before) = before.filter(|before| *before != level) {
             let words = format!("degradation level {before} → {level}: {}", meaning(level));
             self.note("level", words, now);

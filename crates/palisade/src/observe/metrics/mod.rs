@@ -66,7 +66,7 @@ pub struct Metrics {
     audit: OnceLock<Arc<AuditCounts>>,
 }
 
-/// Returns the time of the last copy of the store, in Unix seconds.
+/// A function that returns the time of the last copy of the store, in Unix seconds.
 struct LastBackup(Box<dyn Fn() -> u64 + Send + Sync>);
 
 impl fmt::Debug for LastBackup {

@@ -69,6 +69,7 @@ impl Orgs {
             return;
         }
         let mut known = self.known.write();
+        // Counted again, because another thread may have added one before this one got the lock.
         if known.len() >= self.orgs_max {
             leave_least_busy(&mut known);
         }

@@ -80,6 +80,7 @@ fn member(
     };
     let is_reserve = op == "reserve";
     if is_reserve || step.is_some() {
+        // The types of these members have no `op`. That of a check has one, for jobs.
         fields.remove("op");
     }
     if let Some(step) = step {
