@@ -431,7 +431,7 @@ pub struct Decision {
     /// request asked for no slot (B-SLOT).
     pub not_asked: Option<Box<[Arc<str>]>>,
     /// Limits that have reached a threshold (B-WARN).
-    pub warnings: Option<Box<[Warning]>>,
+    pub warnings: Option<Box<[ThresholdWarning]>>,
     /// API-key quota, if one applied.
     pub quota: Option<QuotaReading>,
     /// Whether enforcement was impaired.
@@ -449,7 +449,7 @@ pub struct Decision {
 /// A limit that has reached a threshold (B-WARN).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Warning {
+pub struct ThresholdWarning {
     /// The limit's name.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub limit: Arc<str>,

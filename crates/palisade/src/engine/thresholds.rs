@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use palisade_core::decision::{Decision, LimitReading, Mode, Warning};
+use palisade_core::decision::{Decision, LimitReading, Mode, ThresholdWarning};
 use palisade_core::key::{Digest, Segment, SegmentKind};
 use palisade_core::limit::{Algorithm, BucketSpec};
 use palisade_core::plan::{Charge, OnExceed};
@@ -71,7 +71,7 @@ struct Untold {
 }
 
 #[derive(Default)]
-struct Noted {
+struct ThresholdQueue {
     waiting: VecDeque<Untold>,
     /// Bucket and share, and until when they are not told again.
     known: HashMap<(Digest, u16), Micros>,
@@ -79,7 +79,7 @@ struct Noted {
 
 /// The thresholds that this node has noticed.
 #[derive(Default)]
-pub(super) struct Thresholds(Mutex<Noted>);
+pub(super) struct Thresholds(Mutex<ThresholdQueue>);
 
 impl Thresholds {
     fn note(&self, untold: Untold, until: Micros, now: Micros) {
@@ -110,19 +110,22 @@ impl Thresholds {
 }
 
 /// The highest threshold that each of these buckets has reached.
-pub(super) fn warnings(policy: &PolicySet, readings: &[LimitReading]) -> Option<Box<[Warning]>> {
+pub(super) fn warnings(
+    policy: &PolicySet,
+    readings: &[LimitReading],
+) -> Option<Box<[ThresholdWarning]>> {
     if !policy.has_thresholds() {
         return None;
     }
     let highest = |reading: &LimitReading| {
         let limit = policy.limit(&reading.name)?;
         let share_permille = reached(limit, reading).last()?;
-        Some(Warning {
+        Some(ThresholdWarning {
             limit: Arc::clone(&reading.name),
             share_permille,
         })
     };
-    let all: Box<[Warning]> = readings.iter().filter_map(highest).collect();
+    let all: Box<[ThresholdWarning]> = readings.iter().filter_map(highest).collect();
     (!all.is_empty()).then_some(all)
 }
 

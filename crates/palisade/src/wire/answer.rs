@@ -2,7 +2,8 @@
 
 use palisade_core::bodies::{Body, Urls, body};
 use palisade_core::decision::{
-    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer, Warning,
+    Challenge, Decision, ErrorCode, Level, LimitReading, LockoutNote, Reason, ShadowAnswer,
+    ThresholdWarning,
 };
 use palisade_core::headers::{Header, HeaderFamilies, headers};
 use palisade_core::rule::Rule;
@@ -57,7 +58,7 @@ pub struct Answer<'a> {
     /// Limits that have reached a share in their `warn_at`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
-    pub warnings: &'a [Warning],
+    pub warnings: &'a [ThresholdWarning],
     /// Headers, ready to copy.
     #[serde(serialize_with = "as_map")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]

@@ -265,7 +265,7 @@ mod tests {
             retry_after: Some(300),
         }];
         refused.not_asked = Some(["per-key".into()].into());
-        refused.warnings = Some(Box::new([palisade_core::decision::Warning {
+        refused.warnings = Some(Box::new([palisade_core::decision::ThresholdWarning {
             limit: "a\"b".into(),
             share_permille: 800,
         }]));

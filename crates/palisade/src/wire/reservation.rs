@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_core::FieldError;
 use palisade_core::budget::Costs;
-use palisade_core::decision::{LimitReading, Warning};
+use palisade_core::decision::{LimitReading, ThresholdWarning};
 use palisade_core::path::EncodedSlash;
 use palisade_core::{RequestFacts, time::SECOND};
 use serde::{Deserialize, Serialize};
@@ -200,7 +200,7 @@ pub struct SettledAnswer<'a> {
     /// Limits that have reached a share in their `warn_at`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
-    pub warnings: &'a [Warning],
+    pub warnings: &'a [ThresholdWarning],
     /// The request's id.
     pub request_id: &'a str,
 }

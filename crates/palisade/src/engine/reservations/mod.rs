@@ -41,7 +41,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use palisade_core::FieldError;
 use palisade_core::budget::{Counts, Part, Reservation, SettledUnit};
-use palisade_core::decision::{Decision, LimitReading, Warning};
+use palisade_core::decision::{Decision, LimitReading, ThresholdWarning};
 use palisade_core::receipt::{Place, RECEIPT_BYTES_MAX, ReceiptError};
 use palisade_core::time::{Micros, SECOND};
 
@@ -129,7 +129,7 @@ pub struct Settlement {
     /// The corrected buckets as they are now.
     pub limits: Vec<LimitReading>,
     /// Limits that have reached a threshold (B-WARN).
-    pub warnings: Option<Box<[Warning]>>,
+    pub warnings: Option<Box<[ThresholdWarning]>>,
 }
 
 /// Reason to refuse a call on a reservation before the store is called.
