@@ -88,6 +88,8 @@ pub struct PolicySet {
     bot_patterns: Vec<String>,
     /// Some limit is for bots only.
     asks_for_agents: bool,
+    /// Some limit is on what is in progress.
+    has_slots: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -168,6 +170,7 @@ impl PolicySet {
             tiers: HashMap::new(),
             bot_patterns: Vec::new(),
             asks_for_agents: false,
+            has_slots: false,
             api_limits: None,
         }
     }
@@ -175,6 +178,7 @@ impl PolicySet {
     fn index(&mut self) {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
+        self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -310,6 +314,12 @@ impl PolicySet {
     #[must_use]
     pub const fn asks_for_agents(&self) -> bool {
         self.asks_for_agents
+    }
+
+    /// True if some limit is on what is in progress: only then a request may take a slot (B-SLOT).
+    #[must_use]
+    pub const fn has_slots(&self) -> bool {
+        self.has_slots
     }
 
     /// True if the user agent matches a bot pattern (I-BOT).

@@ -62,8 +62,8 @@ pub use ports::{
 };
 
 pub use reservations::{
-    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReserveAnswer,
-    Settlement,
+    ExtendAnswer, HOLD_DEFAULT, Held, Hold, ReservationError, ReservationFigures, ReservationGuard,
+    ReserveAnswer, Settlement, TookTooLong,
 };
 
 /// The parts of an engine.

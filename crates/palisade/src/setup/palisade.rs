@@ -66,6 +66,7 @@ impl Palisade {
         self.background.abort();
         // It ended because it was told to: there is nothing to learn from how.
         let _ = self.background.await;
+        self.engine.guards_settled().await;
         self.engine.finish().await
     }
 }

@@ -27,6 +27,7 @@
 mod anchor;
 mod extend;
 mod fate;
+mod guard;
 mod reserve;
 mod retry;
 mod settle;
@@ -44,6 +45,7 @@ use palisade_core::time::{Micros, SECOND};
 
 use super::{Engine, RequestAnswer};
 
+pub use guard::{ReservationGuard, TookTooLong};
 pub(super) use retry::Retries;
 pub use tally::ReservationFigures;
 

@@ -78,7 +78,7 @@ impl Engine {
         Ok(self.settle_reservation(reservation, None).await)
     }
 
-    async fn settle_reservation(
+    pub(super) async fn settle_reservation(
         &self,
         reservation: Reservation,
         used: Option<Costs>,
