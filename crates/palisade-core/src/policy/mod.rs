@@ -90,6 +90,8 @@ pub struct PolicySet {
     asks_for_agents: bool,
     /// True if some limit has thresholds.
     has_thresholds: bool,
+    /// Some limit is on what is in progress.
+    has_slots: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -171,6 +173,7 @@ impl PolicySet {
             bot_patterns: Vec::new(),
             asks_for_agents: false,
             has_thresholds: false,
+            has_slots: false,
             api_limits: None,
         }
     }
@@ -179,6 +182,7 @@ impl PolicySet {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
+        self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
                 continue;
@@ -321,6 +325,12 @@ impl PolicySet {
     #[must_use]
     pub const fn asks_for_agents(&self) -> bool {
         self.asks_for_agents
+    }
+
+    /// True if some limit is on what is in progress: only then a request may take a slot (B-SLOT).
+    #[must_use]
+    pub const fn has_slots(&self) -> bool {
+        self.has_slots
     }
 
     /// True if the user agent matches a bot pattern (I-BOT).

@@ -17,7 +17,6 @@ pub(crate) fn warn(document: &mut Document<'_>, policy: &PolicySet) {
     refunds_name_no_charge(document, policy);
     forgotten_at_a_restart(document, policy);
     refills_while_reserved(document, policy);
-    places_that_nobody_takes(document, policy);
 }
 
 /// Warns of enforcement that is switched off, and of a policy without a limit for requests, which
@@ -134,23 +133,6 @@ fn refills_while_reserved(document: &mut Document<'_>, policy: &PolicySet) {
             limit.name
         );
         let hint = "count units other than requests over a window: leave out `burst`";
-        document.sink.warn_with(&origin, message, hint);
-    }
-}
-
-/// B-SLOT: warns that the proxy asks like `/v1/check`, and holds no slot.
-fn places_that_nobody_takes(document: &mut Document<'_>, policy: &PolicySet) {
-    let is_proxied = lookup(&document.root, "proxy.upstream").is_some();
-    let places = policy.limits().iter().filter(|limit| limit.def.concurrency);
-    for limit in places.filter(|_| is_proxied) {
-        let Some(origin) = written(document, &limit.name, "concurrency") else {
-            continue;
-        };
-        let message = format!(
-            "the proxy holds no place of `{}`: only `/v1/reserve` does",
-            limit.name
-        );
-        let hint = "reserve in the application, or leave the limit out";
         document.sink.warn_with(&origin, message, hint);
     }
 }

@@ -30,6 +30,7 @@ mod anchor;
 mod extend;
 mod fate;
 mod register;
+mod guard;
 mod reserve;
 mod retry;
 mod settle;
@@ -48,6 +49,7 @@ use palisade_core::time::{Micros, SECOND};
 use super::{Engine, RequestAnswer};
 
 pub(super) use register::Register;
+pub use guard::{ReservationGuard, TookTooLong};
 pub(super) use retry::Retries;
 pub use tally::ReservationFigures;
 

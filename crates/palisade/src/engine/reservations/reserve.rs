@@ -22,7 +22,7 @@ use super::{Hold, ReserveAnswer};
 
 /// Shortest and longest hold, in microseconds.
 const HOLD_US_MIN: u64 = SECOND;
-const HOLD_US_MAX: u64 = 3_600 * SECOND;
+pub(super) const HOLD_US_MAX: u64 = 3_600 * SECOND;
 
 /// Most tries to reserve what is left, which others may take in the meantime.
 const TRIES_MAX: usize = 8;
@@ -67,7 +67,19 @@ impl Engine {
         facts: &RequestFacts,
         hold: Hold,
     ) -> Result<ReserveAnswer, FieldError> {
-        let policy = self.policy();
+        let (answer, reservation) = self.reserve_under(self.policy(), facts, hold).await?;
+        let now = answer.decision.at;
+        let held = reservation.and_then(|reservation| self.held(&reservation, now));
+        Ok(ReserveAnswer { answer, held })
+    }
+
+    /// [`Engine::reserve`] under this policy, with the reservation as it is before it is sealed.
+    pub(super) async fn reserve_under(
+        &self,
+        policy: Arc<PolicySet>,
+        facts: &RequestFacts,
+        hold: Hold,
+    ) -> Result<(RequestAnswer, Option<Reservation>), FieldError> {
         let hold_us = self.hold_us(&policy, hold)?;
         let mut facts = asking(facts, &policy)?;
         let began = self.begin_timing();
@@ -79,10 +91,7 @@ impl Engine {
             }
             attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
         }
-        let now = attempt.decision.at;
-        let reservation = attempt.reservation.as_ref();
-        let held = reservation.and_then(|reservation| self.held(reservation, now));
-        if held.is_some() {
+        if attempt.reservation.is_some() {
             self.retries.tally.count(Outcome::Reserved);
         }
         if let Some(reservation) = reservation.filter(|_| held.is_some()) {
@@ -95,7 +104,7 @@ impl Engine {
             candidate: None,
         };
         self.note(began, &facts, &answer, attempt.bypassed.as_deref());
-        Ok(ReserveAnswer { answer, held })
+        Ok((answer, attempt.reservation))
     }
 
     /// The hold in microseconds, if it is within its bounds.
