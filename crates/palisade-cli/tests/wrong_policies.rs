@@ -148,6 +148,56 @@ rate = "10/min"
 }
 
 #[test]
+fn b_fair_b_warn_queues_and_thresholds_that_cannot_be() {
+    insta::assert_snapshot!(check(
+        r#"
+[[limit]]
+name = "no-wait"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 10
+
+[[limit]]
+name = "endless"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 10
+wait = "1min"
+
+[[limit]]
+name = "crowd"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 1001
+wait = "2s"
+
+[[limit]]
+name = "no-slots"
+by = ["ip"]
+rate = "10/min"
+queue = 10
+wait = "2s"
+
+[[limit]]
+name = "beyond"
+by = ["ip"]
+rate = "10/min"
+warn_at = [0.8, 1.2]
+
+[[limit]]
+name = "descending"
+by = ["ip"]
+rate = "10/min"
+warn_at = [1.0, 0.8]
+"#,
+        &[]
+    ));
+}
+
+#[test]
 fn bad_toml() {
     insta::assert_snapshot!(check(
         "[server\nlisten = 127.0.0.1:8080\n\n[[limit]]\nname = login\nby = [\"ip\"\n",

@@ -214,6 +214,15 @@ impl serde::Serialize for QuotaUnit {
     }
 }
 
+/// Bounds of the line of callers that wait for a slot of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotQueue {
+    /// Most callers that wait on a node.
+    pub most: u16,
+    /// Longest wait, in microseconds.
+    pub wait_us: u64,
+}
+
 /// A limit as it is written, before it is bound to a policy.
 #[derive(Clone, Debug)]
 pub struct LimitDef {
@@ -249,6 +258,8 @@ pub struct LimitDef {
     /// with as many hits as there are slots, whose window is the longest time that a slot lasts
     /// without an extension (B-SLOT).
     pub concurrency: bool,
+    /// Who waits for a slot of a full bucket; only of a limit on what is in progress (B-FAIR).
+    pub queue: Option<SlotQueue>,
     /// Shares of the limit, in thousandths and ascending, at which operators are told (B-WARN).
     pub warn_at: Vec<u16>,
     /// Rule for an Envoy domain; a limit with one never applies to HTTP requests.
@@ -275,6 +286,7 @@ impl LimitDef {
             family: Family::Limit,
             unit: QuotaUnit::Requests,
             concurrency: false,
+            queue: None,
             warn_at: Vec::new(),
             descriptor: None,
         }

@@ -29,7 +29,7 @@ pub use domains::{Asked, DescriptorPlan, Instead, orgs_of, own_figures, resolve_
 pub use host::{HOST_BYTES_MAX, Host, HostPattern};
 pub use limits::{
     Accuracy, Class, ClassKind, Dimension, Family, Limit, LimitDef, OnStoreFailure, QuotaUnit,
-    Scope, WhenProlonged,
+    Scope, SlotQueue, WhenProlonged,
 };
 pub use registered::{KeyRegistration, Origin, Registered};
 pub use reservations::ReservationSettings;
@@ -92,6 +92,8 @@ pub struct PolicySet {
     has_thresholds: bool,
     /// Some limit is on what is in progress.
     has_slots: bool,
+    /// True if some limit has a queue for its slots.
+    has_queues: bool,
     api_limits: Option<[Limit; 3]>,
 }
 
@@ -174,6 +176,7 @@ impl PolicySet {
             asks_for_agents: false,
             has_thresholds: false,
             has_slots: false,
+            has_queues: false,
             api_limits: None,
         }
     }
@@ -182,6 +185,7 @@ impl PolicySet {
         self.domains = Domains::of(&self.limits);
         self.asks_for_agents = self.limits.iter().any(|limit| limit.def.bots_only);
         self.has_thresholds = self.limits.iter().any(|one| !one.def.warn_at.is_empty());
+        self.has_queues = self.limits.iter().any(|limit| limit.def.queue.is_some());
         self.has_slots = self.limits.iter().any(|limit| limit.def.concurrency);
         for (index, limit) in self.limits.iter().enumerate() {
             if !limit.is_of_requests() {
@@ -331,6 +335,12 @@ impl PolicySet {
     #[must_use]
     pub const fn has_slots(&self) -> bool {
         self.has_slots
+    }
+
+    /// True if some limit has a queue for its slots (B-FAIR).
+    #[must_use]
+    pub const fn has_queues(&self) -> bool {
+        self.has_queues
     }
 
     /// True if the user agent matches a bot pattern (I-BOT).

@@ -91,6 +91,15 @@ impl Checker<'_> {
         if table.concurrency.is_some() || table.hold.is_some() {
             return self.slots(table, by?);
         }
+        for (key, is_set) in [
+            ("queue", table.queue.is_some()),
+            ("wait", table.wait.is_some()),
+        ] {
+            if is_set {
+                let hint = "only callers of a limit with `concurrency` wait";
+                self.refuse(key, "needs `concurrency`", hint);
+            }
+        }
         let figure = self.figure(&table);
         let spec = figure.and_then(|(rate, _)| self.spec(&table, rate));
         let (by, spec, (_, standing)) = (by?, spec?, figure?);

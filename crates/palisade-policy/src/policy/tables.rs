@@ -130,6 +130,12 @@ section! {
         concurrency: Option<NonZeroU32>;
         /// How long a place is held by whoever does not extend it. Only with `concurrency`.
         hold: Option<Duration>;
+        /// Callers of a full bucket that wait for a place on each node, first come first
+        /// served, instead of being refused at once. 1 to 1000. Only with `concurrency` and
+        /// `wait`.
+        queue: Option<NonZeroU32>;
+        /// How long they wait at most: 100ms to 30s. Only with `queue`.
+        wait: Option<Duration>;
         /// Shares of the limit at which operators are told, such as `[0.8, 1.0]`: once for
         /// each bucket, share and window, over all nodes.
         warn_at: Option<Shares>;

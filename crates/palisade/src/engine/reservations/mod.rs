@@ -29,8 +29,9 @@
 mod anchor;
 mod extend;
 mod fate;
-mod register;
 mod guard;
+mod queue;
+mod register;
 mod reserve;
 mod retry;
 mod settle;
@@ -48,8 +49,9 @@ use palisade_core::time::{Micros, SECOND};
 
 use super::{Engine, RequestAnswer};
 
-pub(super) use register::Register;
 pub use guard::{ReservationGuard, TookTooLong};
+pub(super) use queue::Queues;
+pub(super) use register::Register;
 pub(super) use retry::Retries;
 pub use tally::ReservationFigures;
 

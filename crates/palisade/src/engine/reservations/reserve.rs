@@ -28,10 +28,17 @@ pub(super) const HOLD_US_MAX: u64 = 3_600 * SECOND;
 const TRIES_MAX: usize = 8;
 
 /// One try to reserve.
-struct Attempt {
-    decision: Box<Decision>,
+pub(super) struct Attempt {
+    pub(super) decision: Box<Decision>,
     bypassed: Option<String>,
     reservation: Option<Reservation>,
+}
+
+/// Terms of a reservation, with its hold within its bounds.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    hold: Hold,
+    hold_us: u64,
 }
 
 impl Engine {
@@ -83,26 +90,25 @@ impl Engine {
         let hold_us = self.hold_us(&policy, hold)?;
         let mut facts = asking(facts, &policy)?;
         let began = self.begin_timing();
-        let mut attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
-        for _ in 1..TRIES_MAX {
-            let denied = attempt.reservation.is_none() && !attempt.decision.is_allowed();
-            if !hold.at_most || !denied || !self.lower(&policy, &mut facts, &attempt.decision) {
-                break;
-            }
-            attempt = self.attempt(&policy, &facts, (hold, hold_us)).await;
-        }
-        if attempt.reservation.is_some() {
+        let terms = Terms { hold, hold_us };
+        let waiting = self.attempt_in_line(&policy, &mut facts, terms);
+        let (mut attempt, waited) = waiting.await;
+        if let Some(reservation) = &attempt.reservation {
             self.retries.tally.count(Outcome::Reserved);
+            self.register.remember(reservation, attempt.decision.at);
         }
-        if let Some(reservation) = reservation.filter(|_| held.is_some()) {
-            self.register.remember(reservation, now);
-        }
+        attempt.decision.waited_ms = waited.map(|waited| {
+            let waited = waited.as_millis();
+            u32::try_from(waited).unwrap_or(u32::MAX)
+        });
         attempt.decision.warnings = warnings(&policy, &attempt.decision.limits);
         let answer = RequestAnswer {
             decision: attempt.decision,
             policy,
             candidate: None,
         };
+        // Time in line is not time that a decision takes.
+        let began = began.filter(|_| waited.is_none());
         self.note(began, &facts, &answer, attempt.bypassed.as_deref());
         Ok((answer, attempt.reservation))
     }
@@ -120,11 +126,29 @@ impl Engine {
         Ok(hold_us)
     }
 
+    /// Tries to reserve; where the terms say so, what is left instead of everything.
+    pub(super) async fn attempt_lowered(
+        &self,
+        policy: &Arc<PolicySet>,
+        facts: &mut RequestFacts,
+        terms: Terms,
+    ) -> Attempt {
+        let mut attempt = self.attempt(policy, facts, terms).await;
+        for _ in 1..TRIES_MAX {
+            let denied = attempt.reservation.is_none() && !attempt.decision.is_allowed();
+            if !terms.hold.at_most || !denied || !self.lower(policy, facts, &attempt.decision) {
+                break;
+            }
+            attempt = self.attempt(policy, facts, terms).await;
+        }
+        attempt
+    }
+
     async fn attempt(
         &self,
         policy: &Arc<PolicySet>,
         facts: &RequestFacts,
-        (hold, hold_us): (Hold, u64),
+        Terms { hold, hold_us }: Terms,
     ) -> Attempt {
         let life_us = policy.settings.reservations.max_hold_us;
         let id = self.reservation_id(facts, hold.once);

@@ -181,6 +181,7 @@ impl Engine {
             Ok(limits) => settlement.limits.extend(limits),
             Err(_) => self.retries.note_dropped(),
         }
+        self.queues.note_freed(held);
         settlement.warnings = warnings(&policy, &settlement.limits);
         if settlement.warnings.is_some() {
             for reading in &settlement.limits {
