@@ -198,6 +198,30 @@ warn_at = [1.0, 0.8]
 }
 
 #[test]
+fn b_fair_nobody_waits_longer_than_an_answer_may_take() {
+    let said = check(
+        r#"
+[server]
+request_timeout = "2s"
+
+[[limit]]
+name = "jobs"
+by = ["ip"]
+concurrency = 8
+hold = "30s"
+queue = 10
+wait = "2s"
+"#,
+        &[],
+    );
+    assert!(
+        said.contains("`server.request_timeout` is not longer than the `wait`"),
+        "{said}"
+    );
+    assert!(said.contains("`jobs`"), "{said}");
+}
+
+#[test]
 fn bad_toml() {
     insta::assert_snapshot!(check(
         "[server\nlisten = 127.0.0.1:8080\n\n[[limit]]\nname = login\nby = [\"ip\"\n",
