@@ -18,7 +18,7 @@ pub struct TenantPolicy {
 pub struct Override {
     /// The limit's name.
     pub limit: Arc<str>,
-    /// What the limit counted by when the figure was checked against it.
+    /// Dimensions of the limit when the figure was checked against it.
     by: Arc<[Dimension]>,
     /// The figure.
     pub spec: BucketSpec,
