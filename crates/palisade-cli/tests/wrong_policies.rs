@@ -499,6 +499,44 @@ fn l_durable_a_limit_over_a_long_time_that_a_restart_forgets_is_warned_of() {
 }
 
 #[test]
+fn x10_a_limit_that_would_forget_what_was_used_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, rate: &str, by: &str| {
+        let text = format!("[[limit]]\nname = \"few\"\nby = [\"{by}\"]\nrate = \"{rate}\"\n");
+        std::fs::write(folder.path().join(name), text).unwrap();
+    };
+    write("old.toml", "5/min", "ip");
+    let against = |args: &[&str]| {
+        let args = [&["--against", "old.toml"], args].concat();
+        check_in(folder.path(), &args, &[])
+    };
+    write("policy.toml", "9/min", "ip");
+    let kept = against(&["--strict"]);
+    assert!(kept.starts_with("exit 0\n"), "{kept}");
+    write("policy.toml", "5/h", "ip");
+    let warned = against(&[]);
+    let warning = "policy.toml:4:8: warning: `few` starts anew: its `rate` changes";
+    assert!(
+        warned.starts_with("exit 0\n") && warned.contains(warning),
+        "{warned}"
+    );
+    assert!(against(&["--strict"]).starts_with("exit 1\n"));
+    assert!(against(&["--json"]).contains("`few` starts anew"));
+    write("policy.toml", "5/min", "user");
+    let warned = against(&[]);
+    assert!(
+        warned.contains("policy.toml:3:6: warning: `few`"),
+        "{warned}"
+    );
+    std::fs::remove_file(folder.path().join("old.toml")).unwrap();
+    let missing = against(&[]);
+    assert!(
+        missing.starts_with("exit 2\n") && missing.contains("old.toml"),
+        "{missing}"
+    );
+}
+
+#[test]
 fn no_limits_at_all() {
     insta::assert_snapshot!(check("[policy]\ndefaults = false\n", &[]));
 }

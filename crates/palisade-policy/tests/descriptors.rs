@@ -41,7 +41,7 @@ const OPEN: &str = "descriptor = [{ key = \"path\", value = \"/api/*\" }, { key 
 fn r_value_an_open_value_counts_each_of_its_own_unless_it_is_shared() {
     let own = limit(&format!("{OPEN}rate = \"5/s\""));
     let descriptor = |key: &str| Dimension::Descriptor(key.into());
-    assert_eq!(own.by, [descriptor("path"), descriptor("ip")]);
+    assert_eq!(*own.by, [descriptor("path"), descriptor("ip")]);
     let rule = own.descriptor.unwrap();
     assert_eq!(rule.entries[0].value, ValueMatch::Prefix("/api/".into()));
     assert_eq!(rule.entries[1].value, ValueMatch::Any);

@@ -9,8 +9,7 @@ use super::{COSTS_MAX, Costs, is_unit_name};
 use crate::key::{Digest, Keyring, Segment};
 use crate::limit::Algorithm;
 use crate::receipt::{
-    LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, SEAL_BYTES, number, seal_of,
-    write_line,
+    LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, number, seal_of, write_line,
 };
 use crate::time::Micros;
 
@@ -152,8 +151,8 @@ impl Reservation {
     pub fn seal(&self, keyring: &Keyring) -> Option<Vec<u8>> {
         let mut out = vec![VERSION];
         self.write(&mut out)?;
-        let seal = seal_of(keyring, &out).current;
-        out.extend_from_slice(&seal.0.to_be_bytes());
+        let seal = seal_of(keyring, &out);
+        out.extend_from_slice(&seal.to_bytes());
         (out.len() <= RECEIPT_BYTES_MAX).then_some(out)
     }
 
@@ -163,13 +162,10 @@ impl Reservation {
     /// It was not sealed with one of the keyring's secrets, or was changed.
     pub fn open(keyring: &Keyring, bytes: &[u8]) -> Result<Self, ReceiptError> {
         let (said, seal) = bytes
-            .split_last_chunk::<SEAL_BYTES>()
+            .split_last_chunk()
             .filter(|_| bytes.len() <= RECEIPT_BYTES_MAX)
             .ok_or(ReceiptError)?;
-        let seal = Digest(u128::from_be_bytes(*seal));
-        let ours = seal_of(keyring, said);
-        // During a rotation, the previous secret may have sealed it.
-        if ours.current != seal && ours.previous != Some(seal) {
+        if !seal_of(keyring, said).is(seal) {
             return Err(ReceiptError);
         }
         let mut reader = Reader(said);

@@ -229,7 +229,7 @@ pub struct LimitDef {
     /// Unique name.
     pub name: String,
     /// Dimensions that it counts by; empty is one shared bucket.
-    pub by: Vec<Dimension>,
+    pub by: Arc<[Dimension]>,
     /// Classes it applies to; empty is all.
     pub classes: Vec<String>,
     /// Operations it applies to; empty is all.
@@ -272,7 +272,7 @@ impl LimitDef {
     pub fn new(name: &str, by: Vec<Dimension>, spec: BucketSpec) -> Self {
         Self {
             name: name.to_owned(),
-            by,
+            by: by.into(),
             classes: Vec::new(),
             operations: Vec::new(),
             client_type: None,
@@ -289,6 +289,14 @@ impl LimitDef {
             queue: None,
             warn_at: Vec::new(),
             descriptor: None,
+        }
+    }
+
+    /// The class that bucket names contain: the only one that the limit applies to.
+    fn only_class(&self) -> Option<&str> {
+        match self.classes.as_slice() {
+            [class] => Some(class),
+            _ => None,
         }
     }
 
@@ -335,11 +343,9 @@ impl Limit {
         } else {
             Scope::of(&def.by)
         };
-        let class = match def.classes.as_slice() {
-            // A limit on several classes counts them in one bucket, so its key names none.
-            [class] => format!(":class:{}", escape(class)),
-            _ => String::new(),
-        };
+        let class = def
+            .only_class()
+            .map_or_else(String::new, |class| format!(":class:{}", escape(class)));
         let window = def.window_label();
         Self {
             name: def.name.as_str().into(),
@@ -351,17 +357,25 @@ impl Limit {
         }
     }
 
-    /// Whether the limit goes on counting where `before`, the limit of the same name in another
-    /// policy, stopped. Another window, family or class gives the buckets other names, and a limit
-    /// that this process counts alone has no buckets in the store.
+    /// Returns the key whose change makes the limit forget what was used of `before`, the limit of
+    /// the same name in another policy; `None` if it goes on counting. Another window, family or
+    /// class gives the buckets other names, and a limit that this process counts alone has no
+    /// buckets in the store.
     #[must_use]
-    pub fn keeps_count_of(&self, before: &Self) -> bool {
-        let is_local = |limit: &Self| limit.def.accuracy == Accuracy::Local;
-        self.digest == before.digest
-            && self.key_suffix == before.key_suffix
-            && self.family == before.family
-            && self.def.by == before.def.by
-            && is_local(self) == is_local(before)
+    pub fn starts_anew_by(&self, before: &Self) -> Option<&'static str> {
+        let (now, old) = (&self.def, &before.def);
+        let is_local = |def: &LimitDef| def.accuracy == Accuracy::Local;
+        let changes = [
+            ("by", now.by != old.by),
+            ("class", now.only_class() != old.only_class()),
+            ("accuracy", is_local(now) != is_local(old)),
+            ("concurrency", now.concurrency != old.concurrency),
+            ("rate", now.spec.window() != old.spec.window()),
+            ("algorithm", self.family != before.family),
+            ("unit", self.digest != before.digest),
+        ];
+        let mut changes = changes.into_iter();
+        changes.find_map(|(key, has_changed)| has_changed.then_some(key))
     }
 
     /// Whether the limit applies to requests, and not to descriptors of a domain.

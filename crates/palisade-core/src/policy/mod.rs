@@ -38,7 +38,7 @@ pub use resolve::{
     weight_in,
 };
 pub use route::{PatternError, Route, RouteMatch, Routes};
-pub use tenant::TenantPolicy;
+pub use tenant::{Override, TenantPolicy};
 pub use tiers::{ApiKey, Overage, Tier};
 
 /// Settings of a policy other than its limits.
@@ -231,6 +231,18 @@ impl PolicySet {
     #[must_use]
     pub fn limit(&self, name: &str) -> Option<&Limit> {
         self.limits.iter().find(|limit| &*limit.name == name)
+    }
+
+    /// The limits that forget what was used of them under `before`, each with the key whose change
+    /// is the reason.
+    pub fn limits_starting_anew<'p>(
+        &'p self,
+        before: &'p Self,
+    ) -> impl Iterator<Item = (&'p Limit, &'static str)> {
+        self.limits.iter().filter_map(|limit| {
+            let old = before.limit(&limit.name)?;
+            Some((limit, limit.starts_anew_by(old)?))
+        })
     }
 
     /// Names of the Envoy domains that the policy has limits for.

@@ -160,7 +160,7 @@ pub fn addresses(policy: &PolicySet) -> String {
     let of_addresses = |limit: &&Limit| {
         let def = &limit.def;
         let of_everybody = !def.bots_only && def.client_type.is_none() && def.operations.is_empty();
-        limit.is_of_requests() && of_everybody && def.by == [Dimension::Ip]
+        limit.is_of_requests() && of_everybody && *def.by == [Dimension::Ip]
     };
     let each: Vec<String> = policy
         .limits()

@@ -163,6 +163,9 @@ impl Proxy {
         };
         let mut request = Request::from_parts(parts, passing.body);
         headers::towards_upstream(request.headers_mut(), &wishes, &hop, id);
+        if let Some((attempt, _)) = &attempt {
+            attempt.drop_other_names(request.headers_mut());
+        }
         if request.body().upload().is_some() {
             headers::announce_chunks(request.headers_mut());
         }
