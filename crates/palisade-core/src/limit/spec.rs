@@ -215,10 +215,26 @@ impl BucketSpec {
     }
 
     /// The longest that a request can have to wait, in microseconds, if no use lies in the
-    /// future.
+    /// future: on a token bucket until the deepest debt is worked off and the burst refilled.
     #[must_use]
     pub const fn longest_wait_us(&self) -> u64 {
-        self.memory_us().saturating_add(self.slot_us)
+        let debt_us = match self.algorithm {
+            Algorithm::TokenBucket => self.window_us(),
+            _ => 0,
+        };
+        self.memory_us()
+            .saturating_add(debt_us)
+            .saturating_add(self.slot_us)
+    }
+
+    /// Tokens by which a token bucket can be overdrawn: one window's rate (B-BOUND). Other algorithms
+    /// forget a debt with its window, however deep it is.
+    #[must_use]
+    pub const fn deepest_debt(&self) -> Option<u64> {
+        match self.algorithm {
+            Algorithm::TokenBucket => Some(gcra::deepest_debt(self)),
+            _ => None,
+        }
     }
 
     /// Slot length in microseconds: an instant is held until the end of its slot.
