@@ -257,6 +257,9 @@ pub struct RequestFacts {
     pub guess: bool,
     /// The answer is to carry a receipt by which the charge can be given back.
     pub receipt: bool,
+    /// Reports work that is done already: it is charged in full, below zero if need be, even if it
+    /// is refused (B-OVERDRAFT).
+    pub report: bool,
     /// The surface marked it as a bot (I-BOT) beyond the user agent's patterns.
     pub bot: bool,
     /// Echoed in the answer and in logs.
@@ -293,6 +296,7 @@ impl RequestFacts {
             layers: Layers::All,
             guess: false,
             receipt: false,
+            report: false,
             bot: false,
             request_id: None,
             correlation_id: None,

@@ -7,7 +7,6 @@ use arrayvec::ArrayVec;
 
 use super::{COSTS_MAX, Costs, is_unit_name};
 use crate::key::{Digest, Keyring, Segment};
-use crate::limit::Algorithm;
 use crate::receipt::{
     LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, SEAL_BYTES, number, seal_of,
     write_line,
@@ -275,18 +274,6 @@ impl Part {
             && self.line.id == other.line.id
             && self.line.segments == other.line.segments
     }
-}
-
-/// Debt in which a token bucket may be left by a surplus that leaves `used`: one
-/// window's rate (B-BOUND). Other algorithms forget a surplus with its window.
-#[must_use]
-pub fn beyond_debt(line: &Line, used: u64) -> u32 {
-    if line.spec.algorithm() != Algorithm::TokenBucket {
-        return 0;
-    }
-    let most = u64::from(line.spec.capacity()) + u64::from(line.spec.limit());
-    let beyond = u32::try_from(used.saturating_sub(most)).unwrap_or(u32::MAX);
-    beyond.min(line.cost)
 }
 
 fn with_cost(line: &Line, cost: u32) -> Option<Line> {

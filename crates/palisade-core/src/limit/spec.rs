@@ -166,6 +166,19 @@ impl BucketSpec {
         self.window == other.window && kind(self.algorithm) == kind(other.algorithm)
     }
 
+    /// The spec by which the bucket takes charges that no limit bounds. A log keeps every instant; as
+    /// a wheel, whose hits it keeps as its own, it keeps 65 at most.
+    #[must_use]
+    pub fn for_unbounded_charges(&self) -> Self {
+        let amount = NonZeroU32::new(self.limit);
+        match (self.algorithm, amount) {
+            (Algorithm::SlidingLog, Some(amount)) => {
+                Self::new(Algorithm::SlidingWheel, amount, self.window, None).unwrap_or(*self)
+            }
+            _ => *self,
+        }
+    }
+
     /// The algorithm by which the bucket counts.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {

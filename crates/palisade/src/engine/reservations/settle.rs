@@ -1,15 +1,13 @@
 //! Settling: what was reserved becomes what was used, once.
 
 use palisade_core::FieldError;
-use palisade_core::budget::{
-    Corrections, Costs, Fate, Reservation, Settled, SettledUnit, beyond_debt,
-};
+use palisade_core::budget::{Corrections, Costs, Fate, Reservation, Settled, SettledUnit};
 use palisade_core::decision::LimitReading;
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Taken};
+use palisade_store::Taken;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -163,7 +161,9 @@ impl Engine {
         let used: Vec<u64> = units.iter().map(|unit| unit.used).collect();
         let Corrections { back, more } = held.corrections(&used);
         self.retries.tally.count(Outcome::Settled);
-        self.retries.tally.count_overdraft(&units);
+        for unit in &units {
+            self.retries.tally.add_overdraft(&unit.unit, unit.over());
+        }
         let mut settlement = done(units);
         match self.charge_surplus(&policy, held, &more, ends).await {
             Ok(limits) => settlement.limits.extend(limits),
@@ -217,27 +217,8 @@ impl Engine {
             return Ok(Vec::new());
         }
         let found = self.charge_placed(&charges, ends).await?;
-        // What a token bucket would owe beyond a window's rate is forgiven.
-        let beyond: Vec<Line> = placed
-            .iter()
-            .zip(found.readings.iter().zip(&found.instants))
-            .filter_map(|((_, _, line), (reading, at))| {
-                let cost = beyond_debt(line, reading.used);
-                (cost > 0).then(|| line.charged(cost, *at))
-            })
-            .collect();
-        if !beyond.is_empty() {
-            let _ = Box::pin(self.return_lines(policy, held, &beyond, ends)).await;
-        }
         let charges: Vec<Charge<'_>> = charges.into_iter().map(|(_, charge)| charge).collect();
-        let charged = Charged {
-            now: found.now,
-            admitted: found.admitted,
-            readings: found.readings,
-            rebuilt: 0,
-            instants: found.instants,
-        };
-        Ok(readings_of(&held.class, &charges, &charged))
+        Ok(readings_of(&held.class, &charges, &found.into()))
     }
 
     /// Lines whose limits the policy has and whose buckets can be touched here, as charges
