@@ -37,7 +37,12 @@ async fn mismatches(path: &Path, policy: Option<&Path>) -> usize {
 
 /// Folders with a policy of their own, and how many files they have: Envoy's calls, and
 /// budgets.
-const WITH_POLICIES: [(&str, usize); 3] = [("rls", 10), ("rls/refunds", 1), ("budgets", 3)];
+const WITH_POLICIES: [(&str, usize); 4] = [
+    ("rls", 10),
+    ("rls/refunds", 1),
+    ("budgets", 3),
+    ("overdraft", 3),
+];
 
 /// Files of cases in a folder, and how many of their answers differ.
 async fn differing(folder: &Path, policy: Option<&Path>) -> (usize, usize) {
