@@ -60,7 +60,7 @@ const fn debt_ticks(spec: &BucketSpec) -> u64 {
     spec.window_us().saturating_mul(TICKS_PER_MICRO)
 }
 
-/// The same in tokens.
+/// The deepest debt in tokens.
 pub(super) const fn deepest_debt(spec: &BucketSpec) -> u64 {
     debt_ticks(spec) / spec.interval_ticks
 }

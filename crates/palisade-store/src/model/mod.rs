@@ -69,7 +69,7 @@ fn cost_with_earlier(charges: &[Charge<'_>], at: usize) -> u32 {
     same.fold(0, |sum, charge| charge.cost.saturating_add(sum))
 }
 
-/// What must be left of a bucket that is to take `cost`: of one that may be overdrawn anything
+/// Amount that must be left of a bucket that is to take `cost`: one, if it may be overdrawn
 /// (B-OVERDRAFT).
 fn needed(charge: &Charge<'_>, cost: u32) -> u32 {
     match charge.on_exceed {

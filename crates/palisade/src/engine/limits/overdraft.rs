@@ -46,9 +46,11 @@ impl Engine {
         let mut units: Vec<(&str, u64)> = Vec::new();
         for (charge, reading) in charges.iter().zip(readings) {
             let over = overdrawn(charge, reading);
+            if over == 0 {
+                continue;
+            }
             let unit = charge.limit.def.unit.name();
             match units.iter_mut().find(|(known, _)| *known == unit) {
-                _ if over == 0 => {}
                 Some((_, most)) => *most = over.max(*most),
                 None => units.push((unit, over)),
             }
@@ -71,7 +73,7 @@ fn counted<'c>((charge, spec): (&Charge<'c>, &'c BucketSpec)) -> Charge<'c> {
     }
 }
 
-/// How much of a charge that was made lies beyond its limit.
+/// The part of a charge that lies beyond its limit.
 fn overdrawn(charge: &Charge<'_>, reading: &Reading) -> u64 {
     match charge.on_exceed {
         OnExceed::Overdraft => {
