@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{NODES, SECRET, nodes, policy};
-use crate::common::{Client, Options, Server};
+use crate::common::{Client, Options, Server, signal};
 use crate::postgres_server::PostgresServer;
 use crate::redis_server::{RedisCluster, RedisServer};
 
@@ -222,4 +222,74 @@ fn batched(client: &mut Client) {
         (reply.status, &reply.json()["field"]),
         (400, &json!("checks[0].costs"))
     );
+}
+
+/// Longer than a service takes to start again on a busy machine.
+const LONG_HOLD: Duration = Duration::from_secs(12);
+
+/// A service that counts in its own directory, at which it may have died before.
+fn embedded(home: tempfile::TempDir) -> Server {
+    let places = "[[limit]]\nname = \"places\"\nby = [\"user\"]\nconcurrency = 2\nhold = \"12s\"\n";
+    let config = policy("embedded:./data", places);
+    let options = Options {
+        config: Some(&config),
+        env: &[SECRET],
+        ..Options::default()
+    };
+    Server::at(home, &options)
+}
+
+fn reserved(client: &mut Client) -> Value {
+    let mut asked = asking("holder", 0);
+    asked["costs"] = json!({"requests": 0});
+    post(client, "/v1/reserve", &asked)
+}
+
+#[test]
+fn b_crash_a_killed_service_keeps_the_places_of_the_living_and_frees_those_of_the_dead() {
+    let service = embedded(tempfile::tempdir().unwrap());
+    let mut client = service.connect();
+    let held: Vec<Value> = (0..2).map(|_| reserved(&mut client)).collect();
+    let since = Instant::now();
+    assert!(
+        held.iter().all(|one| one["decision"] == "allow"),
+        "{held:?}"
+    );
+    assert_eq!(reserved(&mut client)["decision"], "deny");
+    // L-DURABLE: what is older than 100 ms is on disk.
+    thread::sleep(Duration::from_millis(400));
+    signal(service.pid(), "KILL");
+    let (_, home) = service.wait();
+
+    let service = embedded(home);
+    let mut client = service.connect();
+    let refused = reserved(&mut client);
+    assert!(
+        since.elapsed() < LONG_HOLD,
+        "the machine was too slow to tell"
+    );
+    assert_eq!(refused["decision"], "deny", "both places are held");
+    let living = json!({"reservation": held[0]["reservation"], "hold": "12s"});
+    let extended = post(&mut client, "/v1/extend", &living);
+    assert_eq!(extended["decision"], "allow", "{extended}");
+    let freed = since + LONG_HOLD;
+    let again = loop {
+        let again = reserved(&mut client);
+        if again["decision"] == "allow" {
+            break again;
+        }
+        assert!(Instant::now() < freed + LONG_HOLD, "never freed");
+        thread::sleep(Duration::from_millis(100));
+    };
+    assert!(
+        Instant::now() >= freed,
+        "not before its hold has passed: {again}"
+    );
+    // The other holder's place is held on.
+    let extended = post(&mut client, "/v1/extend", &living);
+    assert_eq!(extended["decision"], "allow", "{extended}");
+    assert_eq!(reserved(&mut client)["decision"], "deny");
+    let late = json!({"reservation": held[1]["reservation"]});
+    let told = post(&mut client, "/v1/extend", &late);
+    assert_eq!(told["expired"], true, "{told}");
 }
