@@ -19,6 +19,7 @@ use palisade_store::Take;
 use tokio::time::Instant;
 
 use super::super::link::NoAnswer;
+use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
 use super::charge::Answered;
 use super::near::WithoutAnswer;
@@ -149,6 +150,7 @@ impl Engine {
         if decision.quota.is_some() {
             self.note_overage(&answer.policy, facts, decision);
         }
+        self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
         self.link.observer().decided(&Seen {
             subject: Subject::Request(facts),
             decision,
@@ -184,6 +186,7 @@ impl Engine {
             candidate: None,
         };
         tell_not_asked(&plan, &mut answer.decision);
+        answer.decision.warnings = warnings(&policy, &answer.decision.limits);
         (answer, bypassed)
     }
 
