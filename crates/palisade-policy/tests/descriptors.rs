@@ -76,6 +76,55 @@ fn r_shadow_r_atomic_r_meta_the_whole_service_has_switches() {
 }
 
 #[test]
+fn b_overdraft_a_limit_may_be_overdrawn() {
+    for (written, expected) in [
+        ("true", (OnExceed::Overdraft, false)),
+        ("\"always\"", (OnExceed::Overdraft, true)),
+        ("false", (OnExceed::Deny, false)),
+    ] {
+        let one = limit(&format!("{OPEN}rate = \"5/s\"\noverdraft = {written}"));
+        assert_eq!((one.on_exceed, one.charged_anyway), expected, "{written}");
+    }
+    // L-COST is about limits that refuse what does not fit.
+    let dear = format!("{OPEN}rate = \"5/s\"\ncost = 9");
+    assert!(errors(&dear).contains("is above the limit itself"));
+    assert_eq!(errors(&format!("{dear}\noverdraft = true")), "no error");
+}
+
+#[test]
+fn b_overdraft_says_where_it_cannot_be_and_repeats_no_value() {
+    let refused = errors(&format!("{OPEN}rate = \"5/s\"\noverdraft = \"s3cret\""));
+    let expected = "`limit.overdraft` must be `true`, `false` or `\"always\"`";
+    assert!(refused.contains(expected), "{refused}");
+    assert!(!refused.contains("s3cret"), "{refused}");
+    for (beside, expected) in [
+        (
+            "rate = \"5/s\"\nshadow = true",
+            "`limit.overdraft` and `shadow` exclude each other",
+        ),
+        (
+            "unlimited = true",
+            "`limit.overdraft` and `unlimited` exclude each other",
+        ),
+        (
+            "rate = \"5/s\"\naccuracy = \"leased\"",
+            "`limit.accuracy` must not be `leased` beside `overdraft`",
+        ),
+    ] {
+        let refused = errors(&format!("{OPEN}{beside}\noverdraft = true"));
+        assert!(refused.contains(expected), "{refused}");
+    }
+    for beside in [
+        "by = []\nrate = \"5/s\"\nthrottle = true",
+        "by = [\"ip\"]\nconcurrency = 5\nhold = \"5s\"",
+    ] {
+        let text = format!("[[limit]]\nname = \"a\"\noverdraft = \"always\"\n{beside}\n");
+        let refused = read(&text).unwrap_err();
+        assert!(refused.contains("`limit.overdraft` and `"), "{refused}");
+    }
+}
+
+#[test]
 fn r_replaces_names_limits_of_its_own_domain() {
     let two = |domain: &str, name: &str| {
         read(&format!(

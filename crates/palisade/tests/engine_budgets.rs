@@ -19,6 +19,8 @@ mod concurrency;
 mod failures;
 #[path = "engine_budgets/queue.rs"]
 mod queue;
+#[path = "engine_budgets/overdraft.rs"]
+mod overdraft;
 #[path = "engine_budgets/settling.rs"]
 mod settling;
 #[path = "engine_budgets/thresholds.rs"]

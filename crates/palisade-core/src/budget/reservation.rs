@@ -7,7 +7,6 @@ use arrayvec::ArrayVec;
 
 use super::{COSTS_MAX, Costs, is_unit_name};
 use crate::key::{Digest, Keyring, Segment};
-use crate::limit::Algorithm;
 use crate::receipt::{
     LINES_MAX, Line, RECEIPT_BYTES_MAX, Reader, ReceiptError, number, seal_of, write_line,
 };
@@ -278,19 +277,6 @@ impl Part {
             && self.line.id == other.line.id
             && self.line.segments == other.line.segments
     }
-}
-
-/// Amount of the surplus `line` to give back, because it leaves a token bucket deeper in debt than
-/// one window's rate (B-BOUND). `used` is the bucket's use after the surplus. Other algorithms
-/// forget a surplus with its window, so there it is zero.
-#[must_use]
-pub fn beyond_debt(line: &Line, used: u64) -> u32 {
-    if line.spec.algorithm() != Algorithm::TokenBucket {
-        return 0;
-    }
-    let most = u64::from(line.spec.capacity()) + u64::from(line.spec.limit());
-    let beyond = u32::try_from(used.saturating_sub(most)).unwrap_or(u32::MAX);
-    beyond.min(line.cost)
 }
 
 fn with_cost(line: &Line, cost: u32) -> Option<Line> {

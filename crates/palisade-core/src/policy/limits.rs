@@ -248,6 +248,9 @@ pub struct LimitDef {
     pub accuracy: Accuracy,
     /// Behaviour when a bucket is full.
     pub on_exceed: OnExceed,
+    /// Whether its buckets are charged even if the request is refused, by this limit or another
+    /// one: for reports of work that is done (B-OVERDRAFT).
+    pub charged_anyway: bool,
     /// Behaviour when the store is down.
     pub on_store_failure: OnStoreFailure,
     /// Burst limit or quota.
@@ -282,6 +285,7 @@ impl LimitDef {
             cost: NonZeroU32::MIN,
             accuracy: Accuracy::Exact,
             on_exceed: OnExceed::Deny,
+            charged_anyway: false,
             on_store_failure: OnStoreFailure::Fallback,
             family: Family::Limit,
             unit: QuotaUnit::Requests,

@@ -116,6 +116,10 @@ section! {
         accuracy: Accuracy = "exact";
         /// Whether it only reports and never denies.
         shadow: bool = "false";
+        /// Whether it may be overdrawn: `true` admits while anything is left and charges the whole
+        /// cost, below zero if need be. `always` charges even what is refused, by it or another
+        /// limit: for reports of work that is done.
+        overdraft: Overdraft = "false";
         /// What it does while the store is down. `open-bounded` is refused where an
         /// authentication class is concerned.
         failure formerly "on_store_failure": OnStoreFailure = "fallback";
@@ -293,6 +297,38 @@ named!(Accuracy {
     "leased" => Self::Leased,
     "local" => Self::Local,
 });
+
+/// Whether a limit may be overdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdraft {
+    /// No.
+    Never,
+    /// While anything is left.
+    WhileAnyLeft,
+    /// Also by what is refused.
+    Always,
+}
+
+impl Decode for Overdraft {
+    fn kind() -> String {
+        "`true`, `false` or `always`".into()
+    }
+
+    fn decode(node: &Node) -> Result<Self, Problems> {
+        if node.as_str() == Some("always") {
+            return Ok(Self::Always);
+        }
+        match bool::decode(node) {
+            Ok(true) => Ok(Self::WhileAnyLeft),
+            Ok(false) => Ok(Self::Never),
+            Err(_) => wrong("must be `true`, `false` or `\"always\"`"),
+        }
+    }
+
+    fn show(text: &str) -> String {
+        text.to_owned()
+    }
+}
 
 named!(OnStoreFailure {
     "closed" => Self::Closed,

@@ -112,8 +112,10 @@ pub fn applies_to(limit: &Limit) -> String {
     if def.bots_only {
         parts.push("bots".to_owned());
     }
-    if def.on_exceed == OnExceed::Report {
-        parts.push("only reported".to_owned());
+    match def.on_exceed {
+        OnExceed::Report => parts.push("only reported".to_owned()),
+        OnExceed::Overdraft => parts.push("may be overdrawn".to_owned()),
+        OnExceed::Deny | OnExceed::Count => {}
     }
     match parts.is_empty() {
         true => "everything".to_owned(),

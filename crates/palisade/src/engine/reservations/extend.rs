@@ -314,7 +314,7 @@ impl ChargedExtension {
             if was_full && one.charge.on_exceed == OnExceed::Report {
                 continue;
             }
-            let new = |part: &Part| part.line.charged(one.charge.cost, *at);
+            let new = |part: &Part| part.line.charged(one.charge.returnable(reading), *at);
             match one.what {
                 What::Anchor => {}
                 What::Slot(position) => {

@@ -237,7 +237,8 @@ impl Engine {
         let parts = lines.filter_map(|line| part(policy, &plan.route, &made.amounts, line));
         let mut parts: Vec<Part> = parts.collect();
         if !parts.is_empty() {
-            let idle = plan.idle.iter();
+            let looks = plan.charges.iter().filter(|charge| charge.cost == 0);
+            let idle = plan.idle.iter().chain(looks);
             let idle = idle.map(|charge| self.limits.idle_line(charge, made.at));
             parts.extend(idle.filter_map(|line| part(policy, &plan.route, &made.amounts, line)));
         }
