@@ -76,6 +76,11 @@ impl Engine {
         self.store().flush().await
     }
 
+    /// Gives the tokens of every lease back, as when the process ends.
+    pub async fn return_leases(&self) {
+        self.counters.return_leases().await;
+    }
+
     /// Makes the calling thread's connections to the store, so that its first decision does
     /// not spend its time on that (F-READY). To be awaited on every thread that decides,
     /// before it does: it takes as long as a connection may. Whether it succeeded matters to
@@ -152,6 +157,6 @@ impl Engine {
     /// back to the store. Without it each batch is waited for by the request that finds
     /// the last one used up.
     pub async fn refill_forever(&self) {
-        self.supply_leases().await;
+        self.counters.supply_leases().await;
     }
 }

@@ -71,6 +71,9 @@ pub(super) enum For {
     Operator,
 }
 
+/// Store calls of limits and quotas.
+pub(super) const LIMITS: For = For::Decision(Policy::Limits);
+
 /// Why no answer came from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
@@ -121,6 +124,11 @@ impl CallTimes {
             began: None,
             started,
         }
+    }
+
+    /// When the call was made, if the clock was looked at.
+    pub(super) const fn started_at(self) -> Option<Micros> {
+        self.started
     }
 }
 

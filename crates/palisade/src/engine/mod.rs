@@ -1,11 +1,12 @@
 //! One request, end to end: resolve → charge → decide → record.
 //!
-//! Read `limits`' `check.rs` and `guard`'s `command.rs` first, `link` second: nothing
-//! else is needed to understand a decision. `operators` is what people do, `background`
+//! Read `limits`' `check.rs` and `guard`'s `command.rs` first, `counters` and `link` second:
+//! nothing else is needed to understand a decision. `operators` is what people do, `background`
 //! what runs beside the requests, `ports` what the engine asks of others.
 
 mod background;
 mod candidate;
+mod counters;
 mod figures;
 mod guard;
 mod health;
@@ -23,13 +24,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use palisade_core::key::Keyring;
-use palisade_core::policy::PolicySet;
+use palisade_core::policy::{Limit, PolicySet};
 use palisade_core::time::{Clock, Micros};
 use palisade_store::Store;
 
 use candidate::Candidate;
+use counters::Counters;
 use guard::Guard;
-use limits::Limits;
+use limits::Receipts;
 use link::Link;
 use operators::Registries;
 use reservations::Retries;
@@ -147,8 +149,11 @@ pub struct Engine {
     policy: ArcSwap<PolicySet>,
     keyring: Arc<Keyring>,
     tenants: Arc<dyn Tenants>,
-    link: Link,
-    limits: Limits,
+    link: Arc<Link>,
+    counters: Counters,
+    receipts: Receipts,
+    /// The limit of buckets that a caller figures itself.
+    keyed: Limit,
     guard: Guard,
     registries: Arc<Registries>,
     candidate: Seldom<Candidate>,
@@ -174,9 +179,12 @@ impl Engine {
         } = config;
         observer.policy_changed(None, &policy, clock.now());
         let settings = &policy.settings;
+        let link = Arc::new(Link::new(store, clock, observer, deadline, settings));
         Self {
-            limits: Limits::new(store.is_shared(), &clock, &settings.fallback),
-            link: Link::new(store, clock, observer, deadline, settings),
+            counters: Counters::new(Arc::clone(&link), &settings.fallback),
+            link,
+            receipts: Receipts::new(),
+            keyed: limits::keyed_limit(),
             guard: Guard::default(),
             candidate: Seldom::default(),
             retries: Retries::default(),
@@ -199,7 +207,7 @@ impl Engine {
 
     /// True on the embedded store: no decision on limits waits for anything, and the future
     /// of [`Engine::check`] is ready when it is polled first.
-    pub const fn answers_at_once(&self) -> bool {
+    pub fn answers_at_once(&self) -> bool {
         self.link.answers_at_once()
     }
 
@@ -212,18 +220,18 @@ impl Engine {
     /// what was used stays used, and tokens of leased limits that nobody used go back.
     pub fn set_policy(&self, policy: Arc<PolicySet>) {
         self.link.reconfigure(&policy.settings);
-        self.limits.reconfigure(&policy.settings.fallback);
+        self.counters.reconfigure(&policy.settings.fallback);
         let before = self.policy.swap(self.registries.credentials.attach(policy));
         // Keys may have changed between attaching and swapping.
         self.attach_registered();
-        self.limits.retire();
+        self.counters.retire();
         self.observer()
             .policy_changed(Some(&before), &self.policy.load(), self.now());
     }
 
     /// Drops cached denials and leased tokens: the next request asks the store.
     pub fn forget_cached(&self) {
-        self.limits.forget_cached();
+        self.counters.forget_cached();
     }
 
     /// The store.
@@ -232,7 +240,7 @@ impl Engine {
     }
 
     /// The clock of this process.
-    pub const fn clock(&self) -> &Arc<dyn Clock> {
+    pub fn clock(&self) -> &Arc<dyn Clock> {
         self.link.clock()
     }
 

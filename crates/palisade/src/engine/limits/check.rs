@@ -8,19 +8,14 @@ use palisade_core::decision::{Decision, Enforcement, Mode, Outcome, Reason};
 use palisade_core::facts::{Layers, RequestFacts};
 use palisade_core::failure::Policy;
 use palisade_core::headers::{Header, headers};
-use palisade_core::key::Keyring;
-use palisade_core::plan::{Plan, QuotaPlan};
-use palisade_core::policy::{
-    PolicySet, Scope, TenantPolicy, Tier, resolve, resolve_without_exemption,
-};
+use palisade_core::plan::Plan;
+use palisade_core::policy::{PolicySet, TenantPolicy, Tier, resolve, resolve_without_exemption};
 use palisade_core::rule::Rule;
 use palisade_core::time::Micros;
 use palisade_store::Take;
-use tokio::time::Instant;
 
+use super::super::counters::Terms;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
-use super::charge::Answered;
-use super::near::WithoutAnswer;
 
 /// The answer to a request, with the policy it was found under (for headers and
 /// bodies).
@@ -74,15 +69,12 @@ impl RequestAnswer {
 
 /// One request on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Check<'a> {
     pub(super) policy: &'a PolicySet,
     pub(super) plan: &'a Plan<'a>,
     pub(super) class: &'a Arc<str>,
     pub(super) facts: &'a RequestFacts,
-    pub(super) keyring: &'a Keyring,
-    pub(super) take: Take,
-    /// When it must be answered.
-    pub(super) ends: Instant,
+    pub(super) terms: Terms,
 }
 
 impl Engine {
@@ -123,16 +115,18 @@ impl Engine {
         facts: &RequestFacts,
     ) -> (Box<Decision>, Option<String>) {
         let class = class_of(plan, facts);
-        let asked = Asked {
+        let check = Check {
             policy,
             plan,
             class: &class,
             facts,
-            keyring: &self.keyring,
-            take: Take::Consume,
-            ends: self.link.request_ends(),
+            terms: Terms {
+                take: Take::Consume,
+                ends: self.link.request_ends(),
+                receipt: facts.receipt,
+            },
         };
-        self.decide(&asked).await
+        self.decide(&check).await
     }
 
     /// Tells whoever counts and bills what was decided about a request that began then.
@@ -163,20 +157,22 @@ impl Engine {
         facts: &RequestFacts,
         take: Take,
     ) -> (RequestAnswer, Option<String>) {
-        let ends = self.link.request_ends();
+        let terms = Terms {
+            take,
+            ends: self.link.request_ends(),
+            receipt: facts.receipt,
+        };
         let tenant = self.tenant(facts);
         let plan = self.plan(&policy, tenant.as_deref(), facts);
         let class = class_of(&plan, facts);
-        let asked = Asked {
+        let check = Check {
             policy: &policy,
             plan: &plan,
             class: &class,
             facts,
-            keyring: &self.keyring,
-            take,
-            ends,
+            terms,
         };
-        let (decision, bypassed) = self.decide(&asked).await;
+        let (decision, bypassed) = self.decide(&check).await;
         let mut answer = RequestAnswer {
             decision,
             policy: Arc::clone(&policy),
@@ -216,152 +212,118 @@ impl Engine {
     }
 
     /// L-ORDER: kill switch, throttle, refusals, allowlist, buckets.
-    async fn decide(&self, asked: &Asked<'_>) -> (Box<Decision>, Option<String>) {
-        let Asked { plan, class, .. } = *asked;
-        if !asked.policy.enabled {
+    async fn decide(&self, check: &Check<'_>) -> (Box<Decision>, Option<String>) {
+        let Check { plan, class, .. } = *check;
+        if !check.policy.enabled {
             return (Box::new(disabled(self.now(), class)), None);
         }
-        let throttled = self.throttle(asked).await;
+        let throttled = self.throttle(check).await;
         if let Throttled::Shed(shed) = throttled {
             return (shed, None);
         }
         let has_failed = matches!(throttled, Throttled::WithoutStore);
         if let Some(refusal) = plan.refusal.filter(|refusal| refusal.denies_access()) {
-            let guessing = self.limit_guesses(asked, has_failed).await;
+            let guessing = self.limit_guesses(check, has_failed).await;
             let refused = || Box::new(refuse(refusal, class, self.now()));
             return (guessing.unwrap_or_else(refused), None);
         }
-        if let Some(entry) = self.allowlisted(asked.facts) {
+        if let Some(entry) = self.allowlisted(check.facts) {
             return (Box::new(bypass(self.now(), class)), Some(entry));
         }
         if let Some(refusal) = plan.refusal {
             return (Box::new(refuse(refusal, class, self.now())), None);
         }
-        (self.judge(asked, has_failed).await, None)
+        (self.judge(check, has_failed).await, None)
     }
 
     /// What an address that tries API keys, or comes without one, gets when it has
     /// used up its limits. The plan holds nothing but these.
-    async fn limit_guesses(&self, asked: &Asked<'_>, has_failed: bool) -> Option<Box<Decision>> {
-        let is_free = asked.plan.charges.is_empty() || self.allowlisted(asked.facts).is_some();
+    async fn limit_guesses(&self, check: &Check<'_>, has_failed: bool) -> Option<Box<Decision>> {
+        let is_free = check.plan.charges.is_empty() || self.allowlisted(check.facts).is_some();
         if is_free {
             return None;
         }
-        let decision = self.judge(asked, has_failed).await;
+        let decision = self.judge(check, has_failed).await;
         (!decision.is_allowed()).then_some(decision)
     }
 
     /// What the buckets say. A store that has just failed this request is not asked twice by
     /// it.
-    pub(super) async fn judge(&self, asked: &Asked<'_>, has_failed: bool) -> Box<Decision> {
-        let Asked { plan, class, .. } = *asked;
+    pub(super) async fn judge(&self, check: &Check<'_>, has_failed: bool) -> Box<Decision> {
+        let Check { plan, class, .. } = *check;
         if has_failed {
-            return Box::new(self.counters().fall_back(*asked));
+            return Box::new(self.fall_back(*check));
         }
         if plan.charges.is_empty() {
-            return Box::new(self.without_bucket(*asked));
+            return Box::new(self.without_bucket(*check));
         }
-        let counters = self.counters().noting(asked.facts.receipt);
-        match counters.charge(&plan.charges, asked.take, asked.ends).await {
-            Ok(Answered::All(charged)) => {
-                if charged.rebuilt > 0 {
-                    self.link.observer().rebuilt("bucket", charged.rebuilt);
-                }
-                let judged = Judged {
-                    charges: &plan.charges,
-                    readings: &charged.readings,
-                    now: charged.now,
-                };
-                let mut decision = decide_boxed(plan.quota, class, judged);
-                if asked.facts.receipt && asked.take == Take::Consume {
-                    let limits = &self.limits;
-                    decision.receipt =
-                        limits.receipt(&self.keyring, class, &plan.charges, &charged);
-                }
-                decision
-            }
-            Ok(Answered::Denied(charge, reading, now)) => {
-                let judged = Judged {
-                    charges: std::slice::from_ref(charge),
-                    readings: &[reading],
-                    now,
-                };
-                let quota = plan.quota.filter(|_| charge.limit.scope == Scope::ApiKey);
-                let quota = quota.map(|quota| QuotaPlan { charge: 0, ..quota });
-                decide_boxed(quota, class, judged)
-            }
-            Ok(Answered::Near(charges, charged)) => {
-                let judged = Judged {
-                    charges: &charges,
-                    readings: &charged.readings,
-                    now: charged.now,
-                };
-                decide_boxed(None, class, judged)
-            }
-            Err(no_answer) => Box::new(self.counters().without_answer(*asked, &no_answer)),
+        let charging = self.counters.charge(&plan.charges, check.terms);
+        let outcome = match charging.await {
+            Ok(outcome) => outcome,
+            Err(no_answer) => return Box::new(self.without_answer(*check, &no_answer)),
+        };
+        if outcome.charged.rebuilt > 0 {
+            let rebuilt = outcome.charged.rebuilt;
+            self.link.observer().rebuilt("bucket", rebuilt);
         }
+        let quota = outcome.quota(plan);
+        let mut decision = decide_boxed(quota, class, outcome.judged());
+        if check.terms.receipt && check.terms.take == Take::Consume {
+            decision.receipt = self.receipt(class, &outcome);
+        }
+        decision
     }
 
     /// No bucket of the layers that were asked counts the request: others do (L-LAYERS).
     /// In an outage the cap of whoever asks counts it, which is the second call's.
-    fn without_bucket(&self, asked: Asked<'_>) -> Decision {
-        if asked.plan.route.exempt && self.link.is_cut_off(Policy::Limits) {
-            return self.bound_exempt(asked);
+    fn without_bucket(&self, check: Check<'_>) -> Decision {
+        if check.plan.route.exempt && self.link.is_cut_off(Policy::Limits) {
+            return self.bound_exempt(check);
         }
-        if asked.facts.layers == Layers::Identity && self.link.is_cut_off(Policy::Limits) {
-            return self.counters().fall_back(asked);
+        if check.facts.layers == Layers::Identity && self.link.is_cut_off(Policy::Limits) {
+            return self.fall_back(check);
         }
-        unlimited(asked.class, self.now())
+        unlimited(check.class, self.now())
     }
 
     /// An exempt route in an outage: its requests have the bounds that others of their class
     /// have, since nobody may be without one (F-BOUNDED, D36).
-    fn bound_exempt(&self, asked: Asked<'_>) -> Decision {
-        let tenant = self.tenant(asked.facts);
-        let tier_of = |hash: &str| self.tier_of(asked.policy, hash);
+    fn bound_exempt(&self, check: Check<'_>) -> Decision {
+        let tenant = self.tenant(check.facts);
+        let tier_of = |hash: &str| self.tier_of(check.policy, hash);
         let plan = resolve_without_exemption(
-            asked.policy,
+            check.policy,
             tenant.as_deref(),
             &self.keyring,
-            asked.facts,
+            check.facts,
             tier_of,
         );
-        let asked = Asked {
+        let check = Check {
             plan: &plan,
-            ..asked
+            ..check
         };
-        self.counters().fall_back(asked)
+        self.fall_back(check)
     }
 
     /// The global throttle, taken before any other work (L-GLOBAL). While the store
     /// cannot be asked, the instance's own bucket still binds, and what all instances
     /// share is counted here.
-    async fn throttle(&self, asked: &Asked<'_>) -> Throttled {
-        let throttle = &asked.plan.throttle;
+    async fn throttle(&self, check: &Check<'_>) -> Throttled {
+        let throttle = &check.plan.throttle;
         if throttle.is_empty() {
             return Throttled::Passed;
         }
-        let counters = self.counters();
-        let taken = counters.take_near(throttle, asked.take, asked.ends, WithoutAnswer::Stays);
-        let near = match taken.await {
-            Ok(near) => near,
-            Err(no_answer) if counters.is_conflict(&no_answer) => {
-                return Throttled::shed(counters.conflict(asked.class));
+        match self.counters.charge(throttle, check.terms).await {
+            Ok(outcome) if outcome.charged.admitted => Throttled::Passed,
+            Ok(outcome) => Throttled::shed(decide(None, check.class, outcome.judged())),
+            Err(no_answer) if self.counters.is_conflict(&no_answer) => {
+                Throttled::shed(self.conflict(check.class))
             }
             Err(_) => {
-                let shed = counters.throttle_locally(*asked);
-                return shed.map_or(Throttled::WithoutStore, Throttled::shed);
+                let shed = self.throttle_here(*check);
+                shed.map_or(Throttled::WithoutStore, Throttled::shed)
             }
-        };
-        if near.charged.admitted {
-            return Throttled::Passed;
         }
-        let judged = Judged {
-            charges: throttle,
-            readings: &near.charged.readings,
-            now: near.charged.now,
-        };
-        Throttled::shed(decide(None, asked.class, judged))
     }
 }
 

@@ -18,8 +18,6 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::both_names;
-use super::charge::LIMITS;
 
 /// Most decisions of one call.
 pub const KEYED_MAX: usize = 32;
@@ -124,14 +122,14 @@ impl Engine {
     /// # Errors
     /// The store's.
     pub async fn reset_keyed(&self, key: &[u8]) -> Result<(), StoreError> {
-        let spec = self.limits.keyed.def.spec;
+        let spec = self.keyed.def.spec;
         let charge = self.keyed_charge(key, &spec, 1);
         self.reset_charges(std::slice::from_ref(&charge)).await?;
         Ok(())
     }
 
     fn keyed_charge<'p>(&'p self, key: &[u8], spec: &'p BucketSpec, cost: u32) -> Charge<'p> {
-        let limit = &self.limits.keyed;
+        let limit = &self.keyed;
         let segment = self.keyring.segment(SegmentKind::Descriptor, &[key]);
         let previous = self.keyring.previous().map(|previous| {
             let segment = previous.segment(SegmentKind::Descriptor, &[key]);
@@ -157,19 +155,9 @@ impl Engine {
             .iter()
             .map(|one| self.keyed_charge(one.key, &one.spec, one.cost))
             .collect();
-        let asked = self.now();
-        let call = self.link.call(LIMITS, ends, |store| {
-            both_names::charge_each(store, &charges, *take)
-        });
-        let charged = match call.await {
-            Ok(charged) => {
-                for (charge, charged) in charges.iter().zip(&charged) {
-                    let charges = std::slice::from_ref(charge);
-                    self.counters().keep_readings(charges, charged, asked);
-                }
-                charged
-            }
-            Err(no_answer) if self.counters().is_conflict(&no_answer) => {
+        let charged = match self.counters.store.charge_each(&charges, *take, ends).await {
+            Ok(charged) => charged,
+            Err(no_answer) if self.counters.is_conflict(&no_answer) => {
                 let now = self.now();
                 let refused = part.iter().map(|one| KeyedAnswer::closed(one, now, SECOND));
                 return answers.extend(refused);
@@ -223,7 +211,7 @@ impl Engine {
     clippy::expect_used,
     reason = "one a second is a valid figure, which a test builds"
 )]
-pub(super) fn limit() -> Limit {
+pub(in crate::engine) fn limit() -> Limit {
     let by = vec![Dimension::Descriptor("key".into())];
     let window = Window::Span(SECOND);
     let spec = BucketSpec::new(Algorithm::TokenBucket, NonZeroU32::MIN, window, None);

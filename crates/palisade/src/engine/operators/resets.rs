@@ -15,7 +15,7 @@ use palisade_core::policy::{
 };
 use palisade_store::{Buckets, StoreError};
 
-use super::super::limits::both_names;
+use super::super::counters::{Layer, both_names};
 use super::super::{Change, Engine};
 use super::quotas::check_reason;
 use super::{Admin, AdminError, announcements};
@@ -172,9 +172,9 @@ impl Engine {
         &self,
         charges: &[Charge<'_>],
     ) -> Result<Vec<bool>, StoreError> {
-        let is_local = |charge: &&Charge<'_>| self.limits.is_local(charge);
+        let is_local = |charge: &&Charge<'_>| self.counters.layer(charge) == Layer::Process;
         let local: Vec<Charge<'_>> = charges.iter().filter(is_local).cloned().collect();
-        self.limits.local().reset(&local).await?;
+        self.counters.process.reset(&local).await?;
         self.link.stand_in().reset(charges).await?;
         let reset = self.link.operate(|store| both_names::reset(store, charges));
         let done = reset.await?.done;
@@ -183,7 +183,7 @@ impl Engine {
 
     /// Drops what this node remembers of buckets, and lets the others do the same.
     pub(super) async fn announce_reset(&self) -> Result<(), StoreError> {
-        self.limits.forget_cached();
+        self.counters.forget_cached();
         self.announce(announcements::of_reset).await
     }
 
@@ -207,7 +207,7 @@ impl Engine {
             .link
             .operate(|store| both_names::reset(store, &plan.charges))
             .await?;
-        let _ = self.limits.local().reset(&plan.charges).await;
+        let _ = self.counters.process.reset(&plan.charges).await;
         let _ = self.link.stand_in().reset(&plan.charges).await;
         let names = plan.charges.iter().map(|c| Arc::clone(&c.limit.name));
         Ok(names.zip(reset.done).collect())

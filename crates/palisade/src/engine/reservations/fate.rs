@@ -8,11 +8,8 @@ use palisade_store::{Commit, Records, StoreError};
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::link::{For, NoAnswer};
+use super::super::link::{LIMITS, NoAnswer};
 use super::SETTLED_FOR_US;
-use palisade_core::failure::Policy;
-
-const LIMITS: For = For::Decision(Policy::Limits);
 
 /// Clocks of nodes and of the store differ by less than this; fates are kept so much longer
 /// than anybody may ask for them.
@@ -49,7 +46,7 @@ impl Engine {
     ) -> Result<FoundFate, NoAnswer> {
         let keys = [key(reservation)];
         let mut loaded = if is_here(reservation) {
-            let local = self.limits.local().load(&keys).await;
+            let local = self.counters.process.load(&keys).await;
             local.map_err(NoAnswer::Failed)?
         } else {
             let call = self.link.call(LIMITS, ends, |store| store.load(&keys));
@@ -93,7 +90,7 @@ impl Engine {
             expires_at: lasts.plus(SETTLED_FOR_US + SKEW_US),
         }];
         let commit = if is_here(reservation) {
-            let local = self.limits.local().commit(&write).await;
+            let local = self.counters.process.commit(&write).await;
             local.map_err(NoAnswer::Failed)?
         } else {
             let call = self.link.call(LIMITS, ends, |store| store.commit(&write));

@@ -166,7 +166,7 @@ impl Engine {
 
     /// Whether the bucket of a part can be touched here: local ones only where they are.
     fn is_reachable(&self, reservation: &Reservation, part: &Part) -> bool {
-        part.line.place == Place::Store || reservation.process == self.limits.process()
+        part.line.place == Place::Store || reservation.process == self.receipts.process
     }
 }
 

@@ -13,6 +13,7 @@ use palisade_core::receipt::{Line, Place};
 use palisade_core::time::{Micros, SECOND};
 use palisade_core::{Digest, FieldError};
 
+use super::super::counters::Layer;
 use super::super::limits::limit_named;
 use super::super::{Engine, RequestAnswer};
 use super::anchor::{Anchor, NAME};
@@ -157,7 +158,8 @@ impl Engine {
     /// Adds the anchors to a plan that is charged.
     fn add_anchors<'p>(&self, plan: &mut Plan<'p>, anchor: Option<&'p Anchor>) {
         if let Some(anchor) = anchor.filter(|_| plan.refusal.is_none()) {
-            let stored = plan.charges.iter().filter(|one| !self.limits.is_local(one));
+            let is_stored = |one: &&Charge<'_>| self.counters.layer(one) != Layer::Process;
+            let stored = plan.charges.iter().filter(is_stored);
             let firsts: Vec<_> = stored.map(|one| one.segments.first().copied()).collect();
             plan.charges.extend(anchor.charges(firsts, OnExceed::Deny));
         }
@@ -172,7 +174,7 @@ impl Engine {
     ) -> Reservation {
         Reservation {
             id,
-            process: self.limits.process(),
+            process: self.receipts.process,
             class: decision.class.as_deref().unwrap_or_default().into(),
             at: decision.at,
             ends: decision.at.plus(hold_us),
@@ -191,14 +193,14 @@ impl Engine {
         receipt: Option<&str>,
         mut made: Reservation,
     ) -> Reservation {
-        self.limits.note_reserved(&plan.charges);
+        self.counters.note_reserved(&plan.charges);
         let lines = receipt.map(|receipt| self.lines_of(receipt));
         let lines = lines.unwrap_or_default().into_iter();
         let parts = lines.filter_map(|line| part(policy, &plan.route, &made.amounts, line));
         let mut parts: Vec<Part> = parts.collect();
         if !parts.is_empty() {
             let idle = plan.idle.iter();
-            let idle = idle.map(|charge| self.limits.idle_line(charge, made.at));
+            let idle = idle.map(|charge| self.idle_line(charge, made.at));
             parts.extend(idle.filter_map(|line| part(policy, &plan.route, &made.amounts, line)));
         }
         made.ends = made.at.plus(slots_hold(&parts, made.hold_us));
@@ -219,7 +221,7 @@ impl Engine {
     /// A charge that an anchor tells the instant of: it was made in the store, in the same
     /// step, if it was made at all.
     fn told_line(&self, charge: &Charge<'_>, at: Micros) -> Option<Line> {
-        let line = self.limits.idle_line(charge, at);
+        let line = self.idle_line(charge, at);
         let is_told = line.place == Place::Store
             && line.spec == *charge.spec
             // In a cluster a bucket that nobody is named in has a slot of its own.
@@ -239,7 +241,7 @@ impl Engine {
     ) -> Option<Reservation> {
         let anchors = plan.charges.get(own..)?;
         let ends = self.link.request_ends();
-        let found = self.look_into(anchors, ends).await.ok()?;
+        let found = self.counters.store.look(anchors, ends).await.ok()?;
         let instants: Option<Vec<Micros>> = found
             .readings
             .iter()

@@ -9,7 +9,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::PolicySet;
 use palisade_core::receipt::{Line, Place};
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Taken};
+use palisade_store::Taken;
 use tokio::time::Instant;
 
 use super::super::Engine;
@@ -209,14 +209,12 @@ impl Engine {
         ends: Instant,
     ) -> Result<Vec<LimitReading>, NoAnswer> {
         let placed = self.placed(policy, held, more);
-        let charges: Vec<(Place, Charge<'_>)> = placed
-            .iter()
-            .map(|(place, charge, _)| (*place, charge.clone()))
-            .collect();
+        let charges: Vec<Charge<'_>> = placed.iter().map(|(_, one, _)| one.clone()).collect();
         if charges.is_empty() {
             return Ok(Vec::new());
         }
-        let found = self.charge_placed(&charges, ends).await?;
+        let places = placed.iter().map(|(place, ..)| *place);
+        let found = self.counters.charge_placed(&charges, places, ends).await?;
         // What a token bucket would owe beyond a window's rate is forgiven.
         let beyond: Vec<Line> = placed
             .iter()
@@ -229,15 +227,7 @@ impl Engine {
         if !beyond.is_empty() {
             let _ = Box::pin(self.return_lines(policy, held, &beyond, ends)).await;
         }
-        let charges: Vec<Charge<'_>> = charges.into_iter().map(|(_, charge)| charge).collect();
-        let charged = Charged {
-            now: found.now,
-            admitted: found.admitted,
-            readings: found.readings,
-            rebuilt: 0,
-            instants: found.instants,
-        };
-        Ok(readings_of(&held.class, &charges, &charged))
+        Ok(readings_of(&held.class, &charges, &found))
     }
 
     /// Lines whose limits the policy has and whose buckets can be touched here, as charges
@@ -248,7 +238,7 @@ impl Engine {
         held: &Reservation,
         lines: &'p [Line],
     ) -> Vec<(Place, Charge<'p>, &'p Line)> {
-        let is_ours = held.process == self.limits.process();
+        let is_ours = held.process == self.receipts.process;
         let reachable = lines
             .iter()
             .filter(|line| line.place == Place::Store || is_ours);

@@ -1,9 +1,7 @@
 //! One call of an Envoy rate-limit service, from its descriptors to its decision: the same
 //! counters, store call and failure modes as a request's.
 
-mod beside;
-mod counted;
-mod outage;
+mod outcome;
 mod status;
 
 use std::sync::Arc;
@@ -16,15 +14,14 @@ use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
 };
 use palisade_core::time::Micros;
-use palisade_store::{Charged, Take};
+use palisade_store::Take;
 use tokio::time::Instant;
 
+use super::super::counters::{ChargeOutcome, Terms};
 use super::super::link::NoAnswer;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
-use super::charge::Answered;
-use counted::{Counted, Part};
 
-pub(super) use beside::Beside;
+pub(super) use outcome::{CallOutcome, PartReadings};
 pub use status::{DescriptorStatus, Figure, Verdict};
 
 /// The answer to a call: one decision for all descriptors, and what was found about each.
@@ -55,11 +52,11 @@ const NO_DOMAIN: &str = "none";
 
 /// One call on its way.
 #[derive(Clone, Copy)]
-struct Call<'a> {
+pub(super) struct Call<'a> {
     policy: &'a PolicySet,
-    plan: &'a DescriptorPlan<'a>,
-    class: &'a Arc<str>,
-    take: Take,
+    pub(super) plan: &'a DescriptorPlan<'a>,
+    pub(super) class: &'a Arc<str>,
+    pub(super) take: Take,
     /// Every bucket is to be seen, known denials included.
     asks_all: bool,
     /// When it must be answered.
@@ -123,7 +120,7 @@ impl Engine {
         };
         let counted = match policy.enabled {
             true => self.count(call).await,
-            false => Counted::without(disabled(self.now(), &class)),
+            false => CallOutcome::without(disabled(self.now(), &class)),
         };
         let statuses = status::all(&plan, &counted);
         let decision = counted.decision;
@@ -137,7 +134,7 @@ impl Engine {
 
     /// Looks first, since they charge nothing; then what is charged, in one store call; last
     /// what is given back, where the policy lets it: an answer over the limit leaves it undone.
-    async fn count(&self, call: Call<'_>) -> Counted {
+    async fn count(&self, call: Call<'_>) -> CallOutcome {
         match self.ask_store(call).await {
             Ok(counted) => {
                 if counted.rebuilt > 0 {
@@ -145,11 +142,11 @@ impl Engine {
                 }
                 counted
             }
-            Err(no_answer) => self.without_answer(call, &no_answer),
+            Err(no_answer) => self.call_without_answer(call, &no_answer),
         }
     }
 
-    async fn ask_store(&self, call: Call<'_>) -> Result<Counted, NoAnswer> {
+    async fn ask_store(&self, call: Call<'_>) -> Result<CallOutcome, NoAnswer> {
         let plan = call.plan;
         let looks = self.charge_part(&plan.looks, Take::Peek, call).await?;
         let denies = |charge: &Charge<'_>| charge.on_exceed == OnExceed::Deny;
@@ -171,9 +168,9 @@ impl Engine {
             true => self.give_back_part(&plan.refunds).await?,
             false => self.charge_part(&plan.refunds, Take::Peek, call).await?,
         };
-        Ok(Counted {
+        Ok(CallOutcome {
             has_refunded: gives_back,
-            ..Counted::of(call, || self.now(), [charges, looks, refunds])
+            ..CallOutcome::new(call, || self.now(), [charges, looks, refunds])
         })
     }
 
@@ -182,37 +179,32 @@ impl Engine {
         charges: &[Charge<'_>],
         take: Take,
         call: Call<'_>,
-    ) -> Result<Part, NoAnswer> {
+    ) -> Result<PartReadings, NoAnswer> {
         if charges.is_empty() {
-            return Ok(Part::empty());
+            return Ok(PartReadings::empty());
         }
-        let counters = self.counters().asking_all(call.asks_all);
-        let answered = counters.charge(charges, take, call.ends).await?;
-        let beside = &self.limits.beside;
-        Ok(match answered {
-            Answered::All(charged) => {
-                if self.limits.is_shared && !charged.admitted {
-                    beside.learn(charges, &charged);
-                }
-                Part::all(charged)
-            }
-            Answered::Denied(charge, reading, now) => {
-                Part::remembered(beside.find(charges, (charge, reading), now), now)
-            }
-            Answered::Near(near, charged) => {
-                Part::some(charges, &near, &charged.readings, charged.now)
-            }
-        })
+        let terms = Terms {
+            take,
+            ends: call.ends,
+            receipt: false,
+        };
+        let outcome = match call.asks_all {
+            true => self.counters.charge_anew(charges, terms).await?,
+            false => self.counters.charge(charges, terms).await?,
+        };
+        Ok(PartReadings::of(charges, &outcome))
     }
 
     /// From the oldest uses of each bucket, whoever's they are: negative hits name no charge.
-    async fn give_back_part(&self, refunds: &[Charge<'_>]) -> Result<Part, NoAnswer> {
+    async fn give_back_part(&self, refunds: &[Charge<'_>]) -> Result<PartReadings, NoAnswer> {
         if refunds.is_empty() {
-            return Ok(Part::empty());
+            return Ok(PartReadings::empty());
         }
-        let charged: Charged = self.counters().refund_unnamed(refunds).await?;
-        self.reopen(refunds, charged.now);
-        Ok(Part::all(charged))
+        let charged = self.refund_charges(refunds).await?;
+        Ok(PartReadings::of(
+            refunds,
+            &ChargeOutcome::all(refunds, charged),
+        ))
     }
 }
 

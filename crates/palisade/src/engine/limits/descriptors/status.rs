@@ -7,7 +7,7 @@ use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{Asked, DescriptorPlan, Limit};
 use palisade_core::time::Micros;
 
-use super::counted::{Counted, zero};
+use super::outcome::{CallOutcome, zero};
 
 /// What a limit says to one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,14 +114,14 @@ const fn verdict(denies: bool, on_exceed: OnExceed) -> Verdict {
 }
 
 /// One for each descriptor, in order.
-pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &Counted) -> Vec<DescriptorStatus> {
+pub(super) fn all(plan: &DescriptorPlan<'_>, counted: &CallOutcome) -> Vec<DescriptorStatus> {
     plan.asked
         .iter()
         .map(|asked| one(*asked, plan, counted))
         .collect()
 }
 
-fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &Counted) -> DescriptorStatus {
+fn one(asked: Asked<'_>, plan: &DescriptorPlan<'_>, counted: &CallOutcome) -> DescriptorStatus {
     let of = |charges: &[Charge<'_>], readings: &[Option<Reading>], position: usize| {
         let reading = readings.get(position).copied().flatten();
         let charge = charges.get(position)?;

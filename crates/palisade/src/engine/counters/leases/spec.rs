@@ -14,7 +14,7 @@ fn inflow(spec: &BucketSpec, span: u64) -> u64 {
 }
 
 /// Whether [`leased_spec`] gives something, without making it.
-pub(in crate::engine) fn is_leasable(spec: &BucketSpec) -> bool {
+pub(in crate::engine::counters) fn is_leasable(spec: &BucketSpec) -> bool {
     match (spec.algorithm(), spec.window()) {
         (Algorithm::TokenBucket, Window::Span(span)) => {
             inflow(spec, span) < u64::from(spec.capacity())
@@ -29,7 +29,7 @@ pub(in crate::engine) fn is_leasable(spec: &BucketSpec) -> bool {
 
 /// What the store is charged with for a leased limit; `None` if the limit is too
 /// small to lease without losing it.
-pub(in crate::engine) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
+pub(in crate::engine::counters) fn leased_spec(spec: &BucketSpec) -> Option<BucketSpec> {
     let limit = NonZeroU32::new(spec.limit())?;
     match (spec.algorithm(), spec.window()) {
         (Algorithm::TokenBucket, Window::Span(span)) => {

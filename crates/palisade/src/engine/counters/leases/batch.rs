@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::key::{SEGMENTS_MAX, Segment};
-use palisade_core::limit::{BucketSpec, Reading};
+use palisade_core::limit::{BucketSpec, Reading, State};
 use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::Limit;
 use palisade_core::time::Micros;
@@ -19,14 +19,14 @@ const BATCHES_PER_LIMIT: u32 = 50;
 const LOW_SHARE: u32 = 4;
 
 /// The tokens of one bucket. Filling is serialised among requests: they ask once.
-pub(in crate::engine) struct Lease {
+pub(in crate::engine::counters) struct Lease {
     /// The limit that it is a lease of.
     wanted: BucketSpec,
     /// What the store is charged with.
     charged: BucketSpec,
     whose: Whose,
     tokens: Mutex<Tokens>,
-    pub(in crate::engine) filling: tokio::sync::Mutex<()>,
+    pub(super) filling: tokio::sync::Mutex<()>,
 }
 
 /// The bucket, to charge it when no request is at hand.
@@ -40,20 +40,20 @@ struct Whose {
 
 /// Which batch a token came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Origin {
+pub(in crate::engine::counters) struct Origin {
     /// When the store gave it, by the store's clock. A return names it: the store then
     /// knows whether the bucket still counts the token (L-GIVE-BACK).
-    pub(in crate::engine) taken_at: Micros,
+    pub(super) taken_at: Micros,
     /// Until when it may be used, by this node's clock.
     until: Micros,
 }
 
 /// Tokens that nobody used.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Unused {
-    pub(in crate::engine) count: u32,
+pub(super) struct Unused {
+    pub(super) count: u32,
     /// When the store gave them, by its clock.
-    pub(in crate::engine) taken_at: Micros,
+    pub(super) taken_at: Micros,
 }
 
 /// What is left of one charge in the store.
@@ -120,27 +120,27 @@ enum Ahead {
 
 /// What a lease says to a request.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) enum Served {
+pub(super) enum LeaseAnswer {
     /// Taken from this batch.
     Taken(Reading, Origin),
-    /// The store said no until then.
+    /// Admitted although it is full: there is nothing to put back.
+    Reported(Reading),
+    /// The store said no.
     Denied(Reading),
-    /// The lease is empty or over: ask the store.
-    Ask,
 }
 
 /// Tokens that the store gave.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Given {
-    pub(in crate::engine) size: u32,
+pub(super) struct Given {
+    pub(super) size: u32,
     /// How many of them the request that asked uses itself.
-    pub(in crate::engine) cost: u32,
+    pub(super) cost: u32,
     /// The bucket after that, by this node's clock.
-    pub(in crate::engine) reading: Reading,
+    pub(super) reading: Reading,
     /// When the store was asked, by this node's clock.
-    pub(in crate::engine) asked: Micros,
+    pub(super) asked: Micros,
     /// When it gave them, by its own.
-    pub(in crate::engine) taken_at: Micros,
+    pub(super) taken_at: Micros,
 }
 
 impl Lease {
@@ -165,7 +165,7 @@ impl Lease {
     }
 
     /// The bucket as it is charged in the store.
-    pub(in crate::engine) fn charge(&self, cost: u32) -> Charge<'_> {
+    pub(super) fn charge(&self, cost: u32) -> Charge<'_> {
         Charge {
             limit: &self.whose.limit,
             spec: &self.charged,
@@ -178,29 +178,31 @@ impl Lease {
     }
 
     /// Tokens of it that go back to the store.
-    pub(in crate::engine) fn taken(&self, unused: Unused) -> Taken<'_> {
+    pub(super) fn taken(&self, unused: Unused) -> Taken<'_> {
         Taken {
             charge: self.charge(unused.count),
             at: unused.taken_at,
         }
     }
 
-    /// What the lease says to a request, and whether its tokens are low after that.
-    pub(super) fn serve(&self, cost: u32, now: Micros) -> (Served, bool) {
+    /// What the lease says to a request, and whether its tokens are low after that; nothing if
+    /// it is empty or over, and the store is to be asked.
+    pub(super) fn serve(&self, cost: u32, now: Micros) -> (Option<LeaseAnswer>, bool) {
         let mut tokens = self.tokens.lock();
         let Some(mut reading) = tokens.reading else {
-            return (Served::Ask, false);
+            return (None, false);
         };
         if let Some(origin) = tokens.take(cost, now) {
             reading.retry_at = None;
             reading.remaining += u64::from(tokens.usable(now));
-            return (Served::Taken(reading, origin), tokens.is_low(now));
+            let is_low = tokens.is_low(now);
+            return (Some(LeaseAnswer::Taken(reading, origin)), is_low);
         }
         if tokens.denies(cost, now) {
             reading.retry_at = Some(tokens.denied_until);
-            return (Served::Denied(reading), false);
+            return (Some(LeaseAnswer::Denied(reading)), false);
         }
-        (Served::Ask, false)
+        (None, false)
     }
 
     /// What denies `cost`, if no token at hand serves it and the store's last denial
@@ -230,14 +232,18 @@ impl Lease {
         self.tokens.lock().ahead = Ahead::Failed;
     }
 
-    /// The bucket as the store last described it.
-    pub(in crate::engine) fn last_reading(&self) -> Option<Reading> {
-        self.tokens.lock().reading
+    /// The bucket as the store last described it to somebody, without a denial.
+    pub(in crate::engine::counters) fn recall(&self, charge: &Charge<'_>, now: Micros) -> Reading {
+        let untouched = || charge.spec.read(&State::Empty, now, charge.cost);
+        Reading {
+            retry_at: None,
+            ..self.tokens.lock().reading.unwrap_or_else(untouched)
+        }
     }
 
     /// How many tokens to ask for at once: what was used lately foretells what will be
     /// used while they last. Whoever comes alone takes no more than it uses.
-    pub(in crate::engine) fn batch(&self, cost: u32, now: Micros) -> u32 {
+    pub(super) fn batch(&self, cost: u32, now: Micros) -> u32 {
         let most = self.wanted.capacity() / BATCHES_PER_LIMIT;
         // Never more than the store could give at once: it would deny the batch, and the
         // request would ask a second time for its own cost.
@@ -250,7 +256,7 @@ impl Lease {
 
     /// Tokens of a batch that were taken but not used. Those of a batch that is gone are
     /// lost: in a younger one they would be kept too long.
-    pub(in crate::engine) fn put_back(&self, cost: u32, origin: Origin) {
+    pub(super) fn put_back(&self, cost: u32, origin: Origin) {
         let mut tokens = self.tokens.lock();
         let Tokens { older, newer, .. } = &mut *tokens;
         let own = [older, newer].into_iter().find(|b| b.origin == origin);
@@ -299,13 +305,13 @@ impl Lease {
     }
 
     /// To be read before the store is asked; see [`Lease::deny`].
-    pub(in crate::engine) fn reopened(&self) -> u32 {
+    pub(super) fn reopened(&self) -> u32 {
         self.tokens.lock().reopened
     }
 
     /// The store denied `cost`, until `until` by this node's clock. What it said before
     /// something was given back is not kept.
-    pub(in crate::engine) fn deny(&self, cost: u32, until: Micros, reading: Reading, seen: u32) {
+    pub(super) fn deny(&self, cost: u32, until: Micros, reading: Reading, seen: u32) {
         let mut tokens = self.tokens.lock();
         if tokens.reopened == seen {
             tokens.denied_until = until;
