@@ -1,9 +1,8 @@
-//! Denials that are known until a time: a bucket that the store found exhausted is
-//! denied here until then, without asking again.
+//! Remembered denials: a bucket that the store found exhausted is denied here until it can
+//! admit again, without another call.
 //!
-//! Only waits are kept, measured on this node's own clock from the moment the
-//! store was asked: clocks that differ change nothing, and a denial is never held
-//! longer than the store said.
+//! Only waits are kept, measured on this node's own clock from the moment the store was asked:
+//! clocks that differ change nothing, and a denial never outlasts the wait that the store named.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,16 +31,16 @@ const COMPANIONS_MAX: usize = 100_000;
 /// Denials that this node remembers.
 #[derive(Default)]
 pub(super) struct Denials {
-    /// By bucket. Of two policies with other figures for one the later denial stays.
+    /// By bucket. If two policies have different figures for one, the later denial stays.
     known: Mutex<HashMap<Digest, Denial>>,
-    /// Spares the lock while nobody is denied.
+    /// False while no denial is known: most requests then take no lock.
     any: AtomicBool,
     /// Grows with each [`Denials::clear`].
     epoch: AtomicU64,
     /// Limits of requests that this node has made reservations on.
     reserved: Mutex<HashSet<Digest>>,
-    /// What calls of Envoy were told of the other buckets when one denied: their descriptors
-    /// have an answer each. By [`Charge::memo`].
+    /// Readings of the other buckets of calls of Envoy that were denied, by [`Charge::memo`]:
+    /// each descriptor has an answer of its own (R-STATUS).
     companions: Mutex<HashMap<Digest, Companion>>,
 }
 
@@ -126,13 +125,13 @@ impl Denials {
         })
     }
 
-    /// To be read before the store is asked.
+    /// The count of resets, to be read before the store is asked; see [`Denials::learn`].
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Remembers what the store denied when it was asked at `asked`, unless everything
-    /// was forgotten since `epoch`: such an answer may be older than a reset.
+    /// Remembers the denials in an answer that the store was asked for at `asked`, unless
+    /// something was forgotten since `epoch` was read: the answer may be older than a reset.
     pub(super) fn learn(
         &self,
         charges: &[Charge<'_>],
@@ -170,7 +169,7 @@ impl Denials {
         }
     }
 
-    /// Remembers what a call of Envoy that was denied was told of its buckets.
+    /// Remembers the readings of a call of Envoy that was denied.
     pub(super) fn learn_companions(&self, charges: &[Charge<'_>], charged: &Charged) {
         let is_call = |charge: &Charge<'_>| charge.limit.scope == Scope::Descriptor;
         if charged.admitted || charges.len() < 2 || !charges.first().is_some_and(is_call) {
@@ -181,7 +180,8 @@ impl Denials {
             return;
         };
         let mut known = self.companions.lock();
-        // Nobody is denied by what is known here: what is forgotten is told as not read.
+        // To forget is harmless: these readings deny nobody, and a descriptor without one is
+        // answered as not read.
         if known.len() + charges.len() > COMPANIONS_MAX {
             known.clear();
         }
@@ -195,7 +195,8 @@ impl Denials {
         }
     }
 
-    /// Something is reserved of these limits, and may come back before their windows end.
+    /// Shortens the memory of denials of these limits, since something is reserved of them that
+    /// may come back before their windows end.
     pub(super) fn note_reserved(&self, charges: &[Charge<'_>]) {
         let mut reserved = self.reserved.lock();
         reserved.extend(charges.iter().map(|charge| charge.limit.digest));
@@ -215,8 +216,8 @@ impl Denials {
         self.known.lock().len()
     }
 
-    /// Forgets what is known of these buckets: something was given back to them. An
-    /// answer that is on its way may be older than that, so none is remembered.
+    /// Forgets the denials of these buckets, since something was given back to them. An answer
+    /// that is on its way may be older than that, so none is remembered.
     pub(super) fn forget<'a>(&self, buckets: impl IntoIterator<Item = &'a Digest>) {
         let mut known = self.known.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -1,4 +1,5 @@
-//! Bounded counters of this node for what has no answer from the store: never none.
+//! Counters of this node for decisions that the store does not answer. They are bounded too:
+//! an outage admits nobody without a limit (F-BOUNDED).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl Counters {
         throttle: &[Charge<'p>],
         take: Take,
     ) -> ChargeOutcome<'p, 'p> {
-        let (own, shared) = self.split(throttle.to_vec());
+        let (own, shared) = self.split(throttle.iter().cloned());
         let near = self.process.charge_now(&own, take);
         let (charges, charged) = match near.admitted {
             true => {
@@ -71,7 +72,10 @@ impl Counters {
     }
 
     /// Buckets of this process, and the others.
-    fn split<'p>(&self, charges: Vec<Charge<'p>>) -> (Vec<Charge<'p>>, Vec<Charge<'p>>) {
+    fn split<'p>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'p>>,
+    ) -> (Vec<Charge<'p>>, Vec<Charge<'p>>) {
         let is_here = |charge: &Charge<'_>| self.layer(charge) == Layer::Process;
         charges.into_iter().partition(is_here)
     }

@@ -69,7 +69,7 @@ pub(super) enum Layer {
     Store,
 }
 
-/// The terms of a charge.
+/// Terms that hold for all charges of a decision.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) take: Take,
@@ -261,7 +261,7 @@ impl Counters {
         }
     }
 
-    /// Something is reserved of these limits: denials of them are remembered for a moment only
+    /// Shortens the memory of denials of these limits, since something is reserved of them
     /// (B-REMEMBER).
     pub(super) fn note_reserved(&self, charges: &[Charge<'_>]) {
         if self.is_shared {
@@ -286,8 +286,8 @@ impl Counters {
         self.denials.clear();
     }
 
-    /// Something was given back to these buckets: denials of them that are remembered go,
-    /// tokens and all other buckets stay.
+    /// Forgets denials of these buckets, since something was given back to them. Leased tokens
+    /// stay.
     pub(super) fn reopen(&self, buckets: &HashSet<Digest>) {
         self.denials.forget(buckets);
         for id in buckets {

@@ -18,7 +18,7 @@ use super::{ChargeOutcome, Counters, Layer, Terms};
 pub(super) struct Step<'c, 'p> {
     pub(super) charge: &'c Charge<'p>,
     pub(super) target: Target,
-    /// What its bucket said, and when by the clock of where that is.
+    /// The bucket's reading, and when it was charged, by the clock of its layer.
     pub(super) reading: Option<(Reading, Micros)>,
 }
 

@@ -107,7 +107,7 @@ impl Engine {
         answer
     }
 
-    /// The decision on a plan, and the allowlist entry that let it pass; nobody is told.
+    /// The decision on a plan, and the allowlist entry that let it pass. Nothing is reported.
     pub(in crate::engine) async fn decide_plan(
         &self,
         policy: &PolicySet,
@@ -129,7 +129,8 @@ impl Engine {
         self.decide(&check).await
     }
 
-    /// Tells whoever counts and bills what was decided about a request that began then.
+    /// Reports a decision to metrics, audit and billing. `began` is when the request came, if it
+    /// is measured.
     pub(in crate::engine) fn note(
         &self,
         began: Option<Micros>,
@@ -150,7 +151,7 @@ impl Engine {
         });
     }
 
-    /// The answer, and the allowlist entry that let it pass; nobody is told.
+    /// The answer, and the allowlist entry that let it pass. Nothing is reported yet.
     pub(in crate::engine) async fn answer(
         &self,
         policy: Arc<PolicySet>,
@@ -218,10 +219,10 @@ impl Engine {
             return (Box::new(disabled(self.now(), class)), None);
         }
         let throttled = self.throttle(check).await;
-        if let Throttled::Shed(shed) = throttled {
+        if let ThrottleOutcome::Shed(shed) = throttled {
             return (shed, None);
         }
-        let has_failed = matches!(throttled, Throttled::WithoutStore);
+        let has_failed = matches!(throttled, ThrottleOutcome::WithoutStore);
         if let Some(refusal) = plan.refusal.filter(|refusal| refusal.denies_access()) {
             let guessing = self.limit_guesses(check, has_failed).await;
             let refused = || Box::new(refuse(refusal, class, self.now()));
@@ -236,8 +237,8 @@ impl Engine {
         (self.judge(check, has_failed).await, None)
     }
 
-    /// What an address that tries API keys, or comes without one, gets when it has
-    /// used up its limits. The plan holds nothing but these.
+    /// The denial of an address that tries API keys, or comes without one, and has used up its
+    /// limits. The plan holds nothing but these.
     async fn limit_guesses(&self, check: &Check<'_>, has_failed: bool) -> Option<Box<Decision>> {
         let is_free = check.plan.charges.is_empty() || self.allowlisted(check.facts).is_some();
         if is_free {
@@ -247,8 +248,8 @@ impl Engine {
         (!decision.is_allowed()).then_some(decision)
     }
 
-    /// What the buckets say. A store that has just failed this request is not asked twice by
-    /// it.
+    /// The decision of the buckets. A store that has just failed this request is not asked a
+    /// second time by it.
     pub(super) async fn judge(&self, check: &Check<'_>, has_failed: bool) -> Box<Decision> {
         let Check { plan, class, .. } = *check;
         if has_failed {
@@ -308,27 +309,27 @@ impl Engine {
     /// The global throttle, taken before any other work (L-GLOBAL). While the store
     /// cannot be asked, the instance's own bucket still binds, and what all instances
     /// share is counted here.
-    async fn throttle(&self, check: &Check<'_>) -> Throttled {
+    async fn throttle(&self, check: &Check<'_>) -> ThrottleOutcome {
         let throttle = &check.plan.throttle;
         if throttle.is_empty() {
-            return Throttled::Passed;
+            return ThrottleOutcome::Passed;
         }
         match self.counters.charge(throttle, check.terms).await {
-            Ok(outcome) if outcome.charged.admitted => Throttled::Passed,
-            Ok(outcome) => Throttled::shed(decide(None, check.class, outcome.judged())),
+            Ok(outcome) if outcome.charged.admitted => ThrottleOutcome::Passed,
+            Ok(outcome) => ThrottleOutcome::shed(decide(None, check.class, outcome.judged())),
             Err(no_answer) if self.counters.is_conflict(&no_answer) => {
-                Throttled::shed(self.conflict(check.class))
+                ThrottleOutcome::shed(self.conflict(check.class))
             }
             Err(_) => {
                 let shed = self.throttle_here(*check);
-                shed.map_or(Throttled::WithoutStore, Throttled::shed)
+                shed.map_or(ThrottleOutcome::WithoutStore, ThrottleOutcome::shed)
             }
         }
     }
 }
 
-/// Names the limits on what is in progress that apply and that this request, which holds
-/// nothing, did not ask (B-SLOT).
+/// Names the concurrency limits that apply but were not asked, since this request holds no slot
+/// (B-SLOT).
 fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
     if !plan.not_asked.is_empty() {
         let names = plan.not_asked.iter().map(|limit| Arc::clone(&limit.name));
@@ -336,15 +337,15 @@ fn tell_not_asked(plan: &Plan<'_>, decision: &mut Decision) {
     }
 }
 
-/// What the global throttle said.
-enum Throttled {
+/// The outcome of the global throttle.
+enum ThrottleOutcome {
     Passed,
     /// Passed, and the store could not be asked.
     WithoutStore,
     Shed(Box<Decision>),
 }
 
-impl Throttled {
+impl ThrottleOutcome {
     fn shed(decision: Decision) -> Self {
         Self::Shed(Box::new(decision))
     }

@@ -1,4 +1,4 @@
-//! What is refused before it has cost anything (I-COST).
+//! Refusals before a request has cost anything (I-COST).
 
 use std::sync::Arc;
 

@@ -28,26 +28,26 @@ const ALONE: usize = 1;
 /// One bucket, and what is asked of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed<'a> {
-    /// Whose it is. Only its digest is kept.
+    /// The bucket's name. Only its digest is kept.
     pub key: &'a [u8],
-    /// What it allows.
+    /// The figures of the bucket.
     pub spec: BucketSpec,
-    /// How much is taken.
+    /// The cost to take.
     pub cost: u32,
-    /// Whether it is taken, or only looked at.
+    /// Whether the cost is taken, or only looked at.
     pub take: Take,
 }
 
-/// What a bucket said.
+/// The answer of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyedAnswer {
     /// Whether the cost fits; it was then taken.
     pub admitted: bool,
-    /// The bucket after that.
+    /// The bucket after the charge.
     pub reading: Reading,
-    /// When, by the clock of whoever counts it.
+    /// The instant of the charge, by the clock of the counter.
     pub now: Micros,
-    /// How it was found: by the store, or without it.
+    /// Whether the store answered.
     pub mode: Mode,
 }
 
@@ -61,7 +61,7 @@ impl KeyedAnswer {
         })
     }
 
-    /// What is not limited: nothing is used.
+    /// The answer while the kill switch is on: nothing is used.
     fn free(asked: &Keyed<'_>, now: Micros) -> Self {
         let reading = asked.spec.read(&State::Empty, now, asked.cost);
         Self {
@@ -75,7 +75,7 @@ impl KeyedAnswer {
         }
     }
 
-    /// What is refused until `wait_us` from now.
+    /// A refusal until `wait_us` from now.
     fn closed(asked: &Keyed<'_>, now: Micros, wait_us: u64) -> Self {
         let until = now.plus(wait_us);
         Self {
@@ -199,9 +199,8 @@ impl Engine {
             false => asked.cost.min(spec.capacity()),
         };
         let charge = self.keyed_charge(asked.key, &spec, cost);
-        let counters = self.link.stand_in();
-        let charged = counters.charge_now(std::slice::from_ref(&charge), asked.take);
-        KeyedAnswer::of(&charged, Mode::Degraded)
+        let outcome = self.counters.charge_here(vec![charge], asked.take);
+        KeyedAnswer::of(&outcome.charged, Mode::Degraded)
     }
 }
 

@@ -18,7 +18,7 @@ use super::super::link::{LIMITS, NoAnswer};
 use super::check::class_of;
 use super::receipts;
 
-/// What a refund left.
+/// The outcome of a refund.
 #[derive(Clone, Debug)]
 pub enum RefundOutcome {
     /// Given back, as far as it still counted; the buckets as they are now.
@@ -33,7 +33,7 @@ pub enum RefundOutcome {
 }
 
 impl RefundOutcome {
-    /// It was given back now, if it still counted: not before, and not perhaps.
+    /// True if this call settled the matter: everything that still counted was given back.
     const fn is_settled(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Over(_))
     }
@@ -55,7 +55,7 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// The same under this policy alone.
+    /// [`Engine::refund`] without the candidate policy.
     pub(in crate::engine) async fn refund_receipt(
         &self,
         receipt: &str,
@@ -139,7 +139,7 @@ impl Engine {
         outcome
     }
 
-    /// The same under this policy alone.
+    /// [`Engine::refund_facts`] without the candidate policy.
     pub(in crate::engine) async fn give_back_facts(&self, facts: &RequestFacts) -> RefundOutcome {
         let policy = self.policy.load_full();
         let tenant = self.tenant(facts);
@@ -168,8 +168,8 @@ pub(in crate::engine) fn limit_named(policy: &PolicySet, digest: Digest) -> Opti
 }
 
 impl Engine {
-    /// What of a receipt can be given back here: buckets of a limit that is still there,
-    /// and local ones only where they are.
+    /// The lines of a receipt that can be given back here: those of limits that still exist, and
+    /// local ones only in the process that issued the receipt.
     fn known_lines<'r>(
         &self,
         receipt: &'r Receipt,

@@ -8,12 +8,11 @@
 //! bucket they were taken from still counts them (L-GIVE-BACK): a token that is returned
 //! after others have had its share of time would be used twice.
 //!
-//! A batch is as large as the last one's use foretells, and the next one is asked for
-//! in the background before it runs out: a request waits for the store only if there
-//! is nothing left.
+//! The use of one batch predicts the size of the next, which is fetched in the background
+//! before the first runs out: a request waits for the store only if no token is left.
 //!
-//! A bucket that is seen for the first time, or after a while, has no lease: it is charged
-//! together with whatever else the request asks the store for, in the same figures.
+//! A bucket that is seen for the first time, or after a while, has no lease: it is charged in
+//! the store with the other buckets of the request, in the figures of a lease.
 
 mod batch;
 mod refill;
@@ -45,16 +44,16 @@ use crate::deadline::until;
 pub(super) use batch::{Lease, Origin};
 pub(super) use spec::{is_leasable, leased_spec};
 
-use batch::{Given, LeaseAnswer, Unused};
+use batch::{LeaseAnswer, NewBatch, UnusedTokens};
 use sights::Sights;
 
-/// How long a token may be kept before it is used.
+/// The lifetime of a token.
 const LEASE_US: u64 = 100_000;
 
 /// Most buckets that are leased at once; others are charged in the store directly.
 const LEASES_MAX: usize = 10_000;
 
-/// Parts of the map with a lock of their own.
+/// Parts of the map, each with a lock of its own.
 const SHARDS: usize = 16;
 
 /// The tokens this node holds, by the bucket's digest.
@@ -62,22 +61,22 @@ const SHARDS: usize = 16;
 pub(super) struct Leases {
     shards: [RwLock<HashMap<Digest, Arc<Lease>>>; SHARDS],
     sights: Sights,
-    /// What is to be done while no request waits. Bounded by the leases: of each there
-    /// is one next batch to ask for, and what is returned was in one.
+    /// Work for the background. It is bounded by the leases: each has one next batch, and
+    /// returned tokens were in a batch.
     due: Mutex<Vec<Due>>,
     wake: Notify,
-    /// There may be tokens that nobody will use.
+    /// Signals that there may be tokens which nobody will use.
     filled: Notify,
-    /// Tasks that do what is due.
+    /// Background tasks that do this work.
     workers: Arc<AtomicU32>,
 }
 
-/// What is to be done while no request waits.
+/// Work for the background: no request waits for it.
 enum Due {
-    /// The next batch is to be asked for.
+    /// Fetch the next batch.
     Refill(Arc<Lease>),
-    /// These tokens go back.
-    Return(Arc<Lease>, Unused),
+    /// Give these tokens back.
+    Return(Arc<Lease>, UnusedTokens),
 }
 
 impl Leases {
@@ -109,8 +108,8 @@ impl Leases {
         Some(lease)
     }
 
-    /// The lease of a bucket that is worth one: it has one that is in use, or gets one since it
-    /// was asked for a moment ago. Notes that it is asked for. A throttle meets every request.
+    /// The lease of a bucket that is asked for often: one that is in use, or a new one if the
+    /// bucket was asked for a moment ago. A throttle always has one, as it meets every request.
     pub(super) fn warm(&self, charge: &Charge<'_>, now: Micros) -> Option<Arc<Lease>> {
         if charge.limit.def.throttle {
             return self.of(charge, now);
@@ -134,8 +133,8 @@ impl Leases {
         lease.is_some_and(|lease| lease.is_usable(now))
     }
 
-    /// Charges a plan of nothing but leased buckets from the tokens at hand; `None` if there
-    /// are not enough, nothing being taken then.
+    /// Charges a plan of nothing but leased buckets from tokens at hand. If there are too few,
+    /// nothing is taken.
     pub(super) fn charge_at_hand(
         &self,
         charges: &[Charge<'_>],
@@ -218,7 +217,8 @@ impl Leases {
         Ok(true)
     }
 
-    /// A lease without tokens at hand: from a new batch, which one request at a time asks for.
+    /// Fills a lease without tokens at hand and charges it. One request at a time asks the
+    /// store; the others wait for its batch.
     async fn wait_for(
         &self,
         lease: &Arc<Lease>,
@@ -244,15 +244,14 @@ impl Leases {
             store.link.observer().refilled(took_us);
             let is_full = reading.retry_at.is_some();
             if charged.admitted && is_full {
-                // A bucket that does not deny. What has no room for a batch may have some for
-                // the request; where it has none, nothing was taken that could go back.
+                // The limit does not deny. Where a batch does not fit, the request alone may.
                 if batch > charge.cost && charge.on_exceed == OnExceed::Report {
                     continue;
                 }
                 return Ok(LeaseAnswer::Reported(reading));
             }
             if charged.admitted {
-                let given = Given {
+                let given = NewBatch {
                     size: batch,
                     cost: charge.cost,
                     reading,
@@ -264,7 +263,7 @@ impl Leases {
                     self.return_unused(lease, unused, store, ends).await;
                 }
                 let reading = Reading {
-                    // What is at hand is left, too.
+                    // Tokens at hand count as remaining, too.
                     remaining: reading.remaining + u64::from(batch - charge.cost),
                     ..reading
                 };
@@ -283,7 +282,8 @@ impl Leases {
         Err(NoAnswer::NotAsked)
     }
 
-    /// What a lease says to a request. A batch that runs low has the next one asked for.
+    /// The answer of a lease, if it has one without the store. If tokens run low, the next
+    /// batch is fetched in the background.
     fn serve(&self, lease: &Arc<Lease>, cost: u32, now: Micros) -> Option<LeaseAnswer> {
         let (answer, is_low) = lease.serve(cost, now);
         if is_low && self.is_attended() && lease.begin_ahead() {
@@ -292,12 +292,11 @@ impl Leases {
         answer
     }
 
-    /// Gives tokens back that were replaced: while no request waits, if somebody does what is
-    /// due.
+    /// Gives back tokens of a batch that was pushed out: in the background, if there is one.
     async fn return_unused(
         &self,
         lease: &Arc<Lease>,
-        unused: Unused,
+        unused: UnusedTokens,
         store: &StoreBuckets,
         ends: Instant,
     ) {
@@ -308,7 +307,7 @@ impl Leases {
         }
     }
 
-    /// The denial that stands against a charge; takes nothing.
+    /// The denial of a charge that a lease knows of; takes nothing.
     pub(super) fn denial(&self, charge: &Charge<'_>, now: Micros) -> Option<Reading> {
         let held = self.shard(charge.id).read();
         let lease = held.get(&charge.id)?;
@@ -316,13 +315,13 @@ impl Leases {
         lease.denial(charge.cost, now).filter(|_| is_its)
     }
 
-    /// Whether somebody does what is due.
+    /// Whether background tasks run.
     fn is_attended(&self) -> bool {
         self.workers.load(Ordering::Relaxed) > 0
     }
 
-    /// Has tokens given back while no request waits.
-    fn return_later(&self, lease: &Arc<Lease>, unused: Unused) {
+    /// Gives tokens back in the background.
+    fn return_later(&self, lease: &Arc<Lease>, unused: UnusedTokens) {
         self.put_due(Due::Return(Arc::clone(lease), unused));
     }
 
@@ -332,7 +331,7 @@ impl Leases {
     }
 
     /// See [`Lease::fill`].
-    fn fill(&self, lease: &Lease, given: Given) -> (Origin, Option<Unused>) {
+    fn fill(&self, lease: &Lease, given: NewBatch) -> (Origin, Option<UnusedTokens>) {
         let filled = lease.fill(given);
         if given.size > given.cost {
             self.filled.notify_one();
@@ -340,7 +339,7 @@ impl Leases {
         filled
     }
 
-    /// Puts back what was taken.
+    /// Puts back the tokens that these steps took.
     pub(super) fn put_back(&self, steps: &Steps<'_, '_>) {
         for step in &steps.0 {
             if let Target::Lease(lease, Some(origin)) = &step.target {
@@ -349,16 +348,14 @@ impl Leases {
         }
     }
 
-    /// Puts tokens back into the batch of this lease that they came from. The sweep is woken
-    /// for them: the batch had perhaps no other token, and if nobody uses these, nobody else
-    /// would notice its end.
+    /// Puts tokens back into their batch, and wakes the sweep: if they were the last of the
+    /// batch and nobody uses them, nothing else would give them back.
     fn put_back_to(&self, lease: &Lease, cost: u32, origin: Origin) {
         lease.put_back(cost, origin);
         self.filled.notify_one();
     }
 
-    /// Something was given back to this bucket: a denial that is remembered may not hold
-    /// any more. Tokens stay.
+    /// Forgets the denial of this bucket, since something was given back to it. Tokens stay.
     pub(super) fn reopen(&self, id: Digest) {
         if let Some(lease) = self.shard(id).read().get(&id) {
             lease.reopen();
@@ -370,7 +367,7 @@ impl Leases {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    /// Ends every lease. Tokens that nobody used go back if somebody does what is due.
+    /// Ends every lease. Unused tokens go back if background tasks run.
     pub(super) fn retire(&self) {
         let is_attended = self.is_attended();
         for shard in &self.shards {
@@ -385,8 +382,8 @@ impl Leases {
         }
     }
 
-    /// Forgets every cached denial and token, as after a reset: the store does not count these
-    /// tokens any more, and what went back for them would be another's.
+    /// Drops all tokens and denials, as after a reset: the store no longer counts these tokens,
+    /// and to give them back would credit the uses of others.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             shard.write().clear();

@@ -1,7 +1,7 @@
-//! Batches that are asked for, and given back, while no request waits.
+//! Background work of leases: next batches are fetched, and unused tokens given back.
 //!
-//! These calls keep off a store whose breaker is open, but do not count for it: the
-//! breaker hears of requests, and a request that finds nothing left asks by itself.
+//! These calls are not made while the breaker is open, and their results do not count for it: a
+//! request that finds no token left asks the store by itself, and that call counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,32 +17,32 @@ use tokio::time::Instant;
 
 use super::super::super::link::{CallTimes, For};
 use super::super::store::StoreBuckets;
-use super::{Due, Given, LEASE_US, Lease, Leases, Unused, first};
+use super::{Due, LEASE_US, Lease, Leases, NewBatch, UnusedTokens, first};
 
-/// How often tokens that nobody used in time are looked for.
+/// Interval between looks for expired tokens.
 const SWEEP_EVERY: Duration = Duration::from_micros(LEASE_US);
 
-/// Buckets that are given back to at once.
+/// Most give-backs under way at once.
 const RETURNS_MAX: usize = 64;
 
-/// A task that asks for next batches, as long as it lives.
-struct Working(Arc<AtomicU32>);
+/// Counts a background task for as long as it lives.
+struct RefillWorker(Arc<AtomicU32>);
 
-impl Working {
+impl RefillWorker {
     fn at(leases: &Leases) -> Self {
         leases.workers.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(&leases.workers))
     }
 }
 
-impl Drop for Working {
+impl Drop for RefillWorker {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Leases {
-    /// What is due; waits until something is.
+    /// The work that is due; waits until there is some.
     async fn next_due(&self) -> Vec<Due> {
         loop {
             let due = std::mem::take(&mut *self.due.lock());
@@ -59,8 +59,11 @@ impl Leases {
         any
     }
 
-    /// What `of` takes out of each lease.
-    fn collect(&self, of: impl Fn(&Lease) -> ArrayVec<Unused, 2>) -> Vec<(Arc<Lease>, Unused)> {
+    /// The tokens that `of` takes out of each lease.
+    fn collect(
+        &self,
+        of: impl Fn(&Lease) -> ArrayVec<UnusedTokens, 2>,
+    ) -> Vec<(Arc<Lease>, UnusedTokens)> {
         let mut found = Vec::new();
         self.each(|lease| {
             let unused = of(lease).into_iter();
@@ -69,10 +72,10 @@ impl Leases {
         found
     }
 
-    /// Keeps leased limits supplied for as long as it is polled: asks for next batches before
-    /// they are needed, and gives back what nobody used.
+    /// Fetches next batches before they are needed, and gives unused tokens back, for as long as
+    /// it is polled.
     pub(in crate::engine::counters) async fn supply(&self, store: &StoreBuckets) {
-        let _working = Working::at(self);
+        let _working = RefillWorker::at(self);
         tokio::join!(self.attend(store), self.sweep(store));
     }
 
@@ -97,7 +100,7 @@ impl Leases {
         }
     }
 
-    /// Looks for tokens that nobody used in time, while there are any.
+    /// Gives back expired tokens, while there are leases with any.
     async fn sweep(&self, store: &StoreBuckets) {
         loop {
             self.filled.notified().await;
@@ -126,14 +129,14 @@ impl Leases {
         }
     }
 
-    /// Fills the lease; what was left of the oldest batch, `None` if nothing came.
+    /// Fetches a batch; `None` if none came. Returns the tokens of the batch that it pushed out.
     async fn fetch(
         &self,
         lease: &Lease,
         size: u32,
         asked: Micros,
         store: &StoreBuckets,
-    ) -> Option<Option<Unused>> {
+    ) -> Option<Option<UnusedTokens>> {
         let charges = [lease.charge(size)];
         let times = CallTimes::started(store.link.request_ends(), Some(asked));
         let call = store.charge(For::Upkeep, &charges, Take::Consume, times);
@@ -141,7 +144,7 @@ impl Leases {
         let reading = first(&charged, asked).ok()?;
         store.link.observer().refilled(store.now().since(asked));
         let is_given = charged.admitted && reading.retry_at.is_none();
-        let given = Given {
+        let given = NewBatch {
             size,
             cost: 0,
             reading,
@@ -152,7 +155,7 @@ impl Leases {
     }
 }
 
-async fn give_back_each(tokens: Vec<(Arc<Lease>, Unused)>, store: &StoreBuckets) {
+async fn give_back_each(tokens: Vec<(Arc<Lease>, UnusedTokens)>, store: &StoreBuckets) {
     for some in tokens.chunks(RETURNS_MAX) {
         let ends = store.link.request_ends();
         let returns = some
@@ -162,8 +165,13 @@ async fn give_back_each(tokens: Vec<(Arc<Lease>, Unused)>, store: &StoreBuckets)
     }
 }
 
-/// Gives tokens back. Whether that succeeds does not matter: what is not given back expires.
-pub(super) async fn give_back(lease: &Lease, unused: Unused, store: &StoreBuckets, ends: Instant) {
+/// Gives tokens back. A failure does no harm: the store forgets them when they expire.
+pub(super) async fn give_back(
+    lease: &Lease,
+    unused: UnusedTokens,
+    store: &StoreBuckets,
+    ends: Instant,
+) {
     let taken = [lease.taken(unused)];
     let _ = store.give_back(For::Upkeep, &taken, ends).await;
 }

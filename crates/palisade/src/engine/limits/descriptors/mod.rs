@@ -82,8 +82,8 @@ impl Engine {
         self.answer_call(facts, Take::Peek, false).await
     }
 
-    /// The same, with what every bucket says: none is left out because another is known to
-    /// deny.
+    /// [`Engine::peek_descriptors`] with a reading of every bucket: none is left out because
+    /// another is known to deny.
     pub(in crate::engine) async fn see_descriptors(
         &self,
         facts: &DescriptorFacts<'_>,
@@ -91,7 +91,7 @@ impl Engine {
         self.answer_call(facts, Take::Peek, true).await
     }
 
-    /// The answer; nobody is told.
+    /// The answer. Nothing is reported yet.
     pub(in crate::engine) async fn answer_call(
         &self,
         facts: &DescriptorFacts<'_>,

@@ -88,7 +88,7 @@ pub(in crate::engine::limits) struct CallOutcome {
     pub(super) now: Micros,
     /// Every bucket that is counted is refused: the store was not asked (R-FAIL).
     pub(super) is_closed: bool,
-    /// What was to be given back has been.
+    /// Negative hits have been given back.
     pub(super) has_refunded: bool,
     pub(super) rebuilt: u32,
 }
