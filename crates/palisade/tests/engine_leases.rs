@@ -312,6 +312,30 @@ async fn l_atomic_without_a_task_the_request_refills() {
     assert_eq!(bench.asked(), expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn l_global_a_request_that_a_node_sheds_costs_no_call_of_the_store() {
+    let throttle = |name: &str, rate: &str| {
+        format!(
+            "[[limit]]\nname = \"{name}\"\nby = []\nrate = {rate}\nthrottle = true\n\
+             algorithm = \"token-bucket\"\n"
+        )
+    };
+    let own = throttle("own", "\"2/h\"\naccuracy = \"local\"");
+    // A bucket for one is too small to be leased.
+    for shared in ["\"1000/s\"", "\"10/s\"\nburst = 1"] {
+        let shared = throttle("shared", &format!("{shared}\naccuracy = \"leased\""));
+        let all = "[[limit]]\nname = \"all\"\nby = []\nrate = \"1000/min\"\n";
+        let bench = Bench::new(&format!("[policy]\ndefaults = false\n{own}{shared}{all}"));
+        for _ in 0..2 {
+            assert_eq!(bench.admitted(1).await, 1, "{shared}");
+            bench.clock.advance(SECOND);
+        }
+        let calls = bench.store.calls();
+        assert_eq!(bench.admitted(5).await, 0, "{shared}");
+        assert_eq!(bench.store.calls(), calls, "{shared}");
+    }
+}
+
 /// What a lease can hold is less than the burst; a cost between the two must not
 /// become tokens.
 #[tokio::test(start_paused = true)]

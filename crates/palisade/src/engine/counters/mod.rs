@@ -31,7 +31,7 @@ use palisade_core::decide::Judged;
 use palisade_core::failure::FallbackPolicy;
 use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{Charge, Plan, QuotaPlan};
-use palisade_core::policy::{Accuracy, Scope};
+use palisade_core::policy::Accuracy;
 use palisade_core::receipt::Place;
 use palisade_core::time::Micros;
 use palisade_store::{Charged, Take};
@@ -102,8 +102,8 @@ impl<'c, 'p> ChargeOutcome<'c, 'p> {
         if self.charges.len() == plan.charges.len() {
             return Some(quota);
         }
-        let is_its = |charge: &Charge<'_>| charge.limit.scope == Scope::ApiKey;
-        let charge = self.charges.iter().position(is_its)?;
+        let own = plan.charges.get(quota.charge)?;
+        let charge = self.charges.iter().position(|one| one.id == own.id)?;
         Some(QuotaPlan { charge, ..quota })
     }
 

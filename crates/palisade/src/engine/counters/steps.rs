@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use palisade_core::limit::{BucketSpec, Reading};
+use palisade_core::limit::{BucketSpec, Reading, State};
 use palisade_core::plan::Charge;
 use palisade_core::receipt::Place;
 use palisade_core::time::Micros;
@@ -78,16 +78,14 @@ impl Counters {
             }
             self.leases.put_back(steps);
         };
-        let is_admitted = match near.admitted {
-            true => {
-                let leased = self.leases.charge(&mut steps, now, &self.store, ends).await;
-                leased.inspect_err(|_| undo(&steps))?
-            }
-            false => {
-                steps.recall_leases(0, near.now);
-                false
-            }
-        };
+        let mut is_admitted = near.admitted;
+        if is_admitted {
+            let leased = self.leases.charge(&mut steps, now, &self.store, ends).await;
+            is_admitted = leased.inspect_err(|_| undo(&steps))?;
+        }
+        if !is_admitted {
+            steps.recall(near.now);
+        }
         let far_take = if is_admitted { take } else { Take::Peek };
         let far = self.charge_store(&mut steps, far_take, near.now, ends);
         let far = far.await;
@@ -252,9 +250,10 @@ impl<'c, 'p> Steps<'c, 'p> {
         here.map(|step| step.charge.clone()).collect()
     }
 
-    /// The charges that are made in the store.
+    /// The charges that are still to be made in the store.
     fn there(&self) -> Vec<Charge<'_>> {
-        self.0.iter().filter_map(Step::stored).collect()
+        let open = self.0.iter().filter(|step| step.reading.is_none());
+        open.filter_map(Step::stored).collect()
     }
 
     /// Notes what one layer said to the steps that end in it.
@@ -266,14 +265,22 @@ impl<'c, 'p> Steps<'c, 'p> {
         }
     }
 
-    /// Notes what was last known of the leases from this position on, which need not be asked:
-    /// the request is denied already.
-    pub(super) fn recall_leases(&mut self, from: usize, now: Micros) {
-        for step in self.0.iter_mut().skip(from) {
-            if let Target::Lease(lease, _) = &step.target {
-                let charge = step.charge;
-                step.reading = Some((lease.recall(charge, now), now));
-            }
+    /// Notes what was last known of buckets that need not be asked, since another one denies:
+    /// of leases, and of a throttle, which sheds without a call of the store.
+    fn recall(&mut self, now: Micros) {
+        for step in self.0.iter_mut().filter(|step| step.reading.is_none()) {
+            let charge = step.charge;
+            let last = match &step.target {
+                Target::Lease(lease, _) => lease.last_reading(),
+                Target::Store(_) if charge.limit.def.throttle => None,
+                Target::Store(_) | Target::Process => continue,
+            };
+            let untouched = || charge.spec.read(&State::Empty, now, charge.cost);
+            let reading = Reading {
+                retry_at: None,
+                ..last.unwrap_or_else(untouched)
+            };
+            step.reading = Some((reading, now));
         }
     }
 

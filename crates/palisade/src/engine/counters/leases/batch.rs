@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use palisade_core::Digest;
 use palisade_core::key::{SEGMENTS_MAX, Segment};
-use palisade_core::limit::{BucketSpec, Reading, State};
+use palisade_core::limit::{BucketSpec, Reading};
 use palisade_core::plan::{BucketName, Charge, OnExceed};
 use palisade_core::policy::Limit;
 use palisade_core::time::Micros;
@@ -235,13 +235,9 @@ impl Lease {
         self.tokens.lock().ahead = Ahead::Failed;
     }
 
-    /// The last known reading, for a request that another bucket has denied.
-    pub(in crate::engine::counters) fn recall(&self, charge: &Charge<'_>, now: Micros) -> Reading {
-        let untouched = || charge.spec.read(&State::Empty, now, charge.cost);
-        Reading {
-            retry_at: None,
-            ..self.tokens.lock().reading.unwrap_or_else(untouched)
-        }
+    /// The bucket as the store described it last.
+    pub(in crate::engine::counters) fn last_reading(&self) -> Option<Reading> {
+        self.tokens.lock().reading
     }
 
     /// The size of the next batch, predicted from recent use. A request that comes alone takes

@@ -185,8 +185,7 @@ impl Leases {
         store: &StoreBuckets,
         ends: Instant,
     ) -> Result<bool, NoAnswer> {
-        for position in 0..steps.0.len() {
-            let step = &mut steps.0[position];
+        for step in &mut steps.0 {
             let Target::Lease(lease, origin) = &mut step.target else {
                 continue;
             };
@@ -208,7 +207,6 @@ impl Leases {
                 LeaseAnswer::Reported(reading) => (reading, now),
                 LeaseAnswer::Denied(reading) => {
                     step.reading = Some((reading, now));
-                    steps.recall_leases(position + 1, now);
                     return Ok(false);
                 }
             };
