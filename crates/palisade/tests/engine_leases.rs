@@ -336,6 +336,24 @@ async fn l_global_a_request_that_a_node_sheds_costs_no_call_of_the_store() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn q_quota_a_limit_by_api_key_that_is_known_to_deny_is_not_the_quota() {
+    let bench = Bench::new(&format!(
+        "[policy]\ndefaults = false\n[[tier]]\nname = \"free\"\nquota = 7\n\
+         overage = \"blocked\"\n[[api_key]]\nhash = \"{}\"\ntier = \"free\"\n\
+         [[limit]]\nname = \"slow\"\nby = [\"api_key\"]\nrate = \"1/min\"\n",
+        palisade::core::policy::hash_api_key("k-1")
+    ));
+    let facts = r#"{"ip":"203.0.113.1","method":"GET","path":"/x","api_key":"k-1"}"#;
+    let mut quotas = Vec::new();
+    for _ in 0..3 {
+        let decision = bench.engine.check(&request(facts)).await.decision;
+        quotas.push(decision.quota.and_then(|quota| quota.limit));
+    }
+    // The last denial is remembered: of the quota nothing is known.
+    assert_eq!(quotas, [Some(7), Some(7), None]);
+}
+
 /// What a lease can hold is less than the burst; a cost between the two must not
 /// become tokens.
 #[tokio::test(start_paused = true)]

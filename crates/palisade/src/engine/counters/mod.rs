@@ -47,9 +47,6 @@ pub(super) use denials::is_reservable;
 
 /// All counters of one node.
 pub(super) struct Counters {
-    /// Whether other nodes use the same store: then tokens are leased and denials
-    /// remembered.
-    is_shared: bool,
     denials: Denials,
     leases: Leases,
     /// Buckets of this process alone.
@@ -120,7 +117,6 @@ impl<'c, 'p> ChargeOutcome<'c, 'p> {
 impl Counters {
     pub(super) fn new(link: Arc<Link>, fallback: &FallbackPolicy) -> Self {
         Self {
-            is_shared: link.store().is_shared(),
             denials: Denials::default(),
             leases: Leases::default(),
             process: local_store(link.clock()),
@@ -138,8 +134,8 @@ impl Counters {
             Accuracy::Local => Layer::Process,
             // On a store that nobody shares batches would spare no call. A throttle counts a
             // second; everything else outlives this process with the store (L-DURABLE).
-            Accuracy::Leased if !self.is_shared && is_throttle => Layer::Process,
-            Accuracy::Leased if !self.is_shared => Layer::Store,
+            Accuracy::Leased if !self.store.is_shared && is_throttle => Layer::Process,
+            Accuracy::Leased if !self.store.is_shared => Layer::Store,
             // A throttle meets every request: it is never asked of the store one by one.
             Accuracy::Leased | Accuracy::Exact if is_leasable(charge.spec) => Layer::Leases,
             Accuracy::Leased | Accuracy::Exact => Layer::Store,
@@ -199,7 +195,7 @@ impl Counters {
     /// When a charge that is made now starts, where anybody wants to know: what a shared store
     /// denies is remembered from then on.
     fn started(&self) -> Option<Micros> {
-        self.is_shared.then(|| self.store.now())
+        self.store.is_shared.then(|| self.store.now())
     }
 
     /// Remembers what a shared store denied when it was asked at `asked`. A denial would hide
@@ -264,7 +260,7 @@ impl Counters {
     /// Shortens the memory of denials of these limits, since something is reserved of them
     /// (B-REMEMBER).
     pub(super) fn note_reserved(&self, charges: &[Charge<'_>]) {
-        if self.is_shared {
+        if self.store.is_shared {
             self.denials.note_reserved(charges);
         }
     }

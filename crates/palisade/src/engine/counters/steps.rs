@@ -102,7 +102,7 @@ impl Counters {
         let mut charged = steps.gather(&near, &far, terms.receipt);
         charged.admitted &= is_admitted;
         if charged.readings.len() == charges.len() {
-            if self.is_shared {
+            if self.store.is_shared {
                 self.denials.learn_companions(charges, &charged);
             }
             return Ok(ChargeOutcome::all(charges, charged));

@@ -14,7 +14,8 @@ use super::both_names;
 /// The lowest layer.
 pub(in crate::engine) struct StoreBuckets {
     pub(super) link: Arc<Link>,
-    is_shared: bool,
+    /// Whether other nodes use the same store: then tokens are leased and denials remembered.
+    pub(super) is_shared: bool,
 }
 
 impl StoreBuckets {

@@ -359,7 +359,8 @@ pub(super) fn class_of<'p>(plan: &Plan<'p>, facts: &RequestFacts) -> Cow<'p, Arc
     }
 }
 
-fn disabled(now: Micros, class: &Arc<str>) -> Decision {
+/// The decision while the kill switch is on.
+pub(super) fn disabled(now: Micros, class: &Arc<str>) -> Decision {
     Decision {
         mode: Mode::Disabled,
         enforcement: Enforcement::Disabled,

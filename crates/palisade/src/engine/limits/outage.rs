@@ -71,7 +71,7 @@ impl Engine {
                         let ip = Prefix::of(facts.ip);
                         let ip = self.keyring.segment(SegmentKind::Ip, &[ip.bytes()]);
                         let segments = std::iter::once(ip).collect();
-                        capped(&self.keyring, &bound.exempt, &segments, facts)
+                        caps_of(&self.keyring, &bound.exempt, &segments, facts)
                     }
                 };
                 self.decide_here(class, charges, (take, Mode::Degraded))
@@ -185,7 +185,7 @@ impl Engine {
         let take = if is_over { Take::Peek } else { call.take };
         let mut charges = plan.charges.clone();
         let capped = charges.len();
-        charges.extend(self.capped(&plan.charges, caps));
+        charges.extend(self.call_caps(&plan.charges, caps));
         let cap_charges: Vec<Charge<'_>> = charges[capped..].to_vec();
         let outcome = self.counters.charge_here(charges, take);
         let own = PartReadings::of(&plan.charges, &outcome);
@@ -199,7 +199,7 @@ impl Engine {
         counted
     }
 
-    fn capped<'l>(&self, own: &[Charge<'_>], caps: &'l [Limit]) -> Vec<Charge<'l>> {
+    fn call_caps<'l>(&self, own: &[Charge<'_>], caps: &'l [Limit]) -> Vec<Charge<'l>> {
         let mut charges: Vec<Charge<'l>> = Vec::new();
         for charge in own.iter().filter(|charge| !charge.segments.is_empty()) {
             for limit in caps {
@@ -240,10 +240,10 @@ fn cap_charges<'l>(
     let org = facts.org.as_ref();
     let org = org.map(|org| segment(SegmentKind::Org, org.as_bytes()));
     let segments = org.into_iter().chain([ip]).collect();
-    capped(keyring, limits, &segments, facts)
+    caps_of(keyring, limits, &segments, facts)
 }
 
-fn capped<'l>(
+fn caps_of<'l>(
     keyring: &Keyring,
     limits: &'l [Limit],
     segments: &ArrayVec<Segment, SEGMENTS_MAX>,

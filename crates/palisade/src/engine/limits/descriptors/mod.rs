@@ -6,20 +6,21 @@ mod status;
 
 use std::sync::Arc;
 
-use palisade_core::decision::{Decision, Enforcement, Mode};
+use palisade_core::decision::Decision;
 use palisade_core::facts::DescriptorFacts;
 use palisade_core::headers::{Header, headers};
 use palisade_core::plan::{Charge, OnExceed};
 use palisade_core::policy::{
     DescriptorPlan, Instead, PolicySet, TenantPolicy, orgs_of, own_figures, resolve_descriptors,
 };
-use palisade_core::time::Micros;
 use palisade_store::Take;
 use tokio::time::Instant;
 
 use super::super::counters::{ChargeOutcome, Terms};
 use super::super::link::NoAnswer;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
+
+use super::check::disabled;
 
 pub(super) use outcome::{CallOutcome, PartReadings};
 pub use status::{DescriptorStatus, Figure, Verdict};
@@ -118,15 +119,13 @@ impl Engine {
             asks_all,
             ends,
         };
-        let counted = match policy.enabled {
-            true => self.count(call).await,
+        let outcome = match policy.enabled {
+            true => self.decide_call(call).await,
             false => CallOutcome::without(disabled(self.now(), &class)),
         };
-        let statuses = status::all(&plan, &counted);
-        let decision = counted.decision;
         DescriptorAnswer {
-            decision,
-            statuses,
+            statuses: status::all(&plan, &outcome),
+            decision: outcome.decision,
             policy,
             candidate: None,
         }
@@ -134,19 +133,19 @@ impl Engine {
 
     /// Looks first, since they charge nothing; then what is charged, in one store call; last
     /// what is given back, where the policy lets it: an answer over the limit leaves it undone.
-    async fn count(&self, call: Call<'_>) -> CallOutcome {
-        match self.ask_store(call).await {
-            Ok(counted) => {
-                if counted.rebuilt > 0 {
-                    self.link.observer().rebuilt("bucket", counted.rebuilt);
+    async fn decide_call(&self, call: Call<'_>) -> CallOutcome {
+        match self.charge_call(call).await {
+            Ok(outcome) => {
+                if outcome.rebuilt > 0 {
+                    self.link.observer().rebuilt("bucket", outcome.rebuilt);
                 }
-                counted
+                outcome
             }
             Err(no_answer) => self.call_without_answer(call, &no_answer),
         }
     }
 
-    async fn ask_store(&self, call: Call<'_>) -> Result<CallOutcome, NoAnswer> {
+    async fn charge_call(&self, call: Call<'_>) -> Result<CallOutcome, NoAnswer> {
         let plan = call.plan;
         let looks = self.charge_part(&plan.looks, Take::Peek, call).await?;
         let denies = |charge: &Charge<'_>| charge.on_exceed == OnExceed::Deny;
@@ -218,13 +217,4 @@ fn reporting<'p>(charges: &[Charge<'p>]) -> Vec<Charge<'p>> {
         }
     }
     charges
-}
-
-fn disabled(now: Micros, class: &Arc<str>) -> Decision {
-    Decision {
-        mode: Mode::Disabled,
-        enforcement: Enforcement::Disabled,
-        class: Some(Arc::clone(class)),
-        ..Decision::allow(now)
-    }
 }
