@@ -30,8 +30,8 @@ impl StoreBuckets {
         self.link.now()
     }
 
-    /// Charges buckets, all or nothing.
-    pub(super) async fn charge(
+    /// Charges buckets, all or nothing. Readings are noted if the call says when it was made.
+    pub(in crate::engine) async fn charge(
         &self,
         whom: For,
         charges: &[Charge<'_>],
@@ -54,8 +54,7 @@ impl StoreBuckets {
         charges: &[Charge<'_>],
         ends: Instant,
     ) -> Result<Charged, NoAnswer> {
-        let times = CallTimes::started(ends, Some(self.now()));
-        self.charge(LIMITS, charges, Take::Peek, times).await
+        self.charge(LIMITS, charges, Take::Peek, ends.into()).await
     }
 
     /// Decides on each bucket by itself, in this order.

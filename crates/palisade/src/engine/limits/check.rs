@@ -321,7 +321,7 @@ impl Engine {
                 ThrottleOutcome::shed(self.conflict(check.class))
             }
             Err(_) => {
-                let shed = self.throttle_here(*check);
+                let shed = self.shed_without_store(*check);
                 shed.map_or(ThrottleOutcome::WithoutStore, ThrottleOutcome::shed)
             }
         }

@@ -73,7 +73,7 @@ impl Engine {
     fn shed_here(&self, check: Check<'_>) -> Option<Box<Decision>> {
         match self.counters.denials_here(&check.plan.throttle) {
             Some(denied) => Some(decide_boxed(None, check.class, denied.judged())),
-            None if self.is_cut_off() => self.throttle_here(check).map(Box::new),
+            None if self.is_cut_off() => self.shed_without_store(check).map(Box::new),
             None => None,
         }
     }

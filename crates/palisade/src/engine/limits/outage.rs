@@ -112,7 +112,7 @@ impl Engine {
     }
 
     /// The refusal of the throttle while the store is away, if it refuses.
-    pub(super) fn throttle_here(&self, check: Check<'_>) -> Option<Decision> {
+    pub(super) fn shed_without_store(&self, check: Check<'_>) -> Option<Decision> {
         let throttle = &check.plan.throttle;
         let outcome = self.counters.throttle_here(throttle, check.terms.take);
         let decide = || decide(None, check.class, outcome.judged());

@@ -13,7 +13,7 @@ use palisade_store::{Charged, Take, Taken};
 use tokio::time::Instant;
 
 use super::super::Engine;
-use super::super::counters::is_reservable;
+use super::super::counters::{Counters, is_reservable};
 use super::super::link::{LIMITS, NoAnswer};
 use super::check::class_of;
 use super::receipts;
@@ -215,17 +215,15 @@ impl Engine {
             on_exceed: OnExceed::Deny,
         }];
         let is_here = |line: &Line| line.place == Place::Process;
-        if receipt.lines.iter().all(is_here) {
-            return Ok(self
-                .counters
-                .process
-                .charge_now(&once, Take::Consume)
-                .admitted);
-        }
-        let mark = self
-            .link
-            .call(LIMITS, ends, |store| store.charge(&once, Take::Consume));
-        Ok(mark.await?.admitted)
+        let Counters { process, store, .. } = &self.counters;
+        let marked = match receipt.lines.iter().all(is_here) {
+            true => process.charge_now(&once, Take::Consume),
+            false => {
+                let mark = store.charge(LIMITS, &once, Take::Consume, ends.into());
+                mark.await?
+            }
+        };
+        Ok(marked.admitted)
     }
 }
 
