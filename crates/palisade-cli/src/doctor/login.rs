@@ -92,7 +92,7 @@ struct LoginRequest {
     body: String,
 }
 
-/// The attempt as its route reads it.
+/// Builds the attempt in the form that its route reads.
 fn sent(username: &UsernameSource, name: &str) -> LoginRequest {
     const FORM: &str = "application/x-www-form-urlencoded";
     let mut headers = vec![

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::limits::Limit;
 use crate::limit::BucketSpec;
 
-/// A tenant's own figures, from the policy source.
+/// A tenant's own limits, from the policy source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantPolicy {
     /// Version, as the source states it.
@@ -29,9 +29,9 @@ impl TenantPolicy {
         &self.limits
     }
 
-    /// Returns the tenant's override of a limit. A policy that changed meanwhile may count over
-    /// another window, or with another kind of algorithm: the override then waits until it was
-    /// checked against the new limit.
+    /// Returns the tenant's override of a limit. The policy may have changed since, so that the
+    /// limit counts over another window or by another kind of algorithm: the override is then
+    /// ignored until it has been checked against the new limit.
     #[must_use]
     pub fn spec(&self, limit: &Limit) -> Option<&BucketSpec> {
         let (_, spec) = self.limits.iter().find(|(name, _)| *name == limit.name)?;

@@ -15,6 +15,7 @@ use palisade_core::time::Micros;
 use palisade_store::Take;
 
 use super::super::counters::Terms;
+use super::super::thresholds::warnings;
 use super::super::{CandidateAnswer, Engine, Seen, Subject};
 
 /// The answer to a request, with the policy it was found under (for headers and
@@ -143,6 +144,7 @@ impl Engine {
         if decision.quota.is_some() {
             self.note_overage(&answer.policy, facts, decision);
         }
+        self.note_thresholds(&answer.policy, decision, Some(Subject::Request(facts)));
         self.link.observer().decided(&Seen {
             subject: Subject::Request(facts),
             decision,
@@ -180,6 +182,7 @@ impl Engine {
             candidate: None,
         };
         tell_not_asked(&plan, &mut answer.decision);
+        answer.decision.warnings = warnings(&policy, &answer.decision.limits);
         (answer, bypassed)
     }
 
