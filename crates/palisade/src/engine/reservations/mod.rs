@@ -178,7 +178,7 @@ impl Engine {
     /// Whether this process can touch the bucket of a part. A local bucket exists only in the
     /// process that charged it.
     fn is_reachable(&self, reservation: &Reservation, part: &Part) -> bool {
-        part.line.place == Place::Store || reservation.process == self.limits.process()
+        part.line.place == Place::Store || reservation.process == self.receipts.process
     }
 }
 
